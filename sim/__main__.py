@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from scenarios.interruption import code_of, end
 
 if TYPE_CHECKING:
-    from reports.analysis.repeats import Plays
     from reports.run import Run
     from scenarios.config.host_classes import HostClasses
     from scenarios.config.scenario import Scenario
@@ -127,13 +127,20 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         asked = _Asked(options, given, of_script)
         scenario = asked.load({})
-        folder = _free_folder(options.out, scenario)  # now, not when all is done
+        from reports.store import run_folder as store
+
+        folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
+        if not (options.what_if and folder.exists()):  # now, not when all is done
+            _check_free(folder)
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.workloads.build import build_simulation, effort_of
+        from sim.draws import digest_of
         from sim.plan_choice import with_simulated_plan
         from sim.progress import Bar
         from sim.span_filter import Keeping
+        from sim.study.what_if import DRAWS
 
+        draws = options.draws or (DRAWS if options.what_if else 0)
         keeping = Keeping(
             _chosen("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
             _chosen("--keep-steps", options.keep_steps, scenario.steps),
@@ -144,30 +151,32 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         program.plan_notes = (*program.plan_notes, *found.notes)
         if (classes := program.host_classes) is not None:
             keeping = _keeping_simulated(keeping, options.keep_ranks, classes)
-    from reports.store import run_folder as store
+    from reports.analysis.repeats import Play, Plays
     from reports.terminal.present import output, present
 
+    goes_on = options.what_if and _holds(folder, scenario)
+    if not goes_on:
+        _check_free(folder)
     print_notes(scenario, classes, effort_of(scenario, program))
-    with Bar(1 + options.draws, quiet=options.json or options.quiet) as bar:
-        job = _Job(scenario, program, keeping, options.draws, folder, bar)
-        digest = _record(job)
+    with Bar(1 + draws, quiet=options.json or options.quiet) as bar:
+        job = _Job(scenario, program, keeping, draws, folder, bar)
+        digest = digest_of(scenario, program, look=bar.show) if goes_on else _record(job)
         run = store.load(folder)
-        spread = _draw(job, digest, run) if options.draws else None
+        runs = [run, *_draw(job, digest)]
+        spread = Plays(list(map(Play.of, runs))) if options.draws else None
         if options.what_if:
-            run = _change(job, asked, run)
+            run = _change(job, asked, runs)
     with output():
         present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)
     return 0
 
 
-def _free_folder(out: Path | None, scenario: Scenario) -> Path:
-    """Return the folder of the run, which nobody has or writes; name what killed runs have left, which is removed."""
+def _check_free(folder: Path) -> None:
+    """Raise a ReportError unless nobody has or writes the folder; name what killed runs have left, which is removed."""
     from reports.store import run_folder as store
 
-    folder = out or store.fresh_folder("runs", f"{scenario.name}-sim")
     for left in store.check_free(folder):
         print(f"note: {left}: left by a command that was killed; removed", file=sys.stderr)
-    return folder
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -268,41 +277,70 @@ def _record(job: _Job) -> Digest:
     return digest
 
 
-def _draw(job: _Job, first: Digest, run: Run) -> Plays:
+def _holds(folder: Path, scenario: Scenario) -> bool:
+    """Return whether a folder has the whole prediction of just this scenario by this release, which so can go on."""
+    from reports.errors import ReportError
+    from reports.store import run_folder as store
+    from scenarios.seam.versions import versions
+
+    try:
+        info = store.load(folder).info
+    except ReportError:
+        return False
+    is_same = info.scenario == json.loads(json.dumps(scenario.as_dict())) and info.versions == versions()
+    return is_same and info.world == "sim" and info.complete
+
+
+def _draw(job: _Job, first: Digest) -> list[Run]:
     """Repeat the run with further draws."""
-    from reports.analysis.repeats import Play, Plays
     from reports.run import Run
     from sim.draws import further_draws
 
-    plays = [Play.of(run)]
+    runs: list[Run] = []
     job.bar.next_play()
     try:
         for recording in further_draws(job.scenario, job.program, job.draws, first, look=job.bar.show):
-            plays.append(Play.of(Run.of(recording)))
+            runs.append(Run.of(recording))
             job.bar.next_play()
     except KeyboardInterrupt:
-        interrupted = f"interrupted in draw {len(plays)} of {job.draws}; the run itself is whole"
+        interrupted = f"interrupted in draw {len(runs) + 1} of {job.draws}; the run itself is whole"
         raise KeyboardInterrupt(f"{job.folder}: {interrupted}") from None
-    return Plays(plays)
+    return runs
 
 
-def _change(job: _Job, asked: _Asked, run: Run) -> Run:
-    """Play the scenario with one thing changed at a time, and put what comes of it into the run's folder."""
+def _change(job: _Job, asked: _Asked, runs: Sequence[Run]) -> Run:
+    """Play the scenario with one thing changed at a time; each is in the run's folder when it ends.
+
+    `runs` are those of all draws, the first of them that of the folder, which may have changes of an earlier command.
+    """
     from reports.store import run_folder as store
-    from reports.study.measures import measures_of
-    from scenarios.seam.trace import ChangeRow
+    from reports.study.measures import gain_of, measures_of, speeds_of
+    from scenarios.planner.plan_file import PLAN_FILE
     from scenarios.workloads.script.command import tree_given
-    from sim.study.what_if import changes_of
+    from sim.study.kept_plan import kept_plan, places, values_of
+    from sim.study.what_if import WhatIf
 
     scenario = asked.load({})  # as it was before it had a plan
-    tree = tree_given(asked.options.scenario, asked.given, scenario)
-    rows: list[ChangeRow] = []
-    for name, play in changes_of(scenario, tree, measures_of(run), asked.load):
-        job.bar.say(f"{name} ({len(rows) + 1})")
-        try:
-            rows.append(play())
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"{job.folder}: interrupted at '{name}'; the run itself is whole") from None
+    is_found = scenario.planner.choose == "simulated"  # then the run's folder has the plan
+    what_if = WhatIf(
+        load=asked.load,
+        plan=values_of(job.folder / PLAN_FILE, scenario) if is_found else kept_plan(scenario, job.folder),
+        places=places(job.program.plan),
+        draws=len(runs) - 1,
+        gain=partial(gain_of, speeds_of(runs)),
+    )
+    changes = what_if.changes(scenario, tree_given(asked.options.scenario, asked.given, scenario))
+    rows = store.changes_in(job.folder) or [what_if.as_it_is(measures_of(runs[0]))]
+    known = {row.change for row in rows}
+    try:
+        for number, one in enumerate(changes, 1):
+            job.bar.say(f"{one.name} ({number} of {len(changes)})")
+            if one.name not in known and (row := what_if.play(one)) is not None:
+                rows.append(row)
+                store.add_changes(job.folder, rows)
+    except KeyboardInterrupt:
+        kept = f"interrupted at '{one.name}', {number - 1} of {len(changes)} changes are in it"
+        raise KeyboardInterrupt(f"{job.folder}: {kept}; the command with --out {job.folder} goes on") from None
     store.add_changes(job.folder, rows)
     return store.load(job.folder)
 

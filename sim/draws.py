@@ -38,6 +38,15 @@ class Digest:
         self.value = hash((self.value, *spans))
 
 
+def digest_of(scenario: Scenario, program: Program, *, look: Callable[[Callable[[], Position]], None]) -> Digest:
+    """Simulate draw 0 for its digest alone; `look` as in `further_draws`.
+
+    Raises:
+        ProgramError: as `simulate` does.
+    """
+    return _steps_of_draw(scenario, program, 0, look)[1]
+
+
 def further_draws(
     scenario: Scenario, program: Program, count: int, first: Digest, *, look: Callable[[Callable[[], Position]], None]
 ) -> Iterator[Recording]:

@@ -32,6 +32,7 @@ _LATER = {
     PlanRow: {"host_bytes", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes"},
     MemoryRow: {"rank_count", "phases"},
     LinkRow: {"link_count"},
+    ChangeRow: {"group", "usd_per_1e9_samples", "speed", "speed_low", "speed_high", "tables", "tables_moved"},
 }
 
 # A hundred years in ns: sums over ranks, and what lies beyond them, still fit 64 bits.

@@ -137,6 +137,16 @@ class Writing:
         self._left = table.slice(whole)
 
 
+def changes_in(folder: Path) -> list[ChangeRow]:
+    """Return what a run would be with changes, as far as its folder has it.
+
+    Raises:
+        ReportError: the file is damaged.
+    """
+    frame = _load_table(folder / "what_if.parquet", ChangeRow)
+    return [ChangeRow(**row) for row in frame.to_dict("records")]
+
+
 def add_changes(folder: Path, rows: Sequence[ChangeRow]) -> None:
     """Put what a run would be with changes into its folder, in place of those that are there.
 

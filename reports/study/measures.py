@@ -12,6 +12,7 @@ import pandas as pd
 from reports.analysis.frames import rank_memory
 from reports.analysis.prediction.costs import costs, costs_of
 from reports.analysis.prediction.uncertainty import uncertainty
+from reports.analysis.statistics import LEAST_COUNT, sample
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, utilisation_of
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
@@ -105,6 +106,34 @@ def with_draws(measures: Mapping[str, float], draws: Sequence[Run]) -> dict[str,
     longer = step_ns / measures["step_ns"]
     costs = {name: measures[name] * longer for name in ("usd_per_1e9_samples", "kwh_per_1e9_samples")}
     return {**measures, **costs, "step_ns": step_ns, "samples_per_s": measures["samples_per_s"] / longer}
+
+
+def speeds_of(draws: Sequence[Run]) -> tuple[tuple[float, ...], ...]:
+    """Return samples a second of each draw's steady steps, or steps a second where there are no samples."""
+    return tuple(map(_speeds_of, draws))
+
+
+def _speeds_of(run: Run) -> tuple[float, ...]:
+    steps = steady_steps(run.steps)
+    per_step = 1e9 / steps["step_ns"].astype(float).where(steps["step_ns"] > 0)
+    samples_per_s = steps["samples_per_s"].astype(float)
+    return tuple(samples_per_s.where(samples_per_s > 0, per_step).tolist())
+
+
+def gain_of(base: Sequence[Sequence[float]], changed: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """Return how much quicker a changed run is: the median ratio of its speeds to the base's, and its 95 % interval.
+
+    A step is paired with the step in its place of the same draw of the base, which has the same batch. Of fewer than
+    `LEAST_COUNT` pairs the interval is their range; zeros where there is no pair.
+    """
+    pairs = [pair for draws in zip(base, changed, strict=False) for pair in zip(*draws, strict=False)]
+    ratios = [after / before for before, after in pairs if before > 0 and after > 0]
+    if not ratios:
+        return 0.0, 0.0, 0.0
+    found = sample(ratios)
+    if found.count < LEAST_COUNT:
+        return found.median, min(ratios), max(ratios)
+    return found.median, found.median_low, found.median_high
 
 
 def estimated(

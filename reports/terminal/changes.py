@@ -1,8 +1,9 @@
-"""What a run would be with one thing of its scenario changed, the change that gains most first."""
+"""What a run would be with one thing of its scenario changed, by group: settings, hardware and diagnosis."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,71 +13,143 @@ from reports.run import Run
 from reports.terminal import text
 from reports.terminal.rows import records
 
-TITLE = "One change at a time, each simulated, by what it gains"
-COLUMNS = ["change", "step", "samples/s", "transfer", "waiting", "gain"]
-NOTE = (
+_TITLE = "One change at a time, each simulated"
+TITLES = {
+    "setting": f"{_TITLE}: settings, which cost nothing",
+    "hardware": f"{_TITLE}: hardware, which has to be bought",
+    "diagnosis": f"{_TITLE}: diagnosis, what cannot be had",
+    "": _TITLE,  # of releases that had no groups
+}
+_BEST = {"setting": "setting", "hardware": "hardware", "diagnosis": "diagnosis", "": "change"}
+COLUMNS = ["change", "step", "samples/s", "$", "transfer", "waiting", "gain"]
+SHARES_NOTE = (
     "Transfer and waiting: shares of a step in which the mean rank only communicates, and only waits for other ranks."
 )
+_COST_NOTE = "$: of 10^9 samples, at the scenario's price of a GPU hour whatever hardware is changed."
+RANGE_NOTE = (
+    "A range in place of a gain: the change cannot be told apart from none, as this is the interval in which its gain"
+    " lies over the steps of all draws, and it has both signs."
+)
+_DRAWS_NOTE = "Gains are medians over the steps of all draws; step and samples/s are of the mean draw."
+# Below this a gain is shown as it is, though its interval has both signs.
+_NO_GAIN = 0.0005
+_MAY_LACK = {"samples/s": "samples_per_s", "$": "usd_per_1e9_samples"}
+_SHARES = ("transfer", "waiting")
 
 
 def ranked(run: Run) -> pd.DataFrame:
-    """The rows of `what_if` with `transfer_share`, `wait_share` and `gain`: the scenario as it is, then the best first.
+    """Return `what_if` with shares of a step and gains: the scenario as it is, then by group, the best first.
 
-    `gain` is of samples a second, or of steps where there are no samples. Numbers of what was not played are nan.
+    `transfer_share` and `wait_share` are of a step, `ratio` is speed over that of the first row; `gain`, of samples a second or of steps where there are no samples,
+    lies between `gain_low` and `gain_high`, and `is_clear` unless these have both signs. What was not played, and
+    unknown prices, are nan.
     """
     frame = run.what_if.copy()
-    numbers = ["step_ns", "samples_per_s", "transfer_ns", "wait_ns"]
-    frame[numbers] = frame[numbers].astype(float).where(frame["status"] == "done")
-    frame["samples_per_s"] = frame["samples_per_s"].replace(0.0, np.nan)
+    done = frame["status"] == "done"
+    numbers = ["step_ns", "samples_per_s", "usd_per_1e9_samples", "transfer_ns", "wait_ns"]
+    numbers += ["speed", "speed_low", "speed_high"]
+    frame[numbers] = frame[numbers].astype(float).where(done)
+    known = ["samples_per_s", "usd_per_1e9_samples", "speed", "speed_low", "speed_high"]
+    frame[known] = frame[known].replace(0.0, np.nan)
     for name in ("transfer", "wait"):
         frame[f"{name}_share"] = frame[f"{name}_ns"] / frame["step_ns"]
-    speed = frame["samples_per_s"] if frame["samples_per_s"].head(1).notna().any() else 1 / frame["step_ns"]
-    frame["gain"] = speed / (speed.iloc[0] if len(speed) else np.nan) - 1
-    others = frame.iloc[1:].sort_values("gain", ascending=False, kind="stable", na_position="last")
+    quickness = frame["samples_per_s"] if frame["samples_per_s"].head(1).notna().any() else 1 / frame["step_ns"]
+    ratio = quickness / (quickness.iloc[0] if len(quickness) else np.nan)
+    frame["ratio"] = ratio
+    for bound in ("", "_low", "_high"):  # releases without intervals had the ratio alone
+        frame[f"gain{bound}"] = frame.pop(f"speed{bound}").fillna(ratio) - 1
+    is_within = (frame["gain_low"] <= 0) & (frame["gain_high"] >= 0)
+    is_wide = frame[["gain_low", "gain_high"]].abs().max(axis=1) >= _NO_GAIN
+    frame["is_clear"] = ~(is_within & is_wide)
+    frame["group"] = frame["group"].where(frame["group"].isin(list(TITLES)), "")
+    others = frame.assign(order=frame["group"].map(list(TITLES).index)).iloc[1:]
+    by = ["order", "gain"]
+    others = others.sort_values(by, ascending=[True, False], kind="stable", na_position="last").drop(columns="order")
     return pd.concat([frame.iloc[:1], others], ignore_index=True)
 
 
 def best(run: Run) -> str:
-    """Which change gains most, without a full stop; "" where none was played."""
-    found = ranked(run).iloc[1:2]
-    found = found[found["gain"].notna()]
-    return "".join(
-        f"of single changes most is gained by {row['change']}: {text.signed_percent(row['gain'])}"
-        for row in records(found)
-    )
+    """Return which change of each group gains most, in a sentence without a full stop; "" where none gains."""
+    changes = ranked(run).iloc[1:]
+    gaining = changes[((changes["gain"] > 0) & changes["is_clear"]).to_numpy(bool)]
+    first = gaining.drop_duplicates("group")
+    said = [f"{_BEST[row['group']]}: {row['change']}, {text.signed_percent(row['gain'])}" for row in records(first)]
+    return f"largest single gains: {'; '.join(said)}" if said else ""
 
 
-def table_rows(changes: pd.DataFrame) -> list[list[str]]:
-    """Those of `ranked` that were played to their end, under `COLUMNS`."""
-    return [
-        [
-            row["change"],
-            text.duration(row["step_ns"]),
-            text.number(row["samples_per_s"]),
-            text.percent(row["transfer_share"]),
-            text.percent(row["wait_share"]),
-            text.signed_percent(row["gain"]) if number else "",
-        ]
-        for number, row in enumerate(records(changes[(changes["status"] == "done").to_numpy(bool)]))
+def groups(
+    changes: pd.DataFrame, *, has_shares: bool = True
+) -> Iterator[tuple[str, list[str], list[list[str]], float]]:
+    """Yield title, columns, rows and largest gain of each group of `ranked`; rows begin with the scenario as it is.
+
+    Rows are those that were played to their end; samples a second and $ have no column where none is known, and shares
+    of a step none without `has_shares`.
+    """
+    done = changes[(changes["status"] == "done").to_numpy(bool)]
+    absent = [column for column, name in _MAY_LACK.items() if not done[name].notna().any()]
+    columns = [column for column in COLUMNS if column not in absent and (has_shares or column not in _SHARES)]
+    for group, title in TITLES.items():
+        own = done.iloc[1:][(done["group"].iloc[1:] == group).to_numpy(bool)]
+        if not len(own):
+            continue
+        shown = [_cells(row) for row in records(pd.concat([done.iloc[:1], own]))]
+        shown[0]["gain"] = ""
+        yield title, columns, [[row[column] for column in columns] for row in shown], float(own["gain"].max())
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    cells = [
+        row["change"],
+        text.duration(row["step_ns"]),
+        text.number(row["samples_per_s"]),
+        text.to_three_digits(row["usd_per_1e9_samples"]),
+        text.percent(row["transfer_share"]),
+        text.percent(row["wait_share"]),
+        _gain(row),
     ]
+    return dict(zip(COLUMNS, cells, strict=True))
+
+
+def _gain(row: dict[str, Any]) -> str:
+    if row["is_clear"]:
+        return text.signed_percent(row["gain"])
+    return f"{100 * row['gain_low']:+.1f} to {100 * row['gain_high']:+.1f} %"
+
+
+def notes(changes: pd.DataFrame) -> list[str]:
+    """Return what the numbers are, and which changes have moved tables, a paragraph each."""
+    done = changes[(changes["status"] == "done").to_numpy(bool)]
+    said = [_COST_NOTE] if done["usd_per_1e9_samples"].notna().any() else []
+    if ((done["gain"] - done["ratio"] + 1).abs() >= _NO_GAIN).any():
+        said.append(_DRAWS_NOTE)
+    if not done["is_clear"].all():
+        said.append(RANGE_NOTE)
+    anew = [row for row in records(done.iloc[1:]) if row["tables_moved"]]
+    moved = ", ".join(f"{row['change']} ({row['tables_moved']} of {row['tables']} tables moved)" for row in anew)
+    if moved:
+        said.append(f"Tables placed anew: {moved}. All other changes keep the plan of the tables.")
+    elif done["tables"].max() > 0:
+        said.append("All changes keep the plan of the tables.")
+    return said
 
 
 def not_played(changes: pd.DataFrame) -> list[str]:
-    """A sentence for each change that did not come to its end."""
+    """Return a sentence for each change that did not come to its end."""
     return [f"not played: {row['change']}: {row['sentence']}" for row in records(changes) if row["status"] != "done"]
 
 
 def options(changes: pd.DataFrame) -> list[str]:
-    """How each of the others is made on a command line."""
+    """Return how each of the others is made on a command line."""
     done = changes[(changes["status"] == "done").to_numpy(bool)]
     return [f"{row['change']}: {row['options']}" for row in records(done) if row["options"]]
 
 
 def summarize(run: Run) -> Iterator[RenderableType]:
-    """A table, what was not played and why, then how each change is made; nothing where nobody asked."""
+    """Yield a table for each group, what was not played and why, then how each change is made; nothing without any."""
     changes = ranked(run)
     if not len(changes):
         return
-    yield text.table(TITLE, COLUMNS, table_rows(changes))
-    said = [NOTE, *not_played(changes), "Each is made by", *options(changes)]
+    for title, columns, rows, _ in groups(changes, has_shares=False):
+        yield text.table(title, columns, rows)
+    said = [*notes(changes), *not_played(changes), "Each is made by", *options(changes)]
     yield text.paragraph("\n".join(said))

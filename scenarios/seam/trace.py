@@ -186,6 +186,13 @@ class ChangeRow:
 
     `status` and `sentence` are as of a study's point, `options` make the change on a command line. Numbers are of the
     median steady step, its transfer and waiting those of the mean rank; 0 where it was not played to its end.
+
+    Attributes:
+        group: "setting", "hardware" or "diagnosis"; "" of the scenario as it is.
+        usd_per_1e9_samples: $ of training on 10^9 samples; 0 where the price or the samples are not known.
+        speed: samples (or steps) a second over those of the scenario as it is, the median over pairs of steps of all
+            draws, between `speed_low` and `speed_high`; 0 where it is not known.
+        tables_moved: how many of the `tables` lie elsewhere than in the scenario as it is.
     """
 
     change: str
@@ -196,6 +203,13 @@ class ChangeRow:
     samples_per_s: float
     transfer_ns: float
     wait_ns: float
+    group: str = ""
+    usd_per_1e9_samples: float = 0.0
+    speed: float = 0.0
+    speed_low: float = 0.0
+    speed_high: float = 0.0
+    tables: int = 0
+    tables_moved: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

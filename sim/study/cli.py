@@ -47,7 +47,7 @@ def sweep_command(arguments: Sequence[str], prog: str, *, search: bool = False) 
     except KeyboardInterrupt as interruption:
         done = len(study_frame(folder))
         is_asked = search and not _is_small(study)
-        total = study.search.trials + study.has_baseline if is_asked else sum(1 for _ in points_of(study))
+        total = study.search.most_trials + study.has_baseline if is_asked else sum(1 for _ in points_of(study))
         print(
             f"{folder}: interrupted with {done:,} of {total:,} points; {shlex.join([*prog.split(), *arguments])}"
             " goes on",
@@ -73,7 +73,9 @@ def _parser(prog: str, *, search: bool) -> argparse.ArgumentParser:
     parser.add_argument("study", type=Path, help="a study file in TOML")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the study's folder; default: runs/NAME-study")
     if search:
-        parser.add_argument("--trials", type=int, metavar="N", help="how many points to look at, as search.trials")
+        parser.add_argument(
+            "--trials", type=int, metavar="N", help="how many points to look at, at most, as search.trials"
+        )
     parser.add_argument("--keep-spans", action="store_true", help="whole run folders, as keep = 'spans'")
     parser.add_argument("--again", action="store_true", help="play points again that timed out or lost their workers")
     parser.add_argument("--json", action="store_true", help="print all points as JSON")
@@ -102,8 +104,8 @@ def _study(path: str | os.PathLike[str], *, search: bool, trials: int | None) ->
 
 
 def _is_small(study: Study) -> bool:
-    """Whether a search plays all points, of which there are hardly more than it would look at."""
-    return study.size <= min(max(study.search.enumerate_below - 1, study.search.trials), MOST_POINTS)
+    """Return whether a search plays all points, as there are no more than it may look at."""
+    return study.size <= MOST_POINTS and study.search.plays_all(study.size)
 
 
 def _where(options: argparse.Namespace, study: Study) -> Where:

@@ -15,7 +15,7 @@ from distributed import get_worker
 
 from reports.run import Run
 from reports.store import run_folder
-from reports.study.measures import estimated, measures_of, with_draws
+from reports.study.measures import estimated, measures_of, speeds_of, with_draws
 from reports.writer import write
 from scenarios.owned_folder import scratch_folder
 from scenarios.seam.errors import Note, ProgramError, ScenarioError, told
@@ -27,6 +27,7 @@ from sim.draws import Digest, further_draws
 from sim.plan_choice import with_simulated_plan
 from sim.run import play
 from sim.span_filter import Keeping
+from sim.study.kept_plan import places
 from sim.study.task import ESTIMATE, Result, Task
 
 # A worker of several threads plays one point at a time: torch's settings and its traces are the process's.
@@ -106,10 +107,16 @@ def _play(task: Task, began_s: float) -> Result:
         raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s; {recording.info.error}")
     recording.spans = spans
     measures = measures_of(run := Run.of(recording))
-    if task.draws:
-        further = map(Run.of, further_draws(scenario, program, task.draws, first, look=look))
-        measures = with_draws(measures, [run, *further])
-    return Result(status="done", measures=measures, folder=_folder(task, program, recording))
+    runs = [run, *map(Run.of, further_draws(scenario, program, task.draws, first, look=look))]
+    if task.draws and not task.measures_draw_0:
+        measures = with_draws(measures, runs)
+    return Result(
+        status="done",
+        measures=measures,
+        folder=_folder(task, program, recording),
+        speeds=speeds_of(runs),
+        places=places(recording.plan),
+    )
 
 
 def _stop_after(timeout_s: float, began_s: float) -> Callable[[object], bool]:

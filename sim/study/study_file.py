@@ -29,6 +29,7 @@ Fidelity = Literal["estimate", "links", "flows"]
 Sampler = Literal["tpe", "nsga2"]
 Keep = Literal["rows", "runs", "spans"]
 MOST_POINTS = 200_000
+_TRIALS = 200
 
 TOGETHER, ONLY_IF, VALUES, OR_UNSET = "together", "only_if", "values", "or_unset"
 
@@ -43,10 +44,12 @@ class _Stage(Section):
 class _Search(Section):
     """How a search looks for the best points."""
 
-    trials: Count | None = about("Points that are looked at, beside the baseline; 200 by default.")
+    trials: Count | None = about("Points that are looked at at most, beside the baseline; 200 by default.")
     seed: CountOrZero | None = about("Of the sampler's draws: 0 by default.")
     sampler: Sampler | None = about("'tpe' or 'nsga2'; by default 'nsga2' for several goals and over 500 trials.")
-    enumerate_below: CountOrZero | None = about("Spaces of fewer points are played as a whole: 5000 by default.")
+    enumerate_below: CountOrZero | None = about(
+        "Without trials, spaces of fewer points are played as a whole: 5000 by default."
+    )
 
 
 class _StudyFile(Section):
@@ -92,12 +95,24 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """How many points a search looks at, by which seed and sampler, and of how small a space it plays all."""
+    """How many points a search looks at, by which seed and sampler, and of how small a space it plays all.
 
-    trials: int = 200
+    `trials` bounds every search that is given it; None: `enumerate_below` does, and `most_trials` in larger spaces.
+    """
+
+    trials: int | None = None
     seed: int = 0
     sampler: Sampler | None = None
     enumerate_below: int = 5_000
+
+    @property
+    def most_trials(self) -> int:
+        """How many points are looked at where not all are played."""
+        return _TRIALS if self.trials is None else self.trials
+
+    def plays_all(self, size: int) -> bool:
+        """Return whether all points of a space of this size are played."""
+        return size <= self.most_trials or (self.trials is None and size < self.enumerate_below)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from sim.study.study_file import Keep
 
 Status = Literal["done", "scenario error", "program error", "timed out", "worker lost", "error"]
 ESTIMATE = "estimate"
+Speeds = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +23,17 @@ class Task:
     timeout_s: float
     keep: Keep
     draws: int = 0  # beside the mean one
+    measures_draw_0: bool = False  # the other draws count in `Result.speeds` alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How a point came out: `measures` are numbers by column, `folder` a run folder as a tar archive."""
+    """How a point came out: `measures` are numbers by column, `folder` a run folder as a tar archive.
+
+    Attributes:
+        speeds: samples a second of steady steps, or steps a second where there are no samples; a sequence a draw.
+        places: a digest of where each table lies, by its name.
+    """
 
     status: Status
     sentence: str = ""
@@ -34,3 +41,5 @@ class Result:
     worker: str = ""  # its address
     measures: Mapping[str, object] = field(default_factory=dict)
     folder: bytes = b""
+    speeds: Speeds = ()
+    places: Mapping[str, str] = field(default_factory=dict)

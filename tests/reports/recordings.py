@@ -188,6 +188,7 @@ def with_changes(recording: Recording) -> Recording:
         ChangeRow(change="twice the hosts", options="--set cluster.hosts=4", status="scenario error", **failed),
         ChangeRow(change="GPUs twice as fast", options="--set a=2", status="done", sentence="", step_ns=80.0, **known),
     ]
+    rows = [dataclasses.replace(row, group="" if row.change == "as it is" else "hardware") for row in rows]
     return dataclasses.replace(recording, what_if=rows)
 
 

@@ -42,8 +42,11 @@ def changes_of(run: Run) -> Section:
         return Section(
             "what-if", title, absent=f"Not asked for: {how}" if run.info.world == "sim" else "Not predicted."
         )
-    raw = {"best": float(found["gain"].iloc[1:].max())} if len(found) > 1 else {}
-    blocks: list[Block] = [Table(changes.TITLE, changes.COLUMNS, changes.table_rows(found), note=changes.NOTE, raw=raw)]
+    blocks: list[Block] = [
+        Table(title, columns, rows, note=changes.SHARES_NOTE, raw={"best": gain})
+        for title, columns, rows, gain in changes.groups(found)
+    ]
+    blocks += map(Words, changes.notes(found))
     blocks += [Words(f"{said[0].upper()}{said[1:]}") for said in changes.not_played(found)]
     blocks.append(Listing("How each is made", "\n".join(changes.options(found))))
     return Section("what-if", title, blocks)

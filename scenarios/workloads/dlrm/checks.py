@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from scenarios.config.scenario import DISTINCT_TYPES, SEQUENCE_TYPES, Planner, ShardingType
 from scenarios.config.toml.hardware.sections import ClusterSection
@@ -61,11 +62,12 @@ def _check_model(model: ModelSection, document: Document, look: Look) -> None:
         _check_interaction(model.interaction, model, look)
     _check_names(model.tables or [], mistakes)
     check_feature_names(model.tables or [], mistakes)
+    given = _given_plan(document, mistakes)
     for index, table in enumerate(model.tables or []):
         _check_table(table, ("model", "tables", index), model, look)
-        _check_pins(table, ("model", "tables", index), document, look)
-        _check_kernel(table, ("model", "tables", index), document, look)
-        if not _has_plan(document):
+        _check_pins(table, ("model", "tables", index), document, look, given)
+        _check_kernel(table, ("model", "tables", index), document, look, given)
+        if given is None:
             _check_fits(table, ("model", "tables", index), document, mistakes)
 
 
@@ -140,10 +142,13 @@ def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: 
         mistakes.add((*path, "rows"), f"at most {INT32_ROWS} rows with model.ids_dtype = 'int32'")
 
 
-def _check_pins(table: TableSection, path: KeyPath, document: Document, look: Look) -> None:
+def _check_pins(
+    table: TableSection, path: KeyPath, document: Document, look: Look, given: Mapping[str, GivenTable] | None
+) -> None:
     mistakes, (ranks, host_ranks) = look.mistakes, sharding_shape(document)
-    if _has_plan(document):
-        look.refuse(path, table, ("ranks", "hosts"), "with sharding.plan, which places every table")
+    if given is not None:
+        if not _lies_there(table, given, host_ranks):
+            look.refuse(path, table, ("ranks", "hosts"), "with sharding.plan, which places every table")
     elif table.ranks is not None:
         look.refuse(path, table, ("hosts",), "with ranks")
     hosts = (document.cluster or ClusterSection()).hosts
@@ -160,9 +165,23 @@ def _check_pins(table: TableSection, path: KeyPath, document: Document, look: Lo
             mistakes.add((*path, key), f"{key} from 0 to {count - 1}")
 
 
-def _check_kernel(table: TableSection, path: KeyPath, document: Document, look: Look) -> None:
-    if _has_plan(document):
-        look.refuse(path, table, ("kernel",), "with sharding.plan, which says it of every table")
+def _lies_there(table: TableSection, given: Mapping[str, GivenTable], host_ranks: int | None) -> bool:
+    """Whether the plan has a table on the ranks, or all ranks of the hosts, to which the scenario pins it."""
+    place = given.get(table.name or "")
+    if place is None or host_ranks is None:
+        return False
+    ranks = list(dict.fromkeys(place.ranks))
+    of_hosts = {host * host_ranks + rank for host in table.hosts or [] for rank in range(host_ranks)}
+    return ranks == table.ranks if table.ranks is not None else set(ranks) == of_hosts
+
+
+def _check_kernel(
+    table: TableSection, path: KeyPath, document: Document, look: Look, given: Mapping[str, GivenTable] | None
+) -> None:
+    if given is not None:
+        place = given.get(table.name or "")
+        if place is None or place.kernel != table.kernel:
+            look.refuse(path, table, ("kernel",), "with sharding.plan, which says it of every table")
         return
     if table.kernel != "fused_uvm_caching":
         look.refuse(path, table, ("cache_load_factor",), "unless kernel = 'fused_uvm_caching'")
@@ -190,8 +209,14 @@ def _averages_on_gpus(document: Document) -> bool:
     return REPLICATION.of(document) is not None and not _is_cpu(document)
 
 
-def _has_plan(document: Document) -> bool:
-    return (SHARDING.of(document) or ShardingSection()).plan is not None
+def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTable] | None:
+    """The tables of the plan that the scenario names, none of one that cannot be read; None where it names none."""
+    plan = (SHARDING.of(document) or ShardingSection()).plan
+    if plan is None:
+        return None
+    with suppress(ValueError):  # which the check of sharding tells
+        return read_plan(named_file(mistakes, ("sharding", "plan"), plan))
+    return {}
 
 
 def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes: Mistakes) -> None:
@@ -288,7 +313,7 @@ def _check_caches(given: Mapping[str, GivenTable], model: ModelSection, look: Lo
             continue
         if place.kernel != "fused_uvm_caching":
             reason = "unless sharding.plan has the table as 'fused_uvm_caching'"
-        elif place.load_factor is not None:
+        elif place.load_factor not in (None, table.cache_load_factor):
             reason = f"with sharding.plan, which has the table's load_factor, {place.load_factor}"
         else:
             continue

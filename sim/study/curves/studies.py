@@ -12,12 +12,10 @@ from scenarios.config.overrides.keys import path_of
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.config.toml.tree import Tree
-from scenarios.planner.plan_file import PLAN_FILE, plan_json
 from scenarios.seam.errors import ScenarioError
-from scenarios.workloads.locate import imported
-from scenarios.workloads.registry import find
 from scenarios.workloads.script.command import is_script, load_given, tree_given
 from sim.study.curves.parameters import Parameter
+from sim.study.kept_plan import kept_plan
 from sim.study.study_file import Axis, Study
 
 HOSTS, BATCH = "cluster.hosts", "run.batch_size"
@@ -109,23 +107,8 @@ def sensitivity(of: Start, parameters: Sequence[Parameter], folder: Path) -> Stu
         for at, one in enumerate(parameters)
         for value in (one.more, one.less)
     ]
-    pinned = replace(of, given={**of.given, **_plan(of.scenario, folder)})
+    pinned = replace(of, given={**of.given, **kept_plan(of.scenario, folder.resolve())})
     return pinned.study(keys, rows, has_baseline=True)
-
-
-def _plan(scenario: Scenario, folder: Path) -> dict[str, object]:
-    """The values that keep the plan: a planner that sees other hardware may take another, and the step would jump."""
-    planner = find(scenario.program, scenario.program_folder).plan
-    if not planner or scenario.planner.plan is not None:
-        return {}
-    from sim.plan_choice import with_simulated_plan  # noqa: PLC0415 - loads torch
-
-    with with_simulated_plan(scenario) as found:
-        plan = imported(planner, found.scenario.program_folder)(found.scenario)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / PLAN_FILE).resolve()
-    file.write_text(plan_json(plan, scenario.sharding_host_ranks, scenario.cluster.host.gpu.kind))
-    return {"sharding.plan": str(file), "sharding.choose": "estimated"}
 
 
 def overlap(of: Start, batches: Iterable[int]) -> Study:

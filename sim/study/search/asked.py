@@ -73,7 +73,7 @@ class Asked:
     @property
     def total(self) -> int:
         """How many points there will be, with the baseline."""
-        return self._study.search.trials + self._study.has_baseline
+        return self._study.search.most_trials + self._study.has_baseline
 
     def points(self) -> Iterator[Point]:
         """The baseline, what was asked for earlier, then what the sampler asks for by what it has been told so far."""
@@ -81,7 +81,7 @@ class Asked:
             yield Point(BASELINE, {})
         yield from self._earlier()
         repeats = 0
-        while len(self._by_index) < self._study.search.trials:
+        while len(self._by_index) < self._study.search.most_trials:
             trial = self._optuna.ask(self._space.distributions)
             seen, is_new = self._look_up(trial.params)
             seen.trials.append(trial)
@@ -184,10 +184,10 @@ class _NoLock(JournalFileOpenLock):
 
 def _sampler(study: Study, seed: int) -> BaseSampler:
     search = study.search
-    name = search.sampler or ("tpe" if len(study.goals) == 1 or search.trials <= _MOST_OF_TPE else "nsga2")
+    name = search.sampler or ("tpe" if len(study.goals) == 1 or search.most_trials <= _MOST_OF_TPE else "nsga2")
     if name == "tpe":
         return TPESampler(seed=seed)
-    population = min(max(search.trials // _GENERATIONS, _LEAST_POPULATION), _MOST_POPULATION)
+    population = min(max(search.most_trials // _GENERATIONS, _LEAST_POPULATION), _MOST_POPULATION)
     return NSGAIISampler(seed=seed, population_size=population)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -24,13 +26,51 @@ def test_what_gains_most_comes_first_and_what_was_not_played_last(run: Run) -> N
 
 def test_each_is_shown_or_said_why_it_is_not(run: Run) -> None:
     found = changes.ranked(run)
-    assert changes.table_rows(found) == [
-        ["as it is", "100 ns", "-", "30.0 %", "5.0 %", ""],
-        ["GPUs twice as fast", "80 ns", "-", "37.5 %", "6.2 %", "+25.0 %"],
+    [(title, columns, rows, most)] = changes.groups(found)
+    assert (title, columns) == (changes.TITLES["hardware"], ["change", "step", "transfer", "waiting", "gain"])
+    assert rows == [
+        ["as it is", "100 ns", "30.0 %", "5.0 %", ""],
+        ["GPUs twice as fast", "80 ns", "37.5 %", "6.2 %", "+25.0 %"],
     ]
+    assert most == 0.25
     assert changes.not_played(found) == ["not played: twice the hosts: it has two"]
     assert changes.options(found) == ["GPUs twice as fast: --set a=2"]
-    assert changes.best(run) == "of single changes most is gained by GPUs twice as fast: +25.0 %"
+    assert changes.best(run) == "largest single gains: hardware: GPUs twice as fast, +25.0 %"
+
+
+def test_a_gain_whose_interval_has_both_signs_is_a_range_and_no_largest_gain() -> None:
+    recording = with_changes(by_hand())
+    speeds = {"GPUs twice as fast": (1.05, 0.98, 1.2), "no faults": (1.04, 1.01, 1.3)}
+    rows = [*recording.what_if[:1]]
+    rows += [
+        dataclasses.replace(rows[0], change=name, group="diagnosis", speed=speed, speed_low=low, speed_high=high)
+        for name, (speed, low, high) in speeds.items()
+    ]
+    run = Run.of(dataclasses.replace(recording, what_if=rows))
+    found = changes.ranked(run)
+    [(_, _, cells, _)] = changes.groups(found)
+    assert [row[-1] for row in cells] == ["", "-2.0 to +20.0 %", "+4.0 %"]
+    assert changes.best(run) == "largest single gains: diagnosis: no faults, +4.0 %"
+    assert changes.RANGE_NOTE in changes.notes(found)
+
+
+def test_moved_tables_are_counted_by_change() -> None:
+    recording = with_changes(by_hand())
+    rows = [dataclasses.replace(row, tables=26) for row in recording.what_if]
+    run = Run.of(dataclasses.replace(recording, what_if=rows))
+    assert changes.notes(changes.ranked(run))[-1] == "All changes keep the plan of the tables."
+    rows[2] = dataclasses.replace(rows[2], tables_moved=15)
+    run = Run.of(dataclasses.replace(recording, what_if=rows))
+    said = changes.notes(changes.ranked(run))[-1]
+    assert said.startswith("Tables placed anew: GPUs twice as fast (15 of 26 tables moved). All other")
+
+
+def test_changes_of_an_earlier_release_have_gains_by_samples_or_steps() -> None:
+    recording = with_changes(by_hand())
+    rows = [dataclasses.replace(row, group="", samples_per_s=at * 100.0) for at, row in enumerate(recording.what_if, 1)]
+    found = changes.ranked(Run.of(dataclasses.replace(recording, what_if=rows)))
+    assert found["gain"].tolist()[:2] == [0.0, 2.0]
+    assert [title for title, *_ in changes.groups(found)] == [changes.TITLES[""]]
 
 
 def test_a_run_that_nobody_asked_has_none() -> None:

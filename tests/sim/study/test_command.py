@@ -17,6 +17,7 @@ import twinstep
 from reports.__main__ import main as reports_main
 from reports.study.measures import measures_of
 from sim.study.cli import sweep_command
+from sim.study.study_file import SearchSettings
 from tests.commands import command
 from tests.sim.study.players import play_in_this_process
 
@@ -141,6 +142,30 @@ def test_a_search_goes_on_and_its_front_are_scenarios_that_run_anywhere(
     file = out / "front" / f"{front['index'].iloc[0]:03}.toml"
     monkeypatch.chdir("/")
     assert measures_of(twinstep.predict(file))["step_ns"] == front["step_ns"].iloc[0]
+
+
+def test_a_search_looks_at_no_more_points_than_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play_in_this_process(monkeypatch)
+    study, out = tmp_path / "study.toml", tmp_path / "out"
+    study.write_text(STUDY)
+    assert sweep_command([str(study), "--out", str(out), "--trials", "3", "--quiet"], "search", search=True) == 0
+    assert len(twinstep.study(out)) == 1 + 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "all_of_them"),
+    [
+        (SearchSettings(trials=24), 1_081, False),
+        (SearchSettings(trials=24), 24, True),
+        (SearchSettings(trials=24, enumerate_below=5_000), 25, False),
+        (SearchSettings(), 1_081, True),
+        (SearchSettings(), 5_000, False),
+        (SearchSettings(enumerate_below=0), 201, False),
+        (SearchSettings(enumerate_below=0), 200, True),
+    ],
+)
+def test_trials_are_the_bound_of_a_search(settings: SearchSettings, size: int, all_of_them: bool) -> None:  # noqa: FBT001
+    assert settings.plays_all(size) == all_of_them
 
 
 def test_the_command_and_reports_write_the_page(

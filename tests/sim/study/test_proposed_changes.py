@@ -1,0 +1,147 @@
+"""Changes are proposed where a program and its scenario can have them, and each that ends is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import twinstep
+from scenarios.config.catalogue import library_files
+from scenarios.config.load import load
+from scenarios.config.overrides.overrides import Overrides
+from scenarios.config.toml.include import read_tree
+from sim.study.counterfactuals import counterfactuals
+from sim.study.play import play_point
+from sim.study.task import Result, Task
+from sim.study.what_if import WhatIf
+from tests.commands import command
+
+ROOT = Path(__file__).parents[3]
+ON = {
+    "cpu_local": 'cluster = {profile = "cpu_local", hosts = 2, gpus_per_host = 2}\n',
+    "dgx_h100": 'cluster = {profile = "dgx_h100", hosts = 2, gpus_per_host = 2}\n',
+    "alone": 'cluster = {profile = "dgx_h100", hosts = 1, gpus_per_host = 1}\n',
+}
+PROGRAMS = {
+    "all_to_all": 'exchange = {size = "1 MiB"}\n',
+    "collective": 'collective = {op = "all_reduce", size = "1 MiB"}\n',
+    "powersgd": "gradients.shapes = [[64, 64], [64]]\n",
+    "./own.py:make": "run.batch_size = 8\n",
+}
+OWN = """from scenarios.seam.kernel import Kernel
+from scenarios.seam.program import Program
+
+
+class Own(Program):
+    def __init__(self, scenario):
+        self.steps = scenario.steps
+
+    async def __call__(self, rank):
+        for index in range(self.steps):
+            with rank.step(index):
+                await rank.compute(Kernel(label="own", kind="gemm", flops=1e9, bytes_read=1e6, bytes_written=1e6))
+
+
+def make(scenario):
+    return Own(scenario)
+"""
+FILE_IDS = """program = "dlrm"
+run = {steps = 2, batch_size = 8, payload = "sizes"}
+[model]
+dense_features = 4
+bottom = [8]
+top = [8, 1]
+embedding_dim = 8
+interaction.kind = "dot"
+[[model.tables]]
+name = "read"
+rows = 100
+ids = {file = "ids.csv"}
+[[model.tables]]
+name = "of_features"
+rows = 100
+features = [{name = "a", ids_per_sample = 2, ids = {zipf = 1.1}}, {name = "b", ids_per_sample = 3}]
+"""
+
+
+def refused(file: Path) -> list[str]:
+    """The proposals that the scenario cannot have."""
+    scenario, tree = load(file), read_tree(str(file), Overrides({})).tree
+    what_if = WhatIf(load=lambda values: load(file, values), plan={}, places={}, draws=0, gain=lambda _: (1, 1, 1))
+    proposed = counterfactuals(scenario, tree)
+    assert proposed
+    accepted = {one.name for one in what_if.changes(scenario, tree)}
+    return [one.name for one in proposed if one.name not in accepted]
+
+
+@pytest.mark.parametrize("file", library_files(), ids=lambda file: file.stem)
+def test_a_ready_scenario_accepts_each_change_that_is_proposed(file: Path) -> None:
+    assert refused(file) == []
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.stem)
+def test_an_example_accepts_each_change_that_is_proposed(file: Path) -> None:
+    if file.stem != "study":
+        assert refused(file) == []
+
+
+@pytest.mark.parametrize("cluster", ON)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_is_offered_no_key_that_it_does_not_have(program: str, cluster: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    file = tmp_path / "program.toml"
+    file.write_text(f'program = "{program}"\n{ON[cluster]}{PROGRAMS[program]}')
+    assert refused(file) == []
+    names = {one.name for one in counterfactuals(load(file), read_tree(str(file), Overrides({})).tree)}
+    assert "twice the batch of a rank" not in names
+    if (program, cluster) == ("powersgd", "dgx_h100"):  # the quickest of those that compute
+        done = command("sim", file, "--what-if", "--json", "--out", tmp_path / "run")
+        assert done.returncode == 0, done.stderr
+        assert {row["status"] for row in json.loads(done.stdout)["what_if"]} == {"done"}
+
+
+def test_ids_of_a_file_are_drawn_evenly_with_as_many_in_a_bag(tmp_path: Path) -> None:
+    file = tmp_path / "file_ids.toml"
+    (tmp_path / "ids.csv").write_text("1 2 3\n4\n")
+    text = FILE_IDS.replace("[model]", f"{ON['cpu_local']}[model]", 1)
+    file.write_text(text)
+    assert refused(file) == []
+    changes = {one.name: one for one in counterfactuals(load(file), read_tree(str(file), Overrides({})).tree)}
+    values = changes["no skew of ids"].values
+    assert values == {
+        "model.tables[0].ids": "uniform",
+        "model.tables[1].features[0].ids": "uniform",
+        "model.tables[0].ids_per_sample": {"mean": 2.0},
+    }
+    made = load(file, values)
+    assert made.model is not None
+    assert (made.model.tables[0].ids.kind, made.model.tables[0].ids_per_sample) == ("uniform", 2.0)
+
+
+def test_an_interrupted_command_goes_on_with_what_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, run = tmp_path / "program.toml", tmp_path / "run"
+    file.write_text(f'program = "powersgd"\n{ON["dgx_h100"]}{PROGRAMS["powersgd"]}')
+    played: list[Task] = []
+
+    def play(task: Task) -> Result:
+        if len(played) == 2:
+            raise KeyboardInterrupt
+        played.append(task)
+        return play_point(task)
+
+    monkeypatch.setattr("sim.study.what_if.play_point", play)
+    stopped = command("sim", file, "--what-if", "--json", "--out", run)
+    assert (stopped.returncode, stopped.stdout) == (130, "")
+    kept = twinstep.load(run).what_if
+    assert len(kept) == 1 + 2
+    other = command("sim", file, "--what-if", "--steps", "2", "--out", run)
+    assert (other.returncode, "exists already" in other.stderr) == (2, True)  # another scenario's run
+    monkeypatch.setattr("sim.study.what_if.play_point", lambda task: [played.append(task), play_point(task)][1])
+    gone_on = command("sim", file, "--what-if", "--json", "--out", run)
+    assert gone_on.returncode == 0, gone_on.stderr
+    whole = twinstep.load(run).what_if
+    assert len(played) == len(whole) - 1  # none twice
+    assert whole.iloc[:3].equals(kept)
+    assert json.loads(gone_on.stdout)["what_if"][0]["change"] == "as it is"
