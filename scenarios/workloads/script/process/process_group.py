@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.distributed as dist
@@ -61,7 +61,7 @@ class Link(Protocol):
     """A script's way to whoever plays or watches it."""
 
     def ask(self, kind: str, argument: Any = None) -> Any:
-        """Tell of "new_group", "plan", "step", "record", "end" or "error"; of a new group the answer is its name."""
+        """Tell of "new_group", "plan", "step", "record", "end", "error" and the like; a group's name is the answer."""
         ...
 
     def begin(self) -> None:
@@ -78,7 +78,9 @@ class Link(Protocol):
 
 
 class ScriptGroup(dist.ProcessGroup):
-    """The ranks of one group. A subclass says what becomes of a call in `issue`."""
+    """The ranks of one group. A subclass says what becomes of a call in `issue`; `called` sees each before that."""
+
+    called: ClassVar[Any] = staticmethod(lambda _: None)
 
     def __init__(self, options: Any, backends: Mapping[str, str]) -> None:
         """`options` are torch's for a backend of one's own; `backends` is what the group passes for, by device type."""
@@ -255,6 +257,7 @@ class ScriptGroup(dist.ProcessGroup):
             is_async=bool(getattr(opts, "asyncOp", True)),
             of_reducer=of_reducer,
         )
+        self.called(asked)
         return self.issue(asked)
 
 
@@ -291,7 +294,7 @@ def install(link: Link) -> None:
         return link.join(options, _backends(named[0]))
 
     dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu", "cuda", "meta"])
-    begin, new_group = dist.init_process_group, dist.new_group
+    begin, new_group, own = dist.init_process_group, dist.new_group, os.getpid()
 
     def made(group: Any) -> Any:
         if group in world.pg_map:
@@ -300,6 +303,8 @@ def install(link: Link) -> None:
         return group
 
     def init_process_group(backend: str | None = None, *given: Any, **more: Any) -> None:
+        if os.getpid() != own:
+            link.ask("error", own_ranks(users_line(sys._getframe().f_back)))
         for key, there in (("world_size", os.environ["WORLD_SIZE"]), ("rank", os.environ["RANK"])):
             if more.get(key, -1) not in (-1, int(there)):
                 raise ValueError(f"init_process_group: {key} = {more[key]}: expected {there}, as the environment says")
@@ -325,6 +330,14 @@ def install(link: Link) -> None:
             module.init_process_group = init_process_group
         if getattr(module, "new_group", None) is new_group:
             module.new_group = new_group_of
+
+
+def own_ranks(line: str) -> str:
+    """Return the sentence about a script that starts its ranks itself, in this line of it."""
+    return (
+        f"{line}: starts ranks of its own: expected a script as torchrun starts it, which is one rank itself and finds"
+        " RANK and WORLD_SIZE in its environment"
+    )
 
 
 # What torch calls the backend where a script names none.
