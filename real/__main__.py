@@ -169,7 +169,13 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "profile", "timeout")}
     overrides |= given_by(options.sets)
     scenario = load_given(
-        options.scenario, overrides, args=of_script, hosts=options.hosts, gpus_per_host=options.gpus_per_host
+        options.scenario,
+        overrides,
+        args=of_script,
+        hosts=options.hosts,
+        gpus_per_host=options.gpus_per_host,
+        step_every=options.step_every,
+        traceback=options.traceback,
     )
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")

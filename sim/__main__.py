@@ -199,6 +199,8 @@ class _Asked:
             hosts=options.hosts,
             gpus_per_host=options.gpus_per_host,
             play=options.play,
+            step_every=options.step_every,
+            traceback=options.traceback,
         )
 
 
@@ -267,6 +269,8 @@ def _record(job: _Job) -> Digest:
             recording = play(
                 job.scenario, job.program, take, stop=stop, ended=partial(job.bar.say, "writing the run folder")
             )
+        if recording.info.complete:
+            job.program.judge()
         info = dataclasses.replace(recording.info, thinned=keeping.thinned)
         if not info.complete and not ended:
             raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")

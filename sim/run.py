@@ -164,6 +164,7 @@ def _info(
         elapsed_s=time.perf_counter() - begin_s,
         host_counts=tuple(counts.items()),
         plan_notes=program.plan_notes,
+        left_out=program.left_out,
     )
 
 
@@ -243,7 +244,7 @@ def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]
     world.check_groups(has_ended=has_ended)
     if not has_ended:
         _raise_disagreement(world)
-        raise DeadlockError(_deadlock(world))
+        raise DeadlockError(_deadlock(world) + program.standing())
 
 
 def _raise_unseen(world: World) -> None:

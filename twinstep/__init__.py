@@ -12,6 +12,7 @@ is quick: torch and pandas are loaded by the first call that needs them.
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from reports.errors import ReportError
@@ -42,6 +43,7 @@ __all__ = [
     "predict",
     "scenario",
     "search",
+    "step",
     "study",
     "sweep",
 ]
@@ -52,7 +54,7 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
 
     Raises:
         ScenarioError: mistakes in the scenario or the overrides, one sentence each.
-        ProgramError: ranks whose calls do not fit together.
+        ProgramError: ranks whose calls do not fit together; a script that makes no steps.
     """
     made = _scenario(path_or_scenario, overrides)
     from reports.run import Run
@@ -63,7 +65,9 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
     with with_simulated_plan(made) as planned:
         program = build_simulation(planned.scenario)
     program.plan_notes = (*program.plan_notes, *planned.notes)
-    return Run.of(simulate(planned.scenario, program))
+    recording = simulate(planned.scenario, program)
+    program.judge()
+    return Run.of(recording)
 
 
 def measure(path_or_scenario: Given, **overrides: Any) -> Run:
@@ -114,6 +118,17 @@ def compare(predicted: Run, measured: Run) -> Comparison:
     from reports.compare.comparison import compare as comparison_of
 
     return comparison_of(predicted, measured)
+
+
+def step() -> None:
+    """Mark the end of a training step in a script that `python -m sim` or `python -m real` runs; do nothing elsewhere.
+
+    A script that imports twinstep marks its steps by this call alone, unless `--step-every` is given. Each rank calls
+    it at the end of each of its steps; what lies before the first call and behind the last one belongs to no step.
+    """
+    marks = sys.modules.get("scenarios.workloads.script.process.marks")
+    if marks is not None:
+        marks.step()
 
 
 def sweep(
@@ -216,8 +231,8 @@ def curves(
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
     """Read and check a scenario file or a ready scenario; `dataclasses.replace` gives changed copies of it.
 
-    A training script (.py) is taken with `args`, which are its own, `hosts`, `gpus_per_host`, `profile` and `play`
-    (docs/scripts.md), too; the run folder of a predicted script is what was recorded then.
+    A training script (.py) is taken with `args`, which are its own, `hosts`, `gpus_per_host`, `profile`, `play`,
+    `step_every` and `traceback` (docs/scripts.md), too; the run folder of a predicted script is what was recorded then.
 
     Raises:
         ScenarioError: a sentence for every mistake in the file and the overrides.
@@ -226,7 +241,8 @@ def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
 
     from scenarios.workloads.script.command import load_given
 
-    of_script = ("args", "hosts", "gpus_per_host", "play") if os.fspath(path).endswith(".py") else ()
+    names = ("args", "hosts", "gpus_per_host", "play", "step_every", "traceback")
+    of_script = names if os.fspath(path).endswith(".py") else ()
     given = {name: overrides.pop(name) for name in of_script if name in overrides}
     return load_given(Path(path), overrides, **given)
 

@@ -156,6 +156,15 @@ class Journal:
         """Keep a metric of the present step; what a device has not computed yet is read when it has."""
         self._metrics.append((STEP.get(), name, value))
 
+    def give_up(self, step: Entry) -> None:
+        """Take a step out of the run that is none: what was issued in it belongs to no step, its metrics are gone."""
+        number, kept = step.step, [each for each in self._entries if each is not step]
+        for each in kept:
+            if each.step == number:
+                each.step = -1
+        self._entries = deque(kept)
+        self._metrics = deque(each for each in self._metrics if each[0] != number)
+
     def queued(self) -> list[Entry]:
         """What a device was given and has not ended yet, in the order of issue; nothing on a CPU."""
         if self.last is None or isinstance(self.last.start, int):

@@ -35,7 +35,14 @@ from real.supervise.merge import merge, spool_head
 from real.supervise.rank_status import ENDED, PLAYING, READY
 from real.supervise.spool import Spool
 from scenarios.seam.calls import never_awaited
-from scenarios.seam.errors import CollectiveError, ProgramError, RankLostError, ScenarioError, place_of
+from scenarios.seam.errors import (
+    CollectiveError,
+    ProgramError,
+    RankLostError,
+    ScenarioError,
+    ScriptError,
+    place_of,
+)
 from scenarios.seam.program import Program, begin
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
@@ -161,6 +168,8 @@ class RankRun:
 
 def sentence_of(error: BaseException, rank: int, where: str = "") -> str:
     """What a rank says of its own mistake: one sentence that names it; `where` it was, such as "in step 3"."""
+    if isinstance(error, ScriptError):
+        return str(error)
     raised = " ".join(filter(None, (f"rank {rank} raised {type(error).__name__}", where)))
     lines = list(takewhile(str.strip, str(error).splitlines()))
     if not lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from real.supervise.control_channel import position
 from real.supervise.rank_status import PLAYING
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.player import play
@@ -39,17 +40,14 @@ def main(
     connection: Connection,
     place: Place,
     steps: int,
-    path: str,
-    args: Sequence[str],
+    script: Script,
     env: Mapping[str, str],
-    is_cut: bool,
 ) -> None:
     """Run the script for as many steps after its first; tell of each, and of where it stands when asked.
 
-    `is_cut`: what it computes is told by module.
-
     What is sent is a pair: "ready" and "at" with a position as of `real.supervise.rank_status`; "step" and its number;
-    "rows" and those of spans and of metrics; "end"; "error" and a sentence.
+    "rows" and those of spans and of metrics; "end", how many steps there were, and how it ended and what was seen by
+    then; "error" and a sentence, with the script's frames below it.
     """
     die_with(os.getppid())
     stand_alone()
@@ -61,9 +59,9 @@ def main(
     link = WatchedLink(connection, place, steps)
     link.wait_for_all()
     threading.Thread(target=link.answer, daemon=True).start()
-    if is_cut:
+    if script.is_cut:
         Labels(link.turn)
-    play(path, args, link)
+    play(script, link)
 
 
 class WatchedLink:
@@ -141,6 +139,9 @@ class WatchedLink:
     def _end_step(self, *, is_last: bool = False) -> None:
         if self._step is not None:
             self._backend.end_step(self._step)
+            if is_last:  # the script has ended in it
+                self._journal.give_up(self._step)
+                self._begun -= 1
             self._step = None
         self._tell("rows", self._journal.take(is_last=is_last))
 
@@ -149,7 +150,7 @@ class WatchedLink:
         self._backend.settle()
         self._end_step(is_last=True)
         sys.stdout.flush()
-        self._tell(kind, argument)
+        self._tell(kind, (self._begun, argument) if kind == "end" else argument)
         threading.Event().wait()
 
     def _tell(self, kind: str, argument: Any) -> None:

@@ -14,11 +14,12 @@ from real.libraries.errors import is_transports
 from real.rank.backend import TorchBackend
 from real.script.link import Place, main
 from scenarios.config.scenario import Scenario
-from scenarios.seam.errors import ProgramError, RankLostError, ScenarioError
+from scenarios.seam.errors import ProgramError, RankLostError, ScenarioError, ScriptError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import environment_of
+from scenarios.workloads.script.outcome import Outcome, check
 from scenarios.workloads.script.process.children import end
 
 # How often a script that says nothing is asked where it stands.
@@ -51,13 +52,14 @@ class _Watcher:
         self._journal, self._observer = backend.context.journal, backend.context.observer
         self._rank = f"rank {rank.rank}"
         self._moves: int | None = None  # of the script's, when it was last heard of
-        self._name = f"{self._rank}: {script.path}"
+        self._name, self._script = f"{self._rank}: {script.path}", script
+        self._outcome: Outcome | None = None
         start = multiprocessing.get_context("spawn")
         self._connection, other = start.Pipe()
         place = Place(rank.rank, rank.host, rank.world_size, rank.local_world_size)
         address, port = _meeting_point(rank)
         env = environment_of(script, rank, address=address, port=port)
-        given = (other, place, scenario.steps, os.fspath(script.path), script.args, env, script.is_cut)
+        given = (other, place, scenario.steps, script, env)
         self._process = start.Process(target=main, args=given, daemon=True)
         self._process.start()
         other.close()
@@ -67,8 +69,12 @@ class _Watcher:
         while self._take(*self._next()):
             pass
         self._stands({"last": "its script's last line", "inside": False, "waits": []})
-        dist.barrier()  # what others still read comes from processes that are there
+        found: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(
+            found, self._outcome
+        )  # also as what others still read comes from processes that are there
         end(self._process)
+        check(dict(enumerate(found)), self._script)
 
     def _next(self) -> tuple[str, Any]:
         while not self._connection.poll(_ASKING_S):
@@ -97,9 +103,11 @@ class _Watcher:
             self._stands(argument)
             dist.barrier()
             self._connection.send("begin")
+        elif kind == "end":
+            self._outcome = Outcome(steps=argument[0], seen=argument[1])
         elif kind == "error":
-            is_others = is_transports(RuntimeError(argument))
-            raise (RankLostError if is_others else ProgramError)(f"{self._rank}: {argument}")
+            is_others = is_transports(RuntimeError(argument.partition("\n")[0]))
+            raise (RankLostError if is_others else ScriptError)(f"{self._rank}: {argument}")
         return kind != "end"
 
     def _stands(self, at: dict[str, Any]) -> None:

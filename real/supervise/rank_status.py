@@ -5,6 +5,7 @@ No I/O: times are arguments, in seconds on any one clock.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -162,7 +163,7 @@ class RankStatusTable:
         if not self.sees_exits:
             causes += [f"rank {m.rank} was lost {where(m.step)}" for m in told if m.is_cut and m.lost is None]
         if causes or since_s < SECOND_HAND_S:
-            return causes[0] if causes else None
+            return _of_all(causes) if causes else None
         losers = [member.lost for member in told if member.lost is not None]
         return losers[0] if losers else f"rank {told[0].rank} was lost {where(told[0].step)}"
 
@@ -244,6 +245,18 @@ def ranks(numbers: list[int]) -> str:
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
     return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _of_all(causes: list[str]) -> str:
+    """Return the first sentence, which names all ranks that say the same."""
+    own = _OF_RANK.match(causes[0])
+    if own is None:
+        return causes[0]
+    alike = [found for found in map(_OF_RANK.match, causes) if found is not None and found[2] == own[2]]
+    return f"{ranks([int(found[1]) for found in alike])}: {own[2]}"
+
+
+_OF_RANK = re.compile(r"rank (\d+): (.*)", re.DOTALL)
 
 
 def _killed(member: RankStatus) -> str | None:

@@ -71,7 +71,7 @@ def headline(run: Run, spread: str = "") -> list[str]:
         if info.thinned.ranks:
             lines.append("waiting for ranks that were left out counts as transfer")
     if len(steady):
-        lines += [*_step_time(steady, run), *sync_words(run), *arithmetic(run)]
+        lines += [*_step_time(steady, run), *left_out(run.info), *sync_words(run), *arithmetic(run)]
         lines += filter(None, [costs_line(run), waiting(run, steady_kept(run))])
     if spread:
         lines.append(spread)
@@ -160,6 +160,11 @@ def arithmetic(run: Run) -> list[str]:
     executed = text.flop_rate(found.hardware_flops_per_s)
     again = f"; {executed} with recomputation" if found.hardware_flops_per_s > found.flops_per_s else ""
     return [f"{text.flop_rate(found.flops_per_s)} of the model per {gpu}{peak} ({', '.join(found.dtypes)}{again})"]
+
+
+def left_out(info: RunInfo) -> list[str]:
+    """Return the line on what steps did of which nothing is predicted; [] where there was nothing."""
+    return [f"not predicted: {'; '.join(map(text.printable, info.left_out))}"] if info.left_out else []
 
 
 def sync_words(run: Run) -> list[str]:

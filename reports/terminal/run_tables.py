@@ -130,6 +130,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "thinned": None if info.thinned is None else dataclasses.asdict(info.thinned),
         "error": info.error,
         "plan_notes": info.plan_notes,
+        "left_out": info.left_out,
         "median_step_ns": steady["step_ns"].median(),
         "uncertainty": _uncertainty(run),
         "samples_per_s": steady["samples_per_s"].median(),

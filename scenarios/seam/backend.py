@@ -37,6 +37,10 @@ class Done:
         yield  # pragma: no cover - makes this a generator
 
 
+class StepGivenUp(Exception):  # noqa: N818  (no error: it tells a step's context what it is)
+    """What has begun as a step is none: raised inside its context, it takes what was issued there out of all steps."""
+
+
 class Backend(Protocol):
     """One stream of one rank in some world: the simulator's, torch's, DistributedDataParallel's, a test's.
 
@@ -82,7 +86,7 @@ class Backend(Protocol):
         ...
 
     def step(self, index: int) -> AbstractContextManager[None]:
-        """Count what is issued inside to a training step, and record its span."""
+        """Count what is issued inside to a training step, and record its span; `StepGivenUp` is the simulator's."""
         ...
 
     def record(self, name: str, value: Tensor | float) -> None:

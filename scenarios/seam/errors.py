@@ -12,7 +12,8 @@ from typing import Any
 
 _PACKAGES = Path(__file__).parents[2]
 _OURS = tuple(str(_PACKAGES / name) + "/" for name in ("scenarios", "sim", "real", "reports", "twinstep"))
-_PYTHONS = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib"))
+_INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
+_STDLIB = f"{sysconfig.get_path('stdlib')}/"
 
 
 class ScenarioError(Exception):
@@ -48,6 +49,10 @@ class CollectiveError(ProgramError):
     """A collective was called with arguments that do not fit each other, here or on another rank."""
 
 
+class ScriptError(ProgramError):
+    """A script raised, or did nothing that is a run: a sentence, and below it the frames that lead there."""
+
+
 class DeadlockError(ProgramError):
     """No rank can go on: the sentence says which ranks wait, and each for what."""
 
@@ -70,10 +75,21 @@ def place_of(error: BaseException) -> str:
     return f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
+def is_installed(filename: str) -> bool:
+    """Return whether a file of code is installed, or part of Python or of this project."""
+    return is_ours(filename) or filename.startswith(_INSTALLED)
+
+
+def is_ours(filename: str) -> bool:
+    """Return whether a file of code is part of this project, or of Python itself."""
+    is_pythons = filename.startswith(_STDLIB) and not filename.startswith(_INSTALLED)
+    return is_pythons or filename.startswith((*_OURS, "<"))
+
+
 def users_frames(error: BaseException) -> list[traceback.FrameSummary]:
     """What the error's traceback has of code that is neither ours nor installed, the outermost call first."""
     found = traceback.extract_tb(error.__traceback__)
-    return [frame for frame in found if not frame.filename.startswith((*_OURS, *_PYTHONS, "<"))]
+    return [frame for frame in found if not is_installed(frame.filename)]
 
 
 def users_traceback(error: BaseException) -> list[str]:

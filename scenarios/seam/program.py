@@ -26,6 +26,7 @@ class Program(ABC):
         memory: what each rank holds on its GPU, checked against the GPU's memory before the run; empty: not checked.
         host_classes: the host classes of which one representative each is simulated; None: every rank is.
         effort: what simulating a step of every rank takes of the machine; None: not known.
+        left_out: what its steps did of which nothing is predicted, in words; known when all ranks are at their end.
 
     All are known before anything runs. Ranks in verbs (`src`, `dst`, `ranks`) are global ranks.
 
@@ -49,10 +50,22 @@ class Program(ABC):
     memory: tuple[MemoryRow, ...] = ()
     host_classes: HostClasses | None = None
     effort: Effort | None = None
+    left_out: tuple[str, ...] = ()
 
     @abstractmethod
     async def __call__(self, rank: Rank) -> None:
         """Run every step on one rank."""
+
+    def judge(self) -> None:  # noqa: B027  (few programs have anything to say)
+        """Check that what the ranks did, all of which have come to their end, is a prediction.
+
+        Raises:
+            ProgramError: it is none: no rank has made a step, say.
+        """
+
+    def standing(self) -> str:
+        """Return what a deadlock's sentence adds of ranks that are at their end; "" if there is nothing to add."""
+        return ""
 
     def kept(self) -> dict[str, bytes]:
         """Further files for the folder of a simulated run that has ended, by name."""

@@ -237,7 +237,8 @@ class RunInfo:
     out by choice; None: none. `host_counts`: each representative host and how many hosts it represents, itself
     included; empty: every host was simulated. `cores`: how many
     processors the machines of a real run had for its ranks; 0: not known. `plan_notes`: on what a comparison of a
-    script's plan with ours rests, in sentences; empty: there is none.
+    script's plan with ours rests, in sentences; empty: there is none. `left_out`: what steps did of which nothing is
+    predicted, in words.
     """
 
     name: str
@@ -258,6 +259,7 @@ class RunInfo:
     host_counts: tuple[tuple[int, int], ...] = ()
     cores: int = 0
     plan_notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from scenarios.seam.arguments import Issue
-from scenarios.seam.backend import Work
+from scenarios.seam.backend import StepGivenUp, Work
 from scenarios.seam.calls import Call, new_group_set_up, stream_set_up
 from scenarios.seam.collectives import COLLECTIVES
 from scenarios.seam.errors import ProgramError
@@ -154,6 +154,8 @@ class SimBackend:
         step.wait_from_ns = step.wait_until_ns = step.start_ns = clock.now_ns
         try:
             yield
+        except StepGivenUp:
+            world.give_up(step)
         finally:
             step.end_ns = clock.now_ns
             world.ledger.finish(step)

@@ -60,6 +60,19 @@ class StepLedger:
         if step.ended >= self.world_size and not step.unfinished:
             self._note_over()
 
+    def give_up(self, step: Operation) -> None:
+        """Take what a rank has issued in a step out of it, and the step's own operation out of the run."""
+        found, own = self._steps[step.step], step.step
+        theirs = [each for each in found.operations if each.rank == step.rank and each is not step]
+        found.operations = [each for each in found.operations if each.rank != step.rank]
+        for each in [each for each in found.unfinished if each.rank == step.rank]:
+            del found.unfinished[each]
+        for each in (*theirs, step):
+            each.step = -1
+        self._others += theirs
+        if not found.operations:
+            del self._steps[own]
+
     def hand_on(self) -> None:
         """The steps that are over; not to be called from a rank's coroutine, whose mistake a full disk is not."""
         while self._over:

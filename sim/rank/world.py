@@ -90,6 +90,11 @@ class World:
         self._rendezvous: dict[tuple[str, int], Rendezvous] = {}
         self._calls: dict[tuple[str, int], int] = {}
 
+    def give_up(self, step: Operation) -> None:
+        """Take a rank's step out of the run: what was issued in it belongs to none, and what it recorded is gone."""
+        self.metrics = [each for each in self.metrics if (each.rank, each.step) != (step.rank, step.step)]
+        self.ledger.give_up(step)
+
     def group(
         self, name: str, ranks: Sequence[int], made_in: GroupRendezvous | None = None, *, is_in_host: bool = False
     ) -> Group:

@@ -105,6 +105,7 @@ def _play(task: Task, began_s: float) -> Result:
     recording = play(scenario, program, take, stop=_stop_after(task.timeout_s, began_s))
     if not recording.info.complete:
         raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s; {recording.info.error}")
+    program.judge()
     recording.spans = spans
     measures = measures_of(run := Run.of(recording))
     runs = [run, *map(Run.of, further_draws(scenario, program, task.draws, first, look=look))]

@@ -101,3 +101,10 @@ def test_importing_it_takes_less_than_50_ms() -> None:
     code = "import time; began = time.process_time(); import twinstep; print(time.process_time() - began)"
     taken_s = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(3)]
     assert min(taken_s) < 0.05
+
+
+def test_a_step_is_marked_without_torch_and_nothing_comes_of_it_where_no_script_is_run() -> None:
+    """So a script that marks its steps runs under plain torchrun."""
+    code = "import sys, twinstep; print(twinstep.step(), twinstep.step(), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "None None False\n"

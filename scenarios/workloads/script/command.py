@@ -39,6 +39,13 @@ def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
     of_script = parser.add_argument_group("of a script, before it")
     of_script.add_argument("--hosts", type=int, metavar="N", help="how many there are; default: 1")
     of_script.add_argument("--gpus-per-host", type=int, metavar="M", help="ranks of a host; default: the profile's")
+    of_script.add_argument(
+        "--step-every",
+        metavar="WORD",
+        help="what marks the end of a step: optimizer (the default), backward, or a collective's name such as"
+        " all_reduce; backward:4 is every fourth one; a script can call twinstep.step() instead",
+    )
+    of_script.add_argument("--traceback", action="store_true", help="show all frames of an error in the script")
     if plays:
         of_script.add_argument(
             "--play", choices=PLAYS, help="live, with values (run.payload = 'values'), or record, by sizes"
@@ -53,6 +60,8 @@ def load_given(
     hosts: int | None = None,
     gpus_per_host: int | None = None,
     play: str | None = None,
+    step_every: str | None = None,
+    traceback: bool = False,
     overrides_file: str = "",
 ) -> Scenario:
     """What is given to a command: a scenario's file or name, a script with its arguments, or a script's run folder.
@@ -62,18 +71,29 @@ def load_given(
     """
     from scenarios.config.load import load  # noqa: PLC0415
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
+    from scenarios.workloads.script.config import Script  # noqa: PLC0415
 
     if given.suffix == ".py":
         if play is not None and overrides.get("payload") not in (None, PLAYS[play]):
             raise ScenarioError(f"--payload = '{overrides['payload']}': expected '{PLAYS[play]}' with --play {play}")
         given_here = {"--hosts": hosts, "--gpus-per-host": gpus_per_host, "--profile": overrides.get("profile")}
         _say_what_is_the_scripts([name for name, value in given_here.items() if value is None], args or ())
-        payload = {} if play is None else {"payload": PLAYS[play]}
-        values = {**overrides, **payload}
-        return scenario_of(given, args or (), values, hosts, gpus_per_host, overrides_file=overrides_file)
+        values = dict(overrides)
+        of_keys = {
+            "payload": None if play is None else PLAYS[play],
+            "script.step_every": step_every,
+            "script.traceback": traceback or None,
+        }
+        values |= {key: value for key, value in of_keys.items() if value is not None}
+        made = scenario_of(given, args or (), values, hosts, gpus_per_host, overrides_file=overrides_file)
+        if overrides.get("profile") is None:
+            assert isinstance(made.options, Script)
+            made = replace(made, options=replace(made.options, is_on_default=True))
+        return made
     if play is not None:
         raise ScenarioError(f"--play = {play}: expected a script; a scenario says run.payload = '{PLAYS[play]}'")
-    for name, value in (("hosts", hosts), ("gpus-per-host", gpus_per_host)):
+    options = {"hosts": hosts, "gpus-per-host": gpus_per_host, "step-every": step_every}
+    for name, value in options.items():
         if value is not None:
             raise ScenarioError(f"--{name}: expected a script, which says nothing of it")
     if (given / NAME).is_file():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
@@ -22,7 +22,8 @@ class Script:
     """A training script, its arguments and what is added to its environment; `sha256` is of its content, so that a
     changed script is a changed scenario. With a `recording` that is played in its place, they are the recorded one's;
     `is_exchanged`: with the scenario's buckets and compression in place of those of then. `is_cut`: measured steps are
-    cut by module.
+    cut by module. `step_every`: what marks a step, as `Marking` reads it; "": twinstep.step(), else the optimizer.
+    `has_traceback`: an error shows all frames. `is_on_default`: nobody named a profile, so CPUs are predicted.
     """
 
     path: Path
@@ -32,6 +33,51 @@ class Script:
     recording: Path | None = field(default=None, metadata={"is_of_playing": True})
     is_exchanged: bool = False
     is_cut: bool = field(default=True, metadata={"is_of_playing": True})
+    step_every: str = ""
+    has_traceback: bool = field(default=False, metadata={"is_of_playing": True})
+    is_on_default: bool = field(default=False, metadata={"is_of_playing": True})
+
+
+class Marking(NamedTuple):
+    """What marks the end of a step: each `period`-th "optimizer" step, "backward" pass, or call of a collective."""
+
+    word: str
+    period: int
+
+    @staticmethod
+    def of(text: str) -> Marking:
+        """Read "backward", or "all_reduce:4" for each fourth one.
+
+        Raises:
+            ValueError: what was expected instead, as a phrase.
+        """
+        word, _, number = text.partition(":")
+        if word not in (*_MARKS, *CALLS) or not (number.isdecimal() and int(number) if ":" in text else True):
+            raise ValueError(
+                f"{', '.join(_MARKS)} or a collective's name ({', '.join(CALLS[:3])}, ...), with ':N' for each N-th one"
+            )
+        return Marking(word, int(number or 1))
+
+
+_MARKS = ("optimizer", "backward")
+# Functions of torch.distributed that can mark a step.
+CALLS = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_gather_into_tensor",
+    "reduce_scatter_tensor",
+    "all_to_all",
+    "all_to_all_single",
+    "all_reduce_coalesced",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "barrier",
+    "send",
+    "recv",
+)
 
 
 class ScriptSection(Section):
@@ -45,6 +91,11 @@ class ScriptSection(Section):
         "Whether a measured step is cut by module. Default true on CPUs, false on GPUs: there two events and an entry a"
         " module may take longer than its kernels."
     )
+    step_every: str | None = about(
+        "What marks the end of a step: 'optimizer', 'backward' or a collective's name such as 'all_reduce', each with"
+        " ':N' for every N-th one. Default: twinstep.step() where the script imports twinstep, else 'optimizer'."
+    )
+    traceback: bool | None = about("Whether an error in the script shows all frames, not only its own. Default false.")
 
 
 def _check(section: ScriptSection, document: Document, look: Look) -> None:
@@ -62,7 +113,7 @@ def _check(section: ScriptSection, document: Document, look: Look) -> None:
             look.mistakes.add(("run", "payload"), "'values', as on CPUs a script is played live")
     else:
         reason = "with a recording, which has the script's"
-        look.refuse(("script",), section, ("path", "args", "env", "modules"), reason)
+        look.refuse(("script",), section, ("path", "args", "env", "modules", "step_every", "traceback"), reason)
         _check_recording(section, document, look)
         if run.payload == "values":
             look.mistakes.add(("run", "payload"), "'sizes', because a recording has no values")
@@ -75,6 +126,11 @@ def _check_script(section: ScriptSection, look: Look) -> None:
         file = named_file(look.mistakes, path, section.path)
         if not file.is_file():
             look.mistakes.add(path, f"a script, but there is no file {file}")
+    if section.step_every is not None:
+        try:
+            Marking.of(section.step_every)
+        except ValueError as error:
+            look.mistakes.add(("script", "step_every"), str(error))
 
 
 def _check_recording(section: ScriptSection, document: Document, look: Look) -> None:
@@ -130,7 +186,15 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     env = tuple(sorted((section.env or {}).items()))
     is_cut = _kind(document) == "cpu" if section.modules is None else section.modules
-    options = Script(path=path, sha256=digest, args=tuple(section.args or ()), env=env, is_cut=is_cut)
+    options = Script(
+        path=path,
+        sha256=digest,
+        args=tuple(section.args or ()),
+        env=env,
+        is_cut=is_cut,
+        step_every=section.step_every or "",
+        has_traceback=bool(section.traceback),
+    )
     return {"options": options, **_launching(document)}
 
 

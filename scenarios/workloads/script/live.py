@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,15 +18,18 @@ from unittest import mock
 
 from scenarios.config.scenario import Scenario
 from scenarios.owned_folder import scratch
-from scenarios.seam.errors import ProgramError
+from scenarios.seam.errors import ProgramError, ScriptError
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
 from scenarios.workloads.script.gpu.pretend import SeenGpu
 from scenarios.workloads.script.process.children import allow_children, end
 from scenarios.workloads.script.process.player import main
+from scenarios.workloads.script.process.stands import STANDS, line_of
 from scenarios.workloads.script.requests import Request
 
+# How long a process may take to say where it stands, and how often that is looked for.
+_ANSWER_S, _LOOKING_S = 1.0, 0.005
 # torch's reducer warns on each rank, from C++, that it has no timer for tensors without values.
 _QUIET = {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
 
@@ -57,8 +61,9 @@ class LivePlayer:
         self._timeout_s = scenario.timeout_s
         self._connection: Connection
         self._connection, other = start.context.Pipe()
+        self._stands = start.folder / f"rank-{rank.rank}-stands"
         env = environment_of(script, rank, address="localhost", port=29500)
-        given = (other, os.fspath(script.path), script.args, env, start.folder, _seen(scenario))
+        given = (other, script, env, start.folder, _seen(scenario))
         self._process = start.context.Process(target=main, args=given, daemon=True)
         with _without_main(), mock.patch.dict(os.environ, _QUIET if start.is_on_gpu else {}):
             self._process.start()
@@ -68,8 +73,9 @@ class LivePlayer:
         """What the rank asks next: what it has computed, the request and its argument."""
         if not self._connection.poll(self._timeout_s):
             raise ProgramError(
-                f"{self._name} made no call for {self._timeout_s:g} s (run.timeout): it computes, sleeps or waits for"
-                " something that is not torch.distributed"
+                f"{self._name} made no call for {self._timeout_s:g} s (run.timeout){self._where()}: it computes,"
+                " sleeps, or waits for other ranks by other means than a collective (a store or a file of its own,"
+                " say), while only one rank runs at a time"
             )
         try:
             found: Request = self._connection.recv()
@@ -77,14 +83,28 @@ class LivePlayer:
             self._process.join(1)
             raise ProgramError(f"{self._name}: its process ended with code {self._process.exitcode}") from None
         if found[1] == "error":
-            raise ProgramError(f"{self._rank}: {found[2]}")
+            raise ScriptError(f"{self._rank}: {found[2]}")
         return found
+
+    def _where(self) -> str:
+        """Return where the script stands, in words; "" if its process does not say."""
+        assert self._process.pid is not None, "it was started"
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, STANDS)
+        until_s, line = time.monotonic() + _ANSWER_S, ""
+        while not line and time.monotonic() < until_s:
+            time.sleep(_LOOKING_S)
+            line = line_of(self._stands)
+        return line
 
     def answer(self, value: Any = None) -> None:
         self._connection.send(value)
 
     def close(self) -> None:
-        end(self._process)
+        with suppress(
+            OSError
+        ):  # garbage collection has closed what it has of the process, of a rank that never went on
+            end(self._process)
         self._connection.close()
 
 

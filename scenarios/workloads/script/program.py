@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import chain, groupby
@@ -17,7 +17,7 @@ from typing import Any
 
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Scenario
-from scenarios.seam.backend import Work
+from scenarios.seam.backend import StepGivenUp, Work
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
@@ -28,6 +28,7 @@ from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.exchange import Exchange
 from scenarios.workloads.script.live import LivePlayer, Start
+from scenarios.workloads.script.outcome import Outcome, Outcomes
 from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.alone import (
     MOST_PROCESSES,
@@ -64,8 +65,10 @@ class ScriptProgram(Program):
         self._is_extended = is_large or scenario.ranks == "alike"
         self._failure: ProgramError | None = None
         self._peaks: dict[int, MemoryRow] = {}
+        self._playing: dict[int, _Played] = {}
         self.host_classes = uniform_host_classes(scenario)
         self._counts = dict(simulated_ranks(scenario, self.host_classes))
+        self.outcomes = Outcomes(scenario, len(self._counts))
 
     async def __call__(self, rank: Rank) -> None:
         if self._replays is None:
@@ -76,10 +79,21 @@ class ScriptProgram(Program):
             log, player = self._logs.begin(rank.rank), LivePlayer(self._start, self.script, rank, self.scenario)
         else:
             player = self._replays.of(rank.rank)
+        self.outcomes.begin()
+        played = self._playing[rank.rank] = _Played(self, rank, player, log)
         try:
-            await _Played(self, rank, player, log).run()
+            self.outcomes.add(rank.rank, await played.run())
+            self.left_out = self.outcomes.left_out
         finally:
             player.close()
+
+    def judge(self) -> None:
+        """See `Program.judge`."""
+        self.outcomes.judge()
+
+    def standing(self) -> str:
+        """See `Program.standing`."""
+        return self.outcomes.standing({rank: played.steps for rank, played in self._playing.items()})
 
     def _new_replays(self) -> Replays | None:
         """Of representatives in a large world, else once all ranks have been played."""
@@ -176,11 +190,11 @@ class _Played:
         self._exchange = Exchange(rank, program.scenario) if program.script.is_exchanged else None
         self._exchanged: set[int] = set()  # numbers of calls in whose place others are made
         self._step: AbstractContextManager[None] | None = None
-        self._steps = 0
+        self.steps = 0  # that have begun
 
-    async def run(self) -> None:
-        """Until the script ends, or has made as many steps as are wanted."""
-        is_running = True
+    async def run(self) -> Outcome:
+        """Until the script ends, or has made as many steps as are wanted; what behind the last mark is no step."""
+        is_running, seen = True, None
         while is_running:
             spent, kind, argument = request = self._player.next()
             if self._log is not None:
@@ -189,13 +203,18 @@ class _Played:
             is_running = kind != "end" and not (kind == "step" and not await self._next_step())
             if is_running:
                 self._player.answer(await self._respond(kind, argument))
+            elif kind == "end":
+                seen = argument or {}
         for work in self._works.values():
             await work
         await self._streams.settle()
         if self._step is not None:
-            self._step.__exit__(None, None, None)
+            given_up = StepGivenUp()
+            self._step.__exit__(StepGivenUp, given_up, None)
+            self.steps -= 1
         if self._log is not None:
             self._log.is_whole = True
+        return Outcome(steps=self.steps, seen=seen)
 
     async def _respond(self, kind: str, argument: Any) -> Any:
         match kind:
@@ -209,21 +228,25 @@ class _Played:
             case "new_group":
                 self._groups.append(self._group(argument))
                 return len(self._groups) - 1
-            case "synchronize" if argument is None:
-                await self._streams.synchronize([*self._streams.tails(), *self._works.values()])
-            case "synchronize":
-                await self._streams.synchronize(self._streams.tail(argument))
-            case "synchronize_event":
-                await self._streams.synchronize(self._streams.until(argument))
+            case "synchronize" | "synchronize_event":
+                await self._streams.synchronize(self._launched(kind, argument))
             case "plan":
                 self._program.place(argument)
             case "replica" if self._exchange is not None:
                 self._exchange.begin(*argument)
+            case "left_out":
+                self._program.outcomes.note_left_out(argument, is_in_step=self._step is not None)
             case "memory":
                 self._program.note_memory(self._rank.rank, argument)
             case "record" if self._step is not None:
                 self._rank.record(*argument)
         return None
+
+    def _launched(self, kind: str, argument: Any) -> Iterable[Work[Any]]:
+        """What the host waits for: a stream, all that the GPU was given, or what was given before an event."""
+        if kind == "synchronize_event":
+            return self._streams.until(argument)
+        return [*self._streams.tails(), *self._works.values()] if argument is None else self._streams.tail(argument)
 
     @property
     def _is_exchanging(self) -> bool:
@@ -280,11 +303,11 @@ class _Played:
         if self._step is not None:
             self._step.__exit__(None, None, None)
             self._step = None
-        if self._steps == self._scenario.steps:
+        if self.steps == self._scenario.steps:
             return False
-        self._step = self._rank.step(self._steps)
+        self._step = self._rank.step(self.steps)
         self._step.__enter__()
-        self._steps += 1
+        self.steps += 1
         return True
 
     async def _charge(self, spent: Spent) -> None:
@@ -295,6 +318,7 @@ class _Played:
             if isinstance(part, str):
                 await self._compute(sum(each.cpu_ns for each in group if isinstance(each, Computed)), part)
             elif part is None:
+                self._note_priced()
                 self._streams.launch(each for each in group if isinstance(each, Launched))
             elif self._exchange is not None and part.gradient is not None:
                 self._exchange.add(*part.gradient, self._streams.tail(part.stream))
@@ -304,8 +328,13 @@ class _Played:
             kernel = Kernel(kind=KIND, flops=cpu_ns * 1e-9 * self._program.cpu_flops_per_s, launches=0)
             await self._rank.compute(kernel, _nothing, label=label)
 
+    def _note_priced(self) -> None:
+        if self._step is not None:
+            self._program.outcomes.is_priced = True
+
     def _issue(self, call: Collective) -> Work[Any]:
         """The verb on tensors of its own."""
+        self._note_priced()
         is_known = all(each.values is not None for each in call.inputs)
         if self._is_on_gpu and call.verb in ("send", "recv", "scatter"):
             is_known = False

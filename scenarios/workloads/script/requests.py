@@ -11,10 +11,11 @@ A request is (what was computed since the last answer, kind, argument):
     "replica"       a module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape,
                     type] of its gradients in the order of their arrival
     "memory"        the most bytes that the GPU's tensors took so far
+    "left_out"      what the present step did that is not predicted, in words, each with its ns or None
     "step"          one is over
     "record"        (the name of a metric, its value)
-    "end"
-    "error"         a sentence
+    "end"           how it ended and what was seen, as `outcome.Seen` has it
+    "error"         a sentence, and the script's frames below it
 """
 
 from __future__ import annotations

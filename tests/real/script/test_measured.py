@@ -23,6 +23,8 @@ def run(room: str, folder: Path, script: Path, *words: str, ranks: tuple[int, in
     """The run of one world."""
     hosts, gpus = ranks
     given = {"hosts": hosts, "gpus-per-host": gpus, "profile": "emulated_200mbit", "timeout": "60 s", **options}
+    if "optim" not in script.read_text():
+        given["step-every"] = "all_reduce"
     out = folder / room
     words = (*(word for key, value in given.items() for word in (f"--{key}", str(value))), str(script), *words)
     done = command(room, "--quiet", "--out", out, *words)
@@ -147,3 +149,55 @@ def test_a_world_of_another_size_is_refused(tmp_path: Path) -> None:
     done = command("sim", "--out", tmp_path / "out", *given)
     assert done.returncode == 1
     assert "wrong.py:2: ValueError: init_process_group: world_size = 3: expected 2" in done.stderr
+
+
+BY_HAND = """
+import torch
+import torch.distributed as dist
+import twinstep
+dist.init_process_group("gloo")
+model = torch.nn.Linear(8, 8)
+for _ in range(4):
+    model(torch.ones(2, 8)).sum().backward()
+    for each in model.parameters():
+        dist.all_reduce(each.grad)
+        each.data -= 0.1 * each.grad
+        each.grad = None
+    twinstep.step()
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("words", [[], pytest.param(["--step-every", "all_reduce:3"], marks=pytest.mark.slow)])
+def test_both_worlds_take_the_same_for_a_step(words: list[str], tmp_path: Path) -> None:
+    """Where the script marks it, or a call; what follows the last mark belongs to no step in either."""
+    file = tmp_path / "train.py"
+    file.write_text(BY_HAND.lstrip())
+    given = ["--hosts", "1", "--gpus-per-host", "2", "--profile", "emulated_200mbit", "--steps", "9", "--quiet", *words]
+    for room in ("sim", "real"):
+        done = command(room, *given, "--out", tmp_path / room, file)
+        assert done.returncode == 0, done.stderr
+    real, simulated = (store.load(tmp_path / room) for room in ("real", "sim"))
+    assert real.steps["step"].tolist() == simulated.steps["step"].tolist() == [0, 1, 2][: 1 if words else 3]
+    for rank in range(2):
+        pd.testing.assert_frame_equal(calls(real, rank), calls(simulated, rank))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (
+            "for _ in range(4):\n    dist.all_reduce(torch.ones(4))\n",
+            "{file}: no step was seen: the script ended at its",
+        ),
+        ("raise ValueError('no data')\n", "ranks 0 and 1: {file}:4: ValueError: no data\n  File"),
+    ],
+    ids=["no step", "raises"],
+)
+def test_what_all_ranks_do_wrong_is_said_once(body: str, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.py"
+    file.write_text(f"import torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n{body}")
+    done = command("real", "--hosts", "1", "--gpus-per-host", "2", "--quiet", "--out", tmp_path / "out", file)
+    assert done.returncode == 1
+    assert done.stderr.count(sentence.format(file=file)) == 1

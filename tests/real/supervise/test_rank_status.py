@@ -79,6 +79,13 @@ def test_of_several_that_raised_the_lowest_rank_is_named() -> None:
     assert watched.verdict(5.3) == "rank 1 raised ValueError: no"
 
 
+def test_ranks_that_say_the_same_are_named_together() -> None:
+    watched = table()
+    for rank, sentence in ((2, "no data"), (1, "no"), (0, "no data")):
+        watched.hear(rank, {"failed": f"rank {rank}: train.py:6: ValueError: {sentence}\n  File 'train.py'"}, 5.0)
+    assert watched.verdict(5.3) == "ranks 0 and 2: train.py:6: ValueError: no data\n  File 'train.py'"
+
+
 @pytest.mark.parametrize(("code", "sentence"), [(3, "rank 1 exited with code 3 before its first step")])
 def test_a_rank_that_leaves_by_itself_is_named(code: int, sentence: str) -> None:
     watched = table()

@@ -90,7 +90,8 @@ class OnGpu(TorchDispatchMode):
 
     `wait()` is called where the host waits for the current stream, to read what it gives or to hand it what lies on the
     CPU.
-    `said(sentence)` is told once that a float was asked for whose value is not known.
+    `said(sentence)` is told once that a float was asked for whose value is not known. `on_cpu(func, args, kwargs)`
+    calls an operator on tensors of the CPU.
 
     Raises:
         RuntimeError: where a value decides that is not known; the message is one sentence.
@@ -105,8 +106,10 @@ class OnGpu(TorchDispatchMode):
         launched: Callable[[Kernel], None],
         wait: Callable[[], None],
         said: Callable[[str], None],
+        on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._on_cpu = on_cpu
         self._shadows, self._launched, self._wait, self._said = shadows, launched, wait, said
         self._has_said, self._functional = set[str](), functional
 
@@ -129,7 +132,7 @@ class OnGpu(TorchDispatchMode):
         if is_of_gpu:
             kwargs["device"] = _META
         if not (given or is_of_gpu):
-            return func(*args, **kwargs)
+            return self._on_cpu(func, args, kwargs)
         made_of = self._made_of(func)
         if made_of is not None:
             with self:

@@ -45,7 +45,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
 
     @contextmanager
     def modes() -> Iterator[None]:
-        with autocast_here(), Meta(shadows, indexed), OnGpu(shadows, functional, link.launch, wait, _say):
+        with autocast_here(), Meta(shadows, indexed), OnGpu(shadows, functional, link.launch, wait, _say, link.on_cpu):
             yield
 
     with autocast_on_meta(shadows.is_of_gpu), kernels_of_gpus(), _in_threads(modes), modes():

@@ -5,8 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from typing import Any
+
+from torch.multiprocessing.spawn import _wrap as _OF_RANKS  # noqa: N812  (what a process of torch's `spawn` runs)
 
 
 def stand_alone() -> None:
@@ -19,6 +23,18 @@ def stand_alone() -> None:
 def allow_children() -> None:
     """Let this process start others, though it may be a daemon, which ends with the process that started it."""
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+
+
+def watch_children(started: Callable[[bool], None]) -> None:
+    """Call `started` ahead of each process that this one starts, with whether torch starts it as a rank."""
+    own, start = os.getpid(), BaseProcess.start
+
+    def told(self: BaseProcess) -> None:
+        if os.getpid() == own:
+            started(getattr(self, "_target", None) is _OF_RANKS)
+        start(self)
+
+    BaseProcess.start = told  # type: ignore[method-assign]
 
 
 def end(process: Any) -> None:

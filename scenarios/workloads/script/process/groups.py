@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from scenarios.workloads.script.process.process_group import BACKEND, Link
+from scenarios.workloads.script.process.process_group import BACKEND, Link, users_line
 
 # What torch calls the backend where a script names none.
 _UNNAMED = "undefined"
@@ -41,7 +41,7 @@ class _Groups:
 
     def __init__(self, link: Link) -> None:
         self._link, self._named, self._world = link, _UNNAMED, dist.distributed_c10d._world
-        self._begin, self._new_group = dist.init_process_group, dist.new_group
+        self._begin, self._new_group, self._process = dist.init_process_group, dist.new_group, os.getpid()
         self._split_group = getattr(dist, "split_group", None)
 
     def create(self, options: Any, _: Any) -> dist.ProcessGroup:
@@ -50,6 +50,8 @@ class _Groups:
 
     def init_process_group(self, backend: str | None = None, *given: Any, **more: Any) -> None:
         """The group of all ranks, which the environment names."""
+        if os.getpid() != self._process:
+            self._link.ask("error", own_ranks(users_line(sys._getframe().f_back)))
         for key, there in (("world_size", os.environ["WORLD_SIZE"]), ("rank", os.environ["RANK"])):
             if more.get(key, -1) not in (-1, int(there)):
                 raise ValueError(f"init_process_group: {key} = {more[key]}: expected {there}, as the environment says")
@@ -96,6 +98,14 @@ class _Groups:
             world.pg_map[group] = self._named, world.pg_map[group][1]
             world.pg_backend_config[group] = str(dist.BackendConfig(dist.Backend(self._named)))
         return group
+
+
+def own_ranks(line: str) -> str:
+    """Return the sentence about a script that starts its ranks itself, in this line of it."""
+    return (
+        f"{line}: starts ranks of its own: expected a script as torchrun starts it, which is one rank itself and finds"
+        " RANK and WORLD_SIZE in its environment"
+    )
 
 
 def _shrink_group(*_: Any, **__: Any) -> Any:

@@ -5,35 +5,33 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.gpu.pretend import SeenGpu
-from scenarios.workloads.script.process.children import stand_alone
+from scenarios.workloads.script.process.children import stand_alone, watch_children
+from scenarios.workloads.script.process.errors import left, place_of, raised
 from scenarios.workloads.script.process.gradients import watch_gradients
-from scenarios.workloads.script.process.groups import install
+from scenarios.workloads.script.process.groups import install, own_ranks
 from scenarios.workloads.script.process.labels import Labels
-from scenarios.workloads.script.process.process_group import Link
+from scenarios.workloads.script.process.left_out import LeftOut
+from scenarios.workloads.script.process.marks import Marks
+from scenarios.workloads.script.process.process_group import Link, users_line
 from scenarios.workloads.script.process.saved import keep_apart
 from scenarios.workloads.script.process.simulated import SimulatedLink
-from scenarios.workloads.script.process.torchrec_plan import LookUps, plan_found
+from scenarios.workloads.script.process.stands import answer_into
+from scenarios.workloads.script.process.wants_cuda import refuse_cuda
+
+_exit = os._exit
 
 
-def main(
-    connection: Connection,
-    path: str,
-    args: Sequence[str],
-    env: Mapping[str, str],
-    folder: Path,
-    gpu: SeenGpu | None,
-) -> None:
+def main(connection: Connection, script: Script, env: Mapping[str, str], folder: Path, gpu: SeenGpu | None) -> None:
     """Run the script in the simulator, on a GPU that is not there if one is given; what it prints goes to stderr, and
     what it saves to `folder`.
     """
@@ -42,7 +40,15 @@ def main(
     os.dup2(2, 1)
     torch.set_num_threads(1)
     torch.autograd.set_multithreading_enabled(False)
+    answer_into(folder / f"rank-{env['RANK']}-stands")
     link = SimulatedLink(connection)
+    left_out = LeftOut(link, is_on_gpu=gpu is not None)
+
+    def ended(by_optimizer: bool) -> None:
+        left_out.tell()
+        if not by_optimizer:  # whose kernels come last
+            link.end_step()
+
     with suppress(EOFError, BrokenPipeError), ExitStack() as stack:  # of the simulator, which is gone
         if gpu is not None:
             from scenarios.workloads.script.gpu.play import on_gpu  # noqa: PLC0415  (loads torch's compiler)
@@ -50,45 +56,60 @@ def main(
             stack.enter_context(on_gpu(gpu, link))
         else:
             Labels(link.turn)
+        left_out.watch()
+        if script.is_on_default:
+            refuse_cuda(link)
         watch_gradients(link)
         keep_apart(folder, link.shadows)
-        play(path, args, link)
-    os._exit(0)
+        play(script, link, before=ended)
+    _exit(0)
 
 
-def play(path: str, args: Sequence[str], link: Link) -> None:
-    """Run the script to its end, with calls of torch.distributed by way of `link`."""
-    sys.argv, sys.path = [path, *args], [str(Path(path).resolve().parent), *sys.path]
+def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: None) -> None:
+    """Run the script to its end, with calls of torch.distributed by way of `link`; call `before` where steps end."""
+    path = os.fspath(script.path)
+    sys.argv, sys.path = [path, *script.args], [str(script.path.resolve().parent), *sys.path]
     install(link)
-    _tell_steps(link)
+    marks, children = Marks(link, script.step_every, before), list[str]()
+    _record_losses(link)
+    _watch(link, script, marks, children)
+    how = "at its last line"
     try:
         runpy.run_path(path, run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):
-            link.ask("error", f"{path} ended with exit code {end.code}")
+            link.ask("error", left(script, end))
+        how = f"by sys.exit in {place_of(script, end)}"
     except BaseException as error:
-        link.ask("error", _sentence(path, error))
-    link.ask("end")
+        link.ask("error", raised(script, error))
+    link.ask("end", {"how": how, "children": children, **marks.seen()})
 
 
-def _tell_steps(link: Link) -> None:
-    """A step is over when the optimizer that was the first to step does so again; losses are what `backward` is of."""
-    first: list[Any] = []
-    look_ups = LookUps(getattr(link, "shadows", None)) if os.environ["RANK"] == "0" else None  # all have the same plan
+def _watch(link: Link, script: Script, marks: Marks, children: list[str]) -> None:
+    """Note the processes that the script starts, refuse ranks among them, and see where it ends itself."""
+    own = os.getpid()
 
-    def stepped(optimizer: Any, *_: Any) -> None:
-        if not first:
-            first.append(optimizer)
-            if look_ups is not None:
-                look_ups.end()
-                if (found := plan_found(look_ups)) is not None:
-                    link.ask("plan", found)
-        if optimizer is first[0]:
-            link.ask("step")
+    def started(is_rank: bool) -> None:
+        line = users_line(sys._getframe().f_back)
+        if is_rank:
+            link.ask("error", own_ranks(line))
+        children.append(line)
 
-    register_optimizer_step_post_hook(stepped)
+    def ended(status: int) -> NoReturn:
+        line = users_line(sys._getframe().f_back)
+        if os.getpid() == own and line:
+            if status:
+                link.ask("error", f"{script.path}: its process ended with code {status} (os._exit in {line})")
+            link.ask("end", {"how": f"by os._exit in {line}", "children": children, **marks.seen()})
+        _exit(status)
+
+    watch_children(started)
+    os._exit = ended
+
+
+def _record_losses(link: Link) -> None:
+    """Have what `backward` is called on recorded as the loss."""
     backward = torch.Tensor.backward
-
     inside: list[torch.Tensor] = []
 
     def recorded(self: torch.Tensor, *args: Any, **more: Any) -> None:
@@ -103,13 +124,3 @@ def _tell_steps(link: Link) -> None:
             inside.pop()
 
     torch.Tensor.backward = recorded  # type: ignore[method-assign]
-
-
-def _sentence(path: str, error: BaseException) -> str:
-    """Where in the script it was raised, and what."""
-    frames = traceback.extract_tb(error.__traceback__)
-    folder = str(Path(path).resolve().parent)
-    own = [frame for frame in frames if os.path.realpath(frame.filename).startswith(folder)]
-    where = f"{own[-1].filename}:{own[-1].lineno}: " if own else f"{path}: "
-    said = str(error).strip().splitlines()
-    return f"{where}{type(error).__name__}{': ' + said[0] if said else ''}"

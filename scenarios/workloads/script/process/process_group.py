@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.distributed as dist
@@ -70,7 +70,7 @@ class Link(Protocol):
     """A script's way to whoever plays or watches it."""
 
     def ask(self, kind: str, argument: Any = None) -> Any:
-        """Tell of "new_group", "plan", "step", "record", "end" or "error"; of a new group the answer is its name."""
+        """Tell of "new_group", "plan", "step", "record", "end", "error" and the like; a group's name is the answer."""
         ...
 
     def begin(self) -> None:
@@ -87,7 +87,9 @@ class Link(Protocol):
 
 
 class ScriptGroup(dist.ProcessGroup):
-    """The ranks of one group. A subclass says what becomes of a call in `issue`."""
+    """The ranks of one group. A subclass says what becomes of a call in `issue`; `called` sees each before that."""
+
+    called: ClassVar[Any] = staticmethod(lambda _: None)
 
     def __init__(self, options: Any, backends: Mapping[str, str]) -> None:
         """`options` are torch's for a backend of one's own; `backends` is what the group passes for, by device type."""
@@ -295,6 +297,7 @@ class ScriptGroup(dist.ProcessGroup):
             is_async=bool(getattr(opts, "asyncOp", True)),
             of_reducer=of_reducer,
         )
+        self.called(asked)
         work = self.issue(asked)
         if self._begun is not None:
             self._begun.append(work)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from multiprocessing.connection import Connection
@@ -42,8 +43,10 @@ class SimulatedLink:
         self.numbers = count(1)
         self.is_captured = False  # whether what is launched now becomes a CUDA graph
         self._told_bytes = 0
+        self.is_busy = False  # with what is not the script's own
         self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
         self._here = threading.local()  # each thread has its own stream
+        self.on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = _call  # an operator on CPU tensors
 
     @property
     def stream(self) -> int:
@@ -66,12 +69,27 @@ class SimulatedLink:
                 self._tell_memory(self.shadows.memory.highest_bytes)
             if self.launched or kind in ("issue", "wait"):
                 self._idle.clear()
-            self._connection.send((self._spent(is_cut=is_cut), kind, argument if make is None else make()))
+            with self.busy():
+                self._connection.send((self._spent(is_cut=is_cut), kind, argument if make is None else make()))
             answer = self._connection.recv()
             self._mark_ns = time.process_time_ns()
             if kind == "new_group":
                 self._group = answer
             return answer
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Take what is computed inside for the link's own."""
+        before, self.is_busy = self.is_busy, True
+        try:
+            yield
+        finally:
+            self.is_busy = before
+
+    def end_step(self) -> None:
+        """Have the host wait for the stream of a GPU, on which what is under way belongs to the step that ends."""
+        if self.launched is not None:
+            self.synchronize(self.stream)
 
     def _spent(self, *, is_cut: bool) -> Spent:
         if self.launched is None:
@@ -162,6 +180,10 @@ class SimulatedLink:
         self._mark_ns = time.process_time_ns()
 
 
+def _call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return func(*args, **kwargs)
+
+
 class SimulatedGroup(ScriptGroup):
     """The ranks of one group; `number` is how the simulator knows it."""
 
@@ -209,7 +231,7 @@ class SimulatedWork(dist.Work):
                 self._asked.outputs,
                 self._link.ask("wait", (self._number, self._link.stream), is_cut=self._asked.is_async),
             )
-            with torch.no_grad():
+            with torch.no_grad(), self._link.busy():
                 parts = [packed.tensor(torch.device("meta")) for packed in found]
                 if len(parts) == 1 and outputs:  # all members' at once
                     parts = list(parts[0].reshape(-1).split_with_sizes([each.numel() for each in outputs]))

@@ -260,15 +260,15 @@ class Replay:
 
 def _next_alike(replay: Replay) -> Request:
     """What is asked next but memory, of which ranks that do the same may take a little more or less, and but waits for
-    the GPU, as one rank of many prints the loss.
+    the GPU, as one rank of many prints the loss; how a script ends is each rank's own.
     """
     spent = list[Any]()
     while (found := replay.next())[1] in _OF_ONE:
         spent += found[0]
-    return [*spent, *found[0]], found[1], found[2]
+    return [*spent, *found[0]], found[1], None if found[1] == "end" else found[2]
 
 
-_OF_ONE = {"memory", "synchronize", "synchronize_event"}
+_OF_ONE = {"left_out", "memory", "synchronize", "synchronize_event"}
 _TOLD = {
     "end": "the script's end",
     "new_group": "a new group",

@@ -1,0 +1,212 @@
+"""What came of the scripts of all ranks, and why that is no prediction where it is none; loads no torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scenarios.config.scenario import Scenario
+from scenarios.config.units import format_ns
+from scenarios.seam.errors import ScriptError
+from scenarios.workloads.script.config import Script
+
+# Fewer are no steps: the first one belongs to setting up.
+_LEAST = 3
+_MOST_LISTED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one rank's script.
+
+    Attributes:
+        steps: how many whole ones it made.
+        seen: what its process tells at its end: how it ended, the lines that started processes, and how often each
+            optimizer stepped, backward passes ran, and functions of torch.distributed were called; None: it was ended
+            after as many steps as were wanted.
+    """
+
+    steps: int
+    seen: Mapping[str, Any] | None
+
+
+def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
+    """Check that ranks made steps, all the same number.
+
+    Raises:
+        ScriptError: they did not.
+    """
+    by_steps: dict[int, list[int]] = {}
+    for rank, outcome in sorted(outcomes.items()):
+        by_steps.setdefault(outcome.steps, []).append(rank)
+    if len(by_steps) > 1:
+        made = ", ".join(f"{_ranks(ranks)} made {steps:,}" for steps, ranks in sorted(by_steps.items()))
+        (fewest, *_) = by_steps[min(by_steps)]
+        raise ScriptError(
+            f"{script.path}: ranks did not make the same number of steps: {made}; rank {fewest}'s script ended"
+            f" {_how(outcomes[fewest])}; expected each rank to go through the same steps ({_WAYS})"
+        )
+    if 0 in by_steps:
+        first = outcomes[by_steps[0][0]]
+        raise ScriptError(
+            f"{script.path}: no step was seen: the script ended {_how(first)}, after {_seen_of(first)};"
+            f" {_expected(script, first)}"
+        )
+
+
+class Outcomes:
+    """What comes of the scripts of a prediction's ranks, `count` of which are simulated.
+
+    Attributes:
+        is_priced: whether a step of any rank was given a kernel or a call.
+    """
+
+    def __init__(self, scenario: Scenario, count: int) -> None:
+        assert isinstance(scenario.options, Script)
+        self._scenario, self._script, self._count = scenario, scenario.options, count
+        self._of: dict[int, Outcome] = {}
+        self._left_out: dict[str, float | None] = {}
+        self.is_priced = False
+
+    def begin(self) -> None:
+        """Note that a rank begins; the first one after all have ended begins anew, as a program may be played again."""
+        if len(self._of) == self._count:
+            self._of, self._left_out, self.is_priced = {}, {}, False
+
+    def add(self, rank: int, outcome: Outcome) -> None:
+        """Note how a rank's script came to its end."""
+        self._of[rank] = outcome
+
+    def note_left_out(self, found: Mapping[str, int | None], *, is_in_step: bool) -> None:
+        """Note what rank 0 did of which nothing is predicted, in ns or None; times count in steps alone."""
+        for words, time_ns in found.items():
+            if time_ns is None:
+                self._left_out[words] = None
+            elif is_in_step:
+                self._left_out[words] = (self._left_out.get(words) or 0.0) + time_ns
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What is left out of the prediction, in words."""
+        return tuple(_in_words(self._per_step()))
+
+    def judge(self) -> None:
+        """See `Program.judge`.
+
+        Raises:
+            ScriptError: ranks made no steps, not the same number of them, or such alone of which nothing is predicted.
+        """
+        check(self._of, self._script)
+        steps, cluster = self._steps, self._scenario.cluster
+        if cluster.host.gpu.kind == "cuda" and not self.is_priced:
+            raise ScriptError(
+                _nothing_priced(self._script, cluster.profile, sum(filter(None, self._per_step().values())))
+            )
+        if steps < self._scenario.steps:
+            ended = f"ended after {steps:,} of {self._scenario.steps:,} steps (run.steps)"
+            print(f"note: {self._script.path}: {ended}", file=sys.stderr)
+
+    @property
+    def _steps(self) -> int:
+        """How many steps the ranks have made, at least."""
+        return min((outcome.steps for outcome in self._of.values()), default=0)
+
+    def _per_step(self) -> dict[str, float | None]:
+        """What is left out, with its ns in each step."""
+        return {words: ns and ns / max(self._steps, 1) for words, ns in self._left_out.items()}
+
+    def standing(self, steps: Mapping[int, int]) -> str:
+        """Return what a deadlock's sentence adds: whose scripts are over, and how many steps the others have begun."""
+        if not self._of:
+            return ""
+        over = [
+            f"rank {rank}'s script was ended after its {_times(outcome.steps, 'step')} (run.steps)"
+            if outcome.seen is None
+            else f"rank {rank}'s script ended {_how(outcome)}, after {_times(outcome.steps, 'whole step')}"
+            for rank, outcome in sorted(self._of.items())
+        ]
+        others = [
+            f"rank {rank} has begun {_times(begun, 'step')}" for rank, begun in steps.items() if rank not in self._of
+        ]
+        listed = "; ".join([*over[:_MOST_LISTED], *others[:_MOST_LISTED]])
+        return f"; {listed}; expected each rank to go through the same steps ({_WAYS})"
+
+
+def _nothing_priced(script: Script, profile: str, left_out_ns: float) -> str:
+    host = f"the host's own work took {format_ns(left_out_ns)} a step here, and " if left_out_ns else ""
+    return (
+        f"{script.path}: nothing that its steps do is predicted: {host}profile {profile} prices what GPUs do, which got"
+        " no kernel and no collective; expected tensors on 'cuda', or a CPU's profile such as --profile cpu_local"
+    )
+
+
+def _in_words(left_out: Mapping[str, float | None]) -> Iterator[str]:
+    """Yield what is left out, with how long it took here in each step."""
+    for words, time_ns in left_out.items():
+        if time_ns is None:
+            yield words
+        elif time_ns >= _LEAST_LEFT_OUT_NS:
+            yield f"{format_ns(time_ns)} a step of {words} (as long as it took here)"
+
+
+# CPU time that is left out of a step without a word: Python itself takes as long for some operators.
+_LEAST_LEFT_OUT_NS = 100_000
+
+_WAYS = "twinstep.step() marks one where an optimizer does not, or --step-every"
+
+
+def _how(outcome: Outcome) -> str:
+    """Return how a script ended, in words."""
+    return str((outcome.seen or {}).get("how", "as it was recorded"))
+
+
+def _seen_of(outcome: Outcome) -> str:
+    """Return what a script did, in words."""
+    seen = outcome.seen or {}
+    found = [f"{_times(count, 'step')} of {name}" for name, count in seen.get("optimizers", {}).items()]
+    if seen.get("backward"):
+        found.append(_times(seen["backward"], "backward pass", "es"))
+    calls = list(seen.get("calls", {}).items())
+    found += [f"{_times(count, 'call')} of {name}" for name, count in calls[:_MOST_LISTED]]
+    if children := seen.get("children"):
+        found.append(f"{_times(len(children), 'process', 'es')} that it started ({children[-1]})")
+    return _list(found) if found else "no step of an optimizer, no backward pass and no call of torch.distributed"
+
+
+def _expected(script: Script, outcome: Outcome) -> str:
+    seen = outcome.seen or {}
+    calls, optimizers = seen.get("calls", {}), seen.get("optimizers", {})
+    if seen.get("children") and not optimizers:
+        return "expected a script that torchrun starts, one process for each rank, not one that starts its ranks itself"
+    if script.step_every:
+        return f"expected at least two marks of a step, of which --step-every = {script.step_every} made fewer"
+    if optimizers:
+        return (
+            "expected at least two steps of the optimizer that steps first, as a step is what lies between two, or"
+            " twinstep.step() at the end of each step"
+        )
+    if seen.get("backward", 0) >= _LEAST:
+        return "expected --step-every backward, or twinstep.step() at the end of each step, where no optimizer steps"
+    if calls and max(calls.values()) >= _LEAST:
+        most = max(calls, key=lambda name: int(calls[name]))
+        return f"expected --step-every {most}, or twinstep.step() at the end of each step, where no optimizer steps"
+    return (
+        "expected arguments (behind the script) and data with which it trains, or twinstep.step() at the end of each"
+        " step, where no optimizer steps"
+    )
+
+
+def _times(count: int, what: str, more: str = "s") -> str:
+    return f"{count:,} {what}{more if count != 1 else ''}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = [str(rank) for rank in ranks[:_MOST_LISTED]]
+    more = [f"{len(ranks) - _MOST_LISTED:,} more"] if len(ranks) > _MOST_LISTED else []
+    return f"rank{'s' if len(ranks) > 1 else ''} {_list([*shown, *more])}"
+
+
+def _list(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,65 @@
+"""What a script raised, as its user reads it: one sentence, and below it the frames of the script."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+from itertools import islice
+
+import torch
+
+from scenarios.seam.errors import is_installed, is_ours
+from scenarios.workloads.script.config import Script
+
+# Lines of a message that are shown behind its first one.
+_MOST_LINES = 20
+_TORCHS = os.path.dirname(torch.__file__) + os.sep
+
+
+def raised(script: Script, error: BaseException) -> str:
+    """Return the sentence about an error, which begins with the line where the script was, and what is shown below."""
+    first, *more = str(error).strip().splitlines() or [""]
+    sentence = f"{place_of(script, error)}: {type(error).__name__}{': ' if first else ''}{first}"
+    return "\n".join([sentence, *islice(more, _MOST_LINES), *_shown(script, error)])
+
+
+def left(script: Script, end: SystemExit) -> str:
+    """Return the sentence about a script that ended by `sys.exit` with something other than 0."""
+    what = f"exit code {end.code}" if isinstance(end.code, int) else str(end.code)
+    sentence = f"{script.path} ended with {what} (sys.exit in {place_of(script, end)})"
+    return "\n".join([sentence, *_shown(script, end)])
+
+
+def place_of(script: Script, error: BaseException) -> str:
+    """Return "FILE:LINE", the innermost line of the user's own code; the script's path where there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    folder = os.path.realpath(script.path.parent) + os.sep
+    own = [frame for frame in _frames(error) if _is_users(frame.filename, folder)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else os.fspath(script.path)
+
+
+def _shown(script: Script, error: BaseException) -> list[str]:
+    if script.has_traceback:
+        return "".join(traceback.format_exception(error)).splitlines()
+    frames = _frames(error)
+    lines = "".join(traceback.format_list(frames)).rstrip().splitlines()
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None:
+        first = (str(cause).strip().splitlines() or [""])[0]
+        lines.append(f"  after {type(cause).__name__}{': ' if first else ''}{first} ({place_of(script, cause)})")
+    return [*lines, "  (--traceback shows torch's frames, too)"] if lines else []
+
+
+def _frames(error: BaseException) -> Sequence[traceback.FrameSummary]:
+    """Return the frames that are neither torch's, nor ours, nor Python's, outermost call first."""
+    found = traceback.extract_tb(error.__traceback__)
+    return traceback.StackSummary.from_list(
+        frame for frame in found if not (is_ours(frame.filename) or frame.filename.startswith(_TORCHS))
+    )
+
+
+def _is_users(filename: str, folder: str) -> bool:
+    """Return whether a file is the script's, or of a package that is not installed."""
+    return os.path.realpath(filename).startswith(folder) or not is_installed(filename)

@@ -1,0 +1,149 @@
+"""What marks the steps of a script, and what is seen of it until it ends, in its process in both worlds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from scenarios.workloads.script.config import CALLS, Marking
+from scenarios.workloads.script.process.process_group import Asked, Link, ScriptGroup
+from scenarios.workloads.script.process.torchrec_plan import LookUps, plan_found
+
+# Functions of torch.distributed, by what torch's process groups call them.
+_NAMES = {name.replace("_", ""): name for name in CALLS}
+# Who marks steps where nobody has said who: the script itself by `twinstep.step()`, or its first optimizer.
+_ITSELF, _OPTIMIZER = "twinstep.step()", "optimizer"
+_here: list[Marks] = []
+
+
+def step() -> None:
+    """Mark the end of a step; see `twinstep.step`. Do nothing in a process that runs no script."""
+    if _here:
+        _here[0].itself()
+
+
+class Marks:
+    """The marks of one process.
+
+    Each tells the link "step". `every` is as `Marking` reads it; with "" a script that imports twinstep marks its steps
+    itself, and the first optimizer those of others. `before` is called where a mark comes, ahead of the link, with
+    whether an optimizer makes it.
+
+    Attributes:
+        optimizers, calls: how often each optimizer stepped and each function of torch.distributed was called, by name.
+        backward: how many backward passes there were.
+    """
+
+    def __init__(self, link: Link, every: str, before: Callable[[bool], None] = lambda _: None) -> None:
+        sys.modules.pop("twinstep", None)  # a command's: only a script's own import counts
+        self._link, self._before, self._pid = link, before, os.getpid()
+        self._marking = Marking.of(every) if every else None
+        self._counted = 0  # of what marks, since the last mark
+        self._first: Any = None  # optimizer
+        self._others: dict[int, str] = {}  # names of optimizers
+        self._stepped_since: set[int] = set()  # those of them, since the first one's step
+        self._has_said = False
+        self._by = ""  # who has marked steps
+        self.optimizers, self.calls, self.backward = Counter[str](), Counter[str](), 0
+        is_planned = os.environ["RANK"] == "0"  # all ranks have the same plan
+        self._look_ups = LookUps(getattr(link, "shadows", None)) if is_planned else None
+        register_optimizer_step_post_hook(self._stepped)
+        self._watch_backward()
+        ScriptGroup.called = staticmethod(self._called)
+        _here[:] = [self]
+
+    def seen(self) -> dict[str, Any]:
+        """What was seen, as a line of a recording can hold it."""
+        return {"optimizers": dict(self.optimizers), "backward": self.backward, "calls": dict(self.calls)}
+
+    def itself(self) -> None:
+        """The script marks a step.
+
+        Raises:
+            RuntimeError: its optimizer has marked others before.
+        """
+        if self._marking is not None:
+            return
+        if self._by == _OPTIMIZER:
+            raise RuntimeError(
+                "twinstep.step(): an optimizer has marked steps before: expected `import twinstep` ahead of the first"
+                " one's step"
+            )
+        self._by = _ITSELF
+        self._mark()
+
+    def _mark(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a data loader's worker, say
+        self._tell_plan()
+        self._before((self._marking.word if self._marking is not None else self._by) == _OPTIMIZER)
+        self._link.ask("step")
+
+    def _count(self, words: set[str]) -> None:
+        """Mark a step if one of these words does, this time."""
+        if self._marking is not None and self._marking.word in words:
+            self._counted += 1
+            if self._counted == self._marking.period:
+                self._counted = 0
+                self._mark()
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        self.optimizers[type(optimizer).__name__] += 1
+        if self._first is None:
+            self._first = optimizer
+            self._tell_plan()
+        if optimizer is not self._first:
+            self._others[id(optimizer)] = type(optimizer).__name__
+            self._stepped_since.add(id(optimizer))
+        elif self._marking is not None:
+            self._count({_OPTIMIZER})
+        elif "twinstep" not in sys.modules:
+            self._by = _OPTIMIZER
+            self._say_who_skips(type(optimizer).__name__)
+            self._mark()
+
+    def _say_who_skips(self, first: str) -> None:
+        """Say once that another optimizer does not step in each step, which then are not alike."""
+        skips = [name for number, name in self._others.items() if number not in self._stepped_since]
+        self._stepped_since.clear()
+        if skips and not self._has_said and os.environ["RANK"] == "0":
+            self._has_said = True
+            print(
+                f"note: a step lies between two steps of the first optimizer, {first}, and {skips[0]} does not step in"
+                " each: --step-every optimizer:N takes N of them for a step, or the script calls twinstep.step()",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _tell_plan(self) -> None:
+        """Tell the plan of tables, once: at the first step of all."""
+        if self._look_ups is None:
+            return
+        look_ups, self._look_ups = self._look_ups, None
+        look_ups.end()
+        if (found := plan_found(look_ups)) is not None:
+            self._link.ask("plan", found)
+
+    def _called(self, asked: Asked) -> None:
+        """A call is about to be made: it goes by its verb, and by its function of torch.distributed."""
+        name = _NAMES.get(asked.native[0].replace("_", ""), asked.verb)
+        self.calls[name] += 1
+        self._count({asked.verb, name})
+
+    def _watch_backward(self) -> None:
+        backward = torch.autograd.backward
+
+        def counted(*args: Any, **more: Any) -> None:
+            is_outermost = torch._C._current_autograd_node() is None
+            backward(*args, **more)
+            if is_outermost:
+                self.backward += 1
+                self._count({"backward"})
+
+        torch.autograd.backward = counted

@@ -1,0 +1,367 @@
+"""What is a step of a script, and that a run without steps is an error which says what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+import twinstep
+from reports.store import run_folder as store
+from scenarios.seam.errors import ProgramError
+from tests.commands import command
+
+HEAD = """
+import os, sys
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.Linear(4, 4)
+def backward():
+    model(torch.ones(2, 4)).sum().backward()
+def by_hand():
+    for each in model.parameters():
+        dist.all_reduce(each.grad)
+        each.data -= 0.1 * each.grad
+        each.grad = None
+"""
+BY_HAND = "for _ in range(7):\n    backward()\n    by_hand()\n"
+
+
+def script(folder: Path, body: str, head: str = HEAD) -> Path:
+    file = folder / "train.py"
+    file.write_text(head.lstrip() + body)
+    return file
+
+
+def run(
+    folder: Path, file: Path, *words: str, profile: str = "emulated_200mbit", steps: int = 3
+) -> CompletedProcess[str]:
+    """Play it into the folder "sim" there, on 2 ranks of a host."""
+    given = ("--hosts", 1, "--gpus-per-host", 2, "--profile", profile, "--steps", steps, "--out", folder / "sim")
+    return command("sim", *given, *words, file)
+
+
+NO_GPUS = "if torch.cuda.device_count() < 2:\n    print('Unable to find 2 GPUs')\n    sys.exit()\n"
+NOTHING = "no step of an optimizer, no backward pass and no call of torch.distributed"
+ARGUMENTS = (
+    "expected arguments (behind the script) and data with which it trains, or twinstep.step() at the end of each step,"
+    " where no optimizer steps"
+)
+OWN_RANKS = "starts ranks of its own: expected a script as torchrun starts it"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("x = 1\n", f"the script ended at its last line, after {NOTHING}; {ARGUMENTS}"),
+        (NO_GPUS, rf"the script ended by sys.exit in {{file}}:16, after {NOTHING}; {ARGUMENTS}"),
+        ("dist.barrier()\nos._exit(0)\n", f"ended by os._exit in train.py:15, after 1 call of barrier; {ARGUMENTS}"),
+        (BY_HAND, r"the script ended at its last line, after 7 backward passes and 14 calls of all_reduce; expected"
+            " --step-every backward, or twinstep.step() at the end of each step, where no optimizer steps"),
+        ("for _ in range(7):\n    dist.all_reduce(torch.ones(9))\n", r"after 7 calls of all_reduce; expected"
+            " --step-every all_reduce, or twinstep.step() at the end of each step"),
+        ("backward()\ntorch.optim.SGD(model.parameters(), lr=0.1).step()\n", r"after 1 step of SGD and 1 backward pass;"
+            " expected at least two steps of the optimizer that steps first"),
+    ],
+    ids=["nothing", "sys.exit", "os._exit", "by hand", "calls", "one step"],
+)  # fmt: skip
+def test_a_run_without_a_step_is_an_error(body: str, sentence: str, tmp_path: Path) -> None:
+    file = script(tmp_path, body)
+    done = run(tmp_path, file)
+    assert done.returncode == 1
+    assert f"{file}: no step was seen: " in done.stderr
+    assert sentence.format(file=file) in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "sim").exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import torch.multiprocessing as mp\ndef main(rank):\n    pass\n"
+        "if __name__ == '__main__':\n    mp.spawn(main, nprocs=2)\n",
+        "from torch.multiprocessing import get_context\ndef main():\n    dist.init_process_group('gloo')\n"
+        "child = get_context('fork').Process(target=main)\nchild.start()\nchild.join()\n",
+    ],
+    ids=["spawn", "fork"],
+)
+def test_a_script_that_starts_its_own_ranks_is_told_so_at_the_first(body: str, tmp_path: Path) -> None:
+    done = run(tmp_path, script(tmp_path, body, head="import torch\nimport torch.distributed as dist\n"))
+    assert done.returncode == 1
+    assert re.search(rf"^rank 0: train.py:\d: {OWN_RANKS}", done.stderr)
+
+
+def calls_of_steps(folder: Path) -> list[int]:
+    """How many collectives rank 0 calls in each step, and behind them those outside of steps."""
+    spans = store.load(folder).spans
+    own = spans[(spans["rank"] == 0) & (spans["group"] != "")]
+    steps = sorted(set(spans["step"]) - {-1})
+    return [int((own["step"] == step).sum()) for step in [*steps, -1]]
+
+
+BY_ITSELF = "import twinstep\nfor _ in range(5):\n    backward()\n    by_hand()\n    twinstep.step()\ndist.barrier()\n"
+TWO_OPTIMIZERS = """
+first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+for number in range(9):
+    backward()
+    dist.all_reduce(model.bias.grad)
+    first.step()
+    if number % 2:
+        dist.barrier()
+        second.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "calls"),
+    [
+        (BY_ITSELF, [], [2, 2, 2, 2, 3]),  # its last call belongs to no step, nor does the first step
+        (BY_ITSELF, ["--steps", "2"], [2, 2, 2]),
+        (BY_ITSELF, ["--step-every", "backward:2"], [4, 7]),  # which goes before what the script says
+        (BY_HAND, ["--step-every", "backward"], [2, 2, 2, 2, 2, 2, 2]),
+        (BY_HAND, ["--step-every", "all_reduce:7"], [7, 7]),
+        (TWO_OPTIMIZERS, ["--step-every", "optimizer:2"], [3, 3, 3, 4]),
+    ],
+)
+def test_marks_part_a_run_into_steps(body: str, words: list[str], calls: list[int], tmp_path: Path) -> None:
+    done = run(tmp_path, script(tmp_path, body), *words, steps=10)
+    assert done.returncode == 0, done.stderr
+    assert calls_of_steps(tmp_path / "sim") == calls
+    if "--steps" not in words:
+        assert f"train.py: ended after {len(calls) - 1} of 10 steps (run.steps)" in done.stderr
+
+
+def test_an_optimizer_that_skips_steps_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, script(tmp_path, TWO_OPTIMIZERS), steps=6)
+    sentence = "note: a step lies between two steps of the first optimizer, SGD, and SGD does not step in each: "
+    assert capfd.readouterr().err.count(sentence) == 1
+
+
+def test_what_follows_the_last_optimizer_step_is_no_step(tmp_path: Path) -> None:
+    """Else the time behind the loop, next to nothing, would be the median of a script of two steps."""
+    loop = "for _ in range(3):\n    backward()\n    sgd.step()\nbackward()\n"
+    body = f"sgd = torch.optim.SGD(model.parameters(), lr=0.1)\n{loop}"
+    run(tmp_path, script(tmp_path, body), steps=9)
+    found = store.load(tmp_path / "sim")
+    assert found.steps["step"].tolist() == [0, 1]
+    assert sorted(set(found.metrics["step"])) == [0, 1]  # losses
+
+
+@pytest.mark.parametrize(
+    ("body", "sentences"),
+    [
+        (
+            "sgd = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+            "for _ in range(2 if rank else 9):\n    backward()\n    sgd.step()\n",
+            ["ranks did not make the same number of steps: rank 1 made 1, rank 0 made 3; rank 1's script ended at its"],
+        ),
+        (
+            "sgd = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+            "if rank:\n    dist.barrier()\nfor _ in range(9):\n    backward()\n    sgd.step()\ndist.barrier()\n",
+            ["rank 1 waits for barrier", "rank 0's script was ended after its 3 steps (run.steps); rank 1 has begun 0"],
+        ),
+        (
+            "if rank:\n    sys.exit()\ndist.barrier()\n",
+            ["rank 0 waits for barrier", "rank 1's script ended by sys.exit in {file}:15, after 0 whole steps; rank 0"],
+        ),
+    ],
+    ids=["early", "rank 0 alone", "exits"],
+)  # fmt: skip
+def test_ranks_that_part_are_named(body: str, sentences: list[str], tmp_path: Path) -> None:
+    file = script(tmp_path, body)
+    done = run(tmp_path, file)
+    assert done.returncode == 1
+    for sentence in sentences:
+        assert sentence.format(file=file) in done.stderr
+
+
+def test_a_mark_behind_an_optimizers_is_an_error(tmp_path: Path) -> None:
+    body = (
+        "sgd = torch.optim.SGD(model.parameters(), lr=0.1)\nbackward()\nsgd.step()\nimport twinstep\ntwinstep.step()\n"
+    )
+    done = run(tmp_path, script(tmp_path, body))
+    assert done.returncode == 1
+    assert "train.py:18: RuntimeError: twinstep.step(): an optimizer has marked steps before: expected" in done.stderr
+
+
+@pytest.mark.parametrize("word", ["bakward", "all_reduce:0", "backward:x", ":2"])
+def test_a_word_that_marks_nothing_is_refused(word: str, tmp_path: Path) -> None:
+    done = run(tmp_path, script(tmp_path, BY_HAND), "--step-every", word)
+    assert done.returncode == 2
+    assert f"script.step_every = '{word}': expected optimizer, backward or a collective's name" in done.stderr
+
+
+def test_python_predicts_with_marks(tmp_path: Path) -> None:
+    given = {"hosts": 1, "gpus_per_host": 2, "profile": "emulated_200mbit", "steps": 2}
+    file = script(tmp_path, BY_HAND)
+    assert twinstep.predict(file, step_every="backward", **given).steps["step"].tolist() == [0, 1]
+    with pytest.raises(ProgramError, match="no step was seen"):
+        twinstep.predict(file, **given)
+
+
+ON_CPU = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.Linear(512, 512)
+sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+def step():
+    model(torch.randn(64, 512)).sum().backward()
+"""
+
+
+def test_steps_of_nothing_but_the_hosts_work_are_an_error_on_gpus(tmp_path: Path) -> None:
+    file = script(tmp_path, "for _ in range(6):\n    step()\n    sgd.step()\n", head=ON_CPU)
+    done = run(tmp_path, file, profile="dgx_h100")
+    assert done.returncode == 1
+    assert re.search(
+        rf"{file}: nothing that its steps do is predicted: the host's own work took [\d.]+ .?s a step here, and profile"
+        " dgx_h100 prices what GPUs do, which got no kernel and no collective; expected tensors on 'cuda', or",
+        done.stderr,
+    )
+
+
+USES = """
+from torch.utils.data import DataLoader
+gpu = torch.compile(torch.nn.Linear(512, 512, device="cuda"))
+sgd = torch.optim.SGD(gpu.parameters(), lr=0.1)
+for batch in DataLoader(torch.randn(512, 512), batch_size=64, num_workers=NUMBER):
+    step()
+    gpu(batch.to("cuda")).sum().backward()
+    sgd.step()
+"""
+
+
+def test_what_is_left_out_stands_beside_the_step_time(tmp_path: Path) -> None:
+    """Also where the recording is played again; and only what was used."""
+    done = run(tmp_path, script(tmp_path, USES.replace("NUMBER", "1"), head=ON_CPU), profile="dgx_h100")
+    text = " ".join(done.stdout.split())
+    number = r"[\d.]+ .?s"
+    expected = (
+        r"not predicted: torch\.compile \(operators are priced one by one\); time of DataLoader workers;"
+        rf" {number} a step of operators on CPU tensors \(as long as it took here\)"
+    )
+    assert re.search(expected, text)
+    again = command("sim", "--json", "--out", tmp_path / "again", tmp_path / "sim")
+    left_out = json.loads(again.stdout)["left_out"]
+    assert re.fullmatch(expected, f"not predicted: {'; '.join(left_out)}")
+
+
+def test_data_loading_in_the_scripts_process_is_named(tmp_path: Path) -> None:
+    body = USES.replace("NUMBER", "0").replace("torch.compile", "").replace("    step()\n", "")
+    run(tmp_path, script(tmp_path, body, head=ON_CPU), profile="dgx_h100")
+    (words,) = store.load(tmp_path / "sim").info.left_out
+    assert re.fullmatch(r"[\d.]+ .?s a step of data loading in the script's process \(as long as it took here\)", words)
+
+
+def test_nothing_is_said_where_nothing_is_left_out(tmp_path: Path) -> None:
+    body = "gpu = torch.nn.Linear(512, 512, device='cuda')\nadam = torch.optim.Adam(gpu.parameters())\n"
+    body += "for _ in range(6):\n    gpu(torch.randn(64, 512, device='cuda')).sum().backward()\n    adam.step()\n"
+    done = run(tmp_path, script(tmp_path, body, head=ON_CPU), profile="dgx_h100")
+    assert done.returncode == 0
+    assert "not predicted" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("device = 'cuda' if torch.cuda.is_available() else 'cpu'", "torch.cuda.is_available"),
+        ("gpus = torch.cuda.device_count()", "torch.cuda.device_count"),
+        ("x = torch.ones(2, device='cuda')", "a GPU"),
+        ("x = torch.ones(2).cuda()", "a GPU"),
+        ("torch.cuda.set_device(0)", "torch.cuda.set_device"),
+        ("device = torch.accelerator.current_accelerator()", "torch.accelerator.current_accelerator"),
+        ("dist.init_process_group('nccl')", "backend nccl"),
+    ],
+)
+def test_a_script_that_asks_for_cuda_is_asked_for_a_profile(line: str, what: str, tmp_path: Path) -> None:
+    head = "import torch\nimport torch.distributed as dist\n"
+    file = script(tmp_path, f"{line}\n", head=head)
+    done = command("sim", "--hosts", 1, "--gpus-per-host", 2, "--out", tmp_path / "out", file)
+    assert done.returncode == 1
+    assert f"train.py:3: the script asks for CUDA ({what}), and no --profile says which GPUs to predict" in done.stderr
+    assert "--profile cpu_local" in done.stderr
+
+
+def test_a_profile_of_cpus_or_a_package_that_looks_for_gpus_asks_for_nothing(tmp_path: Path) -> None:
+    body = "on_gpu = torch.cuda.is_available()\nsgd = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    loop = "for _ in range(4):\n    backward()\n    sgd.step()\n"
+    assert run(tmp_path, script(tmp_path, body + loop), steps=2).returncode == 0
+    file = script(tmp_path, body.partition("\n")[2] + "torch.manual_seed(1)\n" + loop)
+    done = command("sim", "--hosts", 1, "--gpus-per-host", 2, "--steps", 2, "--out", tmp_path / "out", file)
+    assert done.returncode == 0, done.stderr
+
+
+FAILS = """
+import torch
+import helper
+def main():
+    helper.loads(torch.ones(2, 4))
+main()
+"""
+HELPER = """
+import torch
+def loads(x):
+    try:
+        {}["weights"]
+    except KeyError as error:
+        torch.nn.functional.linear(x, torch.ones(3, 3))
+"""
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_an_error_shows_the_scripts_own_frames(
+    is_elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line named is where the script was, also in a package of its own that lies elsewhere."""
+    folder = tmp_path / "packages" if is_elsewhere else tmp_path
+    folder.mkdir(exist_ok=True)
+    (folder / "helper.py").write_text(HELPER.lstrip())
+    file = script(tmp_path, "", head=f"import sys\nsys.path.append({str(folder)!r})\n{FAILS.lstrip()}")
+    done = run(tmp_path, file)
+    assert done.returncode == 1
+    first, *shown = done.stderr.splitlines()
+    assert first == (
+        f"rank 0: {folder}/helper.py:6: RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x4 and 3x3)"
+    )
+    lines = [line.strip() for line in shown if line.strip(" ^~")]
+    assert lines == [
+        f'File "{file}", line 7, in <module>', "main()",
+        f'File "{file}", line 6, in main', "helper.loads(torch.ones(2, 4))",
+        f'File "{folder}/helper.py", line 6, in loads', "torch.nn.functional.linear(x, torch.ones(3, 3))",
+        f"after KeyError: 'weights' ({folder}/helper.py:4)", "(--traceback shows torch's frames, too)",
+    ]  # fmt: skip
+    everything = run(tmp_path, file, "--traceback").stderr
+    assert everything.startswith(first)
+    assert "runpy" in everything
+    assert "KeyError: 'weights'\n\nDuring handling" in everything
+
+
+def test_a_script_that_waits_elsewhere_says_where(tmp_path: Path) -> None:
+    body = "store = dist.TCPStore('localhost', 29777, 2, rank == 0)\n"
+    done = run(tmp_path, script(tmp_path, body), "--timeout", "3 s")
+    assert (
+        "train.py made no call for 3 s (run.timeout), in train.py:14: it computes, sleeps, or waits for" in done.stderr
+    )
+
+
+def test_an_argument_parser_that_gives_up_is_named(tmp_path: Path) -> None:
+    head = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', required=True)\n"
+    file = script(tmp_path, "parser.parse_args()\n", head=head)
+    done = run(tmp_path, file)
+    assert f"rank 0: {file} ended with exit code 2 (sys.exit in {file}:4)" in done.stderr
+
+
+def test_a_scenario_file_says_what_marks_a_step(tmp_path: Path) -> None:
+    script(tmp_path, BY_HAND)
+    file = tmp_path / "marked.toml"
+    cluster = "[cluster]\nprofile = 'emulated_200mbit'\nhosts = 2\n"
+    file.write_text(
+        f"program = 'script'\n{cluster}[script]\npath = 'train.py'\nstep_every = 'backward'\n[run]\nsteps = 2\n"
+    )
+    assert twinstep.predict(file).steps["step"].tolist() == [0, 1]
