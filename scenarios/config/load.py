@@ -29,6 +29,7 @@ from scenarios.workloads import locate
 __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "load_published", "report_mistakes"]
 
 _KEYS_NAMED = 4
+SCRIPT = "script"  # the program that runs a script of the user's
 
 
 def load(
@@ -68,6 +69,25 @@ def load(
     )
 
 
+def check_without_code(path: str | os.PathLike[str]) -> Scenario | None:
+    """Check a scenario file without importing what it names.
+
+    Returns:
+        The scenario, if playing it runs no code but ours; otherwise None.
+
+    Raises:
+        ScenarioError: as `load` does, but for what only the code of the file can say, such as the program's options.
+    """
+    with locate.without_code():
+        mistakes = read_tree(scenario_file(path), Overrides(None))
+        document, program = read_document(mistakes)
+        check(document, program, mistakes)
+        mistakes.raise_any()
+        if program is None or program.name == SCRIPT or _named_beside(mistakes.tree, program) is not None:
+            return None
+        return load(path)
+
+
 def _with_own_prices(cluster: Cluster, tree: Tree) -> Cluster:
     """A scenario's price is not the one that its profile's source says."""
     own = [str(path[1]) for path in tree.beside_profile if path[0] == "cost" and len(path) > 1]
@@ -78,15 +98,21 @@ def _with_own_prices(cluster: Cluster, tree: Tree) -> Cluster:
 
 def _code(tree: Tree, program: ProgramSpec) -> tuple[Path, tuple[Source, ...]]:
     """The folder to which the user's code is relative, and its sources."""
-    try:
-        named = tree.at(program.names) if program.names else None
-    except LookupError:
-        named = None
-    if isinstance(named, str):
+    named = _named_beside(tree, program)
+    if named is not None:
         folder = Path(tree.origin(program.names)).parent
         return folder, locate.sources(named, named, folder)
     folder = Path(tree.origin(("program",))).parent
     return folder, locate.sources(program.name, program.factory, folder)
+
+
+def _named_beside(tree: Tree, program: ProgramSpec) -> str | None:
+    """Return the user's code that the file names for one of our programs; None if it names none."""
+    try:
+        named = tree.at(program.names) if program.names else None
+    except LookupError:
+        return None
+    return named if isinstance(named, str) else None
 
 
 def _known_errors(document: Document, measured: Measured | None, *, sets_figures: bool) -> KnownErrors:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +42,24 @@ BUILT_IN = {
     "powersgd": _ours("powersgd", "PowerSGDProgram"),
     "script": _ours("script", "ScriptProgram"),
 }
+
+
+_RUNS_CODE = ContextVar("runs_code", default=True)
+
+
+@contextmanager
+def without_code() -> Iterator[None]:
+    """Import nothing that a scenario names: `imported` only looks whether it can be there."""
+    token = _RUNS_CODE.set(False)
+    try:
+        yield
+    finally:
+        _RUNS_CODE.reset(token)
+
+
+def runs_code() -> bool:
+    """Return whether what a scenario names is imported, outside of `without_code`."""
+    return _RUNS_CODE.get()
 
 
 def factory(name: str, folder: Path) -> Any:
@@ -78,12 +98,16 @@ def imported(place: str, folder: Path | None = None) -> Any:
     """What "module:attribute" or "path/file.py:attribute" names. ValueError as `factory` raises.
 
     With a `folder`, a module is looked for where Python looks, then in the working directory and in that folder; a
-    file's path is relative to it.
+    file's path is relative to it. In `without_code`, what is found with a folder is None.
     """
     module, _, attribute = place.rpartition(":")
     is_file = _is_file(module) and folder is not None
     if not all(part.isidentifier() for part in (*([] if is_file else module.split(".")), *attribute.split("."))):
         raise ValueError("'package.module:factory' or './file.py:factory'")
+    if folder is not None and not runs_code():
+        if is_file:
+            _check_file(_file(module, folder))
+        return None
     if folder is not None:
         found = _import_file(_file(module, folder)) if is_file else _import_beside(module, folder)
     else:
@@ -131,12 +155,16 @@ def _import_beside(module: str, folder: Path) -> Any:
     return found
 
 
-def _import_file(file: Path) -> Any:
-    """The module of a file, imported anew where it or one that it imports has changed since."""
+def _check_file(file: Path) -> None:
     if not file.is_file():
         raise ValueError(f"a file of Python that is there, but there is no {file}")
     if file.suffix != ".py":
         raise ValueError(f"a file of Python, whose name ends in .py, but it is {file}")
+
+
+def _import_file(file: Path) -> Any:
+    """The module of a file, imported anew where it or one that it imports has changed since."""
+    _check_file(file)
     code = Code(file.stem, file, file.parent)
     now = sources_of([code])
     if _as_imported.get(file, now) != now:

@@ -224,6 +224,7 @@ def test_ctrl_c_before_a_step_has_ended_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sim.progress.Interrupt.__enter__", lambda self: SimpleNamespace(requested=True))
+    monkeypatch.setattr("sim.clock._EVENTS_A_LOOK", 1)
     assert main([str(FILE), "--out", str(tmp_path / "run")]) == 130
     assert capsys.readouterr().err.startswith(f"{tmp_path / 'run'}: not written: interrupted after 0 of ")
     assert os.listdir(tmp_path) == []

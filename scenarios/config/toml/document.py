@@ -14,6 +14,7 @@ from scenarios.config.toml.program_spec import FreeOptions, ProgramSpec, Table
 from scenarios.config.toml.reading import read_section
 from scenarios.config.toml.section import about
 from scenarios.config.toml.sections import Document
+from scenarios.workloads.locate import imported, place_of, runs_code
 from scenarios.workloads.registry import built_in, find
 
 _OWN = Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")]
@@ -25,7 +26,10 @@ _OPTIONS = Table(
 
 
 def read_document(mistakes: Mistakes) -> tuple[Document, ProgramSpec | None]:
-    """The tree's sound values and the program that they name, if there is such a one; what is broken is a mistake."""
+    """Return the tree's sound values and the program that they name, if there is such a one.
+
+    What is broken is a mistake. Without code (`locate.without_code`), the program is None unless it is one of ours.
+    """
     name = mistakes.tree.values.get("program")
     program: ProgramSpec | None = None
     kind = _document_of_ours()
@@ -33,10 +37,15 @@ def read_document(mistakes: Mistakes) -> tuple[Document, ProgramSpec | None]:
         program = built_in()[name]
     elif isinstance(name, str):
         try:
-            program = find(name, Path(mistakes.tree.origin(("program",))).parent)
-            kind = document_type(program.tables, str)
+            if runs_code():
+                program = find(name, Path(mistakes.tree.origin(("program",))).parent)
+            else:
+                imported(place_of(name), Path(mistakes.tree.origin(("program",))).parent)
         except ValueError as error:
             mistakes.add(("program",), str(error))
+        if program is not None:
+            kind = document_type(program.tables, str)
+        else:
             kind = document_type((*_tables_of_ours(), _OPTIONS, *_of_nobody(mistakes.tree.values)), str)
     return read_section(mistakes, kind), program
 
