@@ -60,7 +60,8 @@ def build_simulation(scenario: Scenario) -> Program:
         ScenarioError: as `build` does, or the simulation takes more memory than this machine has.
     """
     program = build(scenario)
-    check_memory(f"{scenario.path}: run.ranks = '{scenario.ranks}'", effort_of(scenario, program))
+    where = f"{scenario.path}: run.ranks = '{scenario.ranks}'"
+    check_memory(where, effort_of(scenario, program), instead=scenario.folded_by)
     return program
 
 

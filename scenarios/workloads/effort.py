@@ -58,8 +58,14 @@ class Effort:
         return f"about {_long(self.seconds(steps))} and {_size(self.size_bytes)}"
 
 
-def check_memory(where: str, effort: Effort, free_bytes: float | None = None) -> None:
-    """Refuse what will not fit into the free memory of this machine; `where` begins the sentence.
+def check_memory(where: str, effort: Effort, free_bytes: float | None = None, *, instead: str = "") -> None:
+    """Refuse what will not fit into the free memory of this machine.
+
+    Args:
+        where: begins the sentence.
+        effort: what the simulation takes.
+        free_bytes: of this machine; None: as it says itself.
+        instead: the options of a simulation that takes less, if there are any.
 
     Raises:
         ScenarioError: it will not.
@@ -69,6 +75,7 @@ def check_memory(where: str, effort: Effort, free_bytes: float | None = None) ->
         raise ScenarioError(
             f"{where}: expected a simulation that fits into this machine's {_size(free_bytes)} of free memory; this one"
             f" takes about {_size(effort.size_bytes)}"
+            + (f", and {instead} simulates one host of each class in place of all" if instead else "")
         )
 
 
