@@ -33,11 +33,12 @@ OPERATION_SPREADS = {**OPERATION_ERRORS, **dict.fromkeys([*_BOUNDS, "error_of_st
 STEP_ERRORS = {"step": "int", **_TIMES}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
     """Two runs side by side. Errors are (predicted - measured) / measured; nan where one side lacks it.
 
     `operations` are those of one rank in one step, `calls` single ones by size; `errors_by_size` adds these up by kind.
+    Printed, it is the tables that `python -m reports compare` prints, in which each error has its column.
     """
 
     predicted: Run
@@ -48,6 +49,13 @@ class Comparison:
     errors_by_size: pd.DataFrame
     worst: pd.DataFrame
     checks: tuple[Check, ...]
+
+    def __repr__(self) -> str:
+        """Return its tables as text; pandas would leave out the errors' column of frames wider than the terminal."""
+        from reports.compare.tables import summarize  # noqa: PLC0415 - which knows this class
+        from reports.terminal.text import as_text  # noqa: PLC0415
+
+        return as_text(summarize(self)).rstrip()
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Every frame by name, but for those of the checks."""

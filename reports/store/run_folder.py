@@ -144,7 +144,7 @@ def changes_in(folder: Path) -> list[ChangeRow]:
         ReportError: the file is damaged.
     """
     frame = _load_table(folder / "what_if.parquet", ChangeRow)
-    return [ChangeRow(**row) for row in frame.to_dict("records")]
+    return [ChangeRow(**{str(name): value for name, value in row.items()}) for row in frame.to_dict("records")]
 
 
 def add_changes(folder: Path, rows: Sequence[ChangeRow]) -> None:

@@ -40,9 +40,9 @@ _SHARES = ("transfer", "waiting")
 def ranked(run: Run) -> pd.DataFrame:
     """Return `what_if` with shares of a step and gains: the scenario as it is, then by group, the best first.
 
-    `transfer_share` and `wait_share` are of a step, `ratio` is speed over that of the first row; `gain`, of samples a second or of steps where there are no samples,
-    lies between `gain_low` and `gain_high`, and `is_clear` unless these have both signs. What was not played, and
-    unknown prices, are nan.
+    `transfer_share` and `wait_share` are of a step. Samples a second, or steps where there are no samples, are `ratio`
+    times those of the first row in the mean draw; over the steps of all draws the `gain` lies between `gain_low` and
+    `gain_high`, and `is_clear` unless these have both signs. What was not played, and unknown prices, are nan.
     """
     frame = run.what_if.copy()
     done = frame["status"] == "done"

@@ -61,7 +61,7 @@ _HINT = {"sim": "what would help: --what-if changes one thing at a time, and sim
 DIFFERS = 0.05
 # In words, and in one where room is short.
 MEASURE_WORDS: dict[str, tuple[str, str, Callable[[float], str]]] = {
-    "ids_per_step": ("ids per step", "ids", text.number),
+    "ids_per_step": ("planner's ids per step", "ids", text.number),
     "perf_ms": ("planner's time", "time", lambda ms: text.duration(ms * 1e6)),
     "storage_bytes": ("storage", "storage", text.size),
 }

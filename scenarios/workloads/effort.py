@@ -94,7 +94,8 @@ def check_memory(scenario: Scenario, effort: Effort, free_bytes: float | None = 
     most_bytes = MEMORY_LEFT * free_bytes
     if effort.size_bytes(scenario.steps) <= most_bytes:
         return
-    key, more = f"run.ranks = '{scenario.ranks}'", ""
+    key, instead = f"run.ranks = '{scenario.ranks}'", scenario.folded_by
+    more = f", and {instead} simulates one host of each class in place of all" if instead else ""
     if effort.step_bytes <= most_bytes:
         key, more = f"run.steps = {scenario.steps}", f"; {effort.most_steps(most_bytes):,} steps fit"
     elif effort.step_bytes - effort.loaded_bytes <= most_bytes:

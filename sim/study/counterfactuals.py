@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from scenarios.config.scenario import LEAST_POWERSGD_START, QComms, Scenario
+from scenarios.config.scenario import LEAST_POWERSGD_START, Feature, QComms, Scenario, Table
 from scenarios.config.toml.tree import Tree
 from scenarios.workloads.registry import find
 from sim.study.curves.parameters import scaled
@@ -125,10 +125,11 @@ def _without_skew(scenario: Scenario) -> dict[str, object]:
     """Values that draw each id of a bag from all rows alike; ids of a file keep how many there are in a bag."""
     assert scenario.model is not None, "only a scenario with a model has ids"
     places = {f"model.tables[{number}]": table for number, table in enumerate(scenario.model.tables)}
-    bags = {
-        place if not table.features else f"{place}.features[{number}]": bag
+    bags: dict[str, Table | Feature] = {place: table for place, table in places.items() if not table.features}
+    bags |= {
+        f"{place}.features[{number}]": feature
         for place, table in places.items()
-        for number, bag in enumerate(table.features or (table,))
+        for number, feature in enumerate(table.features)
     }
     skewed = {place: bag for place, bag in bags.items() if bag.ids.kind != "uniform"}
     files = {place: bag for place, bag in skewed.items() if bag.ids.kind == "file"}

@@ -52,7 +52,7 @@ _PARTS = {
 }
 # As axes have them: what one of it is, and its name.
 _UNITS = {
-    "ids_per_step": (1.0, "ids per step"),
+    "ids_per_step": (1.0, "ids per step by the planner"),
     "perf_ms": (1.0, "ms by the planner"),
     "storage_bytes": (2.0**30, "GiB"),
 }
@@ -208,7 +208,17 @@ def plan(run: Run, step: int | None) -> Section:
         time_ns=frame["perf_ms"] * 1e6,
     )
     rows = cells(frame, [*keys, "on", "shard", "largest", "storage_bytes", "ids_per_step", "time_ns"])
-    columns = ["table", "sharding", "kernel", "on ranks", "shards", "largest shard", "storage", "ids per step", "time"]
+    columns = [
+        "table",
+        "sharding",
+        "kernel",
+        "on ranks",
+        "shards",
+        "largest shard",
+        "storage",
+        "planner's ids per step",
+        "time",
+    ]
     note = "Storage, ids and time, which is the planner's, are of all shards together."
     if count > _PLAN_ROWS:
         note += f" The first {_PLAN_ROWS} of {count:,} tables; all shards are in plan.csv."

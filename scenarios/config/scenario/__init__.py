@@ -108,6 +108,7 @@ class Scenario:
     measured: Measured | None = None  # the same of its profile, if that was calibrated
     known_errors: KnownErrors = KnownErrors()  # how far off the hardware's figures are
     chosen: str = ""  # why `ranks` and `fidelity` are what they are, where the file leaves that open
+    folded_by: str = ""  # the options by which one host of each class is simulated in place of all; "": none do
     model: Model | None = None
     planner: Planner = Planner()
     buckets: Buckets = Buckets()
@@ -151,7 +152,7 @@ class Scenario:
         assert isinstance(plain, dict)
         if plain["options"] is None:
             del plain["options"]  # ours have none
-        del plain["chosen"], plain["measured"], plain["named_in"], plain["sources"]
+        del plain["chosen"], plain["folded_by"], plain["measured"], plain["named_in"], plain["sources"]
         if self.sources:
             plain["sources"] = {source.name: source.sha256 for source in self.sources}
         return plain

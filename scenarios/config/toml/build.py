@@ -55,9 +55,20 @@ def _with_representatives(scenario: Scenario, document: Document, program: Progr
     steps = min(scenario.steps, _FEW_STEPS)
     is_large = scenario.cluster.world_size > MOST_EACH or effort.is_large(steps)
     if run.ranks == "each" or not is_large or why_each(document, program):
-        return scenario
+        return replace(scenario, folded_by=_folded_by(document, program, is_large=is_large))
     chosen = f"{scenario.cluster.world_size:,} ranks one by one take {effort.text(steps)}"
     return replace(scenario, fidelity="links", ranks="alike", chosen=chosen)
+
+
+def _folded_by(document: Document, program: ProgramSpec, *, is_large: bool) -> str:
+    """Return the options with which representatives of the host classes are simulated; "" where nothing allows it."""
+    run = document.run or RunSection()
+    by_links = document.model_copy(update={"run": run.model_copy(update={"fidelity": "links"})})
+    if why_each(by_links, program):
+        return ""
+    is_chosen = is_large and run.ranks is None  # as soon as the fidelity allows it
+    ranks = [] if is_chosen else ["--ranks alike"]
+    return " ".join([*ranks, *(["--fidelity links"] if run.fidelity == "flows" else [])])
 
 
 def _compute_times(name: str, mistakes: Mistakes) -> ComputeTimes:

@@ -262,3 +262,15 @@ def test_every_column_of_a_comparison_is_documented():
     for name, frame in compare(Run.of(by_hand()), Run.of(real())).frames().items():
         paragraph = section.split(f"- **`{name}`**")[1].split("\n- **")[0].split("\n\n")[0]
         assert {*re.findall(r"`(\w+)`", paragraph), *common} >= set(frame.columns)
+
+
+def test_printed_it_shows_the_errors_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    sim = by_hand()
+    found = compare(Run.of(sim), Run.of(dataclasses.replace(real(), spans=stretched(real(), 2))))
+    lines = str(found).splitlines()
+    assert max(map(len, lines)) <= 80
+    heads = [line for line in lines if line.startswith(("step ", "operation "))]
+    assert len(heads) == 3
+    assert all("predicted  measured    error" in head for head in heads)
+    assert "-50.0 %" in str(found)

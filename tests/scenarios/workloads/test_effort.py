@@ -136,6 +136,31 @@ def test_a_billion_steps_are_refused_with_the_number_that_fits(
     ), said
 
 
+@pytest.mark.parametrize(
+    ("asked", "hosts", "options"),
+    [
+        ({"fidelity": "flows"}, 16, "--fidelity links"),
+        ({"ranks": "each"}, 16, "--ranks alike"),
+        ({"ranks": "each", "fidelity": "flows"}, 16, "--ranks alike --fidelity links"),
+        ({"fidelity": "flows"}, 2, "--ranks alike --fidelity links"),  # too few to be folded unasked
+        ({"payload": "values"}, 16, ""),
+        ({"library": "gloo", "fidelity": "flows"}, 16, ""),
+    ],
+)
+def test_a_refusal_names_the_options_that_help(asked: dict[str, Any], hosts: int, options: str, tmp_path: Path) -> None:
+    file = dlrm(tmp_path, tables=800 if hosts > 2 else 8, hosts=hosts)
+    made = load(file, asked)
+    assert made.folded_by == options
+    with pytest.raises(ScenarioError) as refused:
+        check_memory(made, Effort(held_bytes=64 * 2**30), free_bytes=16 * 2**30)
+    assert (f"and {options} simulates one host of each class" in str(refused.value)) == bool(options)
+    if options:
+        words = options.replace("--", "").split()
+        helped = load(file, {**asked, **dict(zip(words[::2], words[1::2], strict=True))})
+        assert (helped.ranks, helped.fidelity) == ("alike", "links")
+        assert helped.digest() == made.digest()
+
+
 def test_the_check_and_the_simulator_refuse_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = load(dlrm(tmp_path, tables=800, hosts=512), {"payload": "values"})
     with pytest.raises(ScenarioError, match="of free memory"):

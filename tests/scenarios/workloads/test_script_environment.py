@@ -10,8 +10,8 @@ from torch import distributed
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
 
-# What torch.distributed.elastic gives a worker (torch 2.13, agent/server/local_elastic_agent.py), but for what belongs to
-# the agent itself: its store, its error files.
+# What torch.distributed.elastic gives a worker (torch 2.13, agent/server/local_elastic_agent.py), but for what belongs
+# to the agent itself: its store, its error files.
 OF_TORCHRUN = {
     "LOCAL_RANK": "1",
     "RANK": "3",

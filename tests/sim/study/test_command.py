@@ -164,7 +164,7 @@ def test_a_search_looks_at_no_more_points_than_its_trials(tmp_path: Path, monkey
         (SearchSettings(enumerate_below=0), 200, True),
     ],
 )
-def test_trials_are_the_bound_of_a_search(settings: SearchSettings, size: int, all_of_them: bool) -> None:  # noqa: FBT001
+def test_trials_are_the_bound_of_a_search(settings: SearchSettings, size: int, all_of_them: bool) -> None:
     assert settings.plays_all(size) == all_of_them
 
 

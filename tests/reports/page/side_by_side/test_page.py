@@ -90,7 +90,7 @@ def test_tables_have_the_numbers_of_the_frames(both: SideBySide):
     assert table(sections, "balance").rows[:3] == [
         ["compute of a step", "run0", "70 ns", "0", "68 ns", "1.037"],
         ["compute of a step", "run1", "140 ns", "0", "135 ns", "1.037"],
-        ["ids per step", "run0", "300", "1", "200", "1.500"],
+        ["planner's ids per step", "run0", "300", "1", "200", "1.500"],
     ]
     assert table(sections, "plan").rows == [["t0", "table_wise 0, 4.00 KiB", "table_wise 1, 4.00 KiB"]]
 
