@@ -6,6 +6,7 @@ import os
 import runpy
 import sys
 import traceback
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from scenarios.workloads.script.gpu.pretend import SeenGpu
@@ -72,17 +74,18 @@ def play(path: str, args: Sequence[str], link: Link) -> None:
 
 def _tell_steps(link: Link) -> None:
     """A step is over when the optimizer that was the first to step does so again; losses are what `backward` is of."""
-    first: list[Any] = []
+    first: weakref.ref[Any] | None = None  # once it is gone with its states, the next to step is the first
     look_ups = LookUps(getattr(link, "shadows", None)) if os.environ["RANK"] == "0" else None  # all have the same plan
 
     def stepped(optimizer: Any, *_: Any) -> None:
-        if not first:
-            first.append(optimizer)
-            if look_ups is not None:
-                look_ups.end()
-                if (found := plan_found(look_ups)) is not None:
-                    link.ask("plan", found)
-        if optimizer is first[0]:
+        nonlocal first
+        if first is None and look_ups is not None:
+            look_ups.end()
+            if (found := plan_found(look_ups)) is not None:
+                link.ask("plan", found)
+        if first is None or first() is None:
+            first = weakref.ref(optimizer)
+        if optimizer is first():
             link.ask("step")
 
     register_optimizer_step_post_hook(stepped)
@@ -92,7 +95,8 @@ def _tell_steps(link: Link) -> None:
 
     def recorded(self: torch.Tensor, *args: Any, **more: Any) -> None:
         # A mode calls it a second time.
-        is_loss = self.numel() == 1 and not any(each is self for each in inside)
+        has_values = not (self.is_meta or isinstance(self, FakeTensor))
+        is_loss = has_values and self.numel() == 1 and not any(each is self for each in inside)
         if is_loss and (known := link.known(self)) is not None:
             link.ask("record", ("loss", float(known.detach())))
         inside.append(self)
