@@ -89,7 +89,7 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
                 raise RuntimeError("bags of other batches for each feature have no price on GPUs that are not there")
             if bags not in priced:
                 priced[bags] = _Bags(bags, finder._link, finder._l2_bytes)
-            return priced[bags].look_up(indices, offsets, weights)
+            return priced[bags].look_up(bags, indices, offsets, weights)
 
         kind.forward = forward
 
@@ -116,11 +116,11 @@ class _Bags:
     """The bags of one module."""
 
     def __init__(self, module: Any, link: SimulatedLink, l2_bytes: float) -> None:
-        self._module, self._link, self._l2_bytes = module, link, l2_bytes
+        self._specs, self._link, self._l2_bytes = module.embedding_specs, link, l2_bytes
         self.is_dense = not hasattr(module, "optimizer")
         self._unpooled = module.pooling_mode.name == "NONE"
         self._tables = list(map(int, module.feature_table_map))
-        self._dims = [module.embedding_specs[table][1] for table in self._tables]
+        self._dims = [self._specs[table][1] for table in self._tables]
         precision = type(module.weights_precision)
         self.dtype: torch.dtype = precision.from_int(module.output_dtype).as_dtype()
         self._named: Named = {}  # of the pass that is priced
@@ -138,13 +138,13 @@ class _Bags:
                 sorts_all=True,
             )
 
-    def look_up(self, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """What the module's forward gives."""
+    def look_up(self, module: Any, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        """What the forward of the module gives, which is not kept: it outlives its tables nowhere."""
         if self._link.shadows is not None and self._link.shadows.has_all:
             raise RuntimeError("fbgemm's tables have no values on GPUs that are not there: expected --play record")
         features, named = self._features(indices, offsets, weights)
         shape = (indices.numel(), self._dims[0]) if self._unpooled else (features.stride or 0, sum(self._dims))
-        own = self._module.weights if self.is_dense else torch.empty(0, device="cuda", requires_grad=True)
+        own = module.weights if self.is_dense else torch.empty(0, device="cuda", requires_grad=True)
         made: Tensor = _LookUp.apply(own, weights, shape, self, features, named)  # type: ignore[no-untyped-call]
         return made
 
@@ -161,7 +161,7 @@ class _Bags:
         self._link.launch(kernel)
 
     def _piece(self, table: int) -> Piece:
-        rows, dim, *places = self._module.embedding_specs[table]
+        rows, dim, *places = self._specs[table]
         where = places[0].name if places else "DEVICE"
         if where == "MANAGED_CACHING":
             raise RuntimeError("tables cached from the host's memory have no price on GPUs that are not there")

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from scenarios.modules.operators import price, tensors_in, touched
 from scenarios.seam.kernel import Kernel
+from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED
 from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, Shadows, is_meta
@@ -39,20 +39,22 @@ class Meta(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        if self._shadows.now.is_honest:  # an operator's own code calls
+            return func(*args, **kwargs)
         if func is torch.device and len(args) == 1 and isinstance(args[0], int):
             return self._indexed(args[0])
         wanted = kwargs.get("device")
         if wanted is not None:
             wanted = kwargs["device"] = self._indexed(wanted)
-        if wanted is None and func is torch.Tensor.to and len(args) > 1 and isinstance(args[1], str | torch.device):
-            wanted = args[1]
-        if wanted is None or torch.device(wanted).type != "meta":
+        if not (self._is_of_meta(args) if wanted is None else torch.device(wanted).type == "meta"):
             return func(*args, **kwargs)
-        before, self._shadows.now.wants_meta = self._shadows.now.wants_meta, True
-        try:
+        with self._shadows.wanting_meta():
             return func(*args, **kwargs)
-        finally:
-            self._shadows.now.wants_meta = before
+
+    def _is_of_meta(self, args: tuple[Any, ...]) -> bool:
+        """Return whether a call's tensors are the script's own meta tensors, where C++ then makes others."""
+        found = [each for each in args if isinstance(each, Tensor)]
+        return bool(found) and all(is_meta(each) and not self._shadows.is_of_gpu(each) for each in found)
 
 
 # What a float is taken for whose value is not known.
@@ -68,21 +70,6 @@ _INDEXING = (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.defau
 _SPARSE = 5  # the place of _embedding_bag's argument
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isposinf", "isneginf"}
 _OF_DATA = {"isnan", "isinf"}
-
-
-def leave_trials_alone(shadows: Shadows) -> None:
-    """What torch tries on fake tensors, such as DTensor to find shapes, is not of the GPU."""
-    run = FakeTensorMode.__torch_dispatch__
-
-    def suspended(self: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
-        before = shadows.now.is_suspended, shadows.now.is_honest
-        shadows.now.is_suspended = shadows.now.is_honest = True
-        try:
-            return run(self, *args, **kwargs)
-        finally:
-            shadows.now.is_suspended, shadows.now.is_honest = before
-
-    FakeTensorMode.__torch_dispatch__ = suspended  # type: ignore[method-assign]
 
 
 class OnGpu(TorchDispatchMode):
@@ -116,10 +103,16 @@ class OnGpu(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self._shadows.now.is_suspended or any(issubclass(kind, FakeTensor) for kind in types):
+        if self._shadows.now.is_suspended or finds_shapes_alone(types):
             return func(*args, **(kwargs or {}))
+        if (key := tracing_key()) is not None:
+            return self._below(key, func, types, args, kwargs)
         if any(getattr(kind, "__torch_dispatch__", _PLAIN) is not _PLAIN for kind in types):
             return NotImplemented  # it comes by again as what the subclass makes of it
+        return self._dispatch(func, args, kwargs)
+
+    def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        """Return what an operator that is called for itself gives."""
         if isinstance(func, HigherOrderOperator):
             with self:
                 return _run_inner(func, args, kwargs or {})
@@ -137,11 +130,22 @@ class OnGpu(TorchDispatchMode):
         if made_of is not None:
             with self:
                 return made_of(*args, **kwargs)
+        leaves_gpu = wanted is not None and not is_of_gpu
         was_honest, self._shadows.now.is_honest = self._shadows.now.is_honest, True
         try:
-            return self._on_gpu(func, args, kwargs, leaves_gpu=wanted is not None and not is_of_gpu)
+            return self._on_gpu(func, args, kwargs, leaves_gpu=leaves_gpu)
         finally:
             self._shadows.now.is_honest = was_honest
+
+    def _below(self, key: Any, *call: Any) -> Any:
+        """Return what one of torch's own modes makes of an operator, with this mode below it."""
+        mode = torch._C._unset_dispatch_mode(key)
+        assert mode is not None, "it is there"
+        try:
+            with self:
+                return mode.__torch_dispatch__(*call)
+        finally:
+            torch._C._set_dispatch_mode(mode)
 
     def _made_of(self, func: Any) -> Callable[..., Any] | None:
         """What calls an operator's parts, of one that is made of others; None: it is one itself."""
@@ -153,6 +157,10 @@ class OnGpu(TorchDispatchMode):
         return None
 
     def _on_gpu(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
+        if leaves_gpu and (
+            kwargs["device"].type == "meta" or func not in _COPIES
+        ):  # takes a tensor's shape alone along
+            return func(*args, **kwargs)
         if func is _aten._local_scalar_dense.default:
             return self._scalar(args[0])
         if func in _COPIES:

@@ -14,10 +14,11 @@ import torch._dynamo
 
 from scenarios.modules.cuda_autocast import autocast_here, autocast_on_meta
 from scenarios.workloads.script.gpu.bags import watch_bags
+from scenarios.workloads.script.gpu.fakes import leave_fakes_alone
 from scenarios.workloads.script.gpu.functional import Functional
 from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
 from scenarios.workloads.script.gpu.memory import Memory
-from scenarios.workloads.script.gpu.mode import Meta, OnGpu, leave_trials_alone
+from scenarios.workloads.script.gpu.mode import Meta, OnGpu
 from scenarios.workloads.script.gpu.pretend import Devices, SeenGpu
 from scenarios.workloads.script.gpu.shadows import Shadows
 from scenarios.workloads.script.gpu.tensors import move_tensors
@@ -35,7 +36,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     devices = Devices(gpu, Streams(link), memory)
     devices.say(_say)
     indexed = move_tensors(shadows, devices.current)
-    leave_trials_alone(shadows)
+    leave_fakes_alone(shadows, devices.current)
     watch_bags(link, gpu.l2_bytes)
     torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by
     functional = Functional(shadows)

@@ -66,6 +66,15 @@ class Shadows:
         finally:
             self.now.is_suspended = before
 
+    @contextmanager
+    def wanting_meta(self) -> Iterator[None]:
+        """Take what is created inside for the script's own meta tensors."""
+        before, self.now.wants_meta = self.now.wants_meta, True
+        try:
+            yield
+        finally:
+            self.now.wants_meta = before
+
     def adopt(self, tensors: Iterable[Tensor]) -> None:
         """They are of the GPU, without values yet if they are new."""
         for tensor in tensors:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.utils._device import DeviceContext
+from torch.utils._device import DeviceContext, _device_constructors
 
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
 
@@ -46,6 +47,8 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
             args = (indexed(args[0]), *args[1:])
         if more.get("device") is not None:
             more["device"] = indexed(more["device"])
+        if (on_meta := _of_meta(self, args, more)) is not None:
+            return to(self, **on_meta)  # type: ignore[no-any-return]
         if not more.get("copy") and self.is_cuda:  # what is there stays, as C++ would not see
             if args and args[0] == self.device:
                 args = args[1:]
@@ -60,14 +63,8 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
 
     tensor.to = moved
     tensor.data = property(_get_data, _set_data)
-    context: Any = DeviceContext
-    begin = context.__init__
+    _follow_default_device(shadows, indexed)
 
-    def begun(self: Any, device: Any) -> None:
-        """That of torch.set_default_device lies below ours, which would number the device."""
-        begin(self, indexed(device))
-
-    context.__init__ = begun
     tensor.cuda = lambda self, device=None, non_blocking=False, **_: moved(
         self, "cuda" if device is None else device, non_blocking=non_blocking
     )
@@ -76,7 +73,54 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     tensor.pin_memory = lambda self, device=None: self
     tensor.is_pinned = lambda self, device=None: False
     _follow_sizes(shadows)
+    _follow_groups(shadows, current)
     return indexed
+
+
+def _of_meta(tensor: torch.Tensor, args: tuple[Any, ...], more: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the arguments of `Tensor.to` by name, where it moves a tensor of the GPU to the meta device, which for C++
+    is where the tensor lies; else None.
+    """
+    like = args[0] if args and isinstance(args[0], torch.Tensor) else None
+    device = like.device if like is not None else args[0] if args else more.get("device")
+    if not (isinstance(device, torch.device) and device.type == "meta" and tensor.is_cuda):
+        return None
+    of_like = {} if like is None else {"dtype": like.dtype}
+    names = ("non_blocking", "copy") if like is not None else ("dtype", "non_blocking", "copy")
+    return {**more, **of_like, **dict(zip(names, args[1:], strict=False)), "device": device, "copy": True}
+
+
+def _follow_default_device(shadows: Shadows, indexed: Callable[[Any], Any]) -> None:
+    """The context of torch.set_default_device lies below ours, which would number the device and see a meta device."""
+    context: Any = DeviceContext
+    begin, called = context.__init__, context.__torch_function__
+
+    def begun(self: Any, device: Any) -> None:
+        begin(self, indexed(device))
+
+    def created(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_own = self.device.type == "meta" and func in _device_constructors() and not (kwargs or {}).get("device")
+        with shadows.wanting_meta() if is_own else nullcontext():
+            return called(self, func, types, args, kwargs)
+
+    context.__init__, context.__torch_function__ = begun, created
+
+
+def _follow_groups(shadows: Shadows, current: Callable[[], int]) -> None:
+    """Optimizers have C++ group their tensors, and go on with the device that it gives."""
+    group = torch._C._group_tensors_by_device_and_dtype
+
+    def grouped(*args: Any, **more: Any) -> dict[Any, Any]:
+        return {
+            (seen(device, lists[0]), dtype): (lists, of)
+            for (device, dtype), (lists, of) in group(*args, **more).items()
+        }
+
+    def seen(device: Any, tensors: Any) -> Any:
+        is_of_gpu = any(each is not None and shadows.is_of_gpu(each) for each in tensors[:1])
+        return torch.device("cuda", current()) if is_of_gpu else device
+
+    torch._C._group_tensors_by_device_and_dtype = grouped
 
 
 def _get_data(tensor: torch.Tensor) -> torch.Tensor:

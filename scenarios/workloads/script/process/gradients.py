@@ -5,6 +5,8 @@ A replica is a module under DistributedDataParallel. Who exchanges its buckets o
 
 from __future__ import annotations
 
+import weakref
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -40,27 +42,38 @@ def _accumulating(parameter: Tensor) -> Any:
 
 
 class _Replica:
-    """One of them; the order in which its gradients arrive in its first pass is that of its buckets."""
+    """One of them, which keeps nothing of it; the order in which its gradients arrive in its first pass is that of its
+    buckets.
+    """
 
     def __init__(self, module: Any, link: SimulatedLink, number: int) -> None:
-        self._module, self._link, self._number, self.has_hook = module, link, number, False
+        self._module, self._link, self._number, self.has_hook = weakref.ref(module), link, number, False
         parameters = [each for each in module._module_parameters if each.requires_grad]
-        self._count = len(parameters)
-        self._arrived: dict[int, Tensor] = {}
+        self._shapes = [[list(each.shape), str(each.dtype).removeprefix("torch.")] for each in parameters]
+        self._arrived: list[int] = []
         self._places: dict[int, int] = {}
         self._nodes = [_accumulating(each) for each in parameters]  # which autograd would not keep
-        for node, parameter in zip(self._nodes, parameters, strict=True):
-            node.register_hook(lambda *_, of=parameter: self._ready(of))  # after the reducer's, which copies
+        own = weakref.ref(self)
+        for index, node in enumerate(self._nodes):
+            node.register_hook(partial(_tell, own, index))  # after the reducer's, which copies
 
-    def _ready(self, parameter: Tensor) -> None:
-        if not self._module.require_backward_grad_sync:
+    def ready(self, index: int) -> None:
+        """The gradient of the parameter with that index is there."""
+        module = self._module()
+        if module is None or not module.require_backward_grad_sync:
             return
         if self._places:
-            self._link.gradient_is_ready(self._number, self._places[id(parameter)])
+            self._link.gradient_is_ready(self._number, self._places[index])
             return
-        self._arrived[id(parameter)] = parameter
-        if len(self._arrived) == self._count:
-            self._places = {key: place for place, key in enumerate(self._arrived)}
-            shapes = [[list(each.shape), str(each.dtype).removeprefix("torch.")] for each in self._arrived.values()]
-            group = getattr(self._module.process_group, "number", 0)
+        if index not in self._arrived:
+            self._arrived.append(index)
+        if len(self._arrived) == len(self._shapes):
+            self._places = {each: place for place, each in enumerate(self._arrived)}
+            shapes = [self._shapes[each] for each in self._arrived]
+            group = getattr(module.process_group, "number", 0)
             self._link.ask("replica", [self._number, group, self.has_hook, shapes])
+
+
+def _tell(replica: weakref.ref[_Replica], index: int, *_: Any) -> None:
+    if (found := replica()) is not None:
+        found.ready(index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +46,7 @@ class Marks:
         self._link, self._before, self._pid = link, before, os.getpid()
         self._marking = Marking.of(every) if every else None
         self._counted = 0  # of what marks, since the last mark
-        self._first: Any = None  # optimizer
+        self._first: weakref.ref[Any] | None = None  # optimizer; once it is gone with its states, the next to step is it
         self._others: dict[int, str] = {}  # names of optimizers
         self._stepped_since: set[int] = set()  # those of them, since the first one's step
         self._has_said = False
@@ -95,10 +96,10 @@ class Marks:
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         self.optimizers[type(optimizer).__name__] += 1
-        if self._first is None:
-            self._first = optimizer
+        if self._first is None or self._first() is None:
+            self._first = weakref.ref(optimizer)
             self._tell_plan()
-        if optimizer is not self._first:
+        if optimizer is not self._first():
             self._others[id(optimizer)] = type(optimizer).__name__
             self._stepped_since.add(id(optimizer))
         elif self._marking is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.gpu.pretend import SeenGpu
@@ -114,7 +115,8 @@ def _record_losses(link: Link) -> None:
 
     def recorded(self: torch.Tensor, *args: Any, **more: Any) -> None:
         # A mode calls it a second time.
-        is_loss = self.numel() == 1 and not any(each is self for each in inside)
+        has_values = not (self.is_meta or isinstance(self, FakeTensor))
+        is_loss = has_values and self.numel() == 1 and not any(each is self for each in inside)
         if is_loss and (known := link.known(self)) is not None:
             link.ask("record", ("loss", float(known.detach())))
         inside.append(self)

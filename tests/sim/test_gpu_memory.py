@@ -1,0 +1,65 @@
+"""Memory of a simulated GPU: what torch traces takes none, what is deleted is free, and sharded training fits."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from scenarios.seam.trace import Recording
+from scenarios.workloads.script.recording.file import NAME
+from tests.sim.test_gpu_script import SCRIPTS, played
+
+WAYS = ("nothing", "fake", "fake of real", "export", "make_fx", "make_fx of symbols", "aot", "meta", "meta context")
+WAYS = (*WAYS, "meta default", "to meta", "to the CPU", "f", "make_fx of what is real", "functionalized")
+RUNS = WAYS[-3:]
+
+
+@pytest.mark.parametrize("way", ["default", "fused", pytest.param("foreach", marks=pytest.mark.slow)])
+def test_sharded_training_takes_its_shards_and_some_layers(way: str) -> None:
+    """The script asserts it, of its first step as of later ones."""
+    row = played(SCRIPTS / "shards.py", way, ranks=(1, 2), steps=3).memory[0]
+    shards = 16 * 256 * 256 * 4 // 2
+    assert 4 * shards < row.size_bytes < 6 * shards
+
+
+@pytest.fixture(scope="module")
+def traces() -> Recording:
+    return played(SCRIPTS / "traces.py", ranks=(1, 1), steps=len(WAYS))
+
+
+def kernels(recording: Recording) -> dict[str, int]:
+    """How many kernels are launched in each way's step."""
+    fields = json.loads(gzip.decompress(recording.kept[NAME]))
+    lines = [fields["lines"][index] for index in fields["sequences"][fields["ranks"][0]]]
+    counts = [0]
+    for line in lines:
+        counts[-1] += line[0] == "kernel"
+        if line[0] == "step":
+            counts.append(0)
+    return dict(zip(WAYS, counts[1:], strict=False))
+
+
+def test_what_is_only_traced_launches_no_kernel(traces: Recording) -> None:
+    """Nor does it take memory, which the script asserts."""
+    launched = kernels(traces)
+    assert list(launched) == list(WAYS)
+    assert {launched[way] for way in WAYS if way not in RUNS} == {launched["nothing"]}
+
+
+def test_what_is_traced_as_it_runs_launches_the_kernels_that_it_runs(traces: Recording) -> None:
+    launched = kernels(traces)
+    assert launched["f"] > launched["nothing"]
+    assert {launched[way] for way in RUNS} == {launched["f"]}
+
+
+def test_what_is_deleted_is_free() -> None:
+    """The script asserts it."""
+    played(SCRIPTS / "frees.py", ranks=(1, 2), steps=50)
+
+
+@pytest.mark.torchrec
+def test_deleted_tables_are_free() -> None:
+    """The script asserts it of fbgemm's."""
+    played(SCRIPTS / "frees.py", "bags", ranks=(1, 1), steps=1)
