@@ -46,7 +46,7 @@ class Marks:
         self._link, self._before, self._pid = link, before, os.getpid()
         self._marking = Marking.of(every) if every else None
         self._counted = 0  # of what marks, since the last mark
-        self._first: weakref.ref[Any] | None = None  # optimizer; once it is gone with its states, the next to step is it
+        self._first: weakref.ref[Any] | None = None  # optimizer; a deleted one is followed by the next that steps
         self._others: dict[int, str] = {}  # names of optimizers
         self._stepped_since: set[int] = set()  # those of them, since the first one's step
         self._has_said = False
