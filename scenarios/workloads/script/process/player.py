@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from scenarios.workloads.script.gpu.pretend import SeenGpu
+from scenarios.workloads.script.gpu.properties import SeenGpu
 from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.gradients import watch_gradients
 from scenarios.workloads.script.process.labels import Labels
