@@ -37,6 +37,14 @@ class Gpu:
             " Default: none.",
         ),
     ] = None
+    l2_partitions: Annotated[
+        Count,
+        Key(
+            "l2_partitions",
+            "Partitions of its L2, `l2` each, that hold the same rows: a script on simulated GPUs is told of all L2"
+            " (`torch.cuda.get_device_properties`). Default 1.",
+        ),
+    ] = 1
     l2_bytes_per_s: Annotated[
         Rate | None, Key("l2_rate", "What is read from and written to L2 at most. Default: as much as is asked.")
     ] = None
@@ -77,8 +85,9 @@ class Gpu:
         int,
         Key(
             "compute_capability",
-            "NVIDIA's number for the GPU, such as '9.0': NCCL's choices depend on it. Default '9.0'.",
-            accepts=Literal["7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"],
+            "NVIDIA's number for the GPU, such as '9.0': NCCL's choices depend on it, and scripts on simulated GPUs are"
+            " told it. Default '9.0'.",
+            accepts=Literal["7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0"],
             read=tenths_of,
             write=version_of,
             always=True,
@@ -88,7 +97,8 @@ class Gpu:
         Count | None,
         Key(
             "multiprocessors",
-            "Of which each of NCCL's channels takes one from kernels. Default: NCCL takes nothing from them.",
+            "Its multiprocessors: each of NCCL's channels takes one from kernels, and scripts on simulated GPUs get"
+            " their number. Default: NCCL takes nothing from kernels, and scripts that ask get an error.",
         ),
     ] = None
     flops_per_s: Annotated[

@@ -22,7 +22,7 @@ from scenarios.seam.errors import ProgramError, ScriptError
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
-from scenarios.workloads.script.gpu.pretend import SeenGpu
+from scenarios.workloads.script.gpu.properties import SeenGpu
 from scenarios.workloads.script.process.children import allow_children, end
 from scenarios.workloads.script.process.player import main
 from scenarios.workloads.script.process.stands import STANDS, line_of
@@ -63,7 +63,7 @@ class LivePlayer:
         self._connection, other = start.context.Pipe()
         self._stands = start.folder / f"rank-{rank.rank}-stands"
         env = environment_of(script, rank, address="localhost", port=29500)
-        given = (other, script, env, start.folder, _seen(scenario))
+        given = (other, script, env, start.folder, seen(scenario))
         self._process = start.context.Process(target=main, args=given, daemon=True)
         with _without_main(), mock.patch.dict(os.environ, _QUIET if start.is_on_gpu else {}):
             self._process.start()
@@ -119,8 +119,8 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main_module
 
 
-def _seen(scenario: Scenario) -> SeenGpu | None:
-    """What a script sees of the scenario's GPUs; None on CPUs."""
+def seen(scenario: Scenario) -> SeenGpu | None:
+    """Return what a script sees of the scenario's GPUs; None on CPUs."""
     host = scenario.cluster.host
     if host.gpu.kind != "cuda":
         return None
@@ -130,5 +130,8 @@ def _seen(scenario: Scenario) -> SeenGpu | None:
         name=gpu.name,
         memory_bytes=round(gpu.memory_bytes),
         l2_bytes=float(gpu.l2_bytes or 0),
+        l2_total_bytes=round((gpu.l2_bytes or 0) * gpu.l2_partitions),
+        capability=divmod(gpu.compute_capability, 10),
+        multiprocessors=gpu.multiprocessors,
         has_values=scenario.payload == "values",
     )

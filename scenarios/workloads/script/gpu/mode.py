@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
+from torch.nn.parameter import UninitializedTensorMixin
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -46,7 +47,9 @@ class Meta(TorchFunctionMode):
         wanted = kwargs.get("device")
         if wanted is not None:
             wanted = kwargs["device"] = self._indexed(wanted)
-        if not (self._is_of_meta(args) if wanted is None else torch.device(wanted).type == "meta"):
+            if not isinstance(wanted, torch.device):
+                return func(*args, **kwargs)
+        if not (self._is_of_meta(args) if wanted is None else wanted.type == "meta"):
             return func(*args, **kwargs)
         with self._shadows.wanting_meta():
             return func(*args, **kwargs)
@@ -67,6 +70,7 @@ _COPIES = (_aten.copy_.default, _aten._to_copy.default)
 _UNSCALE = _aten._amp_foreach_non_finite_check_and_unscale_.default
 _MASKED = (_aten.index.Tensor, _aten.masked_select.default)
 _INDEXING = (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default)
+_FILLS = (_aten.zero_.default, _aten.fill_.Scalar, _aten.fill_.Tensor)
 _SPARSE = 5  # the place of _embedding_bag's argument
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isposinf", "isneginf"}
 _OF_DATA = {"isnan", "isinf"}
@@ -124,6 +128,10 @@ class OnGpu(TorchDispatchMode):
         is_of_gpu = kind == "cuda" or (kind == "meta" and not self._shadows.now.wants_meta)
         if is_of_gpu:
             kwargs["device"] = _META
+        if kind == "meta" and not is_of_gpu:
+            result = func(*args, **kwargs)
+            self._shadows.note_empty(tensors_in(result))
+            return result
         if not (given or is_of_gpu):
             return self._on_cpu(func, args, kwargs)
         made_of = self._made_of(func)
@@ -131,11 +139,15 @@ class OnGpu(TorchDispatchMode):
             with self:
                 return made_of(*args, **kwargs)
         leaves_gpu = wanted is not None and not is_of_gpu
-        was_honest, self._shadows.now.is_honest = self._shadows.now.is_honest, True
+        now = self._shadows.now
+        before = now.is_honest, now.index
+        now.is_honest, now.index = True, torch.device(wanted).index if kind == "cuda" else None
+        if now.index is None and given:
+            now.index = self._shadows.index_of(given[0])
         try:
             return self._on_gpu(func, args, kwargs, leaves_gpu=leaves_gpu)
         finally:
-            self._shadows.now.is_honest = was_honest
+            now.is_honest, now.index = before
 
     def _below(self, key: Any, *call: Any) -> Any:
         """Return what one of torch's own modes makes of an operator, with this mode below it."""
@@ -157,9 +169,7 @@ class OnGpu(TorchDispatchMode):
         return None
 
     def _on_gpu(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
-        if leaves_gpu and (
-            kwargs["device"].type == "meta" or func not in _COPIES
-        ):  # takes a tensor's shape alone along
+        if leaves_gpu and func not in _COPIES:  # takes a tensor's shape alone along
             return func(*args, **kwargs)
         if func is _aten._local_scalar_dense.default:
             return self._scalar(args[0])
@@ -187,7 +197,7 @@ class OnGpu(TorchDispatchMode):
                 self._shadows.keep(tensor, value)
         else:
             _, written = touched(func, args, kwargs, result)
-            if not func.is_view:
+            if not _is_view(func):
                 self._shadows.forget(written)
             if func is _UNSCALE:  # gradients are finite
                 self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
@@ -202,11 +212,13 @@ class OnGpu(TorchDispatchMode):
         """What the operator gives of values that are known, unless it is data or a view."""
         tensors = tensors_in((args, kwargs))
         is_of_data = func.overloadpacket.__name__ in _OF_DATA
-        if func.is_view or not (is_of_data or all(map(self._shadows.keeps, tensors))):
+        if _is_view(func) or not (is_of_data or all(map(self._shadows.keeps, tensors))):
             return _NOT_KNOWN
         if not (tensors or self._shadows.has_all or _is_small(func, args, kwargs)):
             return _NOT_KNOWN
         found = {id(each): self._shadows.of(each) if is_meta(each) else each for each in tensors}
+        if func in _FILLS and found[id(args[0])] is None:  # whatever it was
+            found[id(args[0])] = _unknown_as(args[0])
         unknown = [each for each in tensors if found[id(each)] is None]
         if unknown:
             if not _is_comparison(func, unknown):
@@ -242,6 +254,9 @@ class OnGpu(TorchDispatchMode):
     def _copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
         """Between devices, or within the GPU."""
         target, source = (args[0], args[1]) if func is _aten.copy_.default else (None, args[0])
+        if isinstance(source, UninitializedTensorMixin):  # of a lazy module, which refuses to say its shape
+            source = source.data
+            args = (source, *args[1:])
         is_blocking = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
         if leaves_gpu or (target is not None and not self._shadows.is_of_gpu(target)):
             if is_blocking:
@@ -249,6 +264,8 @@ class OnGpu(TorchDispatchMode):
             read = self._read(source)
             return func(read, **kwargs) if target is None else target.copy_(read)
         comes_from_gpu = self._shadows.is_of_gpu(source)
+        if self._shadows.is_empty(source):  # the sentence that `Module.to` expects, and explains
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         values = self._shadows.of(source) if comes_from_gpu else source
         if target is None:
             target = func(torch.empty_like(source, device=_META), **{**kwargs, "device": _META})
@@ -331,6 +348,11 @@ def _is_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return _has_size_of_values(func) and kwargs.get("output_size") is None
 
 
+def _is_view(func: Any) -> bool:
+    """Whether an operator gives what lies in a storage that there is."""
+    return bool(func.is_view) or func.overloadpacket is _aten.set_
+
+
 @cache
 def _has_size_of_values(func: Any) -> bool:
     return not {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.isdisjoint(func.tags)
@@ -352,5 +374,7 @@ def _is_comparison(func: Any, unknown: Sequence[Tensor]) -> bool:
 
 def _is_small(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a tensor that is made of nothing may be of integers that count."""
-    dtype = kwargs.get("dtype")
-    return dtype is not None and not dtype.is_floating_point and "rand" not in func.overloadpacket.__name__
+    name, dtype = func.overloadpacket.__name__, kwargs.get("dtype")
+    if dtype is None:
+        return name == "arange" and not any(isinstance(each, float) for each in args)
+    return not dtype.is_floating_point and "rand" not in name

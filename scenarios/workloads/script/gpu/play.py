@@ -19,7 +19,9 @@ from scenarios.workloads.script.gpu.functional import Functional
 from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
 from scenarios.workloads.script.gpu.memory import Memory
 from scenarios.workloads.script.gpu.mode import Meta, OnGpu
-from scenarios.workloads.script.gpu.pretend import Devices, SeenGpu
+from scenarios.workloads.script.gpu.parameters import keep_parameters
+from scenarios.workloads.script.gpu.pretend import Devices
+from scenarios.workloads.script.gpu.properties import SeenGpu
 from scenarios.workloads.script.gpu.shadows import Shadows
 from scenarios.workloads.script.gpu.tensors import move_tensors
 from scenarios.workloads.script.gpu.torch_streams import Streams
@@ -31,11 +33,12 @@ from scenarios.workloads.script.process.simulated import SimulatedLink
 def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     """Inside, torch has `gpu.count` GPUs; what is launched there goes with the requests of `link`."""
     memory = Memory(gpu.memory_bytes)
-    shadows = Shadows(memory, has_all=gpu.has_values)
-    link.shadows, link.labels, link.launched = shadows, Labels(), []
     devices = Devices(gpu, Streams(link), memory)
+    shadows = Shadows(memory, devices.current, has_all=gpu.has_values)
+    link.shadows, link.labels, link.launched = shadows, Labels(), []
     devices.say(_say)
     indexed = move_tensors(shadows, devices.current)
+    keep_parameters(shadows)
     leave_fakes_alone(shadows, devices.current)
     watch_bags(link, gpu.l2_bytes)
     torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by

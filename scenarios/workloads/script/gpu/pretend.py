@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from scenarios.workloads.script.gpu.graphs import graphs
 from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.properties import Properties, SeenGpu
 from scenarios.workloads.script.gpu.torch_streams import Streams
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenGpu:
-    """What a script can see of a host's GPUs, and what its kernels find there; `has_values`: as all tensors do."""
-
-    count: int
-    name: str
-    memory_bytes: int
-    l2_bytes: float
-    has_values: bool
-    capability: tuple[int, int] = (9, 0)
-
-
-class _Here:
-    """A context in which another device is the current one."""
-
-    def __init__(self, *_: Any) -> None: ...
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
+# GPUs have bfloat16 and TF32 since compute capability 8.0 (CUDA C++ Programming Guide, "Compute Capabilities").
+_AMPERE = 8
 
 
 class Devices:
@@ -47,14 +30,23 @@ class Devices:
 
     def set_device(self, device: Any) -> None:
         """See `torch.cuda.set_device`."""
-        index = device if isinstance(device, int) else torch.device(device).index
-        self._current = self._current if index is None else index
+        index = device if isinstance(device, int) or device is None else torch.device(device).index
+        if index is not None and index >= 0:  # others leave it as it is, as in torch
+            self._current = index
+
+    @contextmanager
+    def device(self, device: Any) -> Iterator[None]:
+        """See `torch.cuda.device`."""
+        before = self._current
+        self.set_device(device)
+        try:
+            yield
+        finally:
+            self._current = before
 
     def say(self, said: Callable[[str], None]) -> None:
         """Have torch say that they are there; `said` is told of what the script asks for and does not get."""
-        link = self._streams.link
-        answers = {**self._of_cuda(), **self._of_streams(), **self._of_memory(), **graphs(link, said)}
-        for name, value in answers.items():
+        for name, value in {**self.answers(), **graphs(self._streams.link, said)}.items():
             setattr(torch.cuda, name, value)
         for name, value in self._of_accelerator().items():
             setattr(torch.accelerator, name, value)
@@ -62,16 +54,15 @@ class Devices:
         for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
             setattr(torch.cuda.nvtx, name, _do_nothing)
         torch.cuda.nccl.version = lambda: (2, 27, 5)
+        torch.backends.cudnn.is_acceptable = lambda tensor: False  # asked of the weights of each RNN that is moved
+
+    def answers(self) -> dict[str, Any]:
+        """Return what torch.cuda has of devices, streams and memory, by name."""
+        return {**self._of_cuda(), **self._of_streams(), **self._of_memory()}
 
     def _of_cuda(self) -> dict[str, Any]:
         gpu, nothing = self._gpu, _do_nothing
-        properties = SimpleNamespace(
-            name=gpu.name,
-            total_memory=gpu.memory_bytes,
-            major=gpu.capability[0],
-            minor=gpu.capability[1],
-            multi_processor_count=132,
-        )
+        properties, (major, minor) = Properties(gpu), gpu.capability
         return {
             "is_available": lambda: True,
             "is_initialized": lambda: True,
@@ -80,11 +71,14 @@ class Devices:
             "device_count": lambda: gpu.count,
             "current_device": self.current,
             "set_device": self.set_device,
-            "device": _Here,
+            "device": self.device,
             "get_device_name": lambda device=None: gpu.name,
             "get_device_properties": lambda device=None: properties,
             "get_device_capability": lambda device=None: gpu.capability,
-            "is_bf16_supported": lambda *_, **__: True,
+            "is_bf16_supported": lambda including_emulation=True: including_emulation or major >= _AMPERE,
+            "is_tf32_supported": lambda: major >= _AMPERE,
+            "get_arch_list": lambda: [f"sm_{major}{minor}"],
+            "get_gencode_flags": lambda: f"-gencode compute=compute_{major}{minor},code=sm_{major}{minor}",
             "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8, device="cpu"),
             "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8, device="cpu")] * gpu.count,
             **dict.fromkeys(["set_rng_state", "set_rng_state_all"], nothing),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -31,31 +31,48 @@ class _Now(threading.local):
         wants_meta: the script itself asks for the meta device.
         is_suspended: tensors are of torch's own making, or of ours.
         is_honest: tensors say which device they are on, to operators' own code.
+        index: the GPU on which an operator makes tensors; None: the current one.
     """
 
     def __init__(self) -> None:
         self.wants_meta = self.is_suspended = self.is_honest = False
+        self.index: int | None = None
 
 
 class Shadows:
     """The meta tensors that stand for a GPU's, by their storages, with values of some, or with `has_all` of all; they
-    take of its `memory`.
+    take of its `memory`, and know the GPU on which they were made, by default the `current` one.
     """
 
-    def __init__(self, memory: Memory, *, has_all: bool = False) -> None:
-        self.memory, self.has_all = memory, has_all
+    def __init__(self, memory: Memory, current: Callable[[], int], *, has_all: bool = False) -> None:
+        self.memory, self._current, self.has_all = memory, current, has_all
         self._values: dict[int, torch.UntypedStorage | None] = {}
+        self._indices: dict[int, int] = {}
+        self._empty: set[int] = set()  # storages of meta tensors that a script has asked for
         self.now = _Now()
 
     def is_of_gpu(self, tensor: Tensor) -> bool:
         """Whether it stands for a tensor of the GPU, and is not a script's own meta tensor."""
-        while wraps(tensor):  # DTensor and AsyncCollectiveTensor
+        return self._key(tensor) in self._values
+
+    def index_of(self, tensor: Tensor) -> int:
+        """Return the number of the GPU that a tensor of a GPU is on."""
+        key = self._key(tensor)
+        assert key is not None, "the tensor is of a GPU"
+        return self._indices[key]
+
+    def _key(self, tensor: Tensor) -> int | None:
+        """Return that of a meta tensor's storage, also of what DTensor and AsyncCollectiveTensor hold."""
+        while wraps(tensor):
             inner = getattr(tensor, "_local_tensor", None)
             inner = getattr(tensor, "elem", None) if inner is None else inner
             if inner is None:
-                return False
+                return None
             tensor = inner
-        return is_meta(tensor) and tensor.untyped_storage()._cdata in self._values
+        if not is_meta(tensor):
+            return None
+        with torch._C.DisableTorchFunction():  # which a parameter without a shape refuses
+            return tensor.untyped_storage()._cdata
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
@@ -82,12 +99,30 @@ class Shadows:
             key = storage._cdata
             if key not in self._values:
                 self._values[key] = None
+                self._indices[key] = self._current() if self.now.index is None else self.now.index
                 weakref.finalize(storage, self._is_gone, key)
                 self.memory.hold(key, storage.nbytes())
 
     def _is_gone(self, key: int) -> None:
-        del self._values[key]
+        del self._values[key], self._indices[key]
         self.memory.drop(key)
+
+    def note_empty(self, tensors: Iterable[Tensor]) -> None:
+        """Note that a script has made these on the meta device, from which there is nothing to copy."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._empty:
+                self._empty.add(storage._cdata)
+                weakref.finalize(storage, self._empty.discard, storage._cdata)
+
+    def note_saved(self, tensors: Iterable[Tensor]) -> None:
+        """Note that these hold values of a file, which are not known."""
+        for tensor in tensors:
+            self._empty.discard(tensor.untyped_storage()._cdata)
+
+    def is_empty(self, tensor: Tensor) -> bool:
+        """Return whether a script has made it on the meta device."""
+        return self._key(tensor) in self._empty
 
     def keep(self, tensor: Tensor, values: Tensor) -> None:
         """From now on these are its values, if they are few enough to be kept."""

@@ -7,46 +7,62 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._device import DeviceContext, _device_constructors
 
-from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
+from scenarios.workloads.script.gpu.shadows import Shadows
 
 _BASE: Any = torch._C.TensorBase
 _DEVICE = _BASE.device.__get__
-_DATA = _BASE.data
 
 
-def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any], torch.device]:
+def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any], Any]:
     """Have tensors of the GPU say so; `current` is the number of the current device.
 
-    What it gives adds that number to a device "cuda" without.
+    Returns:
+        A function that makes a device of a number, and adds the current number to a device "cuda" without one.
     """
 
     def device(self: torch.Tensor) -> torch.device:
         if not shadows.now.is_honest and shadows.is_of_gpu(self):
-            return torch.device("cuda", current())
+            return torch.device("cuda", shadows.index_of(self))
         with torch._C.DisableTorchFunction():  # which would ask for this very property
             found: torch.device = _DEVICE(self)
         return found
-
-    tensor: Any = torch.Tensor
-    tensor.device = property(device)
-    tensor.is_cuda = property(lambda self: self.device.type == "cuda")
-    tensor.is_meta = property(lambda self: self.device.type == "meta")
-    to = tensor.to
 
     def indexed(device: Any) -> Any:
         """C++ asks the driver which device is meant where that is not said."""
         if isinstance(device, int):
             return torch.device("cuda", device)
+        if not isinstance(device, str | torch.device):  # a proxy of torch.fx
+            return device
         found = device if isinstance(device, torch.device) else torch.device(device)
         return torch.device("cuda", current()) if found.type == "cuda" and found.index is None else found
 
+    tensor: Any = torch.Tensor
+    tensor.device = property(device)
+    tensor.is_cuda = property(lambda self: self.device.type == "cuda")
+    tensor.is_meta = property(lambda self: self.device.type == "meta")
+    tensor.get_device = lambda self: self.device.index if self.is_cuda else -1
+    tensor.record_stream = lambda *_, **__: None
+    tensor.pin_memory = lambda self, device=None: self
+    tensor.is_pinned = lambda self, device=None: False
+    _move(indexed)
+    _parse(indexed)
+    _follow_default_device(shadows, indexed)
+    _group()
+    UninitializedTensorMixin._allowed_methods += [tensor.to, tensor.cuda, tensor.get_device]  # of lazy modules
+    _follow_storages(shadows)
+    return indexed
+
+
+def _move(indexed: Callable[[Any], Any]) -> None:
+    """Have tensors move as they say where they are, which C++ does not see."""
+    tensor: Any = torch.Tensor
+    to = tensor.to
+
     def moved(self: torch.Tensor, *args: Any, **more: Any) -> torch.Tensor:
-        if args and isinstance(args[0], int | str | torch.device):
-            args = (indexed(args[0]), *args[1:])
-        if more.get("device") is not None:
-            more["device"] = indexed(more["device"])
+        args, more = _with_indices(args, more, indexed)
         if (on_meta := _of_meta(self, args, more)) is not None:
             return to(self, **on_meta)  # type: ignore[no-any-return]
         if not more.get("copy") and self.is_cuda:  # what is there stays, as C++ would not see
@@ -62,19 +78,9 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
         return found
 
     tensor.to = moved
-    tensor.data = property(_get_data, _set_data)
-    _follow_default_device(shadows, indexed)
-
     tensor.cuda = lambda self, device=None, non_blocking=False, **_: moved(
         self, "cuda" if device is None else device, non_blocking=non_blocking
     )
-    tensor.get_device = lambda self: current() if self.is_cuda else -1
-    tensor.record_stream = lambda *_, **__: None
-    tensor.pin_memory = lambda self, device=None: self
-    tensor.is_pinned = lambda self, device=None: False
-    _follow_sizes(shadows)
-    _follow_groups(shadows, current)
-    return indexed
 
 
 def _of_meta(tensor: torch.Tensor, args: tuple[Any, ...], more: dict[str, Any]) -> dict[str, Any] | None:
@@ -106,45 +112,44 @@ def _follow_default_device(shadows: Shadows, indexed: Callable[[Any], Any]) -> N
     context.__init__, context.__torch_function__ = begun, created
 
 
-def _follow_groups(shadows: Shadows, current: Callable[[], int]) -> None:
-    """Optimizers have C++ group their tensors, and go on with the device that it gives."""
+def _parse(indexed: Callable[[Any], Any]) -> None:
+    """Have `Module.to` know which GPU is meant, for which C++ would ask the driver."""
+    parse = torch._C._nn._parse_to
+
+    def parsed(*args: Any, **more: Any) -> Any:
+        args, more = _with_indices(args, more, indexed)
+        device, *rest = parse(*args, **more)
+        like = args[0] if args else more.get("tensor")
+        return (like.device if isinstance(like, torch.Tensor) else device, *rest)
+
+    torch._C._nn._parse_to = parsed
+
+
+def _group() -> None:
+    """Have optimizers and `clip_grad_norm_` group tensors by the device that they say, of which C++ says "meta"."""
     group = torch._C._group_tensors_by_device_and_dtype
 
-    def grouped(*args: Any, **more: Any) -> dict[Any, Any]:
-        return {
-            (seen(device, lists[0]), dtype): (lists, of)
-            for (device, dtype), (lists, of) in group(*args, **more).items()
-        }
-
-    def seen(device: Any, tensors: Any) -> Any:
-        is_of_gpu = any(each is not None and shadows.is_of_gpu(each) for each in tensors[:1])
-        return torch.device("cuda", current()) if is_of_gpu else device
+    def grouped(lists: Any, *args: Any, **more: Any) -> Any:
+        found = group(lists, *args, **more)
+        first = {key: next(each for each in members[0] if each is not None) for key, (members, _) in found.items()}
+        return {(first[key].device, key[1]): members for key, members in found.items()}
 
     torch._C._group_tensors_by_device_and_dtype = grouped
 
 
-def _get_data(tensor: torch.Tensor) -> torch.Tensor:
-    with torch._C.DisableTorchFunction():  # which would ask for this very property
-        found: torch.Tensor = _DATA.__get__(tensor)
-    return found
+def _with_indices(
+    args: tuple[Any, ...], more: dict[str, Any], indexed: Callable[[Any], Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what `to` is given, with the number of the device that it names."""
+    if args and isinstance(args[0], int | str | torch.device):
+        args = (indexed(args[0]), *args[1:])
+    return args, more if more.get("device") is None else {**more, "device": indexed(more["device"])}
 
 
-def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """As torch; and between the CPU and the GPU, which for C++ are tensors of other kinds."""
-    if is_meta(tensor) == is_meta(value):
-        with torch._C.DisableTorchFunction():
-            _DATA.__set__(tensor, value)
-        return
-    made: torch.Tensor = value.detach()
-    if isinstance(tensor, torch.nn.Parameter):
-        made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
-    torch.utils.swap_tensors(tensor, made)
-
-
-def _follow_sizes(shadows: Shadows) -> None:
-    """Storages may be emptied and filled again, as FSDP does it."""
+def _follow_storages(shadows: Shadows) -> None:
+    """Have storages emptied, filled again and copied: by FSDP, and by `copy.deepcopy` of tensors."""
     storage: Any = torch.UntypedStorage
-    resize = storage.resize_
+    resize, clone = storage.resize_, storage.clone
 
     def resized(self: Any, size_bytes: int) -> Any:
         found = resize(self, size_bytes)
@@ -152,4 +157,10 @@ def _follow_sizes(shadows: Shadows) -> None:
             shadows.memory.hold(self._cdata, size_bytes)
         return found
 
-    storage.resize_ = resized
+    def cloned(self: Any) -> Any:
+        if not shadows.memory.holds(self._cdata):
+            return clone(self)
+        data = torch.empty(0, dtype=torch.uint8, device="cuda").set_(self)
+        return data.clone().untyped_storage()
+
+    storage.resize_, storage.clone = resized, cloned

@@ -15,7 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from scenarios.workloads.script.config import Script
-from scenarios.workloads.script.gpu.pretend import SeenGpu
+from scenarios.workloads.script.gpu.properties import SeenGpu
 from scenarios.workloads.script.process.children import stand_alone, watch_children
 from scenarios.workloads.script.process.errors import left, place_of, raised
 from scenarios.workloads.script.process.gradients import watch_gradients

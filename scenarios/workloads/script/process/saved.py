@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.modules.operators import tensors_in
+from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
 
 
 def keep_apart(folder: Path, shadows: Shadows | None) -> None:
@@ -47,7 +48,7 @@ def keep_apart(folder: Path, shadows: Shadows | None) -> None:
         file = kept if kept is not None and kept.is_file() else f
         if shadows is None:
             return load(file, map_location, *args, **more)
-        return _load_to_gpu(load, file, map_location, *args, **more)
+        return _load_to_gpu(load, file, map_location, shadows, *args, **more)
 
     torch.save, torch.load = saved, loaded
 
@@ -57,7 +58,7 @@ def _known(tensor: Tensor, shadows: Shadows) -> Tensor:
     return tensor if values is None else values
 
 
-def _load_to_gpu(load: Any, file: Any, map_location: Any, *args: Any, **more: Any) -> Any:
+def _load_to_gpu(load: Any, file: Any, map_location: Any, shadows: Shadows, *args: Any, **more: Any) -> Any:
     """By way of the CPU, as C++ would look for a driver."""
     of_gpu: set[int] = set()
 
@@ -67,6 +68,8 @@ def _load_to_gpu(load: Any, file: Any, map_location: Any, *args: Any, **more: An
         return storage
 
     found = load(file, noted, *args, **more)
+    tensors = found.state_dict(keep_vars=True) if isinstance(found, nn.Module) else found
+    shadows.note_saved(each for each in tensors_in(tensors) if is_meta(each))
     if isinstance(map_location, str | torch.device):
         device = torch.device(map_location)
         if isinstance(found, nn.Module):

@@ -1,0 +1,119 @@
+"""Tensors whose data is set across the CPU and a simulated GPU: parameters stay the same objects when modules move.
+
+`Module._apply` asks torch whether a moved tensor may become the `data` of the parameter, as on a real GPU it may. torch
+says no of CPU and meta tensors, and the module would get new parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from scenarios.workloads.script.gpu.shadows import Shadows, is_meta, wraps
+
+_BASE: Any = torch._C.TensorBase
+_DATA, _GRAD = _BASE.data, _BASE.grad
+
+# Tensors by those whose data they had on the other device, where C++ still refers to them: the nodes of a graph add
+# gradients to the tensor that was on the GPU when the graph was made, as FSDP has it that keeps its shards on the CPU.
+_twins = WeakIdKeyDictionary()
+# Gradients on the device from which the data of their tensors has been taken.
+_left = WeakIdKeyDictionary()
+
+
+def keep_parameters(shadows: Shadows) -> None:
+    """Have `tensor.data = value` and modules' moves change tensors in place, between the CPU and the GPU."""
+    tensor: Any = Tensor
+    tensor.data, tensor.grad = property(_get_data, _set_data), property(_get_grad, _set_grad, _delete_grad)
+    usual = torch._has_compatible_shallow_copy_type
+
+    def may_be_set(one: Tensor, other: Tensor) -> bool:
+        if wraps(one) or wraps(other) or shadows.is_of_gpu(one) == shadows.is_of_gpu(other):
+            return bool(usual(one, other))
+        return _is_dense(one, shadows) and _is_dense(other, shadows)
+
+    torch._has_compatible_shallow_copy_type = may_be_set  # type: ignore[assignment]
+
+
+def _is_dense(tensor: Tensor, shadows: Shadows) -> bool:
+    """Whether a real GPU's machine would hold values of it: on its GPU or CPU, and not sparse."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.layout == torch.strided and (shadows.is_of_gpu(tensor) or not is_meta(tensor))
+
+
+def _get_data(tensor: Tensor) -> Tensor:
+    with torch._C.DisableTorchFunction():  # which would ask for this very property
+        found: Tensor = _DATA.__get__(tensor)
+    return found
+
+
+def _set_data(tensor: Tensor, value: Tensor) -> None:
+    """Set `tensor.data`, also between the CPU and the GPU, which for C++ are tensors of other kinds.
+
+    Raises:
+        RuntimeError: autograd has computed `tensor`, and its data would come from another device.
+    """
+    if is_meta(tensor) == is_meta(value):
+        _replace(tensor, value)
+        return
+    if tensor.grad_fn is not None:
+        raise RuntimeError(
+            "tensor.data of what autograd has computed cannot be set to a tensor of another device on simulated GPUs:"
+            " expected tensor.to(device)"
+        )
+    gradient, before, after = tensor.grad, tensor._backward_hooks, tensor._post_accumulate_grad_hooks
+    other = _twins.pop(tensor, None)
+    if other is None:
+        other = value.detach()
+    else:
+        _replace(other, value)
+    # The Python object stays, with its attributes and all who refer to it; C++ has hooks and gradient beside the data.
+    torch._C._swap_tensor_impl(tensor, other.requires_grad_(tensor.requires_grad))  # type: ignore[attr-defined]
+    tensor._backward_hooks, tensor._post_accumulate_grad_hooks = before, after  # type: ignore[misc]
+    if other._use_count() > 1:
+        _keep_twin(tensor, other)
+    if gradient is not None:
+        _hold(tensor, gradient)
+    for owner in [each for each, found in _left.items() if found is tensor]:  # a gradient, which follows its parameter
+        _hold(owner, tensor)
+
+
+def _hold(tensor: Tensor, gradient: Tensor) -> None:
+    """Have it as the tensor's gradient, also where C++ would refuse it, as it does not when data is set."""
+    _left[tensor] = gradient
+    if is_meta(tensor) == is_meta(gradient) and (tensor.shape, tensor.dtype) == (gradient.shape, gradient.dtype):
+        _set_grad(tensor, gradient)
+
+
+def _keep_twin(tensor: Tensor, twin: Tensor) -> None:
+    """Have `twin` be what `tensor` becomes when it is back on that device; until then it takes no memory."""
+    twin.grad = None
+    # autograd gives a tensor another node when its data has come from another device, which is seen by a type.
+    dtype = torch.float32 if twin.dtype == torch.float64 else torch.float64
+    with torch.no_grad():
+        _replace(twin, twin.new_empty(0, dtype=dtype))
+    _twins[tensor] = twin
+
+
+def _replace(tensor: Tensor, value: Tensor) -> None:
+    with torch._C.DisableTorchFunction():
+        _DATA.__set__(tensor, value)
+
+
+def _get_grad(tensor: Tensor) -> Tensor | None:
+    with torch._C.DisableTorchFunction():
+        found: Tensor | None = _GRAD.__get__(tensor)
+    return _left.get(tensor) if found is None and len(_left) else found
+
+
+def _set_grad(tensor: Tensor, value: Tensor | None) -> None:
+    _left.pop(tensor, None)
+    with torch._C.DisableTorchFunction():
+        _GRAD.__set__(tensor, value)
+
+
+def _delete_grad(tensor: Tensor) -> None:
+    _set_grad(tensor, None)

@@ -1,0 +1,78 @@
+"""What a script is told of a simulated GPU: the profile's values, and what follows from its compute capability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+_KIB = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenGpu:
+    """A host's GPUs as a script sees them.
+
+    `l2_bytes` is what one kernel's data finds of L2, `l2_total_bytes` all of it. `has_values`: tensors are computed.
+    `multiprocessors` is None where the profile has no such key.
+    """
+
+    count: int
+    name: str
+    memory_bytes: int
+    l2_bytes: float
+    l2_total_bytes: int
+    has_values: bool
+    capability: tuple[int, int]
+    multiprocessors: int | None
+
+
+# By compute capability: threads, and bytes of shared memory, of a multiprocessor (CUDA C++ Programming Guide, table
+# "Technical Specifications per Compute Capability").
+_OF_MULTIPROCESSOR = {
+    (7, 0): (2048, 96 * _KIB),
+    (7, 5): (1024, 64 * _KIB),
+    (8, 0): (2048, 164 * _KIB),
+    (8, 6): (1536, 100 * _KIB),
+    (8, 9): (1536, 100 * _KIB),
+    (9, 0): (2048, 228 * _KIB),
+    (10, 0): (2048, 228 * _KIB),
+    (10, 3): (2048, 228 * _KIB),
+    (12, 0): (1536, 100 * _KIB),
+}
+# CUDA keeps 1 KiB of a block's shared memory for itself since compute capability 8.0 (the same guide).
+_KEPT_BYTES = _KIB
+
+
+class Properties:
+    """The device properties that `torch.cuda.get_device_properties` gives of a simulated GPU.
+
+    Raises:
+        AttributeError: neither the profile nor the compute capability says the value; the message is one sentence.
+    """
+
+    def __init__(self, gpu: SeenGpu) -> None:
+        major, minor = gpu.capability
+        threads, shared_bytes = _OF_MULTIPROCESSOR[gpu.capability]
+        self.name, self.total_memory = gpu.name, gpu.memory_bytes
+        self.major, self.minor = major, minor
+        self.is_integrated = self.is_multi_gpu_board = 0
+        # The rows of the guide's table that are equal for all of these compute capabilities.
+        self.warp_size, self.max_threads_per_block, self.regs_per_multiprocessor = 32, 1024, 65_536
+        self.shared_memory_per_block = 48 * _KIB
+        self.max_threads_per_multi_processor = threads
+        self.shared_memory_per_multiprocessor = shared_bytes
+        self.shared_memory_per_block_optin = shared_bytes - (_KEPT_BYTES if major >= 8 else 0)
+        if gpu.multiprocessors is not None:
+            self.multi_processor_count = gpu.multiprocessors
+        if gpu.l2_total_bytes:
+            self.L2_cache_size = gpu.l2_total_bytes
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        key = {"multi_processor_count": "multiprocessors", "L2_cache_size": "l2"}.get(name)
+        expected = "" if key is None else f": expected cluster.gpu.{key}"
+        raise AttributeError(f"torch.cuda.get_device_properties: {name} is not in the profile of {self.name}{expected}")
+
+    def __repr__(self) -> str:
+        return f"_CudaDeviceProperties({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"

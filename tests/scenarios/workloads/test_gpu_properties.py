@@ -1,0 +1,98 @@
+"""What torch.cuda says of simulated GPUs is what each profile's GPU says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scenarios.config.scenario import Scenario
+from scenarios.workloads.script.command import scenario_of
+from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.pretend import Devices
+from scenarios.workloads.script.gpu.torch_streams import Streams
+from scenarios.workloads.script.live import seen
+
+PROFILES = Path(__file__).parents[3] / "scenarios" / "profiles"
+KIB, MB = 1024, 10**6
+
+# NVIDIA's compute capability tables and white papers: capability, multiprocessors, MB of L2, a multiprocessor's
+# threads and KiB of shared memory. A GB200's 152 multiprocessors are what the device says (profile).
+PUBLISHED: dict[str, tuple[tuple[int, int], int, int, int, int]] = {
+    "a100_pcie": ((8, 0), 108, 40, 2048, 164),
+    "a100_pcie_40gb": ((8, 0), 108, 40, 2048, 164),
+    "a30_pcie": ((8, 0), 56, 24, 2048, 164),
+    "a40_pcie": ((8, 6), 84, 6, 1536, 100),
+    "dgx1_v100": ((7, 0), 80, 6, 2048, 96),
+    "dgx2_v100": ((7, 0), 80, 6, 2048, 96),
+    "dgx_a100": ((8, 0), 108, 40, 2048, 164),
+    "dgx_a100_40gb": ((8, 0), 108, 40, 2048, 164),
+    "dgx_h100": ((9, 0), 132, 50, 2048, 228),
+    "gb200_nvl72": ((10, 0), 152, 126, 2048, 228),
+    "h100_pcie": ((9, 0), 114, 50, 2048, 228),
+    "h200_nvl": ((9, 0), 132, 50, 2048, 228),
+    "hgx_b300": ((10, 3), 148, 126, 2048, 228),
+    "hgx_h200": ((9, 0), 132, 50, 2048, 228),
+    "l40_pcie": ((8, 9), 142, 96, 1536, 100),
+    "l40s_pcie": ((8, 9), 142, 96, 1536, 100),
+    "p6_b200": ((10, 0), 148, 126, 2048, 228),
+    "v100_tcp_10g": ((7, 0), 80, 6, 2048, 96),
+}
+
+
+def scenario(profile: str) -> Scenario:
+    return scenario_of(Path(__file__), (), {"profile": profile}, 1, 1)
+
+
+def torch_cuda(made: Scenario) -> dict[str, Any]:
+    gpu = seen(made)
+    assert gpu is not None
+    return Devices(gpu, Streams(SimpleNamespace()), Memory(gpu.memory_bytes)).answers()
+
+
+def test_all_ready_gpus_are_published_ones() -> None:
+    ready = {file.stem for file in PROFILES.glob("*.toml")} - {"template"}
+    assert {name for name in ready if seen(scenario(name)) is not None} == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("profile", PUBLISHED)
+def test_torch_cuda_says_what_the_profile_says(profile: str) -> None:
+    capability, multiprocessors, l2_mb, threads, shared_kib = PUBLISHED[profile]
+    made = scenario(profile)
+    gpu, says = made.cluster.host.gpu, torch_cuda(made)
+    found = says["get_device_properties"](0)
+    assert says["get_device_capability"](0) == (found.major, found.minor) == capability
+    assert divmod(gpu.compute_capability, 10) == capability
+    assert found.multi_processor_count == gpu.multiprocessors == multiprocessors
+    assert found.L2_cache_size == l2_mb * MB
+    assert found.total_memory == says["mem_get_info"]()[1] == gpu.memory_bytes
+    assert found.name == says["get_device_name"](0) == gpu.name
+    assert (found.warp_size, found.regs_per_multiprocessor) == (32, 65_536)
+    assert found.max_threads_per_multi_processor == threads
+    assert found.shared_memory_per_multiprocessor == shared_kib * KIB
+    # A block has all of it on a V100, and 1 KiB less since the A100.
+    assert found.shared_memory_per_block_optin == (shared_kib - (capability > (7, 0))) * KIB
+    assert says["is_bf16_supported"](including_emulation=False) == (capability >= (8, 0))
+    assert says["is_bf16_supported"]()  # V100s emulate it
+    assert says["get_arch_list"]() == [f"sm_{capability[0]}{capability[1]}"]
+    assert f"multi_processor_count={multiprocessors}" in repr(found)
+
+
+def test_what_a_profile_does_not_say_is_a_sentence() -> None:
+    made = scenario("dgx_h100")
+    host = made.cluster.host
+    gpu = replace(host.gpu, multiprocessors=None, l2_bytes=None)
+    found = torch_cuda(replace(made, cluster=replace(made.cluster, host=replace(host, gpu=gpu))))
+    properties = found["get_device_properties"]()
+    for name, key in (("multi_processor_count", "multiprocessors"), ("L2_cache_size", "l2")):
+        with pytest.raises(AttributeError) as caught:
+            getattr(properties, name)
+        assert str(caught.value) == (
+            f"torch.cuda.get_device_properties: {name} is not in the profile of H100 SXM 80 GB: expected"
+            f" cluster.gpu.{key}"
+        )
+    with pytest.raises(AttributeError, match=r"clock_rate is not in the profile of H100 SXM 80 GB$"):
+        _ = properties.clock_rate
