@@ -101,6 +101,7 @@ class WatchingBackend:
         self._step = -1
         self._asked: tuple[Asked, Any] | None = None
         self._underway: list[Underway] = []
+        self.has_called = False  # any other rank
 
     @property
     def _here(self) -> _Here:
@@ -179,6 +180,7 @@ class WatchingBackend:
     def issue(self, call: Call, group: Group, issue: Issue) -> Underway:
         """See `Backend.issue`."""
         assert self._asked is not None, "a script calls its groups"
+        self.has_called = True
         asked, inner = self._asked
         entry = Entry(self.lane, self.stream, call.op, call.label or call.op, sequence=next(self._sequence))
         entry.step = self._step  # also on threads of autograd's

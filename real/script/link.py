@@ -46,8 +46,8 @@ def main(
     """Run the script for as many steps after its first; tell of each, and of where it stands when asked.
 
     What is sent is a pair: "ready" and "at" with a position as of `real.supervise.rank_status`; "step" and its number;
-    "rows" and those of spans and of metrics; "end", how many steps there were, and how it ended and what was seen by
-    then; "error" and a sentence, with the script's frames below it.
+    "rows" and those of spans and of metrics; "end" and the fields of an `Outcome`; "error" and a sentence, with the
+    script's frames below it.
     """
     die_with(os.getppid())
     stand_alone()
@@ -150,7 +150,8 @@ class WatchedLink:
         self._backend.settle()
         self._end_step(is_last=True)
         sys.stdout.flush()
-        self._tell(kind, (self._begun, argument) if kind == "end" else argument)
+        ended = {"steps": self._begun, "seen": argument, "has_called": self._backend.has_called}
+        self._tell(kind, ended if kind == "end" else argument)
         threading.Event().wait()
 
     def _tell(self, kind: str, argument: Any) -> None:

@@ -104,7 +104,7 @@ class _Watcher:
             dist.barrier()
             self._connection.send("begin")
         elif kind == "end":
-            self._outcome = Outcome(steps=argument[0], seen=argument[1])
+            self._outcome = Outcome(**argument)
         elif kind == "error":
             is_others = is_transports(RuntimeError(argument.partition("\n")[0]))
             raise (RankLostError if is_others else ScriptError)(f"{self._rank}: {argument}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -13,6 +15,7 @@ import twinstep
 from reports.store import run_folder as store
 from scenarios.seam.errors import ProgramError
 from tests.commands import command
+from tests.sim.test_script import ROOT
 
 HEAD = """
 import os, sys
@@ -96,6 +99,12 @@ def test_a_script_that_starts_its_own_ranks_is_told_so_at_the_first(body: str, t
     assert re.search(rf"^rank 0: train.py:\d: {OWN_RANKS}", done.stderr)
 
 
+def test_rpc_is_refused_by_name(tmp_path: Path) -> None:
+    body = "from torch.distributed import rpc\nrpc.init_rpc('worker', rank=rank, world_size=2)\n"
+    done = run(tmp_path, script(tmp_path, body))
+    assert "rank 0: train.py:15: torch.distributed.rpc is not simulated: expected collectives" in done.stderr
+
+
 def calls_of_steps(folder: Path) -> list[int]:
     """How many collectives rank 0 calls in each step, and behind them those outside of steps."""
     spans = store.load(folder).spans
@@ -136,16 +145,31 @@ def test_marks_part_a_run_into_steps(body: str, words: list[str], calls: list[in
         assert f"train.py: ended after {len(calls) - 1} of 10 steps (run.steps)" in done.stderr
 
 
-def test_an_optimizer_that_skips_steps_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path, script(tmp_path, TWO_OPTIMIZERS), steps=6)
+@pytest.mark.slow
+def test_an_optimizer_that_skips_steps_is_named(tmp_path: Path) -> None:
+    """By rank 0's process, whose notes are on the command's own stderr."""
+    given = [
+        "--hosts",
+        "1",
+        "--gpus-per-host",
+        "2",
+        "--profile",
+        "emulated_200mbit",
+        "--steps",
+        "6",
+        "--quiet",
+        "--out",
+    ]
+    line = [sys.executable, "-m", "sim", *given, str(tmp_path / "sim"), str(script(tmp_path, TWO_OPTIMIZERS))]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     sentence = "note: a step lies between two steps of the first optimizer, SGD, and SGD does not step in each: "
-    assert capfd.readouterr().err.count(sentence) == 1
+    assert done.stderr.count(sentence) == 1
 
 
 def test_what_follows_the_last_optimizer_step_is_no_step(tmp_path: Path) -> None:
     """Else the time behind the loop, next to nothing, would be the median of a script of two steps."""
     loop = "for _ in range(3):\n    backward()\n    sgd.step()\nbackward()\n"
-    body = f"sgd = torch.optim.SGD(model.parameters(), lr=0.1)\n{loop}"
+    body = f"dist.barrier()\nsgd = torch.optim.SGD(model.parameters(), lr=0.1)\n{loop}"
     run(tmp_path, script(tmp_path, body), steps=9)
     found = store.load(tmp_path / "sim")
     assert found.steps["step"].tolist() == [0, 1]
@@ -204,10 +228,25 @@ def test_python_predicts_with_marks(tmp_path: Path) -> None:
         twinstep.predict(file, **given)
 
 
+def test_ranks_that_never_call_each_other_are_an_error_unless_there_is_one(tmp_path: Path) -> None:
+    body = "sgd = torch.optim.SGD(model.parameters(), lr=0.1)\nfor _ in range(4):\n    backward()\n    sgd.step()\n"
+    file = script(tmp_path, body)
+    done = run(tmp_path, file)
+    assert done.returncode == 1
+    assert f"{file}: none of the 2 ranks that ran made a call of torch.distributed, so that each trains" in done.stderr
+    assert twinstep.predict(file, hosts=1, gpus_per_host=1, profile="emulated_200mbit", steps=2).info.world_size == 1
+
+
+def test_a_script_that_trains_long_without_a_mark_is_not_let_run_to_its_end(tmp_path: Path) -> None:
+    done = run(tmp_path, script(tmp_path, "while True:\n    backward()\n"))
+    assert done.stderr.startswith("rank 0: no step was seen in 1,000 backward passes: expected --step-every backward")
+
+
 ON_CPU = """
 import torch
 import torch.distributed as dist
 dist.init_process_group("gloo")
+dist.barrier()
 model = torch.nn.Linear(512, 512)
 sgd = torch.optim.SGD(model.parameters(), lr=0.1)
 def step():
@@ -247,6 +286,7 @@ def test_what_is_left_out_stands_beside_the_step_time(tmp_path: Path) -> None:
         rf" {number} a step of operators on CPU tensors \(as long as it took here\)"
     )
     assert re.search(expected, text)
+    assert "not predicted: torch.compile" in repr(store.load(tmp_path / "sim"))
     again = command("sim", "--json", "--out", tmp_path / "again", tmp_path / "sim")
     left_out = json.loads(again.stdout)["left_out"]
     assert re.fullmatch(expected, f"not predicted: {'; '.join(left_out)}")
@@ -290,7 +330,7 @@ def test_a_script_that_asks_for_cuda_is_asked_for_a_profile(line: str, what: str
 
 def test_a_profile_of_cpus_or_a_package_that_looks_for_gpus_asks_for_nothing(tmp_path: Path) -> None:
     body = "on_gpu = torch.cuda.is_available()\nsgd = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-    loop = "for _ in range(4):\n    backward()\n    sgd.step()\n"
+    loop = "dist.barrier()\nfor _ in range(4):\n    backward()\n    sgd.step()\n"
     assert run(tmp_path, script(tmp_path, body + loop), steps=2).returncode == 0
     file = script(tmp_path, body.partition("\n")[2] + "torch.manual_seed(1)\n" + loop)
     done = command("sim", "--hosts", 1, "--gpus-per-host", 2, "--steps", 2, "--out", tmp_path / "out", file)

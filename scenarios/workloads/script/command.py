@@ -86,7 +86,7 @@ def load_given(
         }
         values |= {key: value for key, value in of_keys.items() if value is not None}
         made = scenario_of(given, args or (), values, hosts, gpus_per_host, overrides_file=overrides_file)
-        if overrides.get("profile") is None:
+        if not {"profile", "cluster.profile"} & {key for key, value in values.items() if value is not None}:
             assert isinstance(made.options, Script)
             made = replace(made, options=replace(made.options, is_on_default=True))
         return made

@@ -26,14 +26,16 @@ class Outcome:
         seen: what its process tells at its end: how it ended, the lines that started processes, and how often each
             optimizer stepped, backward passes ran, and functions of torch.distributed were called; None: it was ended
             after as many steps as were wanted.
+        has_called: whether it made any call of torch.distributed.
     """
 
     steps: int
     seen: Mapping[str, Any] | None
+    has_called: bool
 
 
 def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
-    """Check that ranks made steps, all the same number.
+    """Check that ranks made steps, all the same number, and called each other if there are several.
 
     Raises:
         ScriptError: they did not.
@@ -53,6 +55,13 @@ def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
         raise ScriptError(
             f"{script.path}: no step was seen: the script ended {_how(first)}, after {_seen_of(first)};"
             f" {_expected(script, first)}"
+        )
+
+    if len(outcomes) > 1 and not any(outcome.has_called for outcome in outcomes.values()):
+        raise ScriptError(
+            f"{script.path}: none of the {len(outcomes):,} ranks that ran made a call of torch.distributed, so that"
+            " each trains by itself: expected collectives, such as DistributedDataParallel's, or one rank (--hosts 1"
+            " --gpus-per-host 1)"
         )
 
 
@@ -96,7 +105,7 @@ class Outcomes:
         """See `Program.judge`.
 
         Raises:
-            ScriptError: ranks made no steps, not the same number of them, or such alone of which nothing is predicted.
+            ScriptError: as `check` does; or the steps are such of which nothing is predicted.
         """
         check(self._of, self._script)
         steps, cluster = self._steps, self._scenario.cluster

@@ -191,6 +191,7 @@ class _Played:
         self._exchanged: set[int] = set()  # numbers of calls in whose place others are made
         self._step: AbstractContextManager[None] | None = None
         self.steps = 0  # that have begun
+        self._has_called = False  # any other rank
 
     async def run(self) -> Outcome:
         """Until the script ends, or has made as many steps as are wanted; what behind the last mark is no step."""
@@ -214,7 +215,7 @@ class _Played:
             self.steps -= 1
         if self._log is not None:
             self._log.is_whole = True
-        return Outcome(steps=self.steps, seen=seen)
+        return Outcome(steps=self.steps, seen=seen, has_called=self._has_called)
 
     async def _respond(self, kind: str, argument: Any) -> Any:
         match kind:
@@ -334,6 +335,7 @@ class _Played:
 
     def _issue(self, call: Collective) -> Work[Any]:
         """The verb on tensors of its own."""
+        self._has_called = True
         self._note_priced()
         is_known = all(each.values is not None for each in call.inputs)
         if self._is_on_gpu and call.verb in ("send", "recv", "scatter"):

@@ -18,6 +18,9 @@ from scenarios.workloads.script.process.torchrec_plan import LookUps, plan_found
 
 # Functions of torch.distributed, by what torch's process groups call them.
 _NAMES = {name.replace("_", ""): name for name in CALLS}
+# Backward passes without a step: a script that trains for hours is not let run to its end to be refused then.
+_MOST_UNMARKED = 1000
+_MARKED = "expected --step-every backward, or twinstep.step() at the end of each step, where no optimizer steps"
 # Who marks steps where nobody has said who: the script itself by `twinstep.step()`, or its first optimizer.
 _ITSELF, _OPTIMIZER = "twinstep.step()", "optimizer"
 _here: list[Marks] = []
@@ -51,6 +54,7 @@ class Marks:
         self._stepped_since: set[int] = set()  # those of them, since the first one's step
         self._has_said = False
         self._by = ""  # who has marked steps
+        self._is_marked = False
         self.optimizers, self.calls, self.backward = Counter[str](), Counter[str](), 0
         is_planned = os.environ["RANK"] == "0"  # all ranks have the same plan
         self._look_ups = LookUps(getattr(link, "shadows", None)) if is_planned else None
@@ -82,6 +86,7 @@ class Marks:
     def _mark(self) -> None:
         if os.getpid() != self._pid:
             return  # a data loader's worker, say
+        self._is_marked = True
         self._tell_plan()
         self._before((self._marking.word if self._marking is not None else self._by) == _OPTIMIZER)
         self._link.ask("step")
@@ -146,5 +151,7 @@ class Marks:
             if is_outermost:
                 self.backward += 1
                 self._count({"backward"})
+                if self.backward == _MOST_UNMARKED and not self._is_marked and os.getpid() == self._pid:
+                    self._link.ask("error", f"no step was seen in {_MOST_UNMARKED:,} backward passes: {_MARKED}")
 
         torch.autograd.backward = counted

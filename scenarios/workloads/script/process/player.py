@@ -7,12 +7,14 @@ import runpy
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed import rpc
 
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.gpu.properties import SeenGpu
@@ -58,7 +60,8 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
         else:
             Labels(link.turn)
         left_out.watch()
-        if script.is_on_default:
+        rpc.init_rpc = partial(_refuse_rpc, link)
+        if script.is_on_default and gpu is None:
             refuse_cuda(link)
         watch_gradients(link)
         keep_apart(folder, link.shadows)
@@ -84,6 +87,11 @@ def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: 
     except BaseException as error:
         link.ask("error", raised(script, error))
     link.ask("end", {"how": how, "children": children, **marks.seen()})
+
+
+def _refuse_rpc(link: Link, *_: Any, **__: Any) -> None:
+    line = users_line(sys._getframe().f_back)
+    link.ask("error", f"{line}: torch.distributed.rpc is not simulated: expected collectives, or send and recv")
 
 
 def _watch(link: Link, script: Script, marks: Marks, children: list[str]) -> None:
