@@ -48,6 +48,8 @@ _OF_KIND = {
     **dict.fromkeys(["all_to_all", "all_to_all_single"], EXCHANGES),
     **dict.fromkeys(["all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"], REDUCTIONS),
     **dict.fromkeys(["all_gather", "all_gather_into_tensor"], REDUCTIONS),
+    **dict.fromkeys(["all_reduce_coalesced", "reduce_scatter_tensor_coalesced"], REDUCTIONS),
+    **dict.fromkeys(["all_gather_coalesced", "all_gather_into_tensor_coalesced"], REDUCTIONS),
 }
 _OF_KERNEL = {
     **{"embedding_lookup": LOOK_UPS, "embedding_update": TABLE_UPDATES, "optimizer": OPTIMIZER},

@@ -50,7 +50,8 @@ _SIZES = {
     **dict.fromkeys(["all_gather", "all_gather_into_tensor"], ("bytes_out", 1.0)),
     **dict.fromkeys(["all_to_all", "all_to_all_single"], ("bytes_in", 1.0)),
 }
-_WHOLE = {"broadcast": ("bytes_in", "bytes_out")}  # what crosses is the size, which one member gives and others get
+# What crosses is the size, which one member gives or gets, and others the other way round.
+_WHOLE = dict.fromkeys(["broadcast", "reduce"], ("bytes_in", "bytes_out"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ _BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function: )?(\w+?)Backwa
 # Letters of a collective's name, in the order in which they are looked for.
 _COLLECTIVES = {
     "allreducecoalesced": "all_reduce_coalesced",
+    "allgatherintotensorcoalesced": "all_gather_into_tensor_coalesced",
+    "reducescattertensorcoalesced": "reduce_scatter_tensor_coalesced",
+    "monitoredbarrier": "monitored_barrier",
     "allreduce": "all_reduce",
     "alltoall": "all_to_all_single",
     "allgather": "all_gather_into_tensor",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from tests.small import Play, cluster, scenario
 # messages take a while, so of more than 24 there is one example for each collective.
 MOST_RANKS = {"gloo": 24, "nccl": 64}
 LIBRARIES = st.sampled_from(["gloo", "nccl"])
-OPS = ("all_to_all", "all_reduce", "reduce_scatter", "all_gather", "broadcast")
+OPS = ("all_to_all", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter")
 STEP_SHARE = 0.03
 
 
@@ -64,7 +65,13 @@ class Traffic:
                 return rank.reduce_scatter_tensor(mine, whole, group=group)
             case "all_gather":
                 return rank.all_gather_into_tensor(whole, mine, group=group)
-        return rank.broadcast(mine, self.ranks[-1], group=group)
+        return self._with_root(rank, mine, group)
+
+    def _with_root(self, rank: Rank, mine: torch.Tensor, group: Group) -> Work[torch.Tensor]:
+        root, listed = self.ranks[-1], [empty(self.size_bytes) for _ in self.ranks]
+        lists = [listed if rank.rank == root else None] if self.op in ("gather", "scatter") else []
+        verb: Any = getattr(rank, self.op)
+        return cast("Work[torch.Tensor]", verb(mine, *lists, root, group=group))
 
 
 def empty(size_bytes: int) -> torch.Tensor:

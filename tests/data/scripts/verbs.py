@@ -55,6 +55,16 @@ outputs = [torch.empty(1) for _ in range(size)]
 dist.all_to_all(outputs, [torch.tensor([10.0 * rank + member]) for member in range(size)])
 assert [each.item() for each in outputs] == [10.0 * member + rank for member in range(size)]
 
+total = device_rank.clone()
+dist.reduce(total, dst=1)
+assert rank != 1 or total.item() == sum(range(size))
+share = torch.empty(2)
+dist.reduce_scatter(share, [torch.full((2,), float(member + rank)) for member in range(size)])
+assert share.tolist() == [size * rank + sum(range(size))] * 2
+both = [[torch.empty(1), torch.empty(2)] for _ in range(size)]
+dist.all_gather_coalesced(both, [device_rank, torch.full((2,), 10.0 * rank)])
+assert [[each[0].item() for each in of] for of in both] == [[member, 10.0 * member] for member in range(size)]
+
 parts = [torch.empty(2) for _ in range(size)] if rank == 2 else None
 dist.gather(torch.full((2,), float(rank)), parts, dst=2)
 assert parts is None or [part[0].item() for part in parts] == list(range(size))

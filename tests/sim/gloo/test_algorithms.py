@@ -12,6 +12,7 @@ from sim.gloo.segments import all_reduce_segments, reduce_segments
 from tests.sim import collective_calls as make
 
 REDUCTIONS = ("all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "all_gather", "reduce")
+ROOTED = ("gather", "scatter")
 IN_PARTS = ("reduce_scatter", "reduce_scatter_tensor_coalesced", "all_gather", "all_gather_into_tensor_coalesced")
 
 
@@ -23,20 +24,17 @@ def groups_of_calls(draw: st.DrawFn) -> list[Call]:
     element = draw(st.sampled_from((1, 2, 4, 8, 16)))
     count = draw(st.one_of(st.integers(0, 3 * ranks), st.integers(0, 5000), st.integers(0, (6 << 20) * ranks // 16)))
     kind = draw(
-        st.sampled_from((*REDUCTIONS, "parts", "broadcast", "gather", "scatter", "a2a", "a2a list", "barrier", "p2p"))
+        st.sampled_from((*REDUCTIONS, *ROOTED, "broadcast", "a2a", "a2a list", "barrier", "monitored_barrier", "p2p"))
     )
     if kind in REDUCTIONS:
         size_bytes = count * element * (ranks if kind == "reduce_scatter_tensor" else 1)
         return make.reduction(kind, size_bytes, ranks, element, root if kind == "reduce" else -1)
     if kind == "broadcast":
         return make.broadcast(count, ranks, root)
-    if kind in ("gather", "scatter"):
+    if kind in ROOTED:
         return make.rooted(kind, count, ranks, root)
-    if kind == "barrier":
-        return make.barrier(ranks, draw(st.sampled_from(["barrier", "monitored_barrier"])))
-    if kind == "parts":
-        op, sizes = draw(st.sampled_from(IN_PARTS)), st.integers(0, 4000).map(lambda count: count * element)
-        return make.in_parts(op, draw(st.lists(sizes, min_size=ranks, max_size=ranks)), ranks, element)
+    if kind in ("barrier", "monitored_barrier"):
+        return make.barrier(ranks, kind)
     if kind == "p2p":
         order = draw(st.permutations(make.send_recv(count, ranks + 1, root, ranks)))
         return list(order)
@@ -45,7 +43,19 @@ def groups_of_calls(draw: st.DrawFn) -> list[Call]:
     return make.all_to_all(rows, "all_to_all" if kind == "a2a list" else "all_to_all_single")
 
 
-@given(groups_of_calls())
+@st.composite
+def calls_in_parts(draw: st.DrawFn) -> list[Call]:
+    """Several tensors, or one for each member."""
+    ranks, element = draw(st.integers(1, 17)), draw(st.sampled_from((1, 2, 4, 8, 16)))
+    op, sizes = draw(st.sampled_from(IN_PARTS)), st.integers(0, 4000).map(lambda count: count * element)
+    return make.in_parts(op, draw(st.lists(sizes, min_size=ranks, max_size=ranks)), ranks, element)
+
+
+def any_calls() -> st.SearchStrategy[list[Call]]:
+    return st.one_of(groups_of_calls(), calls_in_parts())
+
+
+@given(any_calls())
 def test_totals_equal_the_sums_of_the_schedule(calls: list[Call]) -> None:
     exact, closed = totals(gloo.schedule(calls)), gloo.totals(calls)
     assert closed.pair_bytes == exact.pair_bytes
@@ -67,7 +77,7 @@ def _leaves_segments_empty(calls: list[Call]) -> bool:
     return any(each.filled(0, each.count) < each.count for each in parts)
 
 
-@given(groups_of_calls())
+@given(any_calls())
 def test_every_send_meets_one_receive_of_its_size_and_both_are_waited_for_once(calls: list[Call]) -> None:
     scripts = gloo.schedule(calls)
     sends, recvs, left, arrived = [], [], [], []
@@ -82,7 +92,7 @@ def test_every_send_meets_one_receive_of_its_size_and_both_are_waited_for_once(c
     assert all(source != target for source, target, *_ in sends)
 
 
-@given(groups_of_calls())
+@given(any_calls())
 def test_rings_keep_at_most_two_messages_of_a_direction_in_flight(calls: list[Call]) -> None:
     if calls[0].op not in REDUCTIONS or calls[0].op == "reduce":  # at a reduce's end the root receives from all
         return
@@ -96,7 +106,7 @@ def test_rings_keep_at_most_two_messages_of_a_direction_in_flight(calls: list[Ca
             assert max(flying.values()) <= 2
 
 
-@given(groups_of_calls())
+@given(any_calls())
 def test_every_member_ends_with_the_sum_of_all_or_with_the_pieces_of_all(calls: list[Call]) -> None:
     """Bytes that come in over the ring: what one member lacks."""
     op, ranks = calls[0].op, len(calls)

@@ -165,15 +165,15 @@ class ScriptGroup(dist.ProcessGroup):
         if self._backend_of(inputs[0]) != "gloo":
             raise RuntimeError(f"all_gather_coalesced: torch's {self._backend_of(inputs[0])} has none, expected gloo")
         targets, native = [*chain.from_iterable(outputs)], ("allgather_coalesced", (outputs, inputs))
-        return self._issue("all_gather_coalesced", inputs, targets, targets, outputs, native, opts)
+        return self._issue("all_gather_coalesced", _plain(inputs), _rooms(targets), targets, outputs, native, opts)
 
     def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         native = "_allgather_base", (output, input)
         return self._issue("all_gather_into_tensor", [input], [output], [output], [output], native, opts)
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> dist.Work:
-        native = "reduce_scatter", (outputs, inputs)
-        return self._issue("reduce_scatter", inputs[0], outputs, outputs, outputs, native, opts, op=_op(opts))
+        given, rooms, native = _plain(inputs[0]), _rooms(outputs), ("reduce_scatter", (outputs, inputs))
+        return self._issue("reduce_scatter", given, rooms, outputs, outputs, native, opts, op=_op(opts))
 
     def _reduce_scatter_base(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         native, made = ("_reduce_scatter_base", (output, input)), [output]
@@ -209,11 +209,13 @@ class ScriptGroup(dist.ProcessGroup):
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> dist.Work:
         native, parts = ("gather", (outputs, inputs)), outputs[0] if self.rank() == opts.rootRank else []
-        return self._issue("gather", inputs, parts, parts, outputs, native, opts, dst=self._ranks[opts.rootRank])
+        root, given = self._ranks[opts.rootRank], _plain(inputs)
+        return self._issue("gather", given, _rooms(parts), parts, outputs, native, opts, dst=root)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> dist.Work:
         native, parts = ("scatter", (outputs, inputs)), inputs[0] if self.rank() == opts.rootRank else []
-        return self._issue("scatter", parts, outputs, outputs, outputs, native, opts, src=self._ranks[opts.rootRank])
+        root, rooms = self._ranks[opts.rootRank], _rooms(outputs)
+        return self._issue("scatter", _plain(parts), rooms, outputs, outputs, native, opts, src=root)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> dist.Work:
         native = "send", (tensors, dst, tag)
@@ -288,8 +290,8 @@ class ScriptGroup(dist.ProcessGroup):
         asked = Asked(
             verb=verb,
             label=_label(verb),
-            inputs=[_plain(each) for each in inputs],
-            targets=[_room(each) for each in targets],
+            inputs=inputs,
+            targets=targets,
             options=options,
             outputs=outputs,
             result=result,
@@ -339,18 +341,14 @@ def users_line(frame: FrameType | None) -> str:
     return ""
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    """Return what a call reads: the same memory if it is contiguous."""
-    return tensor.detach().contiguous()
+def _plain(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return what a call of lists reads, which torch takes also where it is not contiguous."""
+    return [each.detach().contiguous() for each in tensors]
 
 
-def _room(tensor: Tensor) -> Tensor:
-    """Return what a call fills: the same memory if it is contiguous, else some of that shape."""
-    return (
-        tensor.detach()
-        if tensor.is_contiguous()
-        else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    )
+def _rooms(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return what a call of lists fills: the same memory where it is contiguous, else some of that shape."""
+    return [each.detach() if each.is_contiguous() else each.new_empty(each.shape) for each in tensors]
 
 
 def _is_of_reducer(tensors: Sequence[Tensor], caller: FrameType | None) -> bool:
