@@ -43,7 +43,8 @@ class ZipfIds(Section):
 
     zipf: Exponent | None = about("Exponent: the k-th most frequent row has a weight of k ** -zipf. Required.")
     order: Literal["shuffled", "by_frequency"] | None = about(
-        "Whether frequent rows lie anywhere or first. Default 'shuffled'."
+        "'shuffled': frequent rows lie where the table's name has it, as if hashed; 'by_frequency': first. Default"
+        " 'shuffled'."
     )
     bags: Literal["independent", "by_first"] | None = about(
         "'by_first': only a sample's first id is drawn so; each other one is uniform over rows, but always the same for"

@@ -45,6 +45,24 @@ def test_operators_are_those_that_the_profiler_counts(name: str) -> None:
     assert found.unknown == ()
 
 
+def test_what_checkpointing_computes_again_is_recomputed_and_nothing_else() -> None:
+    """The forward pass of a block, in its backward pass; without checkpointing there is none, whatever the module."""
+    case = ZOO["checkpoint"]
+    found = traced(case, case.arguments())
+    with set_checkpoint_early_stop(False):
+        whole = traced(case, case.arguments())
+    for one in (found, whole):
+        again = [each for each in one.backward if each.kernel.recomputed_flops]
+        assert {each.module for each in again} <= {f"Checkpointed.block.{place}" for place in range(3)}
+        assert all(each.kernel.recomputed_flops == each.kernel.flops for each in again)
+        assert not any(each.kernel.recomputed_flops for each in one.forward)
+    block = [each for each in whole.forward if each.module.startswith("Checkpointed.block")]
+    (segment,) = whole.segments(frozenset())
+    assert segment.kernel.recomputed_flops == sum(each.kernel.flops for each in block)
+    others = (traced(each, each.arguments()) for name, each in ZOO.items() if name != "checkpoint")
+    assert not any(each.kernel.recomputed_flops for one in others for each in (*one.forward, *one.backward))
+
+
 def in_place(name: str) -> str:
     return {"index_put": "index_put_", "_index_put_impl_": "index_put_"}.get(name, name.removesuffix("_") + "_")
 
