@@ -78,6 +78,8 @@ def _scaling(frame: pd.DataFrame, about: Mapping[str, Any]) -> list[RenderableTy
         if rows:
             parts.append(text.table(title, columns, rows, left=0))
         parts += _failed(points, [f"{kind} on {text.counted(count, 'host')}" for count in points["hosts"]])
+    if parts and curve.get("plans"):
+        parts.append(text.paragraph("The planner places the tables anew for each number of hosts and each batch."))
     if curve["left_out"]:
         whole = f"{curve['batch'] * curve['hosts'] * curve['gpus_per_host']:,} samples"
         hosts = ", ".join(map(str, curve["left_out"]))

@@ -29,7 +29,7 @@ STUDY_FILE, COPY, ROWS, RUNS = "study.json", "study.toml", "rows", "runs"
 SCHEMA_VERSION = 1
 # Kinds of ends that another try may change.
 BY_CHANCE = frozenset({"timed out", "worker lost", "error"})
-_TEXTS = ("digest", "fidelity", "status", "sentence", "version", "run", "worker", "values")
+_TEXTS = ("digest", "fidelity", "status", "sentence", "version", "run", "worker", "plan", "values")
 COLUMNS: dict[str, Any] = {
     "index": pa.int64(),
     **dict.fromkeys(_TEXTS, pa.string()),
@@ -37,6 +37,7 @@ COLUMNS: dict[str, Any] = {
     "played": pa.bool_(),
     **dict.fromkeys(MEASURES, pa.float64()),
 }
+_LATER = ("plan", *MEASURES)
 _LOOSE = 256  # files of one row, before they are put together
 
 Row = Mapping[str, Any]
@@ -221,14 +222,14 @@ def parts_of(folder: Path) -> list[Path]:
 
 def _rows_of(path: Path) -> list[Row]:
     try:
-        known = set(pq.read_schema(path).names)  # not of measures that came with a later release
-        columns = [name for name in COLUMNS if name in known or name not in MEASURES]
+        known = set(pq.read_schema(path).names)  # not of columns that came with a later release
+        columns = [name for name in COLUMNS if name in known or name not in _LATER]
         table = pq.read_table(path, columns=columns, **VERIFIED)
     except FileNotFoundError:  # put together with others a moment ago
         return []
     except (OSError, pa.ArrowException) as error:
         raise unreadable(path, error) from error
-    unknown = dict.fromkeys(MEASURES)
+    unknown = dict.fromkeys(_LATER)
     return [{**unknown, **row, "values": json.loads(row["values"])} for row in table.to_pylist()]
 
 

@@ -25,7 +25,21 @@ _NUMBERS = re.compile(r"\d[\d.,]*")
 
 def summarize(frame: pd.DataFrame, about: About) -> RenderableType:
     """How many points there are, the best of them, the baseline, and what the others ended with."""
-    return Group(text.paragraph(headline(frame)), *_best(frame, about), *_failures(frame))
+    said = [text.paragraph(words) for words in (plans(frame),) if words]
+    return Group(text.paragraph(headline(frame)), *_best(frame, about), *said, *_failures(frame))
+
+
+def plans(frame: pd.DataFrame) -> str:
+    """Return how many points have other plans of the tables than the baseline; "" if none has, or no baseline is."""
+    with_tables = frame[((frame["status"] == "done") & (frame["plan"].fillna("") != "")).to_numpy(bool)]
+    base, points = baseline_of(with_tables)["plan"].tolist(), with_tables[(with_tables["index"] > 0).to_numpy(bool)]
+    others = int((points["plan"] != base[0]).sum()) if base else 0
+    if not others:
+        return ""
+    return (
+        f"Tables lie elsewhere than in the baseline in {others:,} of {text.counted(len(points), 'point')}: the planner"
+        ' places them anew for each point, unless "sharding.plan" in [set] names a plan to keep.'
+    )
 
 
 def headline(frame: pd.DataFrame) -> str:

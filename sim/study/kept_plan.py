@@ -53,6 +53,11 @@ def places(plan: Iterable[PlanRow]) -> dict[str, str]:
     return {table: hashlib.sha256(repr(sorted(of)).encode()).hexdigest() for table, of in shards.items()}
 
 
+def digest_of(tables: Mapping[str, str]) -> str:
+    """Return a digest of where all tables lie, as `places` has it; "" without tables."""
+    return hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()[:16] if tables else ""
+
+
 def moved(before: Mapping[str, str], after: Mapping[str, str]) -> int:
     """Return how many of the tables lie elsewhere than before."""
     return sum(after.get(table) != place for table, place in before.items())

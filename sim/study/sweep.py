@@ -16,6 +16,7 @@ from scenarios.seam.versions import version_of
 from sim.study.conditions import violations
 from sim.study.engine import Call, Died, Where, play_all, workers
 from sim.study.goals import layers, rating
+from sim.study.kept_plan import digest_of
 from sim.study.points import BASELINE, Point, Resolved, points_of, resolve
 from sim.study.study_file import Stage, Study
 from sim.study.task import Result, Task
@@ -126,6 +127,7 @@ class Sweep:
             "worker": result.worker,
             "played": False,
             "run": "",
+            "plan": digest_of(result.places),
             "version": self.version,
             **result.measures,
             "values": resolved.point.values,

@@ -176,6 +176,7 @@ class _Playing:
             batch_key=self.of.batch_key,
             left_out=left_out,
             without_batch=self.of.without_batch,
+            plans=self.of.plans,
         )
 
     def _sensitivity(self) -> None:

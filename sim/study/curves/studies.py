@@ -13,6 +13,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.config.toml.tree import Tree
 from scenarios.seam.errors import ScenarioError
+from scenarios.workloads.registry import find
 from scenarios.workloads.script.command import is_script, load_given, tree_given
 from sim.study.curves.parameters import Parameter
 from sim.study.kept_plan import kept_plan
@@ -42,6 +43,12 @@ class Start:
             return ""
         program = self.scenario.program
         return f"{self.file}: program = '{program}' has no run.batch_size; expected --batch-key with the key of its own"
+
+    @property
+    def plans(self) -> bool:
+        """Whether a planner places its tables, anew for each point."""
+        planner = find(self.scenario.program, self.scenario.program_folder).plan
+        return bool(planner) and self.scenario.planner.plan is None
 
     def study(self, keys: Sequence[str], rows: Iterable[Sequence[object]], *, has_baseline: bool = False) -> Study:
         """A study of this scenario with a point for each row; None leaves a key as it is."""

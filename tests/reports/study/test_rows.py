@@ -14,7 +14,7 @@ from reports.errors import ReportError
 from reports.study import rows as rowing
 from reports.study.frame import Goal, best_first, front_of, goals_of, pareto, study_frame
 from reports.study.rows import opened, parts_of, stored
-from reports.study.tables import as_json, failures, headline, short_names, summarize
+from reports.study.tables import as_json, failures, headline, plans, short_names, summarize
 from reports.terminal import text
 
 ABOUT = {
@@ -63,6 +63,23 @@ def test_the_data_set_is_one_table_for_every_reader(tmp_path: Path) -> None:
     assert frame["a.x"].tolist() == [1, pd.NA, 3]
     assert frame.columns[:3].tolist() == ["index", "a.x", "b"]
     assert frame["step_ns"].tolist() == [1e6, 2e6, 3e6]
+
+
+def test_points_whose_tables_lie_elsewhere_than_in_the_baseline_are_counted(tmp_path: Path) -> None:
+    kept(tmp_path / "s", row(0, plan="a"), row(1, plan="a"), row(2, plan="b"), row(3, plan="c"), row(4))
+    said = plans(study_frame(tmp_path / "s"))
+    assert said.startswith("Tables lie elsewhere than in the baseline in 2 of 3 points: the planner places them anew")
+    kept(tmp_path / "alike", row(0, plan="a"), row(1, plan="a"))
+    assert plans(study_frame(tmp_path / "alike")) == ""
+
+
+def test_rows_of_a_release_that_did_not_know_a_column_are_read(tmp_path: Path) -> None:
+    kept(tmp_path / "s", row(1, plan="a"))
+    (path,) = parts_of(tmp_path / "s")
+    pq.write_table(pq.read_table(path).drop_columns(["plan", "step_ns"]), path)
+    frame = study_frame(tmp_path / "s")
+    assert frame[["plan", "step_ns"]].isna().all(axis=None)
+    assert plans(frame) == ""
 
 
 def test_small_files_are_put_together_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

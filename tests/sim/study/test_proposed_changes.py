@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 import twinstep
+from reports.study.measures import gain_of, measures_of
 from scenarios.config.catalogue import library_files
 from scenarios.config.load import load
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.include import read_tree
 from sim.study.counterfactuals import counterfactuals
 from sim.study.play import play_point
-from sim.study.task import Result, Task
-from sim.study.what_if import WhatIf
+from sim.study.task import Result, Speeds, Task
+from sim.study.what_if import DRAWS, WhatIf
 from tests.commands import command
 
 ROOT = Path(__file__).parents[3]
@@ -145,3 +149,26 @@ def test_an_interrupted_command_goes_on_with_what_has_ended(tmp_path: Path, monk
     assert len(played) == len(whole) - 1  # none twice
     assert whole.iloc[:3].equals(kept)
     assert json.loads(gone_on.stdout)["what_if"][0]["change"] == "as it is"
+
+
+@pytest.mark.slow
+def test_a_gain_that_is_noise_of_gloo_has_an_interval_with_both_signs() -> None:
+    """Steps of 22 to 44 ms by small shifts: draw 0 alone would call perfectly balanced work a gain or a loss."""
+    given = {"cluster.profile": "emulated_200mbit", "run.steps": 6}
+
+    def speeds(values: Mapping[str, object]) -> Speeds:
+        scenario = load("twrw_2x2", {**given, **values})
+        task = Task(scenario=scenario, fidelity="flows", timeout_s=math.inf, keep="rows", draws=DRAWS)
+        result = play_point(dataclasses.replace(task, measures_draw_0=True))
+        assert result.status == "done", result.sentence
+        assert len(result.speeds) == 1 + DRAWS
+        assert result.measures["step_ns"] == measures_of(twinstep.predict(scenario))["step_ns"]
+        return result.speeds
+
+    base = speeds({})
+    steps_ms = [1e3 * 4 * 4 / one for one in base[0]]
+    assert max(steps_ms) > 1.5 * min(steps_ms)
+    _, low, high = gain_of(base, speeds({"run.balanced": True}))
+    assert low < 1 < high
+    _, low, high = gain_of(base, speeds({"cluster.tcp.spin_share": 0.0}))
+    assert low > 1.2  # what shifts them
