@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.analysis.intervals import Axis, Ints, Union, union
+from reports.analysis.warm_up import leading
 from reports.store.columns import fixed
 from reports.store.parts import Part
 from scenarios.seam.memory import PHASES, is_there
@@ -31,7 +32,7 @@ STEPS = {
     **dict.fromkeys(["step", "phase", "ranks", "start_ns", "end_ns", "step_ns"], "int"),
     **dict.fromkeys(["fastest_rank_ns", "slowest_rank_ns", "first_rank", "last_rank"], "int"),
     "samples_per_s": "float",
-    **dict.fromkeys(["complete", "steady"], "bool"),
+    **dict.fromkeys(["complete", "steady", "warm_up"], "bool"),
 }
 RANKS = {
     **dict.fromkeys(["rank", "host", "rank_count", "steps", "step_ns", "compute_ns", "communication_ns"], "int"),
@@ -192,14 +193,16 @@ def steps(
     thinned: Thinned | None = None,
     *,
     sync_every: int = 0,
+    measured: bool = False,
 ) -> pd.DataFrame:
-    """One row a step: from the start of its first rank to the end of its last.
+    """Return one row a step: from the start of its first rank to the end of its last.
 
     `phase` counts from 0 and grows where a step uses other operations than the step before it (vanilla steps before
     compressed ones); `batch_size` is one rank's; without it `samples_per_s` is nan. `complete`: every rank ended it.
     `steady`: complete, or any where none is, and one of the `steady_steps` of `scenarios.seam.trace`;
-    each `sync_every`-th, which averages replicas of tables besides, only if there are no others. What the spans do not
-    show `thinned` knows.
+    each `sync_every`-th, which averages replicas of tables besides, only if there are no others. `warm_up`: one of the
+    first of these, which take longer than the others in a run that was `measured`; it is not steady. What the spans do
+    not show `thinned` knows.
     """
     own = whole.own.assign(rank_ns=whole.own["end_ns"] - whole.own["start_ns"])
     by_step = own.groupby("step", sort=True)
@@ -221,6 +224,8 @@ def steps(
         phase = np.searchsorted(thinned.phases, numbers, side="right")
         is_last = phase[counted] == phase[counted].max(initial=0)
         steady = is_last if thinned.steady is None else _in_turn(thinned.steady, numbers[counted], is_last)
+    alike = np.flatnonzero(counted)[steady]
+    settled = leading(took[alike].tolist()) if measured else 0
     columns = {
         "step": numbers,
         "phase": phase,
@@ -234,7 +239,8 @@ def steps(
         "last_rank": lasts["rank"],
         "samples_per_s": np.divide(samples, took, out=np.full(len(took), np.nan), where=took > 0),
         "complete": complete,
-        "steady": np.isin(numbers, numbers[counted][steady]),
+        "steady": np.isin(numbers, numbers[alike[settled:]]),
+        "warm_up": np.isin(numbers, numbers[alike[:settled]]),
     }
     return fixed(columns, STEPS)
 

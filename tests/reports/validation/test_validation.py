@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.analysis.repeats import OUTSIDE, Play, Plays, counted_steps
+from reports.analysis.repeats import OUTSIDE, Play, Plays
 from reports.run import Run
 from reports.terminal.text import as_text
 from reports.validation import folder as validation_folder
@@ -48,10 +48,10 @@ def validation(predicted: Plays | None, measured: Plays | None, **changes: objec
     return dataclasses.replace(known, **changes)  # type: ignore[arg-type]
 
 
-def test_the_first_three_steps_warm_up_where_enough_are_left() -> None:
-    long, short = Run.of(recording([9000] * 3 + [1000] * 6)), Run.of(recording([9000] * 3 + [1000] * 5))
-    assert counted_steps(long.steps)["step"].tolist() == [3, 4, 5, 6, 7, 8]
-    assert counted_steps(short.steps)["step"].tolist() == list(range(8))
+def test_warm_up_of_measured_plays_does_not_count() -> None:
+    played = recording([9000] * 3 + [1000] * 6)
+    measured = Recording(info=dataclasses.replace(played.info, world="real"), spans=played.spans)
+    assert [Play.of(Run.of(each)).step_ns for each in (played, measured)] == [(9000,) * 3 + (1000,) * 6, (1000,) * 6]
 
 
 def test_all_plays_steps_are_one_sample_and_each_keeps_its_median() -> None:
