@@ -36,8 +36,8 @@ STEPS = {
 }
 RANKS = {
     **dict.fromkeys(["rank", "host", "rank_count", "steps", "step_ns", "compute_ns", "communication_ns"], "int"),
-    **dict.fromkeys(["hidden_ns", "exposed_ns", "transfer_ns", "wait_ns", "idle_ns", "bytes_sent"], "int"),
-    "compute_over_mean": "float",
+    **dict.fromkeys(["hidden_ns", "exposed_ns", "transfer_ns", "wait_ns", "idle_ns"], "int"),
+    **dict.fromkeys(["bytes_sent", "compute_over_mean"], "float"),
 }
 RANK_MEMORY = {
     **dict.fromkeys(["rank", "rank_count", "used_bytes", "capacity_bytes", "free_bytes"], "int"),
@@ -255,10 +255,11 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
     each = [_spent(part) for part in parts]
     keys = ["rank", "host", "rank_count"]
     summed = pd.concat([own for own, _ in each]).groupby(keys, sort=True).sum().reset_index()
-    sent = pd.concat([bytes_sent for _, bytes_sent in each]).groupby("rank")["bytes_sent"].sum()
+    by_rank = pd.concat([bytes_sent for _, bytes_sent in each]).groupby("rank")["bytes_sent"]
+    sent = by_rank.sum().where(by_rank.count() == by_rank.size())  # nan where a trace does not state some
     mean = np.average(summed["compute_ns"], weights=summed["rank_count"]) if len(summed) else 0.0
     ratio = summed["compute_ns"].to_numpy(float) / mean if mean else np.ones(len(summed))
-    bytes_sent = summed["rank"].map(sent).fillna(0)
+    bytes_sent = np.where(summed["rank"].isin(sent.index), summed["rank"].map(sent), 0.0)
     return fixed(
         {**{str(name): summed[name] for name in summed}, "bytes_sent": bytes_sent, "compute_over_mean": ratio}, RANKS
     )
@@ -289,8 +290,8 @@ def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
         idle_ns=(ends - starts)[window] - busy,
     )
     summed = own.groupby(["rank", "host", "rank_count"], sort=True).sum().reset_index()
-    sent = spans[communicates & part.own].groupby("rank")[["bytes_sent"]].sum().reset_index()
-    return summed, sent
+    sent = spans.loc[communicates & part.own, ["rank", "bytes_sent"]]
+    return summed, sent.assign(bytes_sent=sent["bytes_sent"].where(sent["bytes_sent"] >= 0))
 
 
 def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:

@@ -123,7 +123,8 @@ def _numbers(spans: pd.DataFrame, known: _Numbered) -> Ints:
 def _size_bytes(spans: pd.DataFrame) -> Ints:
     sent, received = ints(spans, "bytes_sent"), ints(spans, "bytes_out")
     touched = (spans["bytes_read"] + spans["bytes_written"]).to_numpy(float).astype(np.int64)
-    return np.where((spans["kind"] == COMPUTE).to_numpy(bool), touched, np.where(sent > 0, sent, received))
+    moved = np.maximum(np.where(sent > 0, sent, received), 0)
+    return np.where((spans["kind"] == COMPUTE).to_numpy(bool), touched, moved)
 
 
 def worst_cases(both: BothCalls, measured_steps: pd.DataFrame) -> pd.DataFrame:
