@@ -158,7 +158,7 @@ class Run:
         self, find: Callable[[Iterator[Part]], pd.DataFrame], columns: Sequence[str], steps: Sequence[int] | None = None
     ) -> pd.DataFrame:
         def found() -> pd.DataFrame:
-            return find(self.parts(columns, steps, beside=steps is None))
+            return find(self._settled(columns) if steps is None else self.parts(columns, steps, beside=False))
 
         return found() if steps is None else self._once(find.__name__, steps, found)
 
@@ -179,6 +179,12 @@ class Run:
         )
         parts = functools.partial(self.parts, stragglers.COLUMNS, steps, beside=False)
         return self._once("stragglers", steps, lambda: stragglers.stragglers(parts, self.links, context))
+
+    def _settled(self, columns: Sequence[str]) -> Iterator[Part]:
+        """Yield all spans, of which those of the warm-up are not a part's own."""
+        for part in self.parts(columns, beside=True):
+            own = ~np.isin(frames.ints(part.spans, "step"), self.warm_up) if self.warm_up else True
+            yield Part(part.spans, part.own & own)
 
     def _once(self, name: str, steps: Sequence[int], find: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         """A page asks for the same several times."""
@@ -210,7 +216,7 @@ class Run:
 
     @cached_property
     def operations(self) -> pd.DataFrame:
-        """Time, bytes and what was hidden, for each operation."""
+        """Time, bytes and what was hidden, for each operation, after the warm-up."""
         return self._with_known(self._of_spans(operations.operations, operations.OPERATION_COLUMNS))
 
     @cached_property
@@ -225,7 +231,17 @@ class Run:
 
     def _steps_of(self, outline: frames.Outline) -> pd.DataFrame:
         info = self.info
-        return frames.steps(outline, info.world_size, self.batch_size, info.thinned, sync_every=self.sync_every)
+        measured = info.world == "real"
+        sync_every = self.sync_every
+        return frames.steps(
+            outline, info.world_size, self.batch_size, info.thinned, sync_every=sync_every, measured=measured
+        )
+
+    @cached_property
+    def warm_up(self) -> list[int]:
+        """The numbers of the first steps that only warm a measured run up; frames over steps leave them out."""
+        found: list[int] = self.steps.loc[self.steps["warm_up"].to_numpy(bool), "step"].tolist()
+        return found
 
     @cached_property
     def kept_steps(self) -> pd.DataFrame:
@@ -239,7 +255,7 @@ class Run:
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
-        """How each rank spent its steps."""
+        """How each rank spent its steps after the warm-up."""
         return self._of_spans(frames.ranks, frames.RANK_COLUMNS)
 
     @cached_property
@@ -254,8 +270,8 @@ class Run:
 
     @cached_property
     def stragglers(self) -> pd.DataFrame:
-        """GPUs and links that are slower, or have more work, than their peers in complete steps."""
-        complete = self.steps.loc[self.steps["complete"].to_numpy(bool), "step"]
+        """GPUs and links that are slower, or have more work, than their peers in complete steps after the warm-up."""
+        complete = self.steps.loc[(self.steps["complete"] & ~self.steps["warm_up"]).to_numpy(bool), "step"]
         return self.stragglers_of([step for step in self.kept_steps["step"].tolist() if step in set(complete)])
 
     @cached_property

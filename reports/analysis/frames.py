@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.analysis.intervals import Axis, Ints, Union, union
+from reports.analysis.warm_up import leading
 from reports.store.columns import fixed
 from reports.store.parts import Part
 from scenarios.seam.memory import PHASES, is_there
@@ -31,12 +32,12 @@ STEPS = {
     **dict.fromkeys(["step", "phase", "ranks", "start_ns", "end_ns", "step_ns"], "int"),
     **dict.fromkeys(["fastest_rank_ns", "slowest_rank_ns", "first_rank", "last_rank"], "int"),
     "samples_per_s": "float",
-    **dict.fromkeys(["complete", "steady"], "bool"),
+    **dict.fromkeys(["complete", "steady", "warm_up"], "bool"),
 }
 RANKS = {
     **dict.fromkeys(["rank", "host", "rank_count", "steps", "step_ns", "compute_ns", "communication_ns"], "int"),
-    **dict.fromkeys(["hidden_ns", "exposed_ns", "transfer_ns", "wait_ns", "idle_ns", "bytes_sent"], "int"),
-    "compute_over_mean": "float",
+    **dict.fromkeys(["hidden_ns", "exposed_ns", "transfer_ns", "wait_ns", "idle_ns"], "int"),
+    **dict.fromkeys(["bytes_sent", "compute_over_mean"], "float"),
 }
 RANK_MEMORY = {
     **dict.fromkeys(["rank", "rank_count", "used_bytes", "capacity_bytes", "free_bytes"], "int"),
@@ -192,14 +193,16 @@ def steps(
     thinned: Thinned | None = None,
     *,
     sync_every: int = 0,
+    measured: bool = False,
 ) -> pd.DataFrame:
-    """One row a step: from the start of its first rank to the end of its last.
+    """Return one row a step: from the start of its first rank to the end of its last.
 
     `phase` counts from 0 and grows where a step uses other operations than the step before it (vanilla steps before
     compressed ones); `batch_size` is one rank's; without it `samples_per_s` is nan. `complete`: every rank ended it.
     `steady`: complete, or any where none is, and one of the `steady_steps` of `scenarios.seam.trace`;
-    each `sync_every`-th, which averages replicas of tables besides, only if there are no others. What the spans do not
-    show `thinned` knows.
+    each `sync_every`-th, which averages replicas of tables besides, only if there are no others. `warm_up`: one of the
+    first of these, which take longer than the others in a run that was `measured`; it is not steady. What the spans do
+    not show `thinned` knows.
     """
     own = whole.own.assign(rank_ns=whole.own["end_ns"] - whole.own["start_ns"])
     by_step = own.groupby("step", sort=True)
@@ -221,6 +224,8 @@ def steps(
         phase = np.searchsorted(thinned.phases, numbers, side="right")
         is_last = phase[counted] == phase[counted].max(initial=0)
         steady = is_last if thinned.steady is None else _in_turn(thinned.steady, numbers[counted], is_last)
+    alike = np.flatnonzero(counted)[steady]
+    settled = leading(took[alike].tolist()) if measured else 0
     columns = {
         "step": numbers,
         "phase": phase,
@@ -234,7 +239,8 @@ def steps(
         "last_rank": lasts["rank"],
         "samples_per_s": np.divide(samples, took, out=np.full(len(took), np.nan), where=took > 0),
         "complete": complete,
-        "steady": np.isin(numbers, numbers[counted][steady]),
+        "steady": np.isin(numbers, numbers[alike[settled:]]),
+        "warm_up": np.isin(numbers, numbers[alike[:settled]]),
     }
     return fixed(columns, STEPS)
 
@@ -249,10 +255,11 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
     each = [_spent(part) for part in parts]
     keys = ["rank", "host", "rank_count"]
     summed = pd.concat([own for own, _ in each]).groupby(keys, sort=True).sum().reset_index()
-    sent = pd.concat([bytes_sent for _, bytes_sent in each]).groupby("rank")["bytes_sent"].sum()
+    by_rank = pd.concat([bytes_sent for _, bytes_sent in each]).groupby("rank")["bytes_sent"]
+    sent = by_rank.sum().where(by_rank.count() == by_rank.size())  # nan where a trace does not state some
     mean = np.average(summed["compute_ns"], weights=summed["rank_count"]) if len(summed) else 0.0
     ratio = summed["compute_ns"].to_numpy(float) / mean if mean else np.ones(len(summed))
-    bytes_sent = summed["rank"].map(sent).fillna(0)
+    bytes_sent = np.where(summed["rank"].isin(sent.index), summed["rank"].map(sent), 0.0)
     return fixed(
         {**{str(name): summed[name] for name in summed}, "bytes_sent": bytes_sent, "compute_over_mean": ratio}, RANKS
     )
@@ -283,8 +290,8 @@ def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
         idle_ns=(ends - starts)[window] - busy,
     )
     summed = own.groupby(["rank", "host", "rank_count"], sort=True).sum().reset_index()
-    sent = spans[communicates & part.own].groupby("rank")[["bytes_sent"]].sum().reset_index()
-    return summed, sent
+    sent = spans.loc[communicates & part.own, ["rank", "bytes_sent"]]
+    return summed, sent.assign(bytes_sent=sent["bytes_sent"].where(sent["bytes_sent"] >= 0))
 
 
 def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:

@@ -73,7 +73,7 @@ class _Calls:
         numbers, names = numbered(of_steps, KEYS)
         each = _per_rank_and_step(of_steps.assign(operation=numbers))
         groups, weight, count = ints(each, "operation"), ints(each, "rank_count"), len(names)
-        added = ["calls", *_TIMES, *_BYTES, *_MOVED]
+        added = ["calls", "unstated", *_TIMES, *_BYTES, *_MOVED]
         sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
         steps = each.groupby("operation")["step"].nunique().to_numpy()  # no other part has these steps
         ranks = each[["operation", "rank", "rank_count"]].drop_duplicates(["operation", "rank"])
@@ -116,7 +116,7 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
         "median_ns": weighted_quantiles(groups, times, weight, count=count, shares=[0.5])[0],
         "mean_ns": total,
         "max_ns": longest,
-        **{column: sums[column].to_numpy(float) / rows for column in _BYTES},
+        **{column: np.where(sums["unstated"] > 0, np.nan, sums[column].to_numpy(float) / rows) for column in _BYTES},
         "hidden_ns": hidden,
         "exposed_ns": total - hidden,
         "wait_ns": wait,
@@ -176,11 +176,12 @@ def _in_steps(part: Part) -> pd.DataFrame:
     spent = spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=overlaps.hidden_ns, wait_ns=overlaps.late_ns)
     sizes, bus, members = _bus_bytes(spans)
     spent = spent.assign(moving_ns=overlaps.ends - overlaps.ready, size_bytes=sizes, bus_bytes=bus, members=members)
+    spent = spent.assign(unstated=spans["bytes_sent"] < 0, **{name: spans[name].clip(lower=0) for name in _BYTES})
     return spent[kept]
 
 
 def _per_rank_and_step(of_steps: pd.DataFrame) -> pd.DataFrame:
-    sums = dict.fromkeys(["calls", *_TIMES, *_BYTES, *_MOVED], "sum")
+    sums = dict.fromkeys(["calls", "unstated", *_TIMES, *_BYTES, *_MOVED], "sum")
     grouped = of_steps.groupby(["operation", "step", "rank"], sort=True)
     return grouped.agg({**sums, "rank_count": "first"}).reset_index()
 
@@ -197,7 +198,7 @@ def _bus_bytes(spans: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
         own = (spans["kind"] == kind).to_numpy(bool) & (members > 1)
         if kind in _SIZES:
             column, factor = _SIZES[kind]
-            sizes[own] = ints(spans, column)[own]
+            sizes[own] = np.maximum(ints(spans, column)[own], 0)
             bus[own] = sizes[own] * factor * (members[own] - 1) / members[own]
         elif kind in _WHOLE:
             sizes[own] = bus[own] = np.max([ints(spans, name)[own] for name in _WHOLE[kind]], axis=0)

@@ -11,18 +11,16 @@ import pandas as pd
 
 from reports.analysis import statistics
 from reports.analysis.frames import KEYS, STEP, ints
-from reports.analysis.statistics import LEAST_COUNT, Sample
+from reports.analysis.statistics import Sample
 from reports.analysis.step_breakdown import steady_steps
 from reports.run import Run
 
-# The first steps of a phase allocate, open their connections' windows and fill caches.
-WARM_UP = 3
 OUTSIDE = "step skew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """What is kept of one run: its counted steps' durations, and each operation's median in them.
+    """What is kept of one run: its steady steps' durations, and each operation's median in them.
 
     A further operation, of kind "step", is what of a step lies before a rank begins its own or after it has ended it.
     """
@@ -33,7 +31,7 @@ class Play:
     @classmethod
     def of(cls, run: Run) -> Play:
         """The play of a run that has completed a step."""
-        kept = counted_steps(run.steps)
+        kept = steady_steps(run.steps)
         operations = run.operations_of(kept["step"].tolist())[[*KEYS, "part", "median_ns"]]
         operations = pd.concat([operations, _outside(run.outline.own, kept)], ignore_index=True)
         return cls(step_ns=tuple(map(int, kept["step_ns"])), operations=operations)
@@ -73,12 +71,6 @@ class Plays:
         a single play too much.
         """
         return self.sample.uncertainty <= precision and self.disagreement <= precision
-
-
-def counted_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """The steady steps without the first `WARM_UP` of them, unless fewer than a median's interval needs are left."""
-    steady = steady_steps(steps)
-    return steady.iloc[WARM_UP:] if len(steady) >= WARM_UP + LEAST_COUNT else steady
 
 
 def _outside(own: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:

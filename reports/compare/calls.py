@@ -5,6 +5,7 @@ Of a million spans a side takes some 60 MB.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +59,7 @@ _EXPONENTS = 64  # of the sizes that an int64 holds, and one for 0 bytes
 
 @dataclass(frozen=True, slots=True)
 class BothCalls:
-    """What ranks did inside steps, in both runs, without what either of them has left out by choice.
+    """What ranks did inside steps, in both runs, without what either of them has left out by choice or warms up in.
 
     `names` has a row for each operation (`kind`, `label`, `stream`, `part`). The other two have a row for each span:
     `operation` is a row of `names`; `size_bytes` is what the call sends or, where it sends nothing, what it receives;
@@ -73,7 +74,8 @@ class BothCalls:
 def calls_of_both(predicted: Run, measured: Run) -> BothCalls:
     """Read a part of the spans at a time."""
     known: _Numbered = {}
-    sides = [_calls(run, other, known) for run, other in ((predicted, measured), (measured, predicted))]
+    left_out = warm_up_of(predicted, measured)
+    sides = [_calls(run, other, known, left_out) for run, other in ((predicted, measured), (measured, predicted))]
     names = sorted(known)  # whatever the order in which they were read
     places = np.empty(len(names), np.int64)
     places[[known[name] for name in names]] = np.arange(len(names))
@@ -85,14 +87,21 @@ def calls_of_both(predicted: Run, measured: Run) -> BothCalls:
     )
 
 
-def _calls(run: Run, other: Run, known: _Numbered) -> pd.DataFrame:
+def warm_up_of(predicted: Run, measured: Run) -> list[int]:
+    """Return the steps that are warm-up in either run."""
+    return sorted({*predicted.warm_up, *measured.warm_up})
+
+
+def _calls(run: Run, other: Run, known: _Numbered, left_out: Sequence[int]) -> pd.DataFrame:
     """The calls of all parts, one after the other."""
-    return pd.concat([_of_part(part, other, known) for part in run.parts(_COLUMNS, beside=False)], ignore_index=True)
+    parts = run.parts(_COLUMNS, beside=False)
+    return pd.concat([_of_part(part, other, known, left_out) for part in parts], ignore_index=True)
 
 
-def _of_part(part: Part, other: Run, known: _Numbered) -> pd.DataFrame:
+def _of_part(part: Part, other: Run, known: _Numbered, left_out: Sequence[int]) -> pd.DataFrame:
     all_spans = part.spans
-    kept = part.own & ((all_spans["kind"] != STEP) & (all_spans["step"] >= 0)).to_numpy(bool)
+    kept = part.own & ~all_spans["step"].isin(left_out).to_numpy(bool)
+    kept &= ((all_spans["kind"] != STEP) & (all_spans["step"] >= 0)).to_numpy(bool)
     spans = all_spans.loc[kept & other.keeps(ints(all_spans, "rank"), ints(all_spans, "step")), _COLUMNS]
     columns = {
         "operation": _numbers(spans, known),
@@ -114,7 +123,8 @@ def _numbers(spans: pd.DataFrame, known: _Numbered) -> Ints:
 def _size_bytes(spans: pd.DataFrame) -> Ints:
     sent, received = ints(spans, "bytes_sent"), ints(spans, "bytes_out")
     touched = (spans["bytes_read"] + spans["bytes_written"]).to_numpy(float).astype(np.int64)
-    return np.where((spans["kind"] == COMPUTE).to_numpy(bool), touched, np.where(sent > 0, sent, received))
+    moved = np.maximum(np.where(sent > 0, sent, received), 0)
+    return np.where((spans["kind"] == COMPUTE).to_numpy(bool), touched, moved)
 
 
 def worst_cases(both: BothCalls, measured_steps: pd.DataFrame) -> pd.DataFrame:

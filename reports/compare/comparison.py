@@ -14,7 +14,15 @@ import pandas as pd
 from reports.analysis.frames import KEYS, ints
 from reports.analysis.statistics import weighted_quantiles
 from reports.analysis.step_breakdown import steady_steps
-from reports.compare.calls import BothCalls, call_errors, calls_of_both, errors_by_size, signed_error, worst_cases
+from reports.compare.calls import (
+    BothCalls,
+    call_errors,
+    calls_of_both,
+    errors_by_size,
+    signed_error,
+    warm_up_of,
+    worst_cases,
+)
 from reports.compare.checks import WORLDS, Check, check_all
 from reports.errors import ReportError
 from reports.run import Run
@@ -79,7 +87,7 @@ def compare(sim_run: Run, real_run: Run, *, any_worlds: bool = False) -> Compari
             f"both runs of '{measured.info.name}' are {world} ones, expected a simulated and a real one;"
             " --any compares them all the same"
         )
-    both, steps = calls_of_both(predicted, measured), _step_errors(predicted.steps, measured.steps)
+    both, steps = calls_of_both(predicted, measured), _step_errors(predicted, measured)
     calls = call_errors(both)
     return Comparison(
         predicted=predicted,
@@ -155,9 +163,14 @@ def operation_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.Data
     return fixed({**ordered}, OPERATION_ERRORS)
 
 
-def _step_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    left = predicted.loc[predicted["complete"], ["step", "step_ns"]].rename(columns={"step_ns": "predicted_ns"})
-    right = measured.loc[measured["complete"], ["step", "step_ns"]].rename(columns={"step_ns": "measured_ns"})
+def _step_errors(predicted: Run, measured: Run) -> pd.DataFrame:
+    left_out = warm_up_of(predicted, measured)
+    left, right = (
+        run.steps.loc[run.steps["complete"] & ~run.steps["step"].isin(left_out), ["step", "step_ns"]].rename(
+            columns={"step_ns": f"{side}_ns"}
+        )
+        for side, run in (("predicted", predicted), ("measured", measured))
+    )
     both = left.merge(right, on="step", how="outer").sort_values("step")
     return fixed({**both.assign(error=signed_error(both))}, STEP_ERRORS)
 

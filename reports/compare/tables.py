@@ -13,7 +13,7 @@ from reports.compare.checks import WORLDS, Check
 from reports.compare.comparison import Comparison, typical_and_worst
 from reports.run import Run
 from reports.terminal import text
-from reports.terminal.headline import folded, rests_on, thinned
+from reports.terminal.headline import folded, rests_on, thinned, warm_up
 from reports.terminal.rows import cells, named, operation_name, records
 
 _ROWS = 20
@@ -39,6 +39,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "name": comparison.measured.info.name,
         "worlds": [comparison.predicted.info.world, comparison.measured.info.world],
         "digest": comparison.measured.info.digest,
+        "warm_up": comparison.measured.warm_up,
         **{name: {**_errors(frames[name]), "rows": records(frames[name])} for name in ("steps", "operations", "calls")},
         **{name: records(frames[name]) for name in ("errors_by_size", "worst")},
         "checks": [
@@ -63,7 +64,8 @@ def about(comparison: Comparison) -> list[str]:
     for role, run in sides:
         world = WORLDS.get(run.info.world, run.info.world)
         early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'no reason was kept'}"
-        early += "".join(f"; {words}" for words in (rests_on(run.info), folded(run.info), thinned(run.info)) if words)
+        of_run = (rests_on(run.info), folded(run.info), thinned(run.info), warm_up(run))
+        early += "".join(f"; {words}" for words in of_run if words)
         lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}")
     lines += crowded(comparison.measured)
     residual_ns = comparison.measured.info.clock_residual_ns

@@ -5,6 +5,28 @@ from __future__ import annotations
 import re
 
 _BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function: )?(\w+?)Backward\w*$")
+# Kernels that communicate: NCCL's and RCCL's (ncclDevKernel_..., ncclKernel_..., ncclSymkDevKernel_...), MSCCL's,
+# those of torch's symmetric memory, NVSHMEM's, all-reduces of vLLM, FlashInfer and TensorRT-LLM, and DeepEP's exchanges
+# of tokens.
+_COMMUNICATES = re.compile(
+    r"nccl\w*kernel|msccl(pp)?\w*kernel|\bnvshmem|\brccl|\bmultimem_|\b(one|two)_?shot_?all_?reduce"
+    r"|cross_device_reduce|allreduce_fusion|\bdeep_ep::(?!layout)|symmetric_?memory|symm_mem",
+    re.IGNORECASE,
+)
+# What a name says that holds no collective's letters, or those of another.
+_MEANT = (
+    (re.compile(r"cross_device_reduce", re.IGNORECASE), "all_reduce"),
+    (re.compile(r"\bdeep_ep::.*(dispatch|combine)", re.IGNORECASE), "all_to_all_single"),
+    (re.compile(r"put_signal", re.IGNORECASE), "send"),
+    (re.compile(r"wait_signal", re.IGNORECASE), "recv"),
+)
+SEND_RECV = re.compile(r"nccl\w*kernel\w*sendrecv", re.IGNORECASE)
+# In what is around a launch: torch's own words, or a name with a whole collective in it, as anyone may give one.
+_SAID = re.compile(
+    r"^(?:nccl|gloo|c10d|ucc|_c10d_functional|_dtensor)\b:{1,2}(?P<own>\w+)"
+    r"|(?P<any>all_?reduce|all_?to_?all|all_?gather|reduce_?scatter|broadcast)(?![a-z])",
+    re.IGNORECASE,
+)
 # Letters of a collective's name, in the order in which they are looked for.
 _COLLECTIVES = {
     "allreducecoalesced": "all_reduce_coalesced",
@@ -26,6 +48,10 @@ _COLLECTIVES = {
 }
 
 # Names of GPU kernels, and of torch's operators on a CPU, by kind; the first that fits counts.
+_ATTENTION = re.compile(
+    r"flash_?(fwd|bwd|attn|attention)|pytorch_flash|\bflash::|flash_[fb]prop|fmha|sdpa|mem_?eff|(?<!no_)attention"
+    r"|\battn_(fwd|bwd)|_attn_(fwd|bwd)|compute_dot_do_o|convert_dq_to"
+)
 _KERNEL_WORDS = (
     ("elementwise", r"triton_poi"),
     ("reduction", r"triton_(red|per)"),
@@ -43,6 +69,7 @@ _KERNEL_WORDS = (
     ("elementwise", r"elementwise|catarray|copy|fill|memset|dropout|relu"),
 )
 _OPERATOR_WORDS = (
+    ("attention", r"_?(scaled_dot_product|flash|efficient|cudnn|fused_sdp)\w*(attention|sdp)"),
     ("optimizer", r"_?fused_(adam|adamw|sgd|adagrad)|_foreach"),
     ("embedding_update", r"\w*embedding\w*backward"),
     ("embedding_lookup", r"\w*embedding|index_select"),
@@ -61,6 +88,8 @@ def kernel_kind(name: str) -> str:
     """The kind of a GPU kernel by its name, as `scenarios.seam.rank.Kernel` has them; "other" where it tells none."""
     plain = name.lower().replace("(anonymous namespace)::", "")
     head = re.split(r"[<(]", plain, maxsplit=1)[0]  # what a template was made with says less than its own name
+    if _ATTENTION.search(plain) and not re.search(r"triton_(poi|red|per)|elementwise|reduce_kernel", head):
+        return "attention"  # first: its kernels are CUTLASS's and cuDNN's, whose products are within
     return next((kind for part in (head, plain) for kind, words in _KERNEL_WORDS if re.search(words, part)), "other")
 
 
@@ -72,10 +101,25 @@ def operator_kind(name: str) -> str:
     return "embedding_update" if found and kind == "embedding_lookup" else kind
 
 
+def communicates(kernel: str) -> bool:
+    """Return whether a GPU kernel moves data between GPUs, by its name."""
+    return bool(_COMMUNICATES.search(kernel))
+
+
+def said_around(name: str) -> str:
+    """Return the verb that an annotation or operator around a launch says, "" where it says none."""
+    found = _SAID.search(name)
+    kind = collective_kind(found["own"] or found["any"]) if found else "collective"
+    return "" if kind == "collective" else kind
+
+
 def collective_kind(name: str) -> str:
-    """The verb of a collective by torch's or NCCL's name for it; "collective" where that tells none.
+    """Return the verb of a collective by torch's or a kernel's name for it; "collective" where that tells none.
 
     NCCL plays an all-to-all as sends and receives in one kernel, so that SendRecv alone is taken for one.
     """
+    meant = next((verb for pattern, verb in _MEANT if pattern.search(name)), "")
+    if meant:
+        return meant
     letters = re.sub(r"[^a-z]", "", name.lower())
     return next((verb for word, verb in _COLLECTIVES.items() if word in letters), "collective")

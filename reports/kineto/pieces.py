@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from reports.analysis.frames import COMPUTE, STEP
-from reports.kineto.names import collective_kind, kernel_kind, operator_kind
+from reports.kineto.names import SEND_RECV, collective_kind, communicates, kernel_kind, operator_kind, said_around
 from reports.kineto.trace_file import (
     ANNOTATION,
     COPIES,
@@ -31,7 +31,10 @@ _STEP = re.compile(r"ProfilerStep#(\d{1,15})")
 # Annotations that torch itself puts around every collective say nothing that its kind does not.
 _OWN = re.compile(r"ProfilerStep[#*]|(?:nccl|gloo|c10d|mpi|ucc):")
 _GLOO = re.compile(r"gloo:")
-_COMMUNICATES = re.compile(r"nccl\w*kernel|mscclkernel", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"Optimizer\.step#")
+_BACKWARD = "autograd::engine::evaluate_function"
+# Operators of torch around the launch of a collective.
+_AROUND = re.compile(r"record_param_comms$|c10d::|_c10d_functional::|(?:nccl|gloo|ucc):")
 _LARGEST = 2**53
 # What is said of a span once all traces are read.
 _UNKNOWN: dict[str, Any] = {"host": 0, "sequence": 0, "wait_from_ns": -1, "wait_until_ns": -1}
@@ -78,7 +81,7 @@ def group_names(traces: Sequence[Trace]) -> Mapping[tuple[str, str], str]:
     for trace in traces:
         comms = _comms(trace)
         for event in trace.events.get(KERNEL, []):
-            name, ranks = _group_key(_joined(event, comms) if _COMMUNICATES.search(event.name) else {})
+            name, ranks = _group_key(_joined(event, comms) if communicates(event.name) else {})
             if name:
                 found[name].add(ranks)
     return {
@@ -109,9 +112,11 @@ class TracePieces:
         self._trace, self._origin_ns, self._groups = trace, origin_ns, groups
         self._comms = _comms(trace)
         annotations = trace.events.get(ANNOTATION, [])
-        self._steps = [event for event in annotations if _STEP.fullmatch(event.name)]
+        self._steps = [event for event in annotations if _STEP.fullmatch(event.name)] or _by_optimizer(trace)
         self._step_starts = [event.start_ns for event in self._steps]
         self._annotations = [event for event in annotations if not _OWN.match(event.name)]
+        self.unsaid = 0  # SendRecv kernels of which nothing says for what they are
+        self._around: dict[str, Mapping[str, Any]] = {}  # by correlation, what is around a communication's launch
         self.pieces = self._of_gpu() if trace.on_gpu else self._of_cpu()
 
     def step_spans(self) -> list[Span]:
@@ -147,6 +152,9 @@ class TracePieces:
         events = [(event, category) for category in (KERNEL, *COPIES) for event in self._trace.events.get(category, [])]
         issues = [launches.get(str(event.args.get("correlation")), event) for event, _ in events]
         openings = _openings(self._annotations, issues, self._step_of)
+        self._find_around(
+            [(event, issue) for (event, _), issue in zip(events, issues, strict=True) if issue is not event]
+        )
         streams = _streams([(event, self._verb(event, category) == COMPUTE) for event, category in events])
         return [
             self._piece(event, category, _Launch(issue.start_ns, opening), streams[_stream_key(event)])
@@ -185,19 +193,38 @@ class TracePieces:
     def _verb(self, event: Event, category: str) -> str:
         if category == ANNOTATION:
             return collective_kind(event.name.partition(":")[2])
-        if category != KERNEL or not _COMMUNICATES.search(event.name):
+        if category != KERNEL or not communicates(event.name):
             return COMPUTE
-        said = as_text(_joined(event, self._comms).get("Collective name", ""))
+        said = as_text(self._args(event).get("Collective name", ""))
         kind = collective_kind(said) if said else "collective"
         return collective_kind(event.name) if kind == "collective" else kind
 
+    def _find_around(self, launched: Sequence[tuple[Event, Event]]) -> None:
+        """Note what is around the launches of communications: the args of torch's own note, else a verb in a name."""
+        own = [(event, issue) for event, issue in launched if communicates(event.name)]
+        operators = [event for event in self._trace.events.get(CPU_OP, []) if _AROUND.match(event.name)]
+        around = [*operators, *self._trace.events.get(ANNOTATION, [])]
+        around.sort(key=lambda event: event.order)
+        stacks = _enclosing(around, [issue for _, issue in own])
+        for (event, _), stack in zip(own, stacks, strict=True):
+            noted = next((one.args for one in reversed(stack) if "Collective name" in one.args), {})
+            said = next(filter(None, (said_around(one.name) for one in reversed(stack))), "")
+            self._around[str(event.args.get("correlation"))] = noted or ({"Collective name": said} if said else {})
+
+    def _args(self, event: Event) -> Mapping[str, Any]:
+        """Return what is known of a communication: around its launch, by its number on the CPU, and its own word."""
+        return {**self._around.get(str(event.args.get("correlation")), {}), **_joined(event, self._comms)}
+
     def _communication(self, piece: Piece, event: Event) -> Piece:
-        args = _joined(event, self._comms)
+        args = self._args(event)
+        self.unsaid += bool(SEND_RECV.search(event.name)) and "Collective name" not in args
         said = as_text(args.get("dtype", ""))
         dtype, item_bytes = _DTYPES.get(said, (said.lower(), 0))
-        into, out = (
-            (whole_number(args.get(f"{way} msg nelems"), _LARGEST // 16) or 0) * item_bytes for way in ("In", "Out")
-        )
+        elements = [whole_number(args.get(f"{way} msg nelems"), _LARGEST // 16) for way in ("In", "Out")]
+        if not item_bytes or None in elements:
+            unstated = dict.fromkeys(["bytes_in", "bytes_out", "bytes_sent"], 0 if piece.kind == "barrier" else -1)
+            return dataclasses.replace(piece, group=self._groups.get(_group_key(args), ""), dtype=dtype, **unstated)
+        into, out = ((count or 0) * item_bytes for count in elements)
         into, out = 0 if piece.kind == "recv" else into, 0 if piece.kind == "send" else out
         size = whole_number(args.get("Group size"), 2**31) or 0
         kept = into // size if size and piece.kind == "all_to_all_single" else 0
@@ -211,6 +238,25 @@ class TracePieces:
             return 0
         at = bisect_right(self._step_starts, moment_ns) - 1
         return _step_number(self._steps[at]) if at >= 0 and moment_ns <= self._steps[at].end_ns else -1
+
+
+def _by_optimizer(trace: Trace) -> list[Event]:
+    """Return the steps of a trace that annotates none: each ends with its optimizers, none with fewer than two.
+
+    Calls of optimizers without a backward pass between them end the same step. What is launched after the last one is
+    outside of steps.
+    """
+    calls = _outermost([event for event in trace.events.get(ANNOTATION, []) if _OPTIMIZER.match(event.name)])
+    backward = [event.start_ns for event in trace.events.get(CPU_OP, []) if event.name.startswith(_BACKWARD)]
+    ends: list[int] = []
+    for event in calls:
+        passes = bisect_right(backward, event.start_ns) - bisect_right(backward, ends[-1]) if ends else 1
+        ends[len(ends) - (not passes) :] = [event.end_ns]
+    if len(ends) < 2:
+        return []
+    starts = [min(event.start_ns for events in trace.events.values() for event in events), *ends]
+    found = zip(starts, ends, strict=False)
+    return [Event(start, end, f"ProfilerStep#{at}", calls[0].thread, {}) for at, (start, end) in enumerate(found)]
 
 
 def _step_number(event: Event) -> int:
@@ -236,11 +282,16 @@ def _openings(annotations: Sequence[Event], issues: Sequence[Event], step_of: Ca
 
 
 def _innermost(annotations: Sequence[Event], issues: Sequence[Event]) -> list[Event | None]:
-    """For each event what began last of its thread's annotations open at its start."""
+    """Return for each event what began last of its thread's annotations open at its start."""
+    return [stack[-1] if stack else None for stack in _enclosing(annotations, issues)]
+
+
+def _enclosing(annotations: Sequence[Event], issues: Sequence[Event]) -> list[list[Event]]:
+    """Return for each event its thread's annotations open at its start, the innermost last."""
     by_thread: dict[tuple[str, str], list[Event]] = defaultdict(list)
     for event in annotations:
         by_thread[event.thread].append(event)  # which come by start, the enclosing ones first
-    found: list[Event | None] = [None] * len(issues)
+    found: list[list[Event]] = [[] for _ in issues]
     open_now: dict[tuple[str, str], list[Event]] = defaultdict(list)
     begun: Counter[tuple[str, str]] = Counter()
     for at in sorted(range(len(issues)), key=lambda at: issues[at].start_ns):
@@ -249,9 +300,8 @@ def _innermost(annotations: Sequence[Event], issues: Sequence[Event]) -> list[Ev
         while begun[thread] < len(listed) and listed[begun[thread]].start_ns <= moment:
             stack.append(listed[begun[thread]])
             begun[thread] += 1
-        while stack and stack[-1].end_ns < moment:
-            stack.pop()
-        found[at] = stack[-1] if stack else None
+        stack[:] = [one for one in stack if one.end_ns >= moment]
+        found[at] = [*stack]
     return found
 
 

@@ -65,6 +65,9 @@ def read(paths: Sequence[Path], name: str) -> Profile:
     for trace, origin_ns in zip(traces, origins, strict=True):
         found = TracePieces(trace, origin_ns, groups)
         pieces += found.pieces
+        if found.unsaid:
+            shown = f"{printable(trace.path)}: {counted(found.unsaid, 'SendRecv kernel')}"
+            notes.append(f"{shown} without a word for what; taken for all-to-alls")
         steps += found.step_spans()
     pieces = _linked(pieces, notes)
     _note_world(traces, notes)

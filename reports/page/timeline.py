@@ -181,6 +181,7 @@ def _hover(bars: Any, source: ColumnDataSource, names: Sequence[str], lanes: Seq
         return ns.toFixed(0) + " ns"
     """
     sent = """
+        if (value < 0) return "not stated"
         for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
             if (value >= size) return (value / size).toPrecision(3) + " " + unit
         }

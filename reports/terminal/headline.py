@@ -70,6 +70,7 @@ def headline(run: Run, spread: str = "") -> list[str]:
         lines.append(thinned(info))
         if info.thinned.ranks:
             lines.append("waiting for ranks that were left out counts as transfer")
+    lines += filter(None, [warm_up(run)])
     if len(steady):
         lines += [*_step_time(steady, run), *left_out(run.info), *sync_words(run), *arithmetic(run)]
         lines += filter(None, [costs_line(run), waiting(run, steady_kept(run))])
@@ -100,6 +101,15 @@ def rests_on(info: RunInfo) -> str:
     known = info.scenario.get("rests_on")
     balanced = "work perfectly balanced (run.balanced)" if info.scenario.get("balanced") else ""
     return "; ".join(words for words in (known, balanced) if isinstance(words, str) and words)
+
+
+def warm_up(run: Run) -> str:
+    """Return which first steps of a measured run are left out of all means, in one line; "" if none are."""
+    if not run.warm_up:
+        return ""
+    verb = "is" if len(run.warm_up) == 1 else "are"
+    longest = text.duration(float(run.steps.loc[run.steps["warm_up"].to_numpy(bool), "step_ns"].max()))
+    return f"{text.steps(run.warm_up)} {verb} warm-up (up to {longest}), left out of means"
 
 
 def folded(info: RunInfo) -> str:

@@ -137,6 +137,7 @@ def as_json(run: Run) -> dict[str, Any]:
         **dataclasses.asdict(costs(run)),
         "cost": prices_of(run) or None,
         "median_of_steps": steady["step"].tolist(),
+        "warm_up": run.warm_up,
     }
     found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]
     step, late = typical_step(run), records(run.late_ranks_of(steady_kept(run)))
@@ -183,10 +184,10 @@ def _steps(run: Run) -> RenderableType:
     if not len(steps):
         why = _why_no_steps(run) if run.info.complete and not run.info.error else ""
         return text.paragraph(f"Steps: no rank completed one{why}.")
-    by = "step" if len(steps) <= _STEPS_SHOWN else "phase"
-    rows = [_step_row(group) for _, group in steps.groupby(by, sort=True)]
+    by = ["step"] if len(steps) <= _STEPS_SHOWN else ["phase", "warm_up"]
+    rows = [_step_row(group) for _, group in steps.groupby(by, sort=False)]
     columns = ["steps", "median", "min", "max", "samples/s", "operations"]
-    if by == "step":  # one step has no median of its own
+    if by == ["step"]:  # one step has no median of its own
         columns = ["step", "time", "fastest rank", "slowest rank", "samples/s", "operations"]
     notes = _phase_notes(steps, by)
     return text.table("Steps", columns, [[*row, note] for row, note in zip(rows, notes, strict=True)])
@@ -201,13 +202,14 @@ def _step_row(group: pd.DataFrame) -> list[str]:
     return [text.ranges(group["step"].tolist()), *map(text.duration, times), rate]
 
 
-def _phase_notes(steps: pd.DataFrame, by: str) -> Iterator[str]:
+def _phase_notes(steps: pd.DataFrame, by: list[str]) -> Iterator[str]:
     previous = None
-    for _, group in steps.groupby(by, sort=True):
+    for _, group in steps.groupby(by, sort=False):
         phase = int(group["phase"].iloc[0])
         changed = (
             "changed" if previous is not None and phase != previous else "same" if previous is not None else "first"
         )
+        changed = "warm-up" if bool(group["warm_up"].any()) else changed
         yield changed if bool(group["complete"].all()) else "incomplete"
         previous = phase
 

@@ -45,11 +45,11 @@ def steps(run: Run) -> Section:
     blocks: list[Block] = []
     if len(frame) > 1:
         blocks.append(Chart("steps", "Time of each step", _over_steps(frame), _steps_note(frame)))
-    by_phase = frame.groupby("phase", sort=True)
-    rows = [_phase(group) for _, group in by_phase]
+    rows = [_phase(group) for _, group in frame.groupby(["phase", "warm_up"], sort=False)]
     columns = ["steps", "count", "median", "min", "max", "samples/s"]
-    title = "Steps by phase" if len(rows) > 1 else "Steps"
-    note = "A phase is a stretch of steps that use the same operations." if len(rows) > 1 else ""
+    has_phases = frame["phase"].nunique() > 1
+    title = "Steps by phase" if has_phases else "Steps"
+    note = "A phase is a stretch of steps that use the same operations." if has_phases else ""
     blocks.append(Table(title, columns, rows, note=note, raw={"sum": float(frame["step_ns"].sum())}))
     return Section("steps", "Step times", blocks)
 
@@ -58,7 +58,8 @@ def _phase(group: pd.DataFrame) -> list[str]:
     times = group["step_ns"].agg(["median", "min", "max"])
     rate = text.number(float(group["samples_per_s"].median()))
     numbers = text.ranges(group["step"].tolist())
-    early = "" if bool(group["complete"].all()) else ", not all complete"
+    early = ", warm-up" if bool(group["warm_up"].any()) else ""
+    early += "" if bool(group["complete"].all()) else ", not all complete"
     return [numbers + early, f"{len(group):,}", *map(text.duration, times), rate]
 
 

@@ -175,6 +175,7 @@ def test_a_step_lasts_from_its_first_rank_to_its_last(run):
         "samples_per_s": 2 * 64 / 100e-9,
         "complete": True,
         "steady": True,
+        "warm_up": False,
     }
     assert run.steps["phase"].tolist() == [0, 1, 1]
 

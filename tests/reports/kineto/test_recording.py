@@ -24,6 +24,7 @@ from reports.kineto import tables as kineto_tables
 from reports.kineto.names import collective_kind, kernel_kind, operator_kind
 from reports.kineto.recording import Profile
 from reports.run import Run
+from reports.terminal import run_tables
 from reports.terminal.text import as_text
 from scenarios.seam.trace import Span
 from tests.reports.recordings import PATIENT
@@ -521,3 +522,59 @@ def test_half_letters_anywhere_in_a_trace_become_question_marks(tmp_path):
     path.write_text(text.replace('"dtype": "Float"', '"dtype": "\\ud800"').replace('"name": "', '"name": "\\udfff'))
     assert main(["kineto", str(path), "--out", str(tmp_path / "run")]) == 0
     assert reports.load(tmp_path / "run").spans["label"].str.startswith("?").any()
+
+
+# What is around a launch, and what a trace does not say
+
+
+SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def around(category: str, name: str, ts: float, **args: Any) -> dict[str, Any]:
+    return event(category, name, ts, 20, **args)
+
+
+def test_a_send_and_receive_kernel_is_what_is_around_its_launch(trace):
+    noted = {"Collective name": "alltoallv", "In msg nelems": 64, "Out msg nelems": 32, "dtype": "Float"}
+    path = trace(
+        around("user_annotation", "nccl:all_reduce", 0), launch(5, 1), kernel(SEND_RECV, 100, 10, correlation=1),
+        around("cpu_op", "c10d::allgather_", 30), launch(35, 2), kernel(SEND_RECV, 120, 10, correlation=2),
+        around("cpu_op", "record_param_comms", 60, **noted), launch(65, 3), kernel(SEND_RECV, 140, 10, correlation=3),
+        around("user_annotation", "exchange all_reduce", 90), launch(95, 4), kernel(SEND_RECV, 160, 10, correlation=4),
+        launch(115, 5), kernel(SEND_RECV, 180, 10, correlation=5),
+    )  # fmt: skip
+    profile = kineto.read([path], "r")
+    found = [span for span in spans(profile) if span.kind != "step"]
+    assert [span.kind for span in found] == [
+        "all_reduce", "all_gather_into_tensor", "all_to_all_single", "all_reduce", "all_to_all_single",
+    ]  # fmt: skip
+    assert [(span.bytes_in, span.bytes_out, span.dtype) for span in found] == [
+        (-1, -1, ""), (-1, -1, ""), (256, 128, "float32"), (-1, -1, ""), (-1, -1, ""),
+    ]  # fmt: skip
+    assert profile.notes == ("t.json: 1 SendRecv kernel without a word for what; taken for all-to-alls",)
+
+
+def test_payloads_that_a_trace_does_not_state_are_blank_and_nan(trace):
+    path = trace(launch(5, 1), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 100, 10, correlation=1))
+    run = Run.of(kineto.read([path], "r").recording)
+    assert run.operations[["bytes_in", "bytes_out", "bytes_sent"]].isna().to_numpy().all()
+    assert run.ranks["bytes_sent"].isna().all()
+    assert "0 B" not in as_text(run_tables.summarize(run))
+
+
+def test_steps_without_annotations_end_with_their_optimizers(trace):
+    events = []
+    for step in range(3):
+        at = 1000 * step
+        events += [
+            launch(at + 5, 3 * step + 1), kernel("gemm", at + 10, 100, correlation=3 * step + 1),
+            event("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", at + 120, 20, tid=2),
+            launch(at + 130, 3 * step + 2, tid=2), kernel("gemm", at + 200, 200, correlation=3 * step + 2),
+            event("user_annotation", "Optimizer.step#Adam.step", at + 500, 50),
+            event("user_annotation", "Optimizer.step#SGD.step", at + 600, 50),
+            launch(at + 610, 3 * step + 3), kernel("multi_tensor_apply_kernel", at + 620, 20, correlation=3 * step + 3),
+        ]  # fmt: skip
+    found = spans(kineto.read([trace(*events)], "r"), kind="step")
+    assert [(span.step, span.end_ns - span.start_ns) for span in found] == [(step, 630_000) for step in range(3)]
+    one = trace(*events[:8], name="one.json")
+    assert [span.step for span in spans(kineto.read([one], "r"), kind="step")] == [0]

@@ -1,0 +1,142 @@
+"""Warm-up is found from the durations of measured steps, and left out of every mean, in frames, tables and pages."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, typical_step
+from reports.analysis.warm_up import leading
+from reports.compare import tables as compare_tables
+from reports.compare.comparison import compare
+from reports.page import render
+from reports.page.run import page as run_page
+from reports.run import Run
+from reports.side_by_side import tables as beside
+from reports.side_by_side.frames import side_by_side
+from reports.terminal import run_tables, text
+from reports.terminal.headline import headline
+from scenarios.seam.trace import Recording
+from tests.reports.recordings import info, span
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "count"),
+    [
+        ([], 0),
+        ([900], 0),
+        ([900, 90], 0),  # nothing to tell what is usual
+        ([900, 90, 91], 1),
+        ([900, 400, 90, 91, 92, 90, 91], 2),
+        ([120, 110, 100, 101, 99, 100], 1),  # 10 % above is within what steps may differ by
+        ([100, 900, 100, 100, 100, 100], 0),  # a hiccup
+        ([100, 101, 99, 100, 300, 100], 0),
+        ([44, 20, 43, 21, 44, 20, 44, 22], 0),  # steps of two lengths
+        ([60, 90, 200, 100, 150, 90, 180], 0),
+        ([100] * 50 + [80] * 50, 50),
+    ],
+)
+def test_leading_steps_above_what_the_others_settle_on_are_warm_up(step_ns, count):
+    assert leading(step_ns) == count
+
+
+@given(st.integers(0, 2**31), st.integers(1, 4), st.integers(12, 60), st.floats(0, 0.1))
+def test_slow_first_steps_are_found_in_noise_and_no_others(seed: int, slow: int, count: int, noise: float):
+    drawn = np.random.default_rng(seed)
+    settled = 1e6 * (1 + noise * drawn.uniform(-1, 1, count))
+    assert leading([*[5_000_000] * slow, *settled.astype(int).tolist()]) == slow
+    assert leading(settled.astype(int).tolist()) <= 1
+
+
+SLOW, STEPS = 900, (0, 1)
+
+
+def recording(world: str = "real") -> Recording:
+    """Two ranks in eight steps of 100 ns, in which they compute for 60 ns and all-reduce; the first two take longer.
+
+    In these rank 1 comes late and does most of its waiting outside of computation.
+    """
+    spans, now = [], 0
+    for step in range(8):
+        length, late = (SLOW, 500) if step in STEPS else (100, 0)
+        for rank in range(2):
+            spans += [
+                span(rank, "step", now, now + length, step=step, sequence=9 * step),
+                span(rank, "compute", now, now + 60 + late * rank, label="forward", step=step, sequence=9 * step + 1),
+                span(
+                    rank, "all_reduce", now + 60 + late * rank, now + 90 + late, label="gradients", step=step,
+                    sequence=9 * step + 2, group="world", call=step, bytes_in=100, bytes_out=100, bytes_sent=100,
+                ),
+            ]  # fmt: skip
+        now += length
+    return Recording(info=dataclasses.replace(info(), world=world), spans=spans)
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return Run.of(recording())
+
+
+def test_steps_say_which_are_warm_up_and_frames_keep_their_spans(run: Run):
+    assert run.warm_up == [*STEPS]
+    assert run.steps["warm_up"].tolist() == [step in STEPS for step in range(8)]
+    assert steady_steps(run.steps)["step"].tolist() == [2, 3, 4, 5, 6, 7]
+    assert run.spans["step"].nunique() == 8
+    assert set(run.critical_path["step"]) == set(range(8))
+
+
+def test_a_prediction_has_no_warm_up():
+    assert Run.of(recording("sim")).warm_up == []
+
+
+def test_frames_take_their_means_without_the_warm_up(run: Run):
+    operations = run.operations.set_index("label")
+    assert operations["steps"].tolist() == [6, 6]
+    assert operations.loc["forward", "max_ns"] == 60
+    assert operations.loc["gradients", "wait_ns"] == 0
+    assert run.ranks["steps"].tolist() == [6, 6]
+    assert run.ranks["wait_ns"].tolist() == [0, 0]
+    assert run.late_ranks_of(steady_kept(run)).empty
+    assert run.stragglers.empty  # rank 1 computes as long as rank 0 in all but the warm-up
+    parts = parts_of_step(run, steady_kept(run)).set_index("part")
+    assert parts.loc["waiting for other ranks", "mean_ns"] == 0
+    assert parts.loc["idle", "share"] == pytest.approx(0.1)
+    assert typical_step(run) not in STEPS
+
+
+def test_tables_pages_and_json_name_it_and_leave_it_out(run: Run):
+    said = "steps 0-1 are warm-up (up to 900 ns), left out of means"
+    assert said in headline(run)
+    assert said in text.as_text(run_tables.summarize(run)).splitlines()
+    content = run_tables.as_json(run)
+    assert (content["warm_up"], content["median_of_steps"]) == ([0, 1], [2, 3, 4, 5, 6, 7])
+    assert content["late_ranks"] == []
+    assert {row["steps"] for row in content["operations"]} == {6}
+    assert said in render.html(run_page.page(run))
+    both = side_by_side([("a", run), ("b", run)])
+    assert said in " ".join(text.as_text(beside.summarize(both)).split())
+    assert both.results["steps"].tolist() == [6, 6]
+
+
+def test_a_comparison_leaves_the_steps_out_on_both_sides(run: Run):
+    found = compare(Run.of(recording("sim")), run)
+    assert found.steps["step"].tolist() == [2, 3, 4, 5, 6, 7]
+    assert found.operations.set_index("label").loc["forward", "predicted_high_ns"] == 60
+    assert not {*found.worst["step"]} & {*STEPS}
+    assert compare_tables.as_json(found)["warm_up"] == [0, 1]
+    assert any("steps 0-1 are warm-up" in line for line in compare_tables.about(found))
+
+
+def test_steps_of_a_long_run_have_a_row_for_the_warm_up():
+    spans = [
+        span(0, "step", 0, 1000, step=0),
+        *(span(0, "step", 900 + 100 * n, 1000 + 100 * n, step=n) for n in range(1, 30)),
+    ]
+    run = Run.of(Recording(info=dataclasses.replace(info(), world="real", world_size=1), spans=spans))
+    lines = text.as_text(run_tables.summarize(run)).splitlines()
+    rows = [line.split() for line in lines[lines.index("Steps") :]]
+    assert [(row[0], row[-1]) for row in rows[3:5]] == [("0", "warm-up"), ("1-29", "same")]
