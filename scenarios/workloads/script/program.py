@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work
-from scenarios.seam.errors import ProgramError
+from scenarios.seam.errors import ProgramError, ScenarioError, told
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
@@ -59,7 +59,8 @@ class ScriptProgram(Program):
         self.scenario, self.script = scenario, scenario.options
         self.mail: defaultdict[tuple[int, int], deque[Packed]] = defaultdict(deque)
         self._logs, self._start = Logs(), Start(scenario)
-        self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
+        with self._from_file():
+            self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
         is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
         self._is_extended = is_large or scenario.ranks == "alike"
         self._failure: ProgramError | None = None
@@ -77,9 +78,25 @@ class ScriptProgram(Program):
         else:
             player = self._replays.of(rank.rank)
         try:
-            await _Played(self, rank, player, log).run()
+            with self._from_file():
+                await _Played(self, rank, player, log).run()
         finally:
             player.close()
+
+    @contextmanager
+    def _from_file(self) -> Iterator[None]:
+        """Blame what goes wrong with a recording from a file on the file, whose requests are not those of a run."""
+        try:
+            yield
+        except (ProgramError, ScenarioError):
+            raise
+        except Exception as error:
+            if self.script.recording is None:
+                raise
+            raise ProgramError(
+                f"{self.script.recording}: expected a recording whose requests fit each other, but playing it raised"
+                f" {told(error)}"
+            ) from error
 
     def _new_replays(self) -> Replays | None:
         """Of representatives in a large world, else once all ranks have been played."""
