@@ -184,9 +184,10 @@ def _whole(value: object, what: str, count: int) -> list[int]:
     sound = isinstance(value, list) and len(value) == count and all(type(each) is int and each >= 0 for each in value)
     if not sound:
         raise ValueError(f"{what} as {count} whole numbers of at least 0, not {_short(value)}")
-    if max(value, default=0) > _MOST:
-        raise ValueError(f"{what} as numbers up to 2^53, not {_short(value)}")
-    return value  # type: ignore[return-value]
+    numbers: list[int] = value  # type: ignore[assignment]
+    if max(numbers, default=0) > _MOST:
+        raise ValueError(f"{what} as numbers up to 2^53, not {_short(numbers)}")
+    return numbers
 
 
 def _one_of(parameter: Mapping[str, Any], key: str, known: tuple[str, ...], name: str) -> str:

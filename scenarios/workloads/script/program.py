@@ -18,7 +18,7 @@ from typing import Any
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work
-from scenarios.seam.errors import ProgramError, ScenarioError, told
+from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
@@ -94,8 +94,8 @@ class ScriptProgram(Program):
             if self.script.recording is None:
                 raise
             raise ProgramError(
-                f"{self.script.recording}: expected a recording whose requests fit each other, but playing it raised"
-                f" {told(error)}"
+                f"{self.script.recording}: the requests of a rank do not fit each other; expected a recording as it was"
+                " written"
             ) from error
 
     def _new_replays(self) -> Replays | None:

@@ -100,6 +100,7 @@ def test_a_wrong_value_is_named(key: str, value: Any, wrong: str, tmp_path: Path
         ["cpu", math.inf, ""],
         ["wait", 0],
         ["issue", "all_reduce", 0, "", 0, [[[-1], "float32", False]], [], {}, False],
+        ["issue", "__init__", 0, "", 0, [], [], {}, False],
         ["new_group", [0, 0]],
         ["step", 1, 2],
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scenarios.seam.kernel import Kernel
@@ -42,12 +43,12 @@ def mistake(recorded: Recorded) -> str | None:
         if not _is_line(line):
             return f"lines[{number}] is no request of a rank"
     for number, sequence in enumerate(recorded.sequences):
-        if not _is_list(sequence, lambda one: _is_below(one, len(recorded.lines))):
+        if not _is_list(sequence, partial(_is_below, len(recorded.lines))):
             return f"sequences[{number}] is no list of lines"
     of_ranks = (("ranks", len(recorded.sequences)), ("recorded_by", size))
     for name, most in of_ranks:
         listed = getattr(recorded, name)
-        if not (_is_list(listed, lambda one, most=most: _is_below(one, most)) and len(listed) == size):
+        if not (_is_list(listed, partial(_is_below, most)) and len(listed) == size):
             return f"{name} is no list of {size} numbers below {most}"
     return None
 
@@ -66,7 +67,7 @@ def _is_whole(value: Any) -> bool:
     return type(value) is int and 0 <= value < _MOST
 
 
-def _is_below(value: Any, most: int) -> bool:
+def _is_below(most: int, value: Any) -> bool:
     return type(value) is int and 0 <= value < most
 
 
@@ -110,6 +111,10 @@ def _is_tensors(value: Any) -> bool:
     return _is_list(value, _is_tensor)
 
 
+def _is_verb(value: Any) -> bool:
+    return _is_text(value) and value.isidentifier() and not value.startswith("_")
+
+
 def _is_group(value: Any) -> bool:
     return _is_list(value, _is_whole) and len(value) == len(set(value)) > 0
 
@@ -122,7 +127,7 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], ...]] = {
     "after": (_is_whole, _is_whole),
     "gradient": (_is_whole, lambda one: _is_list(one, _is_whole) and len(one) == 2),
     "issue": (
-        *(_is_text, _is_whole, _is_text, _is_whole, _is_tensors, _is_tensors),
+        *(_is_verb, _is_whole, _is_text, _is_whole, _is_tensors, _is_tensors),
         lambda one: isinstance(one, dict),
         lambda one: type(one) is bool,
     ),
