@@ -5,6 +5,7 @@ Of the standard library only, so that an entry point has it before anything that
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ def end(command: Callable[[], int], leave: Callable[[int], NoReturn] = sys.exit)
     for number in _heeded():
         signal.signal(number, _unwind)
     try:
-        code = command()
+        code = command() if _has_directory() else 2
     except KeyboardInterrupt as interruption:
         code = code_of(interruption)
     except SystemExit as leaving:
@@ -38,6 +39,16 @@ def end(command: Callable[[], int], leave: Callable[[int], NoReturn] = sys.exit)
     for number in _heeded():
         signal.signal(number, signal.SIG_IGN)  # what follows is Python's own end, which would complain
     leave(code)
+
+
+def _has_directory() -> bool:
+    """Return whether the working directory is there, to which paths are relative; say so if it is not."""
+    try:
+        os.getcwd()
+    except OSError:
+        print("the working directory is gone; expected to be started in one that is there", file=sys.stderr)
+        return False
+    return True
 
 
 def code_of(interruption: KeyboardInterrupt) -> int:

@@ -19,12 +19,13 @@ ALLOWED = {
     "real": {"real", "scenarios", "torch"},
     "reports": {
         "reports",
+        "scenarios.given_file",
         "scenarios.owned_folder",
         "scenarios.seam.memory",
         "scenarios.seam.trace",
         "pandas",
         "pyarrow",
-    },  # of the first, the standard library's only
+    },  # the first two of the standard library only
     "twinstep": {
         "twinstep",
         "sim",

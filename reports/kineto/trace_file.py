@@ -5,10 +5,8 @@ The fields are those that Kineto writes in PyTorch 2.0 to 2.13.
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import zlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from typing import Any
 
 from reports.errors import ReportError
 from reports.terminal.text import counted, printable, shortened
+from scenarios import given_file
 
 ANNOTATION, CPU_OP, KERNEL = "user_annotation", "cpu_op", "kernel"
 COPIES = ("gpu_memcpy", "gpu_memset")
@@ -27,6 +26,7 @@ _SINCE_1970_US = 10**15
 # Bounds within which every sum of times fits 64 bits of ns: up to the year 2096, and three years long.
 _BASE_NS, _TS_US, _DUR_US = 4 * 10**18, 4 * 10**15, 10**14
 _LONGEST = 60
+_MOST_BYTES = 8 << 30  # a trace of minutes takes several GB
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -122,16 +122,18 @@ def read_trace(path: Path) -> Trace:
 
 def _content(path: Path, shown: str) -> Any:
     try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-        content = json.loads(data)
+        packed = given_file.content(path, _MOST_BYTES)
+    except OSError as error:
+        raise ReportError(f"{shown}: could not be read: {error.strerror or error}") from None
+    try:
+        data = given_file.unpacked(packed, _MOST_BYTES)
+    except ValueError as error:
+        raise ReportError(f"{shown}: {error}; expected a whole file") from None
+    try:
+        content = given_file.parsed(data)
         if _SURROGATE.search(data):  # alone, half a letter: no UTF-8, so that neither Parquet nor a terminal takes it
             content = json.loads(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))
         return content
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ReportError(f"{shown}: not readable as gzip: {error}; expected a whole file") from None
-    except OSError as error:
-        raise ReportError(f"{shown}: could not be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{shown}: not JSON: {error}; expected a trace of torch.profiler") from None
 

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from reports.published import collectives, csv_rows
 from reports.published.collectives import Measurements, PublishedRow
 from reports.published.csv_rows import Log
 from reports.terminal.text import counted, printable, ranges, shortened
+from scenarios import given_file
 
 # By the program's name without "_perf"; those that are not here keep it, and are not predicted.
 OPERATIONS = {
@@ -163,7 +165,7 @@ class _Run:
 
 def _lines(path: Path) -> Iterator[str]:
     """Without the labels that launchers put before them, and plain, as a log may hold bytes of any kind."""
-    with path.open(encoding="utf-8", errors="replace") as stream:
+    with TextIOWrapper(BytesIO(given_file.content(path)), encoding="utf-8", errors="replace") as stream:
         for line in stream:
             yield _LABEL.sub("", _STRANGE.sub("?", line.rstrip()))
 

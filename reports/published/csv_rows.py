@@ -6,11 +6,13 @@ import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from reports.errors import ReportError
 from reports.terminal.text import counted, printable, shortened
+from scenarios import given_file
 
 Row = TypeVar("Row")
 
@@ -72,7 +74,7 @@ def read(path: Path, columns: Mapping[str, Column], make: Callable[..., Row]) ->
     """
     log, names, line = Log[Row](path), list[str](), 1
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with StringIO(given_file.text(path), newline="") as stream:
             reader = csv.reader(stream, strict=True)  # else a quote that is never closed would swallow the rest
             for record in reader:
                 cells = [cell.strip() for cell in record]

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from io import StringIO
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pandas as pd
 from reports.errors import ReportError
 from reports.published import csv_rows
 from reports.store.columns import fixed
+from scenarios import given_file
 
 # What a prediction needs to know of a row, and what makes two predicted rows the same configuration.
 SETTING = ("scenario", "model", "round", "gpu", "nodes", "gpus", "global_batch")
@@ -73,7 +75,7 @@ Predict = Callable[[StepRow, str | None], StepPrediction]
 def is_steps(path: Path) -> bool:
     """Whether a file's first line names `step_ms`; not of a file that cannot be read."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with StringIO(given_file.text(path), newline="") as stream:
             first = next((record for record in csv.reader(stream) if any(map(str.strip, record))), [])
     except (OSError, UnicodeDecodeError, csv.Error):
         return False

@@ -27,6 +27,7 @@ from reports.run import Run
 from reports.store.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
 from reports.store.parts import PART_ROWS, VERIFIED, Held, Spans, Stored, checked, unreadable
 from reports.store.replace import replaced
+from scenarios import given_file
 from scenarios.owned_folder import OwnedError, clear, own
 from scenarios.seam.trace import SCHEMA_VERSION, ChangeRow, Recording, RunInfo, Span, Thinned
 
@@ -45,6 +46,9 @@ _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write
 
 # Fields of run.json that earlier releases did not write: they have their defaults.
 _LATER = frozenset({"played_on", "thinned", "host_counts", "cores", "plan_notes", "left_out"})
+
+# Of a table that is read as a whole.
+_MOST_TABLE_BYTES = 4 << 30
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -293,7 +297,7 @@ def _load_info(folder: Path) -> RunInfo:
     if not path.is_file():
         raise ReportError(f"{folder}: not a run folder: it has no {RUN_FILE}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = given_file.read_json(path)
     except OSError as error:
         raise ReportError(f"{path}: could not be read: {error.strerror}") from error
     except ValueError as error:
@@ -377,12 +381,18 @@ def load_spans(folder: Path, part_rows: int) -> Spans:
     return Held(_load_table(path, Span)) if rows <= part_rows else Stored(path, part_rows)
 
 
+def _unpacked_bytes(metadata: Any) -> int:
+    return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+
+
 def _check_columns(path: Path, row_type: type) -> int:
     """How many rows the file has; its columns are those of the row type."""
     if not path.is_file():
         raise ReportError(f"{path.parent}: damaged: it has no {path.name}")
     try:
         with pq.ParquetFile(path, **VERIFIED) as file:
+            if (size := _unpacked_bytes(file.metadata)) > _MOST_TABLE_BYTES and row_type is not Span:
+                raise ReportError(f"{path}: {size:,} bytes; expected a table of at most {_MOST_TABLE_BYTES:,}")
             found, rows = file.schema_arrow, int(file.metadata.num_rows)
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # of a footer's names, too
         raise unreadable(path, error) from error

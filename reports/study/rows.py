@@ -24,6 +24,7 @@ from reports.errors import ReportError
 from reports.store.parts import VERIFIED, unreadable
 from reports.store.replace import replaced
 from reports.study.measures import MEASURES
+from scenarios import given_file
 
 STUDY_FILE, COPY, ROWS, RUNS = "study.json", "study.toml", "rows", "runs"
 SCHEMA_VERSION = 1
@@ -194,7 +195,7 @@ def about_of(folder: Path) -> dict[str, Any]:
         ReportError: the folder is no study's, or of a newer release.
     """
     try:
-        about = json.loads((folder / STUDY_FILE).read_text(encoding="utf-8"))
+        about = given_file.read_json(folder / STUDY_FILE)
         newer = about["schema_version"] > SCHEMA_VERSION
     except OSError:
         raise ReportError(f"{folder}: no such study; expected a folder of 'python -m sim sweep'") from None

@@ -19,6 +19,7 @@ from reports.terminal import text
 from reports.terminal.rows import records
 from reports.validation import tables as validation_tables
 from reports.validation.validation import VALIDATED_OPERATIONS, Validation
+from scenarios import given_file
 
 _SIDES = ("predicted", "measured")
 _TIMES = ("median_ns", "median_low_ns", "median_high_ns", "low_ns", "high_ns")
@@ -77,11 +78,12 @@ def load(folder: Path) -> Validated:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ReportError(f"{path}: could not be read: {why}; expected what 'python -m real validate' wrote") from None
-    except json.JSONDecodeError as error:
+        content = given_file.read_json(path)
+    except OSError as error:
+        raise ReportError(
+            f"{path}: could not be read: {error.strerror}; expected what 'python -m real validate' wrote"
+        ) from None
+    except ValueError as error:
         raise ReportError(f"{path}: not JSON: {error}") from None
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version != SCHEMA_VERSION:

@@ -22,6 +22,7 @@ from typing import Any, cast
 
 from scenarios.config.scenario import LookUpKernel
 from scenarios.config.toml.look import utf8_content
+from scenarios.given_file import parsed
 from scenarios.planner.placed import Plan, PlannedTable
 from scenarios.planner.types import ComputeKernel, ShardingType
 from scenarios.seam.trace import PlanRow
@@ -31,6 +32,7 @@ MODULE = "sparse_arch.embedding_bag_collection"
 
 # In the folder of a run whose plan was found by simulation.
 PLAN_FILE = "plan.json"
+_MOST = 2**53  # of an offset, a size or a rank, so that sums of them stay numbers of 64 bits
 _KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 _PLACEMENT = re.compile(r"rank:(\d{1,9})(/.*)?")
 
@@ -75,9 +77,10 @@ def read_plan(path: Path) -> dict[str, GivenTable]:
         ValueError: what was expected instead, as a phrase: of a file that is not there, that is no JSON or no plan, or
             that has a sharding type, a kernel or a placement that nothing here runs.
     """
+    content = utf8_content(path)
     try:
-        modules = json.loads(utf8_content(path))
-    except (json.JSONDecodeError, RecursionError) as error:
+        modules = parsed(content)
+    except ValueError as error:
         raise ValueError(f"a plan in JSON, but {path} is none: {error}") from None
     found: dict[str, GivenTable] = {}
     for module, tables in _mapping(modules, "modules").items():
@@ -181,7 +184,10 @@ def _whole(value: object, what: str, count: int) -> list[int]:
     sound = isinstance(value, list) and len(value) == count and all(type(each) is int and each >= 0 for each in value)
     if not sound:
         raise ValueError(f"{what} as {count} whole numbers of at least 0, not {_short(value)}")
-    return value  # type: ignore[return-value]
+    numbers: list[int] = value  # type: ignore[assignment]
+    if max(numbers, default=0) > _MOST:
+        raise ValueError(f"{what} as numbers up to 2^53, not {_short(numbers)}")
+    return numbers
 
 
 def _one_of(parameter: Mapping[str, Any], key: str, known: tuple[str, ...], name: str) -> str:

@@ -1,4 +1,4 @@
-"""Damaged run folders, traces and logs: bytes that went wrong, values taken to their ends, files that are gone.
+"""Damaged run folders, traces, logs, recordings and plans: bytes gone wrong, values at their ends, files that are gone.
 
     python -m tests.generated.damaged --count 300 --seed 0
 
@@ -9,6 +9,7 @@ mistakes of one sentence each.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import random
 import shutil
@@ -31,10 +32,11 @@ from tests.generated.toml import paths, put
 from tests.reports.recordings import by_hand, with_loads
 
 DATA = Path(__file__).parents[1] / "data"
+SCRIPT = Path(__file__).parents[2] / "examples" / "scripts" / "transformer_fsdp2.py"
 _INTS = (0, 1, -1, -2, 2, 7, 1000, 2**31, 2**53 + 1, 2**62, 2**63 - 1, -(2**63))
 _FLOATS = (0.0, -1.0, 1e-300, 1e308, -1e308, float("nan"), float("inf"), float("-inf"))
 _TEXTS = ("", " ", "\0", "\ud800", "é\u2028", "a" * 3000, "<script>", "[/red]", "step", "compute", "1e999")
-_WORDS = (*_TEXTS, *_INTS, *_FLOATS, 2**64, 10**400, None, True, [], {}, [[]], {"a": 1})
+_WORDS = (*_TEXTS, *_INTS, *_FLOATS, 2**64, 10**400, 10**4000, None, True, [], {}, [[]], {"a": 1})
 
 
 def damaged_bytes(data: bytes, draw: random.Random) -> bytes:
@@ -95,27 +97,28 @@ def damage_run(folder: Path, draw: random.Random) -> None:
             path.write_bytes(damaged_bytes(path.read_bytes(), draw))
 
 
-def complaint(*words: object) -> str:
+def complaint(room: str, *words: object) -> str:
     """What a command should not have done: a traceback, a warning, a mistake without a sentence; "" if all is well."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            done = command("reports", *words)
+            done = command(room, *words)
         except Exception:
             return traceback.format_exc()
     if warned:
         return f"{warned[0].filename}:{warned[0].lineno}: {warned[0].category.__name__}: {warned[0].message}"
-    return "" if done.returncode == 0 or (done.returncode == 2 and done.stderr.strip()) else f"{done}"
+    is_said = done.returncode in (1, 2) and done.stderr.strip() and "Traceback" not in done.stderr
+    return "" if done.returncode == 0 or is_said else f"{done}"
 
 
 def runs(folder: Path, draw: random.Random) -> Iterator[str]:
     """What is wrong with how a damaged run folder is read."""
     shutil.copytree(draw.choice(bases(folder.parent)), folder)
     damage_run(folder, draw)
-    yield complaint("show", folder)
-    yield complaint("export", folder, "--csv", folder.with_name("csv"))
+    yield complaint("reports", "show", folder)
+    yield complaint("reports", "export", folder, "--csv", folder.with_name("csv"))
     if draw.random() < 0.1:
-        yield complaint(folder)
+        yield complaint("reports", folder)
 
 
 def bases(parent: Path) -> list[Path]:
@@ -135,9 +138,9 @@ def traces(folder: Path, draw: random.Random) -> Iterator[str]:
     path.write_bytes(
         damaged_tree(json.loads(base.read_bytes()), draw) if is_tree else damaged_bytes(base.read_bytes(), draw)
     )
-    yield complaint("kineto", path, "--out", folder)
+    yield complaint("reports", "kineto", path, "--out", folder)
     if folder.exists():
-        yield complaint("show", folder)
+        yield complaint("reports", "show", folder)
 
 
 def logs(folder: Path, draw: random.Random) -> Iterator[str]:
@@ -145,10 +148,45 @@ def logs(folder: Path, draw: random.Random) -> Iterator[str]:
     base = draw.choice([path for path in sorted((DATA / "nccl_tests").rglob("*")) if path.is_file()])
     path = folder.with_suffix(base.suffix)
     path.write_bytes(damaged_bytes(base.read_bytes(), draw))
-    yield complaint("published", path, "--json")
+    yield complaint("reports", "published", path, "--json")
 
 
-KINDS: dict[str, Callable[[Path, random.Random], Iterator[str]]] = {"run": runs, "trace": traces, "log": logs}
+def recordings(folder: Path, draw: random.Random) -> Iterator[str]:
+    """Say what is wrong with how a damaged recording of a script is played."""
+    base = folder.with_name("recorded")
+    if not base.exists():
+        hardware = ("--hosts", 1, "--gpus-per-host", 2, "--profile", "dgx_h100", "--steps", 2)
+        assert command("sim", *hardware, "--quiet", "--out", base, SCRIPT).returncode == 0
+    whole = gzip.decompress((base / "recording.json.gz").read_bytes())
+    if draw.random() < 0.2:
+        data = damaged_bytes(gzip.compress(whole), draw)
+    else:
+        data = gzip.compress(damaged_tree(json.loads(whole), draw))
+    folder.mkdir()
+    (folder / "recording.json.gz").write_bytes(data)
+    yield complaint("sim", folder, "--profile", "dgx_h100", "--quiet", "--out", folder.with_name(f"{folder.name}-run"))
+
+
+def plans(folder: Path, draw: random.Random) -> Iterator[str]:
+    """Say what is wrong with how a damaged plan of TorchRec's is read."""
+    base = folder.with_name("plan.json")
+    if not base.exists():
+        assert command("scenarios", "plan", "twrw_2x2", "--out", base).returncode == 0
+    folder.mkdir()
+    whole = base.read_bytes()
+    data = damaged_bytes(whole, draw) if draw.random() < 0.2 else damaged_tree(json.loads(whole), draw)
+    (folder / "plan.json").write_bytes(data)
+    (folder / "planned.toml").write_text('include = "twrw_2x2"\nsharding = {plan = "plan.json"}\n')
+    yield complaint("scenarios", "check", folder / "planned.toml")
+
+
+KINDS: dict[str, Callable[[Path, random.Random], Iterator[str]]] = {
+    "run": runs,
+    "trace": traces,
+    "log": logs,
+    "recording": recordings,
+    "plan": plans,
+}
 
 
 def main() -> int:

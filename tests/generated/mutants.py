@@ -36,6 +36,20 @@ _NUMBERS = (0, 1, -1, 2, 3, 5, 7, 100, 1000, 10**6, 10**9, 2**31, 2**53 + 1, 2**
 _FACTORS = (2, 3, 10, 1000, 0.5, 0.1)
 _FLOATS = (0.0, -0.0, 1e-12, 0.3, 1.0, 1.5, 1e9, 1e308, float("nan"), float("inf"))
 _TEXTS = ("", " ", "é\u2028", "a" * 300, "0", "-1", "1 B", "0 ns", "1 ns", "1 h", "1 B/s", "1 EB/s", "1 FLOP", "1 EiB")
+_ADDED: tuple[tuple[str, Any], ...] = (
+    *(("include", one) for one in ({}, [{}], "", "none.toml", ["twrw_2x2", 1])),
+    *(("set", {key: one}) for key in ("include", "measured", "published", "cluster", "run") for one in ({}, [{}], 1)),
+    *(("measured", one) for one in ({}, {"groups": [{}]}, 1)),
+    *(("rows", one) for one in (1, 2, 3, 2**40)),
+    *(("data", {"samples_per_s": 1e6, "prefetch": one}) for one in (1, 10_000, 10_001)),
+    *(("data", one) for one in ({}, {"copies": True}, {"samples_per_s": 1e-9}, {"samples_per_s": 1e300})),
+    *(("run.payload", one) for one in ("values", "sizes")),
+    *(("model.optimizer", {"kind": one}) for one in ("adam", "lamb", "partial_rowwise_adam", "partial_rowwise_lamb")),
+    *(("model.dense_optimizer", {"kind": one}) for one in ("Adam", "SGD", "LBFGS", "none")),
+    *(("sharding.plan", one) for one in ("none.json", "", ".")),
+    *(("run.steps", one) for one in (10**9, 10**4000)),
+    ("run.compute_times", "."),
+)
 _SAID = re.compile(r"takes? about")
 
 
@@ -57,6 +71,9 @@ class Mutants:
 
     def _mutate(self, made: dict[str, Any]) -> None:
         draw = self._random
+        if draw.random() < 0.1:
+            self._add(made)
+            return
         if draw.random() < 0.3:  # a key of the hardware, which most scenarios leave to a profile
             where, value = draw.choice(list(paths(draw.choice(self._profiles))))
             put(made, where, self._other(value))
@@ -68,6 +85,16 @@ class Mutants:
             drop(made, where)
         else:
             put(made, where, self._other(value))
+
+    def _add(self, made: dict[str, Any]) -> None:
+        """Add what ready scenarios lack: keys of files alone, values over others, loaders far ahead, tiny tables."""
+        draw = self._random
+        key, value = draw.choice(_ADDED)
+        if key == "rows":
+            for table in made.get("model", {}).get("tables", ()):
+                table["rows"] = value
+        else:
+            put(made, tuple(key.split(".")), json.loads(json.dumps(value)))
 
     def _other(self, value: Any) -> Any:
         draw = self._random

@@ -1,4 +1,4 @@
-"""A damaged run folder, trace or log is read, or refused in sentences."""
+"""A damaged run folder, trace, log, recording or plan is read, or refused in sentences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from tests.generated.damaged import KINDS
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "recording")) for kind in KINDS]
+)
 def test_what_is_damaged_is_a_sentence_or_still_to_be_read(kind: str, tmp_path: Path) -> None:
     for number in range(10):
         folder = tmp_path / f"{kind}-{number}"

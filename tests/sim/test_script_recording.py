@@ -221,6 +221,25 @@ def test_a_damaged_recording_is_a_sentence(on_cpus: tuple[Recording, Path], tmp_
     assert sentence.startswith(f"{tmp_path}: expected a recording of ")
 
 
+@pytest.mark.parametrize("damage", ["waits for no call", "another group", "a list too few"])
+def test_requests_that_do_not_fit_each_other_are_a_sentence(
+    on_cpus: tuple[Recording, Path], tmp_path: Path, damage: str
+) -> None:
+    content = json.loads(gzip.decompress((on_cpus[1] / NAME).read_bytes()))
+    for line in content["lines"]:
+        if damage == "waits for no call" and line[0] == "wait":
+            line[1] = 1000
+        elif damage == "another group" and line[0] == "issue":
+            line[2] = 99
+        elif damage == "a list too few" and line[0] == "issue":
+            line[5] = line[6] = []
+    (tmp_path / NAME).write_bytes(gzip.compress(json.dumps(content).encode()))
+    with pytest.raises(ProgramError) as caught:
+        play(given(tmp_path))
+    wanted = "the requests of a rank do not fit each other; expected a recording as it was written"
+    assert str(caught.value) == f"{tmp_path / NAME}: {wanted}"
+
+
 def test_real_ranks_run_the_script_itself(on_cpus: tuple[Recording, Path], tmp_path: Path) -> None:
     done = command("real", "--out", tmp_path / "run", on_cpus[1])
     assert done.returncode == 2

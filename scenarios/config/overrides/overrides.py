@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 
 from scenarios.config.overrides.keys import EXPECTED_KEY, indices_of, is_several, path_of, places
 from scenarios.config.toml.mistakes import SET, Mistakes, toml_text
 from scenarios.config.toml.tree import KeyPath, Tree
 
+# Keys with a meaning in files alone: what is read after, and what a profile says of itself.
+_OF_FILES = ("include", "set", "measured", "published")
 # Of [run], and the cluster's profile.
 OVERRIDES = (
     *("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times"),
@@ -50,6 +53,8 @@ class Overrides:
             return ("cluster", "profile")
         if key in OVERRIDES:
             return ("run", key)
+        if re.split(r"[.\[]", key)[0] in _OF_FILES:
+            return None
         is_path = "." in key or "[" in key or isinstance(value, dict | list) or key == "program"
         return path_of(key) if is_path else None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from scenarios import given_file
 from scenarios.config.toml.mistakes import Mistakes, path_text
 from scenarios.config.toml.reading import expected
 from scenarios.config.toml.section import Section
@@ -44,13 +44,12 @@ def utf8_content(path: Path) -> bytes:
         ValueError: what was expected instead, as a phrase: of what is no file, cannot be read or is not UTF-8.
     """
     try:
-        if not path.is_file():  # neither a folder nor a pipe, whose end may never come
+        if path.exists() and not path.is_file():  # neither a folder nor a pipe, whose end may never come
             raise ValueError(f"{path_text(path)} to be a file")
-        content = path.read_bytes()
+        return given_file.text(path).encode()
+    except FileNotFoundError:
+        raise ValueError(f"{path_text(path)} to be a file") from None
     except OSError as error:
         raise ValueError(f"{path_text(path)} to be a file that can be read: {error.strerror}") from None
-    try:
-        content.decode()
     except UnicodeDecodeError:
         raise ValueError(f"{path_text(path)} to be UTF-8 text") from None
-    return content.removeprefix(codecs.BOM_UTF8)

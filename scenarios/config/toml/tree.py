@@ -11,13 +11,14 @@ import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from scenarios import given_file
 from scenarios.config.catalogue import expected_scenario
 
 KeyPath = tuple[str | int, ...]
 
+_MOST_BYTES = 64 << 20  # a table of 100,000 rows takes 10 MB
 DEEPEST = 32  # far more than any scenario needs, and far less than what Python's stack holds
 TOO_DEEP = f"expected tables and arrays nested at most {DEEPEST} deep"
 
@@ -124,7 +125,7 @@ def read_toml(file: str) -> dict[str, Any]:
         ValueError: `FILE: what is wrong`, for a file that cannot be read or that is no TOML.
     """
     try:
-        text = Path(file).read_bytes().decode().removeprefix("\ufeff")  # a byte order mark, as Windows writes it
+        text = given_file.text(file, _MOST_BYTES)
     except FileNotFoundError:
         raise ValueError(f"{file}: no such file; expected {expected_scenario(file)}") from None
     except OSError as error:

@@ -29,6 +29,7 @@ from scenarios.config.toml.program_spec import ProgramSpec, check_dtype
 from scenarios.config.toml.section import given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
+from scenarios.given_file import content
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, build_dense_parallel, why_each_shard
 from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, own_types, table_dim
@@ -156,7 +157,7 @@ def _ids(table: TableSection | FeatureSection, mistakes: Mistakes, path: KeyPath
 
 
 def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    return hashlib.sha256(content(file)).hexdigest()
 
 
 def _check(document: Document, look: Look) -> None:

@@ -12,6 +12,7 @@ from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
 from scenarios.config.toml.section import Section, about, have
 from scenarios.config.toml.sections import Document, RunSection
+from scenarios.given_file import content
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.script.recording.file import read, recording_in
 from scenarios.workloads.step_tables import LAUNCHING, build_step
@@ -183,7 +184,7 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         )
         return {"options": options, **build_reduction(document), **_launching(document)}
     path = named_file(mistakes, ("script", "path"), have(section.path))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(content(path)).hexdigest()
     env = tuple(sorted((section.env or {}).items()))
     is_cut = _kind(document) == "cpu" if section.modules is None else section.modules
     options = Script(

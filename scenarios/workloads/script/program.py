@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import chain, groupby
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import StepGivenUp, Work
-from scenarios.seam.errors import ProgramError
+from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
@@ -60,7 +60,8 @@ class ScriptProgram(Program):
         self.scenario, self.script = scenario, scenario.options
         self.mail: defaultdict[tuple[int, ...], deque[Packed]] = defaultdict(deque)
         self._logs, self._start = Logs(), Start(scenario)
-        self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
+        with self._from_file():
+            self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
         is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
         self._is_extended = is_large or scenario.ranks == "alike"
         self._failure: ProgramError | None = None
@@ -82,7 +83,8 @@ class ScriptProgram(Program):
         self.outcomes.begin()
         played = self._playing[rank.rank] = _Played(self, rank, player, log)
         try:
-            self.outcomes.add(rank.rank, await played.run())
+            with self._from_file():
+                self.outcomes.add(rank.rank, await played.run())
             self.left_out = self.outcomes.left_out
         finally:
             player.close()
@@ -94,6 +96,21 @@ class ScriptProgram(Program):
     def standing(self) -> str:
         """See `Program.standing`."""
         return self.outcomes.standing({rank: played.steps for rank, played in self._playing.items()})
+
+    @contextmanager
+    def _from_file(self) -> Iterator[None]:
+        """Blame what goes wrong with a recording from a file on the file, whose requests are not those of a run."""
+        try:
+            yield
+        except (ProgramError, ScenarioError):
+            raise
+        except Exception as error:
+            if self.script.recording is None:
+                raise
+            raise ProgramError(
+                f"{self.script.recording}: the requests of a rank do not fit each other; expected a recording as it was"
+                " written"
+            ) from error
 
     def _new_replays(self) -> Replays | None:
         """Of representatives in a large world, else once all ranks have been played."""

@@ -11,6 +11,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from scenarios import given_file
+from scenarios.workloads.script.recording.checks import mistake
+
 NAME = "recording.json.gz"
 _FORMAT = 3
 
@@ -64,31 +67,19 @@ def read(path: Path) -> Recorded:
         ValueError: what was expected instead, as a phrase.
     """
     try:
-        content: Any = json.loads(gzip.decompress(path.read_bytes()))
+        content: Any = given_file.read_json(path)
     except FileNotFoundError:
         raise ValueError(f"a run folder of a predicted script, or its recording, but there is no file {path}") from None
-    except (OSError, EOFError, ValueError) as error:
+    except OSError as error:
+        raise ValueError(f"a recording of a script, but {path} could not be read: {error.strerror}") from None
+    except ValueError as error:
         raise ValueError(f"a recording of a script, but {path} could not be read: {error}") from None
     if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
         raise ValueError(f"a recording of this release (format {_FORMAT}), but {path} is none")
     names = {field.name for field in fields(Recorded)}
-    if set(content) != names or not _is_whole(content):
-        raise ValueError(f"a recording of a script, but {path} is damaged")
-    return Recorded(**content)
-
-
-def _is_whole(content: dict[str, Any]) -> bool:
-    numbers = all(isinstance(content[name], int) and content[name] > 0 for name in ("hosts", "gpus_per_host", "steps"))
-    lists = all(
-        isinstance(content[name], list) for name in ("args", "env", "lines", "sequences", "ranks", "recorded_by")
-    )
-    if not (numbers and lists and content["kind"] in ("cpu", "cuda")):
-        return False
-    lines, sequences = len(content["lines"]), len(content["sequences"])
-    size = content["hosts"] * content["gpus_per_host"]
-    return (
-        len(content["ranks"]) == len(content["recorded_by"]) == size
-        and all(0 <= rank < size for rank in content["recorded_by"])
-        and all(0 <= index < sequences for index in content["ranks"])
-        and all(0 <= index < lines for each in content["sequences"] for index in each)
-    )
+    if set(content) != names:
+        raise ValueError(f"a recording of a script, but {path} is damaged: expected {', '.join(sorted(names))}")
+    recorded = Recorded(**content)
+    if (wrong := mistake(recorded)) is not None:
+        raise ValueError(f"a recording of a script, but {path} is damaged: {wrong}")
+    return recorded

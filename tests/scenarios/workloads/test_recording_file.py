@@ -1,0 +1,120 @@
+"""A recording of a script that somebody hands in: read whole, or one phrase with the file and what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.workloads.script.recording.file import Recorded, read
+
+KERNEL = {"kind": "gemm", "flops": 1e9, "parts": [{"kind": "gemm", "launches": 2}]}
+SHAPE = [[4, 2], "float32", False]
+RECORDED = Recorded(
+    script="train.py",
+    sha256="00",
+    args=["--steps", "2"],
+    env=[["A", "1"]],
+    profile="dgx_h100",
+    kind="cuda",
+    hosts=1,
+    gpus_per_host=2,
+    steps=2,
+    flops_per_s=1e12,
+    lines=[
+        ["kernel", 0, KERNEL, "train.py:3"],
+        ["cpu", 1000, "train.py:4"],
+        ["issue", "all_reduce", 0, "train.py:5", 0, [SHAPE], [], {"op": "sum"}, False],
+        ["wait", 0, 0],
+        ["event", 1],
+        ["after", 0, 0],
+        ["gradient", 0, [0, 3]],
+        ["new_group", [0, 1]],
+        ["record", ["loss", math.nan]],
+        ["memory", 1 << 30],
+        ["synchronize"],
+        ["step"],
+    ],
+    sequences=[list(range(12))],
+    ranks=[0, 0],
+    recorded_by=[0, 0],
+)
+
+
+def written(folder: Path, changes: dict[str, Any]) -> Path:
+    path = folder / "recording.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"format": 3, **asdict(RECORDED), **changes}).encode()))
+    return path
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(ValueError, match=r"^a recording of a script, but ") as caught:
+        read(path)
+    return str(caught.value).removeprefix(f"a recording of a script, but {path} ")
+
+
+def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "recording.json.gz"
+    path.write_bytes(RECORDED.to_bytes())
+    assert repr(read(path)) == repr(RECORDED)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wrong"),
+    [
+        *(("flops_per_s", one, "flops_per_s is not what it should be") for one in ("x", -1, 0, math.nan, True, None)),
+        *((key, 0, f"{key} is not what it should be") for key in ("hosts", "steps", "script", "env", "lines")),
+        ("hosts", 1 << 40, "hosts is not what it should be"),
+        ("args", [1], "args is not what it should be"),
+        ("env", [["A"]], "env is not what it should be"),
+        ("ranks", ["a", "b"], "ranks is no list of 2 numbers below 1"),
+        ("ranks", [0], "ranks is no list of 2 numbers below 1"),
+        ("recorded_by", [0, 2], "recorded_by is no list of 2 numbers below 2"),
+        ("sequences", [1, 2], "sequences[0] is no list of lines"),
+        ("sequences", [[99]], "sequences[0] is no list of lines"),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_named(key: str, value: Any, wrong: str, tmp_path: Path) -> None:
+    assert refused(written(tmp_path, {key: value})) == f"is damaged: {wrong}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        [],
+        1,
+        [[]],
+        ["kernel"],
+        ["kernel", "0", KERNEL, ""],
+        ["kernel", 0, {"kind": "gemm", "flops": -1}, ""],
+        ["kernel", 0, {"kind": "gemm", "other": 1}, ""],
+        ["kernel", 0, {"kind": "gemm", "parts": [1]}, ""],
+        ["kernel", 0, {"kind": "gemm", "launches": 2**63}, ""],
+        ["cpu", -1, ""],
+        ["cpu", math.inf, ""],
+        ["wait", 0],
+        ["issue", "all_reduce", 0, "", 0, [[[-1], "float32", False]], [], {}, False],
+        ["issue", "__init__", 0, "", 0, [], [], {}, False],
+        ["new_group", [0, 0]],
+        ["step", 1, 2],
+    ],
+    ids=str,
+)
+def test_a_wrong_line_is_named(line: Any, tmp_path: Path) -> None:
+    path = written(tmp_path, {"lines": [RECORDED.lines[0], line, *RECORDED.lines[2:]]})
+    assert refused(path) == "is damaged: lines[1] is no request of a rank"
+
+
+def test_damaged_bytes_are_said(tmp_path: Path) -> None:
+    path = written(tmp_path, {})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:12] + bytes([whole[12] ^ 255]) + whole[13:])
+    assert refused(path).startswith("could not be read: not readable as gzip: ")
+    path.write_bytes(gzip.compress(b"[" * 200_000))
+    assert refused(path) == "could not be read: nested too deep"
