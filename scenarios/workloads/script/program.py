@@ -183,7 +183,7 @@ class _Played:
         is_running = True
         while is_running:
             spent, kind, argument = request = self._player.next()
-            if self._log is not None:
+            if self._log is not None and kind != "elapsed":  # which waits for nothing that was not waited for before
                 self._log.note(request)
             await self._charge(spent)
             is_running = kind != "end" and not (kind == "step" and not await self._next_step())
@@ -209,12 +209,8 @@ class _Played:
             case "new_group":
                 self._groups.append(self._group(argument))
                 return len(self._groups) - 1
-            case "synchronize" if argument is None:
-                await self._streams.synchronize([*self._streams.tails(), *self._works.values()])
-            case "synchronize":
-                await self._streams.synchronize(self._streams.tail(argument))
-            case "synchronize_event":
-                await self._streams.synchronize(self._streams.until(argument))
+            case "synchronize" | "synchronize_event" | "elapsed":
+                return await self._synchronize(kind, argument)
             case "plan":
                 self._program.place(argument)
             case "replica" if self._exchange is not None:
@@ -223,6 +219,19 @@ class _Played:
                 self._program.note_memory(self._rank.rank, argument)
             case "record" if self._step is not None:
                 self._rank.record(*argument)
+        return None
+
+    async def _synchronize(self, kind: str, argument: Any) -> int | None:
+        """Wait on the host for a stream, for all that is under way or for events."""
+        if kind == "elapsed":
+            return await self._streams.elapsed_ns(*argument)
+        if kind == "synchronize_event":
+            works = self._streams.until(argument)
+        elif argument is None:
+            works = (*self._streams.tails(), *self._works.values())
+        else:
+            works = self._streams.tail(argument)
+        await self._streams.synchronize(works)
         return None
 
     @property

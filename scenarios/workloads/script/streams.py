@@ -22,6 +22,7 @@ class Streams:
         self._ranks = {0: rank}
         self._tails: dict[int, tuple[Work[Any], ...]] = {}
         self._events: dict[int, tuple[Work[Any], ...]] = {}
+        self._recorded_ns: dict[int, int] = {}  # when the host recorded an event
         self._kernels: dict[Work[Any], None] = {}  # that are to be awaited, in order
 
     def of(self, number: int) -> Rank:
@@ -63,6 +64,16 @@ class Streams:
             self._kernels.pop(work, None)
             await self._ranks[0].synchronize(work)
 
+    async def elapsed_ns(self, first: int, second: int) -> int:
+        """Wait for two events; return how long after the first one the GPU reached the second."""
+        await self.synchronize([*self.until(first), *self.until(second)])
+        return self._reached_ns(second) - self._reached_ns(first)
+
+    def _reached_ns(self, event: int) -> int:
+        """Return when the GPU reached an event: where its stream had come to, and not before the host recorded it."""
+        ends_ns = [getattr(work, "end_ns", 0) for work in self.until(event)]  # of the simulator's works
+        return max([self._recorded_ns.get(event, 0), *ends_ns])
+
     async def settle(self) -> None:
         """Until all has ended that was launched."""
         while self._kernels:
@@ -80,6 +91,7 @@ class Streams:
     def _meet(self, number: int, event: Launched) -> None:
         if event.record is not None:
             self._events[event.record] = self.tail(number)
+            self._recorded_ns[event.record] = self._ranks[0].backend.now_ns
         elif event.wait in self._events:
             own = self.tail(number)
             new = [work for work in self._events[event.wait] if work not in own]

@@ -44,6 +44,7 @@ def main(
     torch.set_num_threads(1)
     torch.autograd.set_multithreading_enabled(False)
     link = SimulatedLink(connection)
+    link.clock.install()
     with suppress(EOFError, BrokenPipeError), ExitStack() as stack:  # of the simulator, which is gone
         if gpu is not None:
             from scenarios.workloads.script.gpu.play import on_gpu  # noqa: PLC0415  (loads torch's compiler)

@@ -340,11 +340,16 @@ def _backends(named: str) -> dict[str, str]:
 _OF_BACKEND = frozenset({"backend", "pg_options", "device_id", "use_local_synchronization"})
 
 
+def is_users_file(name: str) -> bool:
+    """Return whether a file's code is the user's: not Python's, an installed package's or ours."""
+    return not name.startswith(_OTHERS) and _INSTALLED not in name
+
+
 def users_line(frame: FrameType | None) -> str:
     """ "train.py:31": the innermost line of the user's that leads to this frame; "" without."""
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_OTHERS) and _INSTALLED not in name:
+        if is_users_file(name):
             return f"{os.path.basename(name)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
