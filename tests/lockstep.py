@@ -157,6 +157,11 @@ class LockstepBackend:
         self._queue: deque[tuple[Coroutine[Any, Any, Any], Callable[[Any], None]]] = deque()
         self._is_busy = False
 
+    @property
+    def now_ns(self) -> int:
+        """No time passes."""
+        return 0
+
     def knows(self, group: Group) -> bool:
         return True
 

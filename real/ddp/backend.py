@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -39,6 +40,11 @@ class DdpBackend:
         self.cross = Group("cross", (self.rank,))
         self._starts = library_of(default_library(device.type))(device).starts
         self._joined = Joined(group=self.world, handle=handle, order=ranks)
+
+    @property
+    def now_ns(self) -> int:
+        """See `Backend.now_ns`."""
+        return time.perf_counter_ns()
 
     def knows(self, group: Group) -> bool:
         """See `Backend.knows`; there is but one."""

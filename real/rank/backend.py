@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -46,6 +47,11 @@ class TorchBackend:
         self.world = context.join(f"{prefix}world", tuple(ranks))
         self.intra = [context.join(f"{prefix}intra:{one}", members) for one, members in enumerate(hosts)][host]
         self.cross = [context.join(f"{prefix}cross:{one}", tuple(ranks[one::gpus])) for one in range(gpus)][local]
+
+    @property
+    def now_ns(self) -> int:
+        """See `Backend.now_ns`."""
+        return time.perf_counter_ns()
 
     def new_group(self, name: str, ranks: object) -> Group:
         """See `Backend.new_group`."""

@@ -7,6 +7,7 @@ where the same calls and modules cut them.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Token
@@ -102,6 +103,11 @@ class WatchingBackend:
         self._asked: tuple[Asked, Any] | None = None
         self._underway: list[Underway] = []
         self.has_called = False  # any other rank
+
+    @property
+    def now_ns(self) -> int:
+        """See `Backend.now_ns`."""
+        return time.perf_counter_ns()
 
     @property
     def _here(self) -> _Here:

@@ -57,6 +57,11 @@ class Backend(Protocol):
     intra: Group  # the ranks of this host
     cross: Group  # the ranks of the same local rank on all hosts
 
+    @property
+    def now_ns(self) -> int:
+        """The time of this rank's host, in ns since some instant."""
+        ...
+
     def knows(self, group: Group) -> bool:
         """Whether the group is one of this run; CollectiveError if the ranks have made it differently."""
         ...

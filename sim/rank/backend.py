@@ -54,6 +54,11 @@ class SimBackend:
         self.cross = world.group(f"{prefix}cross:{local}", range(local, size, gpus), made_in)
 
     @property
+    def now_ns(self) -> int:
+        """Simulated time."""
+        return self.clock.now_ns
+
+    @property
     def threads(self) -> Hosts:
         """The threads of all hosts; valid only where they are modelled."""
         assert self.shared.threads is not None, "whose thread it is"

@@ -56,7 +56,7 @@ class LivePlayer:
     """The process of one rank."""
 
     def __init__(self, start: Start, script: Script, rank: Rank | Seat, scenario: Scenario) -> None:
-        self._rank = f"rank {rank.rank}"
+        self._simulated, self._rank = rank, f"rank {rank.rank}"
         self._name = f"{self._rank}: {script.path}"
         self._timeout_s = scenario.timeout_s
         self._connection: Connection
@@ -68,6 +68,7 @@ class LivePlayer:
         with _without_main(), mock.patch.dict(os.environ, _QUIET if start.is_on_gpu else {}):
             self._process.start()
         other.close()
+        self.answer()
 
     def next(self) -> Request:
         """What the rank asks next: what it has computed, the request and its argument."""
@@ -98,7 +99,9 @@ class LivePlayer:
         return line
 
     def answer(self, value: Any = None) -> None:
-        self._connection.send(value)
+        """Answer a request, with the simulated time of the rank's host; one that is recorded by itself has none."""
+        now_ns = self._simulated.backend.now_ns if isinstance(self._simulated, Rank) else None
+        self._connection.send((value, now_ns))
 
     def close(self) -> None:
         with suppress(

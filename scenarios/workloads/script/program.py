@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import chain, groupby
@@ -215,7 +215,7 @@ class _Played:
         is_running, seen = True, None
         while is_running:
             spent, kind, argument = request = self._player.next()
-            if self._log is not None:
+            if self._log is not None and kind != "elapsed":  # which waits for nothing that was not waited for before
                 self._log.note(request)
             await self._charge(spent)
             is_running = kind != "end" and not (kind == "step" and not await self._next_step())
@@ -246,8 +246,8 @@ class _Played:
             case "new_group":
                 self._groups.append(self._group(argument))
                 return len(self._groups) - 1
-            case "synchronize" | "synchronize_event":
-                await self._streams.synchronize(self._launched(kind, argument))
+            case "synchronize" | "synchronize_event" | "elapsed":
+                return await self._streams.wait(kind, argument, self._works.values())
             case "plan":
                 self._program.place(argument)
             case "replica" if self._exchange is not None:
@@ -259,12 +259,6 @@ class _Played:
             case "record" if self._step is not None:
                 self._rank.record(*argument)
         return None
-
-    def _launched(self, kind: str, argument: Any) -> Iterable[Work[Any]]:
-        """What the host waits for: a stream, all that the GPU was given, or what was given before an event."""
-        if kind == "synchronize_event":
-            return self._streams.until(argument)
-        return [*self._streams.tails(), *self._works.values()] if argument is None else self._streams.tail(argument)
 
     @property
     def _is_exchanging(self) -> bool:

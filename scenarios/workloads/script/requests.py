@@ -7,6 +7,7 @@ A request is (what was computed since the last answer, kind, argument):
     "new_group"     of ranks: answered by its number
     "synchronize"   the host waits for a stream of the GPU, by its number, or with None for all that the GPU was given
     "synchronize_event" likewise for what its stream had been given when an event was recorded, by its number
+    "elapsed"       (an event, another one), by their numbers: answered by the ns between them; waits for both
     "plan"          where tables are, as `torchrec_plan.plan_found` has it
     "replica"       a module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape,
                     type] of its gradients in the order of their arrival

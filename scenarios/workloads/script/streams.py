@@ -22,6 +22,7 @@ class Streams:
         self._ranks = {0: rank}
         self._tails: dict[int, tuple[Work[Any], ...]] = {}
         self._events: dict[int, tuple[Work[Any], ...]] = {}
+        self._recorded_ns: dict[int, int] = {}  # when the host recorded an event
         self._kernels: dict[Work[Any], None] = {}  # that are to be awaited, in order
 
     def of(self, number: int) -> Rank:
@@ -57,11 +58,34 @@ class Streams:
         """What its stream had been given last, with what it waited for, when an event was recorded."""
         return self._events.get(event, ())
 
+    async def wait(self, kind: str, argument: Any, calls: Iterable[Work[Any]]) -> int | None:
+        """Have the host wait as a request asks: for a stream, for all that is under way with these `calls`, for what a
+        stream was given before an event, or for two events, whose distance in ns is returned.
+        """
+        if kind == "elapsed":
+            return await self.elapsed_ns(*argument)
+        if kind == "synchronize_event":
+            works: Iterable[Work[Any]] = self.until(argument)
+        else:
+            works = (*self.tails(), *calls) if argument is None else self.tail(argument)
+        await self.synchronize(works)
+        return None
+
     async def synchronize(self, works: Iterable[Work[Any]]) -> None:
         """The host waits for these, and launches on from then."""
         for work in works:
             self._kernels.pop(work, None)
             await self._ranks[0].synchronize(work)
+
+    async def elapsed_ns(self, first: int, second: int) -> int:
+        """Wait for two events; return how long after the first one the GPU reached the second."""
+        await self.synchronize([*self.until(first), *self.until(second)])
+        return self._reached_ns(second) - self._reached_ns(first)
+
+    def _reached_ns(self, event: int) -> int:
+        """Return when the GPU reached an event: where its stream had come to, and not before the host recorded it."""
+        ends_ns = [getattr(work, "end_ns", 0) for work in self.until(event)]  # of the simulator's works
+        return max([self._recorded_ns.get(event, 0), *ends_ns])
 
     async def settle(self) -> None:
         """Until all has ended that was launched."""
@@ -80,6 +104,7 @@ class Streams:
     def _meet(self, number: int, event: Launched) -> None:
         if event.record is not None:
             self._events[event.record] = self.tail(number)
+            self._recorded_ns[event.record] = self._ranks[0].backend.now_ns
         elif event.wait in self._events:
             own = self.tail(number)
             new = [work for work in self._events[event.wait] if work not in own]

@@ -110,7 +110,10 @@ def _classes(streams: Streams) -> tuple[type, type, type]:
                 streams.link.synchronize_event(self.number)
 
         def elapsed_time(self, other: Any) -> float:
-            return 1.0
+            if self.number is None or other.number is None:
+                raise ValueError("Both events must be recorded before calculating elapsed time.")
+            elapsed_ms = streams.link.elapsed_ms(self.number, other.number)
+            return 1.0 if elapsed_ms is None else float(elapsed_ms)
 
     class StreamContext:
         def __init__(self, stream: Any) -> None:

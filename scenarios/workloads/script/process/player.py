@@ -45,6 +45,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
     torch.autograd.set_multithreading_enabled(False)
     answer_into(folder / f"rank-{env['RANK']}-stands")
     link = SimulatedLink(connection)
+    link.clock.install()
     left_out = LeftOut(link, is_on_gpu=gpu is not None)
 
     def ended(by_optimizer: bool) -> None:

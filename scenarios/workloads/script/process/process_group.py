@@ -331,11 +331,16 @@ class _Together(dist.Work):
         return [work.result() for work in self._works]
 
 
+def is_users_file(name: str) -> bool:
+    """Return whether a file's code is the user's: not Python's, an installed package's or ours."""
+    return not name.startswith(_OTHERS) and _INSTALLED not in name
+
+
 def users_line(frame: FrameType | None) -> str:
     """ "train.py:31": the innermost line of the user's that leads to this frame; "" without."""
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_OTHERS) and _INSTALLED not in name:
+        if is_users_file(name):
             return f"{os.path.basename(name)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""

@@ -23,6 +23,7 @@ from torch.autograd import Variable
 from scenarios.modules.recorder import is_recomputed
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
+from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Spent
@@ -47,6 +48,8 @@ class SimulatedLink:
         self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
         self._here = threading.local()  # each thread has its own stream
         self.on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = _call  # an operator on CPU tensors
+        self.clock = Clock(self._computing_ns)
+        self.clock.hear(connection.recv()[1])
 
     @property
     def stream(self) -> int:
@@ -71,7 +74,8 @@ class SimulatedLink:
                 self._idle.clear()
             with self.busy():
                 self._connection.send((self._spent(is_cut=is_cut), kind, argument if make is None else make()))
-            answer = self._connection.recv()
+            answer, now_ns = self._connection.recv()
+            self.clock.hear(now_ns)
             self._mark_ns = time.process_time_ns()
             if kind == "new_group":
                 self._group = answer
@@ -119,6 +123,13 @@ class SimulatedLink:
         self._before.append(Computed(now_ns - self._mark_ns, self._label))
         self._mark_ns = now_ns
 
+    def _computing_ns(self) -> int:
+        """Return how long a CPU has computed since the last answer; a GPU's host is taken to need no time."""
+        if self.launched is not None:
+            return 0
+        before_ns = sum(each.cpu_ns for each in self._before if isinstance(each, Computed))
+        return before_ns + time.process_time_ns() - self._mark_ns
+
     def _tell_memory(self, highest_bytes: int) -> None:
         if highest_bytes > self._told_bytes:
             self._told_bytes = highest_bytes
@@ -145,6 +156,15 @@ class SimulatedLink:
         with self._lock:
             if not (self.is_captured or (not self.launched and None in self._idle)):
                 self.ask("synchronize_event", event)
+
+    def elapsed_ms(self, first: int, second: int) -> float | None:
+        """Return how long after an event another one was reached, in simulated ms; None where nothing is simulated."""
+        for event in (first, second):
+            self.synchronize_event(event)
+        if not self.clock.is_read():
+            return None
+        elapsed_ns: int = self.ask("elapsed", (first, second))
+        return elapsed_ns / 1e6
 
     def fill(self, output: Tensor, part: Tensor) -> None:
         """A call gives this output that part, or if it is a meta tensor one whose values are not known."""

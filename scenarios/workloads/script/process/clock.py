@@ -1,0 +1,93 @@
+"""The clock that a script's own files read: the simulated time of its rank's host, where it is known."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import timeit
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from scenarios.workloads.script.process.process_group import is_users_file
+
+# What a reading after another takes at least, so that a loop that waits for a time comes to its end.
+_READING_NS = 1_000
+_NOT_SIMULATED = (
+    "times that the script reads are of this machine, not simulated: with --ranks alike or more than 64 ranks, ranks"
+    " are recorded before they are simulated"
+)
+
+
+class Clock:
+    """Simulated time, as the simulator tells it with each answer; between two answers a CPU's time goes on.
+
+    `computing_ns` gives how long a CPU has computed since the last answer. Readings never fall. What the simulator
+    does not charge, such as setting up, the script has seen to pass all the same. torch and other libraries read this
+    machine's clock, by which their time-outs go.
+    """
+
+    def __init__(self, computing_ns: Callable[[], int]) -> None:
+        self._computing_ns = computing_ns
+        self._told_ns: int | None = None
+        self._base_ns = self._seen_ns = self._shown_ns = 0
+        self._has_said = False
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether a simulation tells the time."""
+        return self._told_ns is not None
+
+    def hear(self, now_ns: int | None) -> None:
+        """Take the simulated time of an answer; None where nothing is simulated yet."""
+        if now_ns is not None:
+            passed_ns = 0 if self._told_ns is None else now_ns - self._told_ns
+            self._told_ns, self._base_ns = now_ns, max(self._seen_ns, self._base_ns + passed_ns)
+
+    def read_ns(self) -> int:
+        """Return the time of the host, in ns since the script began."""
+        self._seen_ns = self._base_ns + self._computing_ns()
+        self._shown_ns = self._seen_ns if self._seen_ns > self._shown_ns else self._shown_ns + _READING_NS
+        return self._shown_ns
+
+    def is_read(self) -> bool:
+        """Return whether a reading is of simulated time; say once where it is not."""
+        if not (self.is_simulated or self._has_said):
+            self._has_said = True
+            if os.environ["RANK"] == "0":
+                print(f"note: {_NOT_SIMULATED}", file=sys.stderr, flush=True)
+        return self.is_simulated
+
+    def install(self) -> None:
+        """Have the script's files read this clock where they ask `time` or `timeit`; what they sleep passes on it."""
+        for name in ("time", "perf_counter", "monotonic"):
+            self._replace(name, getattr(time, f"{name}_ns")())
+        timeit.default_timer = time.perf_counter
+        sleep = time.sleep
+
+        def slept(seconds: Any) -> None:
+            sleep(seconds)
+            if _is_users(sys._getframe(1).f_code.co_filename):
+                self._base_ns = max(self._base_ns, self._shown_ns) + round(seconds * 1e9)
+
+        time.sleep = slept
+
+    def _replace(self, name: str, start_ns: int) -> None:
+        in_s, in_ns = getattr(time, name), getattr(time, f"{name}_ns")
+
+        def seconds() -> Any:
+            if _is_users(sys._getframe(1).f_code.co_filename) and self.is_read():
+                return (start_ns + self.read_ns()) / 1e9
+            return in_s()
+
+        def nanoseconds() -> Any:
+            if _is_users(sys._getframe(1).f_code.co_filename) and self.is_read():
+                return start_ns + self.read_ns()
+            return in_ns()
+
+        setattr(time, name, seconds)
+        setattr(time, f"{name}_ns", nanoseconds)
+
+
+_is_users = cache(is_users_file)

@@ -1,0 +1,67 @@
+"""Scripts read simulated time, so what they print of their steps is what is predicted of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from subprocess import run
+
+import pytest
+
+from scenarios.seam.trace import Recording
+from tests.sim.test_gpu_script import SCRIPTS, played
+from tests.sim.test_script_recording import given, keep, play
+
+# What the readings of one step take, 1 us each, and a launch.
+READINGS_MS = 0.02
+
+
+STEPS = """
+model = torch.nn.Linear(8, 8, device="cuda")
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(3):
+    model(torch.ones(8, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def steps_ms(recording: Recording) -> list[float]:
+    """The whole steps of rank 0; the script ends in another one."""
+    found = [span for span in recording.spans if (span.rank, span.kind) == (0, "step")]
+    return [(span.end_ns - span.start_ns) / 1e6 for span in sorted(found, key=lambda span: span.step)][:3]
+
+
+def test_times_on_gpus_are_those_predicted(tmp_path: Path) -> None:
+    """Of each clock and of events, of each step after the first."""
+    file = tmp_path / "times.json"
+    recording = played(SCRIPTS / "timed.py", str(file), ranks=(1, 2), steps=9)
+    _, *found = json.loads(file.read_text())
+    expected = steps_ms(recording)
+    assert len(found) == len(expected) == 3
+    for times, step in zip(found, expected, strict=True):
+        assert len(times) == 8
+        assert times == pytest.approx([step] * 8, abs=READINGS_MS)
+    again = play(given(keep(recording, tmp_path / "run")))  # which reads no time
+    assert steps_ms(again) == expected
+
+
+def test_times_on_cpus_are_those_predicted(tmp_path: Path) -> None:
+    """What lies between the end of the optimizer's step and the reading belongs to another step."""
+    file = tmp_path / "times.json"
+    recording = played(SCRIPTS / "timed.py", str(file), profile="emulated_200mbit", ranks=(2, 1), steps=9)
+    _, *found = json.loads(file.read_text())
+    assert len(found) == 3
+    for times, step in zip(found, steps_ms(recording), strict=True):
+        assert len(times) == 7
+        assert times == pytest.approx([step] * 7, rel=0.1)
+
+
+@pytest.mark.parametrize(("ranks", "count"), [("each", 0), ("alike", 1)])
+def test_where_nothing_is_simulated_yet_that_is_said(ranks: str, count: int, tmp_path: Path) -> None:
+    """Once, by a process whose stderr only a command of its own has."""
+    file = tmp_path / "reads.py"
+    file.write_text("import time, torch\ntime.time()\ntime.perf_counter()\n" + STEPS)
+    words = ["-m", "sim", "--profile", "dgx_h100", "--gpus-per-host", "2", "--ranks", ranks, "--out", tmp_path / "run"]
+    ended = run([sys.executable, *map(str, words), str(file)], capture_output=True, text=True, check=True)
+    assert ended.stderr.count("note: times that the script reads are of this machine, not simulated") == count
