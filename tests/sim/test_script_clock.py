@@ -18,10 +18,12 @@ READINGS_MS = 0.02
 
 
 STEPS = """
+dist.init_process_group("nccl")
 model = torch.nn.Linear(8, 8, device="cuda")
 optimizer = torch.optim.SGD(model.parameters())
 for _ in range(3):
     model(torch.ones(8, device="cuda")).sum().backward()
+    dist.all_reduce(model.weight.grad)
     optimizer.step()
 """
 
@@ -61,7 +63,7 @@ def test_times_on_cpus_are_those_predicted(tmp_path: Path) -> None:
 def test_where_nothing_is_simulated_yet_that_is_said(ranks: str, count: int, tmp_path: Path) -> None:
     """Once, by a process whose stderr only a command of its own has."""
     file = tmp_path / "reads.py"
-    file.write_text("import time, torch\ntime.time()\ntime.perf_counter()\n" + STEPS)
+    file.write_text("import time, torch, torch.distributed as dist\ntime.time()\ntime.perf_counter()\n" + STEPS)
     words = ["-m", "sim", "--profile", "dgx_h100", "--gpus-per-host", "2", "--ranks", ranks, "--out", tmp_path / "run"]
     ended = run([sys.executable, *map(str, words), str(file)], capture_output=True, text=True, check=True)
     assert ended.stderr.count("note: times that the script reads are of this machine, not simulated") == count

@@ -87,6 +87,23 @@ WRITTEN = {
         "with torch.inference_mode():\n    print((x.argmax(1) == y).sum().item() / 32, x.mean().item())"
     ),
     "ranges": "torch.cuda.nvtx.range_push('forward')\ntorch.cuda.nvtx.range_pop()",
+    "what tensors say": (
+        "from torch import nn\n"
+        "class Places(nn.Module):\n"
+        "    def forward(self, x):\n        return x + torch.arange(3, device=x.device)\n"
+        "there = nn.Linear(3, 3).to('cuda:1')\n"  # which is not the current device
+        "moved = torch.fx.symbolic_trace(Places())(there(torch.ones(2, 3, device=1)))\n"
+        "assert (moved.device, moved.get_device(), torch.cuda.current_device()) == (torch.device('cuda', 1), 1, 0)\n"
+        "assert there.to(0).weight.device.index == torch.empty(1, device='cuda').device.index == 0\n"
+        "with torch.cuda.device(1):\n    assert torch.ones(1).cuda().device.index == 1\n"
+        "assert str(torch.arange(3, device='cuda')) == \"tensor([0, 1, 2], device='cuda:0')\"\n"
+        "assert repr(torch.randn(5000, 2, device='cuda')) == \"tensor(..., size=(5000, 2), device='cuda:0')\"\n"
+        "draw = torch.Generator(device='cuda').manual_seed(3)\n"
+        "assert isinstance(draw, torch.Generator) and isinstance(torch.default_generator, torch.Generator)\n"
+        "assert (draw.device.type, draw.initial_seed(), torch.Generator().device.type) == ('cuda', 3, 'cpu')\n"
+        "assert torch.randn(4, generator=draw, device='cuda').is_cuda\n"
+        "assert len(torch.cuda.default_generators) == torch.cuda.device_count()"
+    ),
     "FSDP2 made on meta": (
         "import torch.distributed as dist\nfrom torch.distributed.fsdp import fully_shard\n"
         "dist.init_process_group('nccl')\nwith torch.device('meta'):\n    model = torch.nn.Linear(8, 8)\n"
@@ -103,7 +120,7 @@ WRITTEN = {
 }
 
 
-QUICK = {"a default device", "FSDP2 and FSDP1 made on the CPU"}
+QUICK = {"a default device", "what tensors say", "FSDP2 and FSDP1 made on the CPU"}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +129,7 @@ QUICK = {"a default device", "FSDP2 and FSDP1 made on the CPU"}
 def test_what_scripts_write(name: str, tmp_path: Path) -> None:
     file = tmp_path / "written.py"
     file.write_text(f"import torch\n{WRITTEN[name]}\n")
-    played(file, ranks=(1, 1))
+    played(file, ranks=(1, 2) if name == "what tensors say" else (1, 1))
 
 
 def test_an_operator_of_anyones_may_have_sparse_in_its_name(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -141,7 +141,7 @@ class OnGpu(TorchDispatchMode):
         leaves_gpu = wanted is not None and not is_of_gpu
         now = self._shadows.now
         before = now.is_honest, now.index
-        now.is_honest, now.index = True, torch.device(wanted).index if kind == "cuda" else None
+        now.is_honest, now.index = True, torch.device(wanted).index if wanted is not None and kind == "cuda" else None
         if now.index is None and given:
             now.index = self._shadows.index_of(given[0])
         try:

@@ -71,8 +71,8 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
     else:
         _replace(other, value)
     # The Python object stays, with its attributes and all who refer to it; C++ has hooks and gradient beside the data.
-    torch._C._swap_tensor_impl(tensor, other.requires_grad_(tensor.requires_grad))  # type: ignore[attr-defined]
-    tensor._backward_hooks, tensor._post_accumulate_grad_hooks = before, after  # type: ignore[misc]
+    torch._C._swap_tensor_impl(tensor, other.requires_grad_(tensor.requires_grad))
+    tensor._backward_hooks, tensor._post_accumulate_grad_hooks = before, after
     if other._use_count() > 1:
         _keep_twin(tensor, other)
     if gradient is not None:

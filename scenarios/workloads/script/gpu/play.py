@@ -16,6 +16,7 @@ from scenarios.modules.cuda_autocast import autocast_here, autocast_on_meta
 from scenarios.workloads.script.gpu.bags import watch_bags
 from scenarios.workloads.script.gpu.fakes import leave_fakes_alone
 from scenarios.workloads.script.gpu.functional import Functional
+from scenarios.workloads.script.gpu.generators import make_generators
 from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
 from scenarios.workloads.script.gpu.memory import Memory
 from scenarios.workloads.script.gpu.mode import Meta, OnGpu
@@ -23,7 +24,7 @@ from scenarios.workloads.script.gpu.parameters import keep_parameters
 from scenarios.workloads.script.gpu.pretend import Devices
 from scenarios.workloads.script.gpu.properties import SeenGpu
 from scenarios.workloads.script.gpu.shadows import Shadows
-from scenarios.workloads.script.gpu.tensors import move_tensors
+from scenarios.workloads.script.gpu.tensors import move_tensors, print_tensors
 from scenarios.workloads.script.gpu.torch_streams import Streams
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.simulated import SimulatedLink
@@ -39,6 +40,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     devices.say(_say)
     indexed = move_tensors(shadows, devices.current)
     keep_parameters(shadows)
+    make_generators(indexed, gpu.count)
     leave_fakes_alone(shadows, devices.current)
     watch_bags(link, gpu.l2_bytes)
     torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by
@@ -46,6 +48,8 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
 
     def wait() -> None:
         link.synchronize(link.stream)
+
+    print_tensors(shadows, wait)
 
     @contextmanager
     def modes() -> Iterator[None]:

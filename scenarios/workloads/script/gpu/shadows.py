@@ -72,7 +72,7 @@ class Shadows:
         if not is_meta(tensor):
             return None
         with torch._C.DisableTorchFunction():  # which a parameter without a shape refuses
-            return tensor.untyped_storage()._cdata
+            return int(tensor.untyped_storage()._cdata)
 
     @contextmanager
     def suspended(self) -> Iterator[None]:

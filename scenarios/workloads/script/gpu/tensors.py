@@ -7,10 +7,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.utils._device import DeviceContext, _device_constructors
 
-from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.shadows import Shadows, wraps
 
 _BASE: Any = torch._C.TensorBase
 _DEVICE = _BASE.device.__get__
@@ -134,7 +134,7 @@ def _group() -> None:
         first = {key: next(each for each in members[0] if each is not None) for key, (members, _) in found.items()}
         return {(first[key].device, key[1]): members for key, members in found.items()}
 
-    torch._C._group_tensors_by_device_and_dtype = grouped
+    torch._C._group_tensors_by_device_and_dtype = grouped  # type: ignore[assignment]
 
 
 def _with_indices(
@@ -144,6 +144,23 @@ def _with_indices(
     if args and isinstance(args[0], int | str | torch.device):
         args = (indexed(args[0]), *args[1:])
     return args, more if more.get("device") is None else {**more, "device": indexed(more["device"])}
+
+
+def print_tensors(shadows: Shadows, wait: Callable[[], None]) -> None:
+    """Have tensors of the GPU printed with their values, or "..." for unknown ones, after the host's `wait()`."""
+    module: Any = torch._tensor_str
+    text, contents = module._str, module._tensor_str
+
+    def printed(self: torch.Tensor, *, tensor_contents: str | None = None) -> str:
+        if tensor_contents is not None or wraps(self) or not shadows.is_of_gpu(self):
+            return str(text(self, tensor_contents=tensor_contents))
+        wait()
+        known = shadows.of(self)
+        with shadows.suspended():
+            found = f"..., size={tuple(self.shape)}" if known is None else contents(known, len("tensor("))
+        return str(text(self, tensor_contents=found))
+
+    module._str = printed
 
 
 def _follow_storages(shadows: Shadows) -> None:
