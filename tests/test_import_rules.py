@@ -46,6 +46,7 @@ CROSSINGS = {
     "real/validation/cli.py": {"reports", "sim.draws"},
     "real/regret/cli.py": {"reports", "sim.study"},
     "reports/__main__.py": {"scenarios.interruption"},
+    "reports/user_keys.py": {"scenarios.config.overrides"},
     "reports/commands.py": {
         "sim.published",
         "scenarios.seam.errors",

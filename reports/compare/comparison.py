@@ -5,6 +5,7 @@ Pure functions of two runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from reports.compare.checks import WORLDS, Check, check_all
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.columns import fixed
+from reports.user_keys import user_key
 from scenarios.seam.trace import PLAYING
 
 # What the digest leaves out of what is not at a scenario's root.
@@ -132,7 +134,8 @@ def _differing(first: object, second: object, key: str = "") -> Iterator[str]:
         for at, pair in enumerate(zip(first, second, strict=True)):
             yield from _differing(*pair, f"{key}[{at}]")
     elif first != second:
-        yield f"{key} ({_short(first)} and {_short(second)})"
+        written = user_key(re.findall(r"[^.\[\]]+", key))
+        yield f"{written} ({_short(first)} and {_short(second)})"
 
 
 def _differing_sources(first: object, second: object) -> Iterator[str]:

@@ -21,6 +21,7 @@ from reports.run import Run
 from reports.store.columns import TEXT, fixed
 from reports.terminal import text
 from reports.terminal.headline import WORLDS
+from reports.user_keys import user_key
 
 Runs = Sequence[tuple[str, Run]]
 
@@ -54,7 +55,7 @@ PLANS = {
     **dict.fromkeys(["run", "table", "sharding_type", "ranks"], "str"),
     **dict.fromkeys(["rank_count", "shards", "storage_bytes"], "int"),
 }
-SETTINGS = {**dict.fromkeys(["run", "key", "pattern", "value"], "str"), "is_base": "bool", "differs": "bool"}
+SETTINGS = {**dict.fromkeys(["run", "key", "pattern", "field", "value"], "str"), "is_base": "bool", "differs": "bool"}
 _TABLES = ("model", "tables")
 
 # What a branch says that is not the same where it is there; its keys follow.
@@ -66,14 +67,15 @@ Key = tuple[str, ...]
 def settings(runs: Sequence[tuple[str, Run]]) -> tuple[pd.DataFrame, int]:
     """One row for each key that is not the same in all runs and each run; and how many keys are the same.
 
-    `value` is text, "" where a run has no such key; a branch that not all runs have is one key. `pattern` is the key
-    with "*" for a table's name. `differs` is from the base, the first run, of which `is_base` holds. Keys at the top
-    come first, versions last.
+    `key` is what a user writes in a file, or after --set; `value` is text, "" where a run has no such key; a branch
+    that not all runs have is one key. `pattern` is the key with "[*]" for a table's place. `field` is where the value
+    stands in the run's scenario, with a table's name, and says its unit. `differs` is from the base, the first run, of
+    which `is_base` holds. Keys at the top come first, versions last.
     """
     leaves = dict(_leaves((), [_tree(run) for _, run in runs]))
     unlike = {key: values for key, values in leaves.items() if len(set(values)) > 1}
     rows = [
-        (name, ".".join(key), _pattern(key), value, at == 0, value != values[0])
+        (name, *_keys(key, runs), ".".join(key), value, at == 0, value != values[0])
         for key, values in sorted(unlike.items(), key=lambda item: (item[0][0] == "versions", len(item[0])))
         for at, ((name, _), value) in enumerate(zip(runs, values, strict=True))
     ]
@@ -124,9 +126,15 @@ def _words(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _pattern(key: Key) -> str:
-    is_of_table = key[:2] == _TABLES and len(key) > 3
-    return ".".join((*_TABLES, "*", *key[3:]) if is_of_table else key)
+def _keys(key: Key, runs: Runs) -> tuple[str, str]:
+    """Return the key that a user writes, and that of all tables if it is of one; of what no file says its name."""
+    if key[:2] != _TABLES or len(key) < 3:
+        return user_key(key), user_key(key)
+    models = [run.info.scenario.get("model") or {} for _, run in runs]
+    each = [[str(one["name"]) for one in model.get("tables", ())] for model in models]
+    place = next(names.index(key[2]) for names in each if key[2] in names)
+    own = user_key((*_TABLES, str(place), *key[3:]))
+    return own, user_key((*_TABLES, "*", *key[3:])) if len(key) > 3 else own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

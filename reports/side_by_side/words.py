@@ -79,26 +79,27 @@ def about_run(info: RunInfo) -> str:
 
 def settings_shown(found: SideBySide) -> list[list[str]]:
     """A row for each key that differs, with its value in every run; tables that differ in the same way are one row."""
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for key, rows in found.settings.groupby("key", sort=False):
-        alike.setdefault((rows["pattern"].iloc[0], *rows["value"].tolist()), []).append(str(key))
+    alike: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for field, rows in found.settings.groupby("field", sort=False):
+        shown = (rows["pattern"].iloc[0], *(value_shown(str(field), one) for one in rows["value"]))
+        alike.setdefault(shown, []).append((rows["key"].iloc[0], str(field)))
     return [
         [
-            keys[0] if len(keys) == 1 else f"{pattern} ({len(keys)} tables)",
-            *(value_shown(keys[0], one) for one in values),
+            keys[0][0] if len({key for key, _ in keys}) == 1 else f"{pattern} ({len(keys)} tables)",
+            *values,
         ]
         for (pattern, *values), keys in alike.items()
     ]
 
 
-def value_shown(key: str, value: str) -> str:
-    """A setting's value with its unit, which its key has; a dash where there is none."""
+def value_shown(field: str, value: str) -> str:
+    """A setting's value with its unit, which its field's name has; a dash where there is none."""
     try:
         number = float(value)
     except ValueError:
         return value or "-"
     forms = {"bytes_per_s": text.rate, "bytes": text.size, "_ns": text.duration}
-    last = key.split(".")[-2:]
+    last = field.split(".")[-2:]
     form = next((form for ending, form in forms.items() if any(word.endswith(ending) for word in last)), None)
     if form is not None:
         return form(number)

@@ -179,7 +179,7 @@ def test_runs_of_different_scenarios_are_refused_with_the_first_keys_that_differ
     other["batch_size"], other["library"] = None, "nccl"
     assert refusal(by_hand(), real(digest="d2", name="other", scenario=other)) == (
         "runs of different scenarios, 'by_hand' and 'other'; they differ in cluster.hosts (2 and 8),"
-        " batch_size (64 and none), library (gloo and nccl) and 1 more"
+        " run.batch_size (64 and none), run.library (gloo and nccl) and 1 more"
     )
 
 

@@ -60,12 +60,12 @@ def test_settings_are_those_that_differ():
     assert rows(frame, "run", "key", "value", "is_base", "differs") == [
         ("one", "world", "predicted", True, False),
         ("two", "world", "measured", False, True),
-        ("one", "batch_size", "64", True, False),
-        ("two", "batch_size", "128", False, True),
-        ("one", "library", "gloo", True, False),
-        ("two", "library", "nccl", False, True),
-        ("one", "seed", "7", True, False),
-        ("two", "seed", "8", False, True),
+        ("one", "run.batch_size", "64", True, False),
+        ("two", "run.batch_size", "128", False, True),
+        ("one", "run.library", "gloo", True, False),
+        ("two", "run.library", "nccl", False, True),
+        ("one", "run.seed", "7", True, False),
+        ("two", "run.seed", "8", False, True),
     ]
     # world_size, name, hosts, gpus, payload, fidelity, rows of two tables, python
     assert same == 9
@@ -79,17 +79,17 @@ def test_tables_are_known_by_their_names_and_a_branch_that_a_run_lacks_is_one_ke
     two = changed(tables({"name": "t0", "rows": 11}))
     frame, _ = settings([("one", Run.of(one)), ("two", Run.of(two))])
     assert rows(frame, "key", "pattern", "value") == [
-        ("model.tables.t1", "model.tables.t1", "rows 20, ids kind zipf"),
-        ("model.tables.t1", "model.tables.t1", ""),
-        ("model.tables.t0.rows", "model.tables.*.rows", "10"),
-        ("model.tables.t0.rows", "model.tables.*.rows", "11"),
+        ("model.tables[1]", "model.tables[1]", "rows 20, ids kind zipf"),
+        ("model.tables[1]", "model.tables[1]", ""),
+        ("model.tables[0].rows", "model.tables[*].rows", "10"),
+        ("model.tables[0].rows", "model.tables[*].rows", "11"),
     ]
     none = changed({"model": None})
     frame, _ = settings([(name, Run.of(run)) for name, run in (("one", one), ("none", none), ("two", two))])
     values = frame.groupby("key", sort=False)["value"].agg(list).to_dict()
     assert values == {
         "model": ["given", "", "given"],
-        "model.tables.t0.rows": ["10", "", "11"],
+        "model.tables[0].rows": ["10", "", "11"],
     }
 
 

@@ -1,0 +1,83 @@
+"""Keys of a scenario file for values that a scenario's frozen form has under other names.
+
+Derived from the declarations beside the fields and from the tables that files may have, so that every name that is
+printed can be written in a file, or after --set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from scenarios.config.hardware import Cluster
+from scenarios.config.keys import declared
+from scenarios.config.toml.document import editors_document
+from scenarios.config.toml.sections import RunSection
+
+# Tables whose values have another name than they.
+_TABLES = {"planner": "sharding", "faults": "slow", "sources": "program"}
+# What a field's name says of its unit, and the key's does not.
+_UNITS = (("_bytes_per_s", "_rate"), ("_bytes", ""), ("_ns", ""), ("_s", ""))
+
+Node = Mapping[str, Any]
+
+
+@cache
+def user_key(path: tuple[str, ...]) -> str:
+    """Return the key that a user writes for a value at `path` of `Scenario.as_dict()`, such as cluster.nic.rate.
+
+    An item of an array is the part behind it, as `[0]` has it. What lies within a value of one key is that key; of
+    what no file can say the name stays as it is.
+    """
+    schema = _schema()
+    node, rest, found = schema, [*_in_cluster(path)], ""
+    if rest[0] not in node["properties"] and _key(rest[0], RunSection.model_fields):
+        rest.insert(0, "run")
+    while rest:
+        name = _key(rest[0], node.get("properties", {}))
+        if not name:
+            break
+        found = f"{found}.{name}".removeprefix(".")
+        (node, is_array), rest = _table(schema, node["properties"][name]), rest[1:]
+        if rest and is_array:
+            found += f"[{rest[0]}]"
+            rest = rest[1:]
+    return found or ".".join(path)
+
+
+@cache
+def _schema() -> Node:
+    found: Node = editors_document().model_json_schema()
+    return found
+
+
+def _key(field: str, keys: Mapping[str, Any]) -> str:
+    """Return which of the keys a field is, "" if none: by its name, without its unit, or under another name."""
+    shortened = [field[: -len(unit)] + rate for unit, rate in _UNITS if field.endswith(unit)]
+    return next((name for name in (field, _TABLES.get(field, ""), *shortened) if name in keys), "")
+
+
+def _table(schema: Node, node: Node) -> tuple[Node, bool]:
+    """Return the table that a key's value is, or of which it is an array, and whether it is one; {} of plain values."""
+    for one in (node, *node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
+        inner = one.get("items", one)
+        reference = inner.get("$ref", "")
+        resolved = schema["$defs"][reference.rpartition("/")[2]] if reference else inner
+        if "properties" in resolved:
+            return resolved, "items" in one
+    return {}, False
+
+
+def _in_cluster(path: tuple[str, ...]) -> Sequence[str]:
+    """Return a path in which the fields of the cluster are their keys."""
+    if path[:1] != ("cluster",):
+        return path
+    kind, done, rest = Cluster, ["cluster"], path[1:]
+    while rest and kind is not None:
+        one = next((one for one in declared(kind) if one.path == rest[: len(one.path)]), None)
+        if one is None:
+            break
+        done.append(one.key.name)
+        kind, rest = one.table, rest[len(one.path) :]
+    return [*done, *rest]
