@@ -222,8 +222,9 @@ class TracePieces:
         dtype, item_bytes = _DTYPES.get(said, (said.lower(), 0))
         elements = [whole_number(args.get(f"{way} msg nelems"), _LARGEST // 16) for way in ("In", "Out")]
         if not item_bytes or None in elements:
-            unstated = dict.fromkeys(["bytes_in", "bytes_out", "bytes_sent"], 0 if piece.kind == "barrier" else -1)
-            return dataclasses.replace(piece, group=self._groups.get(_group_key(args), ""), dtype=dtype, **unstated)
+            none = 0 if piece.kind == "barrier" else -1
+            group = self._groups.get(_group_key(args), "")
+            return dataclasses.replace(piece, group=group, bytes_in=none, bytes_out=none, bytes_sent=none, dtype=dtype)
         into, out = ((count or 0) * item_bytes for count in elements)
         into, out = 0 if piece.kind == "recv" else into, 0 if piece.kind == "send" else out
         size = whole_number(args.get("Group size"), 2**31) or 0

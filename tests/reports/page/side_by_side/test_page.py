@@ -68,7 +68,7 @@ def test_the_page_begins_with_what_differs_and_leads_to_each_run(both: SideBySid
 
 def test_tables_have_the_numbers_of_the_frames(both: SideBySide):
     sections = pages.sections(both, HREFS)
-    assert table(sections, "settings").rows == [["batch_size", "64", "128"]]
+    assert table(sections, "settings").rows == [["run.batch_size", "64", "128"]]
     numbers = table(sections, "parts")
     assert [row[0] for row in numbers.rows[:2]] == ["samples/s", "samples per step"], "batches differ"
     assert numbers.rows[2] == ["step time", "100 ns", "200 ns", "+100.0 %"]
