@@ -93,7 +93,7 @@ def test_what_only_files_can_say_is_not_set_over_them(key: str, value: str) -> N
 @pytest.mark.parametrize("module", ["scenarios", "sim", "reports", "twinstep"])
 def test_a_working_directory_that_is_gone_is_one_sentence(module: str, tmp_path: Path) -> None:
     line = f"mkdir {tmp_path}/gone; cd {tmp_path}/gone; rmdir {tmp_path}/gone; exec {sys.executable} -m {module} list"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, env=environment)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "the working directory is gone; expected to be started in one that is there\n"
