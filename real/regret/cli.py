@@ -23,7 +23,6 @@ from real.machine import cores, cpu_name
 from real.progress import Bar
 from real.regret import options as asked
 from real.regret.rounds import Measured, Point, order
-from reports.analysis.repeats import counted_steps
 from reports.analysis.statistics import disagreement
 from reports.errors import ReportError
 from reports.store import run_folder
@@ -239,7 +238,7 @@ class _Measuring:
             job = job_of(point.scenario, draft, check="never")
             steps = point.scenario.steps
             launch(job, hosts=self._places.of(point.scenario), heard=lambda step: self._bar.show(words, step, steps))
-            measures = _measures(draft)
+            measures = measures_of(run_folder.load(draft))
             shutil.rmtree(self._folder / name, ignore_errors=True)
             draft.rename(self._folder / name)
         except (RunEnded, ProgramError) as error:
@@ -255,14 +254,6 @@ class _Measuring:
 def _round_name(number: int) -> str:
     """The fidelity of a measured row."""
     return f"round {number}"
-
-
-def _measures(folder: Path) -> dict[str, float]:
-    """A run's numbers, its step's without the first ones, which warm up."""
-    run = run_folder.load(folder)
-    found = measures_of(run)
-    step_ns = float(counted_steps(run.steps)["step_ns"].median())
-    return {**found, "step_ns": step_ns, "samples_per_s": found["step_samples"] * 1e9 / step_ns}
 
 
 def _show(folder: Path, study: Study, digests: Mapping[int, str], options: argparse.Namespace) -> int:

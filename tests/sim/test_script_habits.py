@@ -104,6 +104,11 @@ WRITTEN = {
         "assert torch.randn(4, generator=draw, device='cuda').is_cuda\n"
         "assert len(torch.cuda.default_generators) == torch.cuda.device_count()"
     ),
+    "loops on values": (
+        "layer = torch.nn.Linear(256, 256, device='cuda')\ntorch.nn.init.trunc_normal_(layer.weight, std=.02)\n"
+        "turns, far = 0, (layer.weight > 3).any()\n"
+        "while far:\n    turns += 1\nassert turns == 20, turns"
+    ),
     "FSDP2 made on meta": (
         "import torch.distributed as dist\nfrom torch.distributed.fsdp import fully_shard\n"
         "dist.init_process_group('nccl')\nwith torch.device('meta'):\n    model = torch.nn.Linear(8, 8)\n"
@@ -120,7 +125,7 @@ WRITTEN = {
 }
 
 
-QUICK = {"a default device", "what tensors say", "FSDP2 and FSDP1 made on the CPU"}
+QUICK = {"a default device", "loops on values", "what tensors say", "FSDP2 and FSDP1 made on the CPU"}
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,10 @@ class Meta(TorchFunctionMode):
 
 # What a float is taken for whose value is not known.
 UNKNOWN = 1.0
+# After so many turns a loop on an unknown truth ends. Rejection sampling, as nn.init.trunc_normal_ draws, takes fewer.
+MOST_TURNS = 20
+# Files whose calls lie between the line that asks for a value and ours.
+_BETWEEN = (__file__, "torch/_dynamo/eval_frame.py", "torch/_compile.py", "torch/overrides.py", "torch/_tensor.py")
 _OF_FLOATS = f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them"
 _NOT_KNOWN = object()  # as what an operator gives, which may be None
 _aten = torch.ops.aten
@@ -103,6 +107,7 @@ class OnGpu(TorchDispatchMode):
         self._on_cpu = on_cpu
         self._shadows, self._launched, self._wait, self._said = shadows, launched, wait, said
         self._has_said, self._functional = set[str](), functional
+        self._asking: tuple[tuple[int, int], int] = ((0, 0), 0)  # the line that asked last, how often in a row
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -302,8 +307,20 @@ class OnGpu(TorchDispatchMode):
         if tensor.untyped_storage().nbytes() > tensor.element_size():
             raise self._unknown(None)
         where = users_line(sys._getframe().f_back)  # a number by itself is a metric, more likely than a size
+        if tensor.dtype == torch.bool and self._turns() > MOST_TURNS:
+            self._say(f"a loop in {where} ends after {MOST_TURNS} turns, as nothing computes the value that ends it")
+            return False
         self._say(f"an integer that the script asks for in {where} is {UNKNOWN:g}, as nothing computes it")
         return bool(UNKNOWN) if tensor.dtype == torch.bool else int(UNKNOWN)
+
+    def _turns(self) -> int:
+        """Return how often in a row one line of one call has asked for an unknown truth, as a loop on a value does."""
+        frame = sys._getframe()
+        while frame.f_back is not None and frame.f_code.co_filename.endswith(_BETWEEN):
+            frame = frame.f_back
+        here = (id(frame), frame.f_lineno)
+        self._asking = (here, self._asking[1] + 1 if self._asking[0] == here else 1)
+        return self._asking[1]
 
     def _say(self, sentence: str = _OF_FLOATS) -> None:
         if sentence not in self._has_said:
