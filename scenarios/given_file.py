@@ -33,6 +33,8 @@ def content(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes
         OSError: it cannot be read, is larger than `most_bytes`, or is no regular file: the end of a pipe or a device
             may never come.
     """
+    if "\0" in os.fspath(path):
+        raise OSError(errno.ENOENT, "a name with a null byte, which no file has", os.fspath(path))
     # Without waiting for a writer, as a pipe would.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
         about = os.fstat(stream.fileno())
@@ -83,8 +85,7 @@ def parsed(data: bytes | str) -> Any:
     """Return what JSON says.
 
     Raises:
-        ValueError: it is no JSON in UTF-8, is nested too deep, or has a number too long or an integer as large as no
-            float is.
+        ValueError: it is no JSON in UTF-8, or is nested too deep.
     """
     try:
         return json.loads(data, parse_int=_integer)
@@ -99,10 +100,9 @@ def read_json(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> Any
     return parsed(unpacked(content(path, most_bytes)))
 
 
-def _integer(digits: str) -> int:
-    if len(digits.lstrip("-")) > sys.float_info.max_10_exp:
-        raise ValueError(f"a number of {len(digits.lstrip('-'))} digits")
-    return int(digits)
+def _integer(digits: str) -> int | float:
+    """Return an integer; one beyond all floats is infinite, as JSON's 1e400 is, and so refused by whoever reads it."""
+    return float(digits) if len(digits) > sys.float_info.max_10_exp else int(digits)
 
 
 def _size(size_bytes: int) -> str:

@@ -131,9 +131,11 @@ def test_a_reader_that_leaves_is_no_error(folders):
 def test_ctrl_c_is_quiet(tmp_path):
     pipe = tmp_path / "run"
     pipe.mkdir()
-    os.mkfifo(pipe / "run.json")  # nobody writes, so that loading waits; a fifo is no file, and so is opened by name
+    os.mkfifo(pipe / "run.json")  # nobody writes, so that loading waits; the door would refuse a pipe
     code = (
         "import pathlib, sys; pathlib.Path.is_file = pathlib.Path.exists\n"
+        "from scenarios import given_file\n"
+        "given_file.content = lambda path, *_: open(path, 'rb').read()\n"
         "from reports.__main__ import main\n"
         "import reports.commands\n"
         "print('ready', flush=True)\n"

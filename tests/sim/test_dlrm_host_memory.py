@@ -171,10 +171,12 @@ def test_a_prefetch_is_hidden_where_it_fits_and_only_there() -> None:
     }
     fused = longest(one("fused", "ids", quick), "step")
     assert fused < took["rows", quick] < 1.01 * fused < 1.2 * fused < took["ids", quick]
-    fills = of_label(one("fused_uvm_caching", "rows", slow), "cache")
+    slowly = one("fused_uvm_caching", "rows", slow)
+    fills = of_label(slowly, "cache")  # of step 1
+    own = max(span.end_ns - span.start_ns for span in slowly.spans if (span.kind, span.step) == ("step", 1))
     assert {each.stream for each in fills} == {"prefetch"}
     copies = max(sum(each.end_ns - each.start_ns for each in fills if each.rank == rank) for rank in range(4))
-    assert 2 * fused < copies == took["rows", slow] < took["ids", slow]
+    assert 2 * fused < copies == own <= took["rows", slow] < took["ids", slow]
 
 
 def test_prefetches_are_one_batch_ahead_and_exchanges_two() -> None:

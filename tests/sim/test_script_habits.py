@@ -51,7 +51,7 @@ def test_on_gpus(habits: str) -> None:
 
 def test_on_cpus() -> None:
     recording = played(HABITS, "--workers", "2", "--meter", "--amp", "bfloat16", profile="cpu_local", ranks=(1, 2))
-    assert reduced(recording).count(4) == 2  # what is metered
+    assert reduced(recording).count(4) == 1  # what is metered; what follows the last step belongs to none
 
 
 def test_mixed_precision_keeps_gradients_wide_and_skips_no_step() -> None:

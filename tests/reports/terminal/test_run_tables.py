@@ -168,7 +168,7 @@ def test_formulas_that_differ_most_come_first_and_the_others_are_counted():
 
 def test_tables_that_load_the_worst_rank_are_named():
     summary = printed(by_hand())
-    assert section(summary, "Balance of tables")[0] == ["ids", "per", "step", "300", "1", "200", "1.50"]
+    assert section(summary, "Balance of tables")[0] == ["planner's", "ids", "per", "step", "300", "1", "200", "1.50"]
     assert section(summary, "Tables that cause imbalance")[0] == ["t1", "table_wise", "ids", "300", "150", "+150"]
 
 

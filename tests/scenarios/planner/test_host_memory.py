@@ -159,7 +159,7 @@ UNLESS = "expected no cache_load_factor unless sharding.plan has the table as 'f
 @pytest.mark.parametrize(
     ("plan", "keys", "said"),
     [
-        (CACHED, "kernel = 'fused_uvm_caching'", "expected no kernel with sharding.plan, which says it of every table"),
+        (CACHED, "kernel = 'fused_uvm'", "expected no kernel with sharding.plan, which says it of every table"),
         (given_plan("fused_uvm"), "cache_load_factor = 0.3", UNLESS),
         (
             given_plan("fused_uvm_caching", cache_params={"load_factor": 0.4}),

@@ -94,7 +94,8 @@ def test_every_send_meets_one_receive_of_its_size_and_both_are_waited_for_once(c
 
 @given(any_calls())
 def test_rings_keep_at_most_two_messages_of_a_direction_in_flight(calls: list[Call]) -> None:
-    if calls[0].op not in REDUCTIONS or calls[0].op == "reduce":  # at a reduce's end the root receives from all
+    # At a reduce's end the root receives from all; tensors of several sizes are exchanged, each pair for itself.
+    if calls[0].op not in REDUCTIONS or calls[0].op == "reduce" or calls[0].parts:
         return
     for script in gloo.schedule(calls):
         flying = {Send: 0, Recv: 0}

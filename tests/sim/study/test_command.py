@@ -207,7 +207,7 @@ def test_a_script_is_varied_as_a_scenario_is(tmp_path: Path) -> None:
         "    dist.all_reduce(torch.ones(1 << 20))\n"
     )
     (tmp_path / "script.toml").write_text(
-        'program = "script"\nscript.path = "train.py"\n'
+        'program = "script"\nscript = {path = "train.py", step_every = "all_reduce"}\n'
         'cluster = {profile = "emulated_200mbit", hosts = 2, gpus_per_host = 1}\n'
     )
     (tmp_path / "study.toml").write_text(

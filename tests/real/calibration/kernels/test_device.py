@@ -283,8 +283,8 @@ def test_a_gpu_is_what_the_driver_says_and_its_peaks_are_the_profiles(monkeypatc
         like, name="NVIDIA H200", memory_bytes=150 << 30, multiprocessors=132, compute_capability=90
     )
     assert gpu_here(like) == expected
-    told.major, told.minor = 10, 3
-    assert gpu_here(like).compute_capability == 80, "NCCL's choices for 10.3 are not known"
+    told.major, told.minor = 12, 1
+    assert gpu_here(like).compute_capability == 80, "NCCL's choices for 12.1 are not known"
     assert cpu_here(CORE) == dataclasses.replace(CORE, name=f"a core of {cpu_name()}")
 
 
