@@ -254,6 +254,14 @@ def step():
 """
 
 
+def test_a_step_that_is_marked_twice_is_an_error_on_gpus(tmp_path: Path) -> None:
+    body = "import twinstep\nx = torch.ones(4, device='cuda')\nfor _ in range(4):\n    dist.all_reduce(x)\n"
+    body += "    twinstep.step()\n    twinstep.step()\n"
+    done = run(tmp_path, file := script(tmp_path, body, head=ON_CPU), profile="dgx_h100")
+    assert done.returncode == 1
+    assert f"{file}: steps 0 and 2 launched no kernel and called no collective: expected one mark" in done.stderr
+
+
 def test_steps_of_nothing_but_the_hosts_work_are_an_error_on_gpus(tmp_path: Path) -> None:
     file = script(tmp_path, "for _ in range(6):\n    step()\n    sgd.step()\n", head=ON_CPU)
     done = run(tmp_path, file, profile="dgx_h100")

@@ -95,7 +95,7 @@ def load_given(
     options = {"hosts": hosts, "gpus-per-host": gpus_per_host, "step-every": step_every}
     for name, value in options.items():
         if value is not None:
-            raise ScenarioError(f"--{name}: expected a script, which says nothing of it")
+            raise ScenarioError(f"--{name}: expected a script (a .py file) with it, but {given} is none")
     if (given / NAME).is_file():
         lines, script = _of_recording(given, overrides.get("profile"))
         return _loaded(lines, given, Path(script).stem, overrides, overrides_file)

@@ -44,7 +44,7 @@ def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
     for rank, outcome in sorted(outcomes.items()):
         by_steps.setdefault(outcome.steps, []).append(rank)
     if len(by_steps) > 1:
-        made = ", ".join(f"{_ranks(ranks)} made {steps:,}" for steps, ranks in sorted(by_steps.items()))
+        made = ", ".join(f"{_numbered('rank', ranks)} made {steps:,}" for steps, ranks in sorted(by_steps.items()))
         (fewest, *_) = by_steps[min(by_steps)]
         raise ScriptError(
             f"{script.path}: ranks did not make the same number of steps: {made}; rank {fewest}'s script ended"
@@ -69,7 +69,7 @@ class Outcomes:
     """What comes of the scripts of a prediction's ranks, `count` of which are simulated.
 
     Attributes:
-        is_priced: whether a step of any rank was given a kernel or a call.
+        priced: the steps in which any rank was given a kernel or a call.
     """
 
     def __init__(self, scenario: Scenario, count: int) -> None:
@@ -77,12 +77,12 @@ class Outcomes:
         self._scenario, self._script, self._count = scenario, scenario.options, count
         self._of: dict[int, Outcome] = {}
         self._left_out: dict[str, float | None] = {}
-        self.is_priced = False
+        self.priced: set[int] = set()
 
     def begin(self) -> None:
         """Note that a rank begins; the first one after all have ended begins anew, as a program may be played again."""
         if len(self._of) == self._count:
-            self._of, self._left_out, self.is_priced = {}, {}, False
+            self._of, self._left_out, self.priced = {}, {}, set()
 
     def add(self, rank: int, outcome: Outcome) -> None:
         """Note how a rank's script came to its end."""
@@ -105,11 +105,13 @@ class Outcomes:
         """See `Program.judge`.
 
         Raises:
-            ScriptError: as `check` does; or the steps are such of which nothing is predicted.
+            ScriptError: as `check` does; or there are steps of which nothing is predicted.
         """
         check(self._of, self._script)
         steps, cluster = self._steps, self._scenario.cluster
-        if cluster.host.gpu.kind == "cuda" and not self.is_priced:
+        if cluster.host.gpu.kind == "cuda" and (empty := sorted(set(range(steps)) - self.priced)):
+            if len(empty) < steps:
+                raise ScriptError(_empty(self._script, empty))
             raise ScriptError(
                 _nothing_priced(self._script, cluster.profile, sum(filter(None, self._per_step().values())))
             )
@@ -148,6 +150,13 @@ def _nothing_priced(script: Script, profile: str, left_out_ns: float) -> str:
     return (
         f"{script.path}: nothing that its steps do is predicted: {host}profile {profile} prices what GPUs do, which got"
         " no kernel and no collective; expected tensors on 'cuda', or a CPU's profile such as --profile cpu_local"
+    )
+
+
+def _empty(script: Script, steps: Sequence[int]) -> str:
+    return (
+        f"{script.path}: {_numbered('step', steps)} launched no kernel and called no collective: expected"
+        " one mark at the end of each step"
     )
 
 
@@ -211,10 +220,10 @@ def _times(count: int, what: str, more: str = "s") -> str:
     return f"{count:,} {what}{more if count != 1 else ''}"
 
 
-def _ranks(ranks: Sequence[int]) -> str:
-    shown = [str(rank) for rank in ranks[:_MOST_LISTED]]
-    more = [f"{len(ranks) - _MOST_LISTED:,} more"] if len(ranks) > _MOST_LISTED else []
-    return f"rank{'s' if len(ranks) > 1 else ''} {_list([*shown, *more])}"
+def _numbered(what: str, numbers: Sequence[int]) -> str:
+    shown = [str(number) for number in numbers[:_MOST_LISTED]]
+    more = [f"{len(numbers) - _MOST_LISTED:,} more"] if len(numbers) > _MOST_LISTED else []
+    return f"{what}{'s' if len(numbers) > 1 else ''} {_list([*shown, *more])}"
 
 
 def _list(words: Sequence[str]) -> str:

@@ -342,7 +342,7 @@ class _Played:
 
     def _note_priced(self) -> None:
         if self._step is not None:
-            self._program.outcomes.is_priced = True
+            self._program.outcomes.priced.add(self.steps - 1)
 
     def _issue(self, call: Collective) -> Work[Any]:
         """The verb on tensors of its own."""
