@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import weakref
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -77,6 +78,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._environment = simpy.Environment()
+        self._processes = weakref.WeakSet[Generator[simpy.Event, Any, None]]()  # those that have ended are gone
         self.now_ns = 0
 
     def new_event(self) -> simpy.Event:
@@ -85,7 +87,17 @@ class Clock:
 
     def start(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Run a coroutine as a process from this instant on; it is made when it begins. What it raises ends `run`."""
-        self._environment.process(_recording_by_itself(begin))
+        process = _recording_by_itself(begin)
+        self._processes.add(process)
+        self._environment.process(process)
+
+    def close(self) -> None:
+        """End the processes that a failed run leaves suspended.
+
+        Garbage collection, later, could end what they hold (pipes, processes of scripts) before it ends them.
+        """
+        for process in list(self._processes):
+            process.close()
 
     def call_in(self, delay_ns: int, function: Callable[[], None]) -> None:
         """Call `function` after a delay; calls of one instant keep their order."""
@@ -131,4 +143,8 @@ def _recording_by_itself(begin: Callable[[], Coroutine[Any, Any, Any]]) -> Gener
         finally:
             own = is_grad_enabled()
             set_grad_enabled(others)
-        yield event
+        try:
+            yield event
+        except GeneratorExit:
+            context.run(coroutine.close)
+            raise

@@ -236,6 +236,7 @@ def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]
     try:
         world.machine.clock.run(look)
     finally:
+        world.machine.clock.close()
         for coroutine in world.pending:
             coroutine.close()
     has_ended = len(ended) == len(world.ranks)

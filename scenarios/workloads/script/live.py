@@ -104,10 +104,7 @@ class LivePlayer:
         self._connection.send((value, now_ns))
 
     def close(self) -> None:
-        with suppress(
-            OSError
-        ):  # garbage collection has closed what it has of the process, of a rank that never went on
-            end(self._process)
+        end(self._process)
         self._connection.close()
 
 
