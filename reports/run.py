@@ -255,7 +255,7 @@ class Run:
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
-        """How each rank spent its steps after the warm-up."""
+        """Return how each rank spent its steps after the warm-up."""
         return self._of_spans(frames.ranks, frames.RANK_COLUMNS)
 
     @cached_property

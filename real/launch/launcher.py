@@ -124,7 +124,7 @@ class _Launch:
 
     @property
     def has_ended_a_step(self) -> bool:
-        """Whether some rank has begun a step beyond the first, or ended the run."""
+        """Return whether some rank has begun a step beyond the first, or ended the run."""
         return any(step for step in self._steps.of_all()) or self._table.is_done
 
     def run(self, command: Sequence[str]) -> tuple[str | None, int]:

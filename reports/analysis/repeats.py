@@ -20,7 +20,7 @@ OUTSIDE = "step skew"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """What is kept of one run: its steady steps' durations, and each operation's median in them.
+    """A run's durations that are kept: its steady steps' durations, and each operation's median in them.
 
     A further operation, of kind "step", is what of a step lies before a rank begins its own or after it has ended it.
     """

@@ -59,7 +59,7 @@ _EXPONENTS = 64  # of the sizes that an int64 holds, and one for 0 bytes
 
 @dataclass(frozen=True, slots=True)
 class BothCalls:
-    """What ranks did inside steps, in both runs, without what either of them has left out by choice or warms up in.
+    """A pair of runs' operations inside steps, without what either run has left out by choice or warms up in.
 
     `names` has a row for each operation (`kind`, `label`, `stream`, `part`). The other two have a row for each span:
     `operation` is a row of `names`; `size_bytes` is what the call sends or, where it sends nothing, what it receives;

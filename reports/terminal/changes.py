@@ -1,4 +1,4 @@
-"""What a run would be with one thing of its scenario changed, by group: settings, hardware and diagnosis."""
+"""Shows what a run would be with one thing of its scenario changed, by group: settings, hardware and diagnosis."""
 
 from __future__ import annotations
 

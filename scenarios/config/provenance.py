@@ -62,7 +62,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedConfiguration:
-    """One configuration of which others have published step times: its kind, and how far its prediction is off."""
+    """A configuration of which others have published step times: its kind, and how far its prediction is off."""
 
     scenario: Annotated[Text, Key("scenario", "The ready scenario that is simulated for it. Required.")]
     program: Annotated[Text, Key("program", "The scenario's program. Required.")]

@@ -38,7 +38,7 @@ class Done:
 
 
 class StepGivenUp(Exception):  # noqa: N818  (no error: it tells a step's context what it is)
-    """What has begun as a step is none: raised inside its context, it takes what was issued there out of all steps."""
+    """A signal that what began as a step is none: raised in its context, it takes what was issued there out of it."""
 
 
 class Backend(Protocol):

@@ -146,7 +146,7 @@ def _all_gather(writer: Writer, call: Call, rank: int) -> None:
 
 
 def _all_gather_list(writer: Writer, call: Call, rank: int) -> None:
-    """As `_all_gather`; tensors of several sizes, which torch's gloo refuses, as an exchange (`real.libraries`)."""
+    """Schedule as `_all_gather` does; tensors of several sizes, which torch's gloo refuses, are exchanged."""
     if call.parts:
         _all_to_all(writer, exchanged(call), rank)
     else:
@@ -257,7 +257,7 @@ _RINGS = (_all_reduce, _all_reduce_of_copy, _all_reduces, _all_gather, _all_gath
 
 
 def rings(call: Call) -> int:
-    """How many rings a member goes round, one after the other; 0: it is no ring."""
+    """Return how many rings a member goes round, one after the other; 0: the call is no ring."""
     writer = _WRITERS[call.op]
     if writer is _all_reduces:
         return len(reduced_parts(call))

@@ -1,4 +1,4 @@
-"""Where a scenario's tables lie: their plan as a file that variations keep, and how many tables a variation moves."""
+"""Keeps a scenario's plan of the tables as a file for its variations, and counts the tables that a variation moves."""
 
 from __future__ import annotations
 

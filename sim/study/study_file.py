@@ -95,7 +95,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """How many points a search looks at, by which seed and sampler, and of how small a space it plays all.
+    """A search's limits: how many points, by which seed and sampler, and below which size of a space all points.
 
     `trials` bounds every search that is given it; None: `enumerate_below` does, and `most_trials` in larger spaces.
     """
@@ -107,7 +107,7 @@ class SearchSettings:
 
     @property
     def most_trials(self) -> int:
-        """How many points are looked at where not all are played."""
+        """Return how many points are simulated where not all are."""
         return _TRIALS if self.trials is None else self.trials
 
     def plays_all(self, size: int) -> bool:

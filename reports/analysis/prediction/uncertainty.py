@@ -1,4 +1,4 @@
-"""How far off a prediction's step time may be, where steps like it were published or its machine was calibrated."""
+"""States how far off a prediction's step time may be, where steps like it were published or its machine calibrated."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Pipeline:
 
     @property
     def depth(self) -> int:
-        """How many batches are in the stages beside the one that is trained on, at most."""
+        """Return the largest number of batches in the stages beside the one that is trained on."""
         stages = STAGES[self.kind]
         return max((ahead for _, ahead in (*stages.before, *stages.between)), default=0)
 

@@ -54,7 +54,7 @@ class InParts(Collective):
 
 
 class _AllReduceCoalesced(InParts):
-    """In place."""
+    """A collective that reduces each tensor in place."""
 
     def check(self, issue: Issue) -> Call:
         tensors = check_tensors(issue, "tensors", issue.output, check_target)
@@ -76,7 +76,7 @@ class _AllReduceCoalesced(InParts):
 
 
 class _ReduceScatterCoalesced(InParts):
-    """Each member gets its share of each reduced input."""
+    """A collective that gives each member its share of each reduced input."""
 
     def check(self, issue: Issue) -> Call:
         outputs = check_tensors(issue, "output_tensors", issue.output, check_output)
@@ -91,7 +91,7 @@ class _ReduceScatterCoalesced(InParts):
 
 
 class _AllGatherCoalesced(InParts):
-    """Each member gets everyone's inputs: of each one tensor, the members' one after the other in group order."""
+    """A collective that gives each member everyone's inputs: one tensor for each input, in group order."""
 
     gives = "take"
 
@@ -108,7 +108,7 @@ class _AllGatherCoalesced(InParts):
 
 
 class _AllGatherListsCoalesced(InParts):
-    """Each member gets everyone's inputs, as tensors of their own: a list of them for each member."""
+    """A collective that gives each member everyone's inputs as tensors of their own, a list for each member."""
 
     gives = "take"
 

@@ -23,7 +23,7 @@ from scenarios.seam.payload import Payload, Payloads, as_bytes, take
 
 
 class _AllGather(InParts):
-    """Each member gets everyone's input, in a tensor of its own."""
+    """A collective that gives each member everyone's input, in a tensor of its own."""
 
     gives = "take"
 
@@ -45,7 +45,7 @@ class _AllGather(InParts):
 
 
 class _ReduceScatter(InParts):
-    """Each member gets the sum of those tensors that all have for it."""
+    """A collective that gives each member the sum of the tensors that all have for it."""
 
     def check(self, issue: Issue) -> Call:
         inputs = check_list(issue, "input_list", issue.input)

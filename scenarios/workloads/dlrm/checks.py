@@ -166,7 +166,7 @@ def _check_pins(
 
 
 def _lies_there(table: TableSection, given: Mapping[str, GivenTable], host_ranks: int | None) -> bool:
-    """Whether the plan has a table on the ranks, or all ranks of the hosts, to which the scenario pins it."""
+    """Return whether the plan has a table on the ranks, or all ranks of the hosts, to which the scenario pins it."""
     place = given.get(table.name or "")
     if place is None or host_ranks is None:
         return False

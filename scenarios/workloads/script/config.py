@@ -40,7 +40,7 @@ class Script:
 
 
 class Marking(NamedTuple):
-    """What marks the end of a step: each `period`-th "optimizer" step, "backward" pass, or call of a collective."""
+    """A rule for the ends of steps: each `period`-th "optimizer" step, "backward" pass, or call of a collective."""
 
     word: str
     period: int

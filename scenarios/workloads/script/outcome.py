@@ -1,4 +1,4 @@
-"""What came of the scripts of all ranks, and why that is no prediction where it is none; loads no torch."""
+"""Judges whether the scripts of all ranks make a prediction, and says why not; loads no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_LISTED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one rank's script.
+    """An outcome of one rank's script.
 
     Attributes:
         steps: how many whole ones it made.
@@ -66,7 +66,7 @@ def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
 
 
 class Outcomes:
-    """What comes of the scripts of a prediction's ranks, `count` of which are simulated.
+    """A collection of the outcomes of a prediction's ranks, `count` of which are simulated.
 
     Attributes:
         priced: the steps in which any rank was given a kernel or a call.
@@ -98,7 +98,7 @@ class Outcomes:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What is left out of the prediction, in words."""
+        """Return what is left out of the prediction, in words."""
         return tuple(_in_words(self._per_step()))
 
     def judge(self) -> None:
@@ -121,11 +121,11 @@ class Outcomes:
 
     @property
     def _steps(self) -> int:
-        """How many steps the ranks have made, at least."""
+        """Return the smallest number of steps that a rank has made."""
         return min((outcome.steps for outcome in self._of.values()), default=0)
 
     def _per_step(self) -> dict[str, float | None]:
-        """What is left out, with its ns in each step."""
+        """Return what is left out, with its ns in each step."""
         return {words: ns and ns / max(self._steps, 1) for words, ns in self._left_out.items()}
 
     def standing(self, steps: Mapping[int, int]) -> str:

@@ -211,7 +211,7 @@ class _Played:
         self._has_called = False  # any other rank
 
     async def run(self) -> Outcome:
-        """Until the script ends, or has made as many steps as are wanted; what behind the last mark is no step."""
+        """Run until the script ends or has made the steps that are wanted; what follows the last mark is no step."""
         is_running, seen = True, None
         while is_running:
             spent, kind, argument = request = self._player.next()

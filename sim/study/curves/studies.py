@@ -46,7 +46,7 @@ class Start:
 
     @property
     def plans(self) -> bool:
-        """Whether a planner places its tables, anew for each point."""
+        """Return whether a planner places the tables anew for each point."""
         planner = find(self.scenario.program, self.scenario.program_folder).plan
         return bool(planner) and self.scenario.planner.plan is None
 

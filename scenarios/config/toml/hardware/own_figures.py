@@ -1,4 +1,4 @@
-"""Which figures of its hardware a scenario sets to other values than its profile has."""
+"""Finds the figures of its hardware that a scenario sets to other values than its profile has."""
 
 from __future__ import annotations
 

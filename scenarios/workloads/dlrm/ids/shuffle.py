@@ -1,4 +1,4 @@
-"""Where the rows of a shuffled table lie: a bijection that follows from the table's name, in both worlds alike."""
+"""Places the rows of a shuffled table: a bijection that follows from the table's name, the same in both worlds."""
 
 from __future__ import annotations
 

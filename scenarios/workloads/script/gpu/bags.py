@@ -139,7 +139,7 @@ class _Bags:
             )
 
     def look_up(self, module: Any, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """What the forward of the module gives, which is not kept: it outlives its tables nowhere."""
+        """Return what the module's forward gives; the module is not kept, which would keep its tables' memory."""
         if self._link.shadows is not None and self._link.shadows.has_all:
             raise RuntimeError("fbgemm's tables have no values on GPUs that are not there: expected --play record")
         features, named = self._features(indices, offsets, weights)

@@ -366,7 +366,7 @@ def _is_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _is_view(func: Any) -> bool:
-    """Whether an operator gives what lies in a storage that there is."""
+    """Return whether an operator's result lies in a storage that exists already."""
     return bool(func.is_view) or func.overloadpacket is _aten.set_
 
 

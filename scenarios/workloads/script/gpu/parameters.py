@@ -39,7 +39,7 @@ def keep_parameters(shadows: Shadows) -> None:
 
 
 def _is_dense(tensor: Tensor, shadows: Shadows) -> bool:
-    """Whether a real GPU's machine would hold values of it: on its GPU or CPU, and not sparse."""
+    """Return whether a machine with a real GPU would hold the tensor's values, on its GPU or CPU, and not sparse."""
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.layout == torch.strided and (shadows.is_of_gpu(tensor) or not is_meta(tensor))
 

@@ -1,4 +1,4 @@
-"""What a script is told of a simulated GPU: the profile's values, and what follows from its compute capability."""
+"""Gives a script the properties of a simulated GPU: the profile's values, and what its compute capability implies."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Clock:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether a simulation tells the time."""
+        """Return whether a simulation gives the time."""
         return self._told_ns is not None
 
     def hear(self, now_ns: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What a script raised, as its user reads it: one sentence, and below it the frames of the script."""
+"""Words what a script raised for its user: one sentence, and below it the frames of the script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How torch.distributed makes groups in a script's process: by way of a link, under the names that the script gives.
+"""Makes torch.distributed's groups in a script's process through a link, under the names that the script gives.
 
 What makes groups in a way that cannot be followed is refused.
 """
@@ -117,5 +117,5 @@ def _without_backends(more: dict[str, Any]) -> dict[str, Any]:
 
 
 def _backends(named: str) -> dict[str, str]:
-    """By type of device, the backend that torch's would take."""
+    """Return the backend that torch would take for each type of device."""
     return {kind: str(backend) for kind, backend in dist.BackendConfig(dist.Backend(named)).device_backend_map.items()}

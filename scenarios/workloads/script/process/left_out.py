@@ -1,4 +1,4 @@
-"""What a script does of which a prediction says nothing: work of the host beside simulated GPUs, data loaders' workers.
+"""Notes what a script does that is not predicted: work of the host beside simulated GPUs, data loaders' workers.
 
 Rank 0 tells it at the end of each step, for all ranks.
 """
@@ -26,7 +26,7 @@ _LEAST_NS, _LEAST_ELEMENTS = 50_000, 1024
 
 
 class LeftOut:
-    """What one process has done of that since its last step, by words; None where no time is known."""
+    """A record of what one process has done of that since its last step, by words; None where no time is known."""
 
     def __init__(self, link: SimulatedLink, *, is_on_gpu: bool) -> None:
         self._link, self._is_on_gpu = link, is_on_gpu

@@ -1,4 +1,4 @@
-"""What marks the steps of a script, and what is seen of it until it ends, in its process in both worlds."""
+"""Marks the steps of a script and counts what it calls until it ends, in its process in both worlds."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Marks:
         _here[:] = [self]
 
     def seen(self) -> dict[str, Any]:
-        """What was seen, as a line of a recording can hold it."""
+        """Return what was seen, as a line of a recording can hold it."""
         return {"optimizers": dict(self.optimizers), "backward": self.backward, "calls": dict(self.calls)}
 
     def itself(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a script stands, asked by a signal: Python writes the frames of its threads, also while it waits in C++."""
+"""Finds where a script stands, by a signal: Python writes the frames of its threads, also while it waits in C++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a script asks for CUDA although nobody has named hardware, so that it would be predicted on CPUs unasked."""
+"""Refuses a script that asks for CUDA where no hardware was named: it would be predicted on CPUs unasked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of a recording that somebody hands in; whether its requests fit each other only playing it shows."""
+"""Checks a recording that a user hands in. Whether its requests fit each other is found only by replaying it."""
 
 from __future__ import annotations
 

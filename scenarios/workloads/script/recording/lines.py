@@ -185,7 +185,7 @@ class Members:
         return min(alike, key=lambda each: abs(each - number))
 
     def options(self, number: int, options: dict[str, Any]) -> dict[str, Any]:
-        """Of a call on the recorded rank's group: a root has the same place in this one's."""
+        """Return the options of a call on the recorded rank's group: a root has the same place in this one's."""
         if not {"src", "dst"} & options.keys() or (own := self.group(number)) == number:
             return options
         ranks, others = self._groups[number], self._groups[own]
