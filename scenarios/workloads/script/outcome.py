@@ -116,7 +116,10 @@ class Outcomes:
                 _nothing_priced(self._script, cluster.profile, sum(filter(None, self._per_step().values())))
             )
         if steps < self._scenario.steps:
-            ended = f"ended after {steps:,} of {self._scenario.steps:,} steps (run.steps)"
+            ended = (
+                f"ended after {steps:,} of {self._scenario.steps:,} steps (run.steps); what lies before the first mark,"
+                " such as the first iteration, is no step"
+            )
             print(f"note: {self._script.path}: {ended}", file=sys.stderr)
 
     @property
