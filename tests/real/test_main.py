@@ -60,6 +60,7 @@ def test_too_few_open_files_are_said_before_a_run_begins(
     assert [path.name for path in tmp_path.iterdir()] == ["fast.toml"]
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_too_few_open_files_for_a_group_are_said_at_once(tmp_path: Path) -> None:
     """Not after gloo has tried for minutes to connect."""

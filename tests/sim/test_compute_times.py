@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -160,7 +161,7 @@ def test_a_prediction_computes_what_a_real_run_of_the_scenario_took(
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
     assert reports(["times", str(folder), "--csv", str(csv)]) == 0
-    assert "step 0 left out" in capsys.readouterr().err
+    assert re.search(r"steps? 0(-\d+)? left out", capsys.readouterr().err)  # all that warms up, on a busy machine more
 
     timed = load(file, {"compute_times": str(csv)})
     assert timed.compute_times is not None
