@@ -143,6 +143,7 @@ def _play_to_end(
         world.ledger.close()
     finally:
         world.ledger.forget()
+        world.machine.clock.close()  # now, as what suspended programs end after this counts for nothing
     return error
 
 
@@ -236,7 +237,6 @@ def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]
     try:
         world.machine.clock.run(look)
     finally:
-        world.machine.clock.close()
         for coroutine in world.pending:
             coroutine.close()
     has_ended = len(ended) == len(world.ranks)
