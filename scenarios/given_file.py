@@ -45,12 +45,6 @@ def content(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes
         return stream.read(most_bytes)
 
 
-def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse what is no regular file, for readers that open the path themselves. OSError as `content` raises."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-
-
 def text(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> str:
     """Return a text file's letters, without a byte order mark, as Windows writes it.
 

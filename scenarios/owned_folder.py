@@ -45,10 +45,12 @@ def own(path: Path) -> Owned:
         OSError: it cannot be made.
     """
     while True:
+        is_made = False
         with suppress(FileExistsError):
             path.mkdir(parents=True)
+            is_made = True
         with suppress(FileNotFoundError):  # removed by its owner meanwhile
-            handle = _locked(path)
+            handle = _locked(path, is_made=is_made)
             if handle is None:
                 raise OwnedError(f"{path} is being written by another process")
             if os.listdir(handle):
@@ -84,7 +86,7 @@ def scratch() -> Owned:
             if about.st_uid == os.getuid() and path.is_dir() and time.time() - about.st_mtime > _YOUNG_S:
                 clear(path)
     path = Path(tempfile.mkdtemp(prefix=_SCRATCH))
-    handle = _locked(path)
+    handle = _locked(path, is_made=True)
     assert handle is not None, "nobody else locks a folder as young as this"
     return Owned(path, handle)
 
@@ -107,14 +109,20 @@ def _is_at(handle: int, path: Path) -> bool:
         return False
 
 
-def _locked(path: Path) -> int | None:
-    """Open a folder and lock it; None where another process has locked it."""
+def _locked(path: Path, *, is_made: bool = False) -> int | None:
+    """Open a folder and lock it; None where another process has locked it, or may have.
+
+    A file system without locks, as NFS and some of Lustre, tells nobody from anybody: only a folder that this process
+    has just made is its own there.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
         return None
-    except OSError:  # a file system without locks: nobody can be told from anybody
-        pass
+    except OSError:
+        if not is_made:
+            os.close(handle)
+            return None
     return handle

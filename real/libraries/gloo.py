@@ -9,7 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real.libraries.library import Library
-from real.libraries.moves import EXCHANGE, Joined, Sent, Several, split
+from real.libraries.moves import EXCHANGE, Joined, Sent, split
+from scenarios.seam.collectives.several import Several
 from scenarios.seam.payload import as_bytes
 
 _ON_CPU = dist.BarrierOptions()

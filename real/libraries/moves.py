@@ -19,6 +19,7 @@ from torch import Tensor
 from scenarios.seam.arguments import REDUCE_OPS, Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives import coalesced, exchange, lists, reduction, rooted
+from scenarios.seam.collectives.several import Several
 from scenarios.seam.group import Group
 from scenarios.seam.payload import as_bytes, without_grad
 
@@ -50,32 +51,6 @@ class Sent:
     work: dist.Work
     finish: Callable[[], None] | None = None
     held: object = None
-
-
-class Several(dist.Work):
-    """Works that began one after the other, as one."""
-
-    def __init__(self, works: Sequence[dist.Work] = ()) -> None:
-        super().__init__()
-        self._works = works
-
-    def wait(self, timeout: Any = None) -> bool:
-        """Wait until all have ended; RuntimeError if one failed."""
-        for work in self._works:
-            work.wait()
-        return True
-
-    def is_completed(self) -> bool:
-        """Return whether all have ended."""
-        return all(work.is_completed() for work in self._works)
-
-    def is_success(self) -> bool:
-        """Return whether all have ended well."""
-        return all(work.is_success() for work in self._works)
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        """Return what is done when all are."""
-        return torch.futures.collect_all([work.get_future() for work in self._works])
 
 
 def together(sents: Sequence[Sent]) -> Sent:

@@ -18,13 +18,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from real.libraries.moves import Several
 from real.libraries.nccl import Nccl
 from real.rank.journal import STEP, Entry, Journal
 from real.rank.lanes import Lane, Mark, Pending
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Done
 from scenarios.seam.calls import Call
+from scenarios.seam.collectives.several import Several
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.process.process_group import Asked

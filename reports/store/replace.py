@@ -64,3 +64,19 @@ def write_text(content: str, path: Path) -> None:
     check_free(path)
     with replaced(path) as draft:
         draft.write_text(content, encoding="utf-8", newline="")
+
+
+def sync(folder: Path) -> None:
+    """Have the disk hold a folder and all that is in it."""
+    for path in sorted(folder.rglob("*")):
+        sync_one(path)
+    sync_one(folder)
+
+
+def sync_one(path: Path) -> None:
+    """Have the disk hold one file, or a folder's own entries."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -26,7 +26,7 @@ from reports.errors import ReportError
 from reports.run import Run
 from reports.store.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
 from reports.store.parts import PART_ROWS, VERIFIED, Held, Spans, Stored, checked, unreadable
-from reports.store.replace import replaced
+from reports.store.replace import replaced, sync, sync_one
 from scenarios import given_file
 from scenarios.owned_folder import OwnedError, clear, own
 from scenarios.seam.trace import SCHEMA_VERSION, ChangeRow, Recording, RunInfo, Span, Thinned
@@ -203,9 +203,9 @@ def whole_folder(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
     with _owned(folder, drafts) as partial:
         try:
             yield partial
-            _sync(partial)
+            sync(partial)
             partial.rename(folder)
-            _sync_one(folder.parent)
+            sync_one(folder.parent)
         except OSError as error:
             raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
 
@@ -221,12 +221,17 @@ def check_free(folder: Path) -> list[Path]:
     """
     _refuse_taken(folder)
     try:
-        left = [path for path in sorted(folder.parent.glob(".*.partial")) if path.is_dir() and clear(path)]
+        left = [path for path in sorted(folder.parent.glob(".*.partial")) if _is_draft(path) and clear(path)]
     except OSError:
         left = []
     with _owned(folder):
         pass
     return left
+
+
+def _is_draft(path: Path) -> bool:
+    """Return whether a folder is a run in the making, and no other program's of such a name."""
+    return path.is_dir() and (not any(path.iterdir()) or (path / SPANS_FILE).is_file())
 
 
 @contextmanager
@@ -256,20 +261,6 @@ def _refuse_taken(folder: Path) -> None:
     _refuse_name(folder)
     if os.path.lexists(folder):
         raise ReportError(f"{folder}: exists already; nothing is ever overwritten, give another folder")
-
-
-def _sync(folder: Path) -> None:
-    for path in sorted(folder.rglob("*")):
-        _sync_one(path)
-    _sync_one(folder)
-
-
-def _sync_one(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _in_order(spans: pa.Table) -> pa.Table:

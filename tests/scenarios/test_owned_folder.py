@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -59,3 +60,22 @@ def test_scratch_folders_of_killed_processes_are_removed(tmp_path: Path, monkeyp
         assert not old.exists()
         assert young.is_dir()
     assert not mine.exists()
+
+
+def test_without_locks_only_a_folder_just_made_is_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over NFS, flock of a folder opened to be read fails: what another process fills must stay."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(owned_folder.fcntl, "flock", refuse)
+    mine = own(tmp_path / ".run.partial")
+    (mine.path / "file").touch()
+    assert not clear(mine.path)
+    with pytest.raises(OwnedError):
+        own(mine.path)
+    assert (mine.path / "file").exists()
+    mine.remove()
+    assert not mine.path.exists()
+    with scratch_folder() as folder:
+        assert folder.is_dir()

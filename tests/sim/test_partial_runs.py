@@ -243,11 +243,14 @@ def test_the_second_of_two_runs_into_one_folder_is_refused_before_it_begins(
 def test_what_a_killed_prediction_has_left_is_named_and_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    left = tmp_path / ".other.partial"
-    (left / "spans").mkdir(parents=True)
+    left, of_others = tmp_path / ".other.partial", tmp_path / ".download.partial"
+    for path in (left, of_others):
+        path.mkdir()
+    (left / "spans.parquet").touch()
+    (of_others / "film").touch()
     assert main([str(FILE), "--out", str(tmp_path / "run"), "--quiet"]) == 0
     assert f"note: {left}: left by a command that was killed; removed\n" in capsys.readouterr().err
-    assert os.listdir(tmp_path) == ["run"]
+    assert sorted(os.listdir(tmp_path)) == [of_others.name, "run"]
 
 
 # Fewer spans by choice

@@ -24,6 +24,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from scenarios.seam.collectives.several import Several
+
 BACKEND = "twinstep"
 # torch 2.13 renamed these, too.
 _GATHER_COALESCED, _SCATTER_COALESCED = (
@@ -240,7 +242,7 @@ class ScriptGroup(dist.ProcessGroup):
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
         begun, self._begun = self._begun, None
-        return _Together(begun or [])
+        return Several(begun or [])
 
     def _backend_of(self, tensor: Tensor) -> str:
         return self._backends.get(tensor.device.type, self.name())
@@ -304,31 +306,6 @@ class ScriptGroup(dist.ProcessGroup):
         if self._begun is not None:
             self._begun.append(work)
         return work
-
-
-class _Together(dist.Work):
-    """Several calls as one."""
-
-    def __init__(self, works: Sequence[dist.Work]) -> None:
-        super().__init__()
-        self._works = works
-
-    def wait(self, timeout: Any = None) -> bool:
-        for work in self._works:
-            work.wait()
-        return True
-
-    def synchronize(self) -> None:
-        self.wait()
-
-    def is_completed(self) -> bool:
-        return all(work.is_completed() for work in self._works)
-
-    def is_success(self) -> bool:
-        return all(work.is_success() for work in self._works)
-
-    def result(self) -> Any:
-        return [work.result() for work in self._works]
 
 
 def is_users_file(name: str) -> bool:
