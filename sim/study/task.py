@@ -28,7 +28,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How a point came out: `measures` are numbers by column, `folder` a run folder as a tar archive.
+    """An outcome of a point: `measures` are numbers by column, `folder` a run folder as a tar archive.
 
     Attributes:
         speeds: samples a second of steady steps, or steps a second where there are no samples; a sequence a draw.

@@ -42,7 +42,7 @@ def _accumulating(parameter: Tensor) -> Any:
 
 
 class _Replica:
-    """One of them, which keeps nothing of it; the order in which its gradients arrive in its first pass is that of its
+    """A watcher of one replica, which keeps nothing of it alive; the order in which its gradients arrive in its first pass is that of its
     buckets.
     """
 
