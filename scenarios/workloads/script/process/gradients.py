@@ -42,8 +42,9 @@ def _accumulating(parameter: Tensor) -> Any:
 
 
 class _Replica:
-    """A watcher of one replica, which keeps nothing of it alive; the order in which its gradients arrive in its first pass is that of its
-    buckets.
+    """A watcher of one replica, which keeps nothing of it alive.
+
+    The order in which the gradients arrive in the first pass is that of the replica's buckets.
     """
 
     def __init__(self, module: Any, link: SimulatedLink, number: int) -> None:
