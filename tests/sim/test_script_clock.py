@@ -60,6 +60,7 @@ def test_times_on_cpus_are_those_predicted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ranks", "count"), [("each", 0), ("alike", 1)])
+@pytest.mark.slow
 def test_where_nothing_is_simulated_yet_that_is_said(ranks: str, count: int, tmp_path: Path) -> None:
     """Once, by a process whose stderr only a command of its own has."""
     file = tmp_path / "reads.py"

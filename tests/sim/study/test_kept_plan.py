@@ -44,6 +44,7 @@ def written(folder: Path, *, more: str = "", of_first: str = "") -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_faster_network_keeps_the_plan_though_the_planner_would_move_a_table(tmp_path: Path) -> None:
     file, run = written(tmp_path), tmp_path / "run"
     planned = [places(plan_tables(load(file, values)).rows) for values in ({}, FASTER)]
@@ -100,6 +101,7 @@ def test_pinned_tables_stay_in_a_plan_that_is_kept(pin: str, tmp_path: Path) -> 
     assert [table.shards for table in kept.tables] == [table.shards for table in before.tables]
 
 
+@pytest.mark.slow
 def test_a_plan_found_by_simulation_is_kept_as_it_was_found(tmp_path: Path) -> None:
     file, run = written(tmp_path), tmp_path / "run"
     simulated = "sharding.choose=simulated"
