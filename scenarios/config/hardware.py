@@ -348,6 +348,14 @@ class Cluster:
         return min(self.hosts, self.host.inside.hosts_per_domain)
 
     @property
+    def narrow_lanes_bytes_per_s(self) -> float | None:
+        """The rate of a GPU's lanes towards its NIC in each direction, if they are narrower than the NIC, else None."""
+        lanes_per_s = self.host.inside.host_bytes_per_s
+        if lanes_per_s is None or lanes_per_s >= self.host.nics.link.bytes_per_s * self.payload_share:
+            return None
+        return lanes_per_s
+
+    @property
     def faulty_hosts(self) -> tuple[int, ...]:
         """The hosts with a faulty GPU or NIC, ascending."""
         return tuple(sorted({fault.part.host for fault in self.faults if fault.part.host is not None}))

@@ -43,6 +43,18 @@ class NcclCosts:
     p2p_share: float = NCCL_P2P_SHARE
     bridge_bytes_per_s: float | None = None
     mesh: Mesh | None = None
+    lanes_bytes_per_s: float | None = None
+
+    @property
+    def network_bytes_per_s(self) -> float:
+        """Payload between a GPU and the network, each direction, by one NIC."""
+        nic_per_s = self.inter_bytes_per_s * self.payload_share
+        return nic_per_s if self.lanes_bytes_per_s is None else min(nic_per_s, self.lanes_bytes_per_s)
+
+    @property
+    def path_bytes_per_s(self) -> float:
+        """The same with headers: the rate of a GPU's path to the network as NCCL's search sees it."""
+        return self.network_bytes_per_s / self.payload_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,4 +97,5 @@ def costs_of(cluster: Cluster) -> NcclCosts:
         p2p_share=cluster.nccl_p2p_share,
         bridge_bytes_per_s=inside.bridge_bytes_per_s if inside.kind == "pcie" else None,
         mesh=mesh,
+        lanes_bytes_per_s=cluster.narrow_lanes_bytes_per_s,
     )

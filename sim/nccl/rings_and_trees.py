@@ -171,7 +171,7 @@ def idle_seconds(
     costs: NcclCosts,
     gpus: Sequence[int],
 ) -> float:
-    """Time that the most loaded GPU link or NIC needs for one byte of buffer, were nothing else on the cluster."""
+    """Time that the most loaded link or NIC needs for one byte of buffer, were nothing else on the cluster."""
     place = {rank: (host, gpus[rank]) for host, ranks in enumerate(members) for rank in ranks}
     nics = costs.nics_per_host or costs.ranks_per_host
     network_bytes_per_s = costs.inter_bytes_per_s * costs.payload_share
@@ -185,6 +185,9 @@ def idle_seconds(
                 ("nic out", here, exit_gpu % nics, 0): network_bytes_per_s,
                 ("nic in", there, j % nics, 0): network_bytes_per_s,
             }
+            if costs.lanes_bytes_per_s is not None:
+                lanes = (("lanes out", here, exit_gpu, 0), ("lanes in", there, j, 0))
+                crossed |= dict.fromkeys(lanes, costs.lanes_bytes_per_s)
             if exit_gpu != i:
                 detour = (("gpu out", here, i, 0), ("gpu in", here, exit_gpu, 0))
                 crossed |= dict.fromkeys(detour, costs.intra_bytes_per_s)

@@ -80,7 +80,7 @@ def node(shape: Shape, costs: NcclCosts) -> Node:
         compute_capability=costs.compute_capability,
         nvlink=costs.nvlink,
         gpu_gb_per_s=costs.intra_bytes_per_s / 1e9,
-        nic_gb_per_s=costs.inter_bytes_per_s / 1e9,
+        nic_gb_per_s=costs.path_bytes_per_s / 1e9,
         net_latency_us=costs.nic_latency_ns / 1e3,
     )
 
@@ -92,7 +92,7 @@ def part(gpus: tuple[int, ...], shape: Shape, costs: NcclCosts) -> Part:
         mesh=costs.mesh,
         gpus=gpus,
         nics=() if shape.hosts == 1 else tuple(gpu % (costs.nics_per_host or costs.ranks_per_host) for gpu in gpus),
-        nic_gb_per_s=costs.inter_bytes_per_s / 1e9,
+        nic_gb_per_s=costs.path_bytes_per_s / 1e9,
         compute_capability=costs.compute_capability,
     )
 
@@ -126,7 +126,7 @@ def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
 
     NCCL reckons with the speeds of its table instead, of which a whole number of channels fits.
     """
-    nic_gb_per_s = costs.inter_bytes_per_s * costs.payload_share / 1e9
+    nic_gb_per_s = costs.network_bytes_per_s / 1e9
     if costs.mesh is not None:
         parts = [(part(gpus, shape, costs), mesh_rings(gpus, shape, costs)) for gpus in shape.gpus]
         return min(nccl_mesh.bus_gb_per_s(one, rings, nic_gb_per_s) for one, rings in parts)

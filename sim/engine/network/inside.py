@@ -27,9 +27,7 @@ class Inside(ABC):
         """
         self.cluster, self.links = cluster, links
         self.hardware, self.gpus = cluster.host.inside, cluster.host.gpus
-        lanes_per_s, nic_per_s = self.hardware.host_bytes_per_s, cluster.host.nics.link.bytes_per_s
-        is_narrow = lanes_per_s is not None and lanes_per_s < nic_per_s * cluster.payload_share
-        self.has_host_lanes = has_host_lanes or is_narrow
+        self.has_host_lanes = has_host_lanes or cluster.narrow_lanes_bytes_per_s is not None
 
     @property
     def hosts_per_domain(self) -> int:
