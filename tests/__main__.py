@@ -2,7 +2,8 @@
 
 Tests of real ranks wait for other processes half of the time. Tests that only compute fill that time, at a lower
 priority, so that nobody's time-out is nearer than if it ran alone. Before them all go those that make numba compile:
-it keeps on disk what the others then find, which would compile it in each run of pytest otherwise.
+it keeps on disk what the others then find, which would compile it in each run of pytest otherwise. Python, too, keeps
+what it compiles, whatever the environment says: tests start some hundred processes.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ COMPILING = (
     "scenarios/workloads/dlrm/tables/test_embedding_cpu.py",
     "sim/engine/test_max_min_compiled.py",
 )
-# What runs beside all other tests, and at which niceness.
+# What runs beside all other tests, and at which niceness; runs of about the same work, a folder without what another
+# run has of it.
 BESIDE = (
     (("real",), 0),
-    (("scenarios",), NICENESS),
+    (("scenarios", "sim/plan_choice", "sim/study"), NICENESS),
     (("sim", "test_fingerprints.py"), NICENESS),
     (("benchmarks", "mutations", "reports"), NICENESS),
 )
@@ -39,6 +41,7 @@ def main(arguments: list[str]) -> int:
     others = sorted(path.name for path in TESTS.iterdir() if path.name not in beside and _has_tests(path))
     # Runs would write one cache over another.
     pytest = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     first = subprocess.run([*pytest, *_paths(COMPILING)], check=False).returncode
     pytest += [f"--ignore={path}" for path in _paths(COMPILING)]
     with tempfile.TemporaryDirectory() as folder:
@@ -57,8 +60,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _start(pytest: list[str], names: Sequence[str], niceness: int, output: Path) -> subprocess.Popen[bytes]:
+    of_others = {name for others, _ in BESIDE for name in others}.difference(names)
+    ignored = [f"--ignore={TESTS / name}" for name in sorted(of_others)]
     with output.open("wb") as stream:
-        process = subprocess.Popen([*pytest, *_paths(names)], stdout=stream, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([*pytest, *ignored, *_paths(names)], stdout=stream, stderr=subprocess.STDOUT)
     os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
     return process
 

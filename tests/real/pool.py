@@ -7,6 +7,7 @@ has imported torch, so that they come in milliseconds.
 from __future__ import annotations
 
 import functools
+import gc
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -34,6 +35,8 @@ from scenarios.seam.trace import Recording
 TIMEOUT_S = 30.0
 # After the first rank has gone wrong, others that go wrong by themselves may still say so.
 NEWS_S = 0.3
+# What every play needs, DDP, and the modules in which programs stand.
+_PRELOADED = ["real.rank.run", "tests.real.pool", "torch._dynamo", "pytest", "hypothesis", "tests.contract.worlds"]
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(
-            ["real.rank.run", "tests.real.pool", "torch._dynamo"]
-        )  # DDP loads the last
+        self._context.set_forkserver_preload(_PRELOADED)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._port = self._listener.getsockname()[1]
         self._store = dist.TCPStore(
@@ -179,6 +180,7 @@ def _answer(connection: Connection, rank: int) -> Answer:
 
 def _work(connection: Connection) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    gc.freeze()  # a collection would write to every page that the process shares with the server
     while True:
         try:
             request: Request = connection.recv()

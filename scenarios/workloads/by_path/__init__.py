@@ -71,12 +71,17 @@ class _Finder:
 
 @contextmanager
 def _first(folder: str) -> Iterator[None]:
-    """Look for modules in the folder first; afterwards last, so that nothing there hides another module."""
+    """Look for modules in the folder first; afterwards last, so that nothing there hides another module.
+
+    No bytecode of theirs is kept: within the second of an edit Python takes it for what the file says.
+    """
     sys.path.insert(0, folder)
     importlib.invalidate_caches()
+    keeps_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
     finally:
+        sys.dont_write_bytecode = keeps_none
         sys.path.remove(folder)
         if folder not in sys.path:
             sys.path.append(folder)

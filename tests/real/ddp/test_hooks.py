@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import logging
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,12 +24,20 @@ from tests.contract.worlds import results
 from tests.lockstep import play
 from tests.real.ddp import scripts as hook_scripts
 from tests.real.ddp.scripts import HOOKS, Outcome, Training
+from tests.real.pool import shared_pool
 
 ALGORITHMS = {"batched": batched_powersgd, "layerwise": layerwise_powersgd}
 BOTH = pytest.mark.parametrize("hook", ["batched", "layerwise"])
 OPTIONS: dict[str, Any] = {"start_powerSGD_iter": 2, "matrix_approximation_rank": 2, "min_compression_rate": 1.2}
 WHOLE: dict[str, Any] = {**OPTIONS, "matrix_approximation_rank": 1000, "min_compression_rate": 1e-6}
 DDP: dict[str, Any] = {"bucket_cap_mb": 0.004}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes_that_end_with_these_tests() -> Iterator[None]:
+    """DDP never lets go of a group that it has trained in, whose threads wake up a hundred times a second."""
+    yield
+    shared_pool().close()
 
 
 def trained(training: Training, *steps: int, ranks: int = 2, stored: tuple[bytes, ...] = ()) -> list[Any]:
