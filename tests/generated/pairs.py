@@ -51,6 +51,11 @@ _PARTS = {
     "host": {"core_rate": True, "cores": True},
 }
 KINDS = (*_PARTS, "bytes")
+# What a better part of gloo's hosts does not speed up, on real ranks neither. With more cores each idles for longer and
+# wakes up later: two ranks reduce 5.5 KiB in 0.19 ms on one core, in 0.44 ms on two (medians of 3 x 400 calls, two
+# cores of a Xeon). And a rank that comes to an exchange after the other's notice sends its data before its own notice,
+# so that the two directions go one after the other: the sooner a notice comes, the more often.
+_NO_LAW_OF_GLOO = ("cores", "inside.latency", "nic.latency", "network.latency")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +78,8 @@ def pairs(seed: int, kind: str) -> Iterator[Pair]:
             part = _enlarge(other, factor)
             yield Pair(part=part, factor=factor, worse=toml_file(other), better=toml_file(made))
             continue
-        parts = [part for part in _PARTS[kind] if _at(made, part) is not None]
+        no_law = _NO_LAW_OF_GLOO if made["run"]["library"] == "gloo" else ()
+        parts = [part for part in _PARTS[kind] if part not in no_law and _at(made, part) is not None]
         if parts:
             part = draw.choice(parts)
             _improve(other, part, factor if _PARTS[kind][part] else 1 / factor)
