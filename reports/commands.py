@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from rich.console import RenderableType
 
 from reports import report
-from reports.analysis.step_breakdown import steady_steps, step_shown
+from reports.analysis.step_breakdown import check_steps, steady_steps, step_shown
 from reports.compare import comparison
 from reports.compare import tables as compare_tables
 from reports.errors import ReportError
@@ -309,7 +309,7 @@ def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
             gpus=row.gpus,
             global_batch=row.global_batch,
         )
-        run = Run.of(simulate_step(made))
+        check_steps(run := Run.of(simulate_step(made)))
     except ScenarioError as error:
         raise ReportError("; ".join(error.sentences)) from None
     except ProgramError as error:

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         given, of_script = split_at_script(words)
         command = words[0] if words[:1] and words[0] in _COMMANDS else ""
         options = None if command else _parser(prog).parse_args(given)
-        from reports.errors import ReportError
+        from reports.errors import NoStepError, ReportError
         from scenarios.seam.errors import ProgramError, show_notes
 
         show_notes()
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
             return _study(command, words[1:], prog) if options is None else _predict(options, of_script)
         except (ProgramError, ReportError) as error:
             print(error, file=sys.stderr)
-            return 1 if isinstance(error, ProgramError) else 2
+            return 1 if isinstance(error, ProgramError | NoStepError) else 2
     except KeyboardInterrupt as interruption:
         return code_of(interruption)
 
@@ -152,6 +152,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         if (classes := program.host_classes) is not None:
             keeping = _keeping_simulated(keeping, options.keep_ranks, classes)
     from reports.analysis.repeats import Play, Plays
+    from reports.analysis.step_breakdown import check_steps
     from reports.terminal.present import output, present
 
     goes_on = options.what_if and _holds(folder, scenario)
@@ -162,6 +163,8 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         job = _Job(scenario, program, keeping, draws, folder, bar)
         digest = digest_of(scenario, program, look=bar.show) if goes_on else _record(job)
         run = store.load(folder)
+        if draws:
+            check_steps(run)
         runs = [run, *_draw(job, digest)]
         spread = Plays(list(map(Play.of, runs))) if options.draws else None
         if options.what_if:
@@ -269,8 +272,6 @@ def _record(job: _Job) -> Digest:
             recording = play(
                 job.scenario, job.program, take, stop=stop, ended=partial(job.bar.say, "writing the run folder")
             )
-        if recording.info.complete:
-            job.program.judge()
         info = dataclasses.replace(recording.info, thinned=keeping.thinned)
         if not info.complete and not ended:
             raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")

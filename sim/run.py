@@ -53,7 +53,8 @@ def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:
     run to run take their mean; each other draw varies them in its own way.
 
     Raises:
-        ProgramError: a rank raised, a Work was never awaited, or calls did not fit together.
+        ProgramError: a rank raised, a Work was never awaited, calls did not fit together, or what the ranks did is no
+            prediction (`Program.judge`).
         DeadlockError: no rank could go on.
     """
     spans: list[Span] = []
@@ -98,6 +99,8 @@ def play(
     world = _world(scenario, classes, take_ended, f"{scenario.seed}/{draw}" if draw else None)
     world.balance = balance
     error = error or _play_to_end(world, program, stop, ended)
+    if not error:
+        program.judge()
     machine = world.machine
     links = _links(machine, classes, counts)
     with _rare_collections():

@@ -27,7 +27,7 @@ from real.machine import cores, cpu_name
 from real.progress import Bar
 from real.validation import options as asked
 from reports.analysis.repeats import Play, Plays
-from reports.errors import ReportError
+from reports.errors import NoStepError, ReportError
 from reports.run import Run
 from reports.store import run_folder as store
 from reports.terminal import text
@@ -174,7 +174,7 @@ class _Session:
                 self._measure(scenario, rounds, plays, bar)
         except RunEnded as error:
             ended, code = str(error), error.code
-        except ProgramError as error:
+        except (ProgramError, NoStepError) as error:
             ended, code = str(error), 1
         except KeyboardInterrupt as interruption:
             code = code_of(interruption)

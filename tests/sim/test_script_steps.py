@@ -14,6 +14,8 @@ import pytest
 import twinstep
 from reports.store import run_folder as store
 from scenarios.seam.errors import ProgramError
+from scenarios.workloads.build import build
+from sim.run import simulate
 from tests.commands import command
 from tests.sim.test_script import ROOT
 
@@ -83,6 +85,13 @@ def test_a_run_without_a_step_is_an_error(body: str, sentence: str, tmp_path: Pa
     assert not (tmp_path / "sim").exists()
 
 
+def test_whoever_simulates_a_script_is_refused_one_without_a_step(tmp_path: Path) -> None:
+    """Validation, calibration and draws call `simulate` themselves."""
+    scenario = twinstep.scenario(script(tmp_path, "x = 1\n"), hosts=1, gpus_per_host=2, profile="cpu_local")
+    with pytest.raises(ProgramError, match="no step was seen: the script ended at its last line"):
+        simulate(scenario, build(scenario))
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -130,6 +139,7 @@ for number in range(9):
     ("body", "words", "calls"),
     [
         (BY_ITSELF, [], [2, 2, 2, 2, 3]),  # its last call belongs to no step, nor does the first step
+        (BY_ITSELF, ["--draws", "2"], [2, 2, 2, 2, 3]),  # which are short, too, and say nothing more
         (BY_ITSELF, ["--steps", "2"], [2, 2, 2]),
         (BY_ITSELF, ["--step-every", "backward:2"], [4, 7]),  # which goes before what the script says
         (BY_HAND, ["--step-every", "backward"], [2, 2, 2, 2, 2, 2, 2]),
@@ -142,7 +152,7 @@ def test_marks_part_a_run_into_steps(body: str, words: list[str], calls: list[in
     assert done.returncode == 0, done.stderr
     assert calls_of_steps(tmp_path / "sim") == calls
     if "--steps" not in words:
-        assert f"train.py: ended after {len(calls) - 1} of 10 steps (run.steps)" in done.stderr
+        assert done.stderr.count(f"train.py: ended after {len(calls) - 1} of 10 steps (run.steps)") == 1
 
 
 @pytest.mark.slow

@@ -77,6 +77,7 @@ class Outcomes:
         self._scenario, self._script, self._count = scenario, scenario.options, count
         self._of: dict[int, Outcome] = {}
         self._left_out: dict[str, float | None] = {}
+        self._is_noted = False  # that there are fewer steps than were wanted; once, however often it is played
         self.priced: set[int] = set()
 
     def begin(self) -> None:
@@ -115,7 +116,8 @@ class Outcomes:
             raise ScriptError(
                 _nothing_priced(self._script, cluster.profile, sum(filter(None, self._per_step().values())))
             )
-        if steps < self._scenario.steps:
+        if steps < self._scenario.steps and not self._is_noted:
+            self._is_noted = True
             ended = (
                 f"ended after {steps:,} of {self._scenario.steps:,} steps (run.steps); what lies before the first mark,"
                 " such as the first iteration, is no step"

@@ -44,6 +44,14 @@ def train(above: str = "ELEMENTS = 4", body: str = "") -> str:
     return TRAIN.format(above=above, body="".join(f"    {line}\n" for line in body.splitlines()))
 
 
+def stepless() -> str:
+    """Return the code of a program that enters no step."""
+    return train().replace("with rank.step(step):", "if True:")
+
+
+NO_STEP = "no rank completed a step; the program enters none: expected 'with rank.step(index):' around each"
+
+
 def written(folder: Path, code: str | None = None, *, further: str = "", run: str = "", program: str = "") -> Path:
     """The path of a scenario file whose program is `train_step.py` beside it."""
     folder.mkdir(exist_ok=True)
