@@ -21,6 +21,7 @@ from sim.study.play import play_point
 from sim.study.task import Result, Speeds, Task
 from sim.study.what_if import DRAWS, WhatIf
 from tests.commands import command
+from tests.small import recommender
 
 ROOT = Path(__file__).parents[3]
 ON = {
@@ -51,20 +52,8 @@ class Own(Program):
 def make(scenario):
     return Own(scenario)
 """
-FILE_IDS = """program = "dlrm"
-run = {steps = 2, batch_size = 8, payload = "sizes"}
-[model]
-dense_features = 4
-bottom = [8]
-top = [8, 1]
-embedding_dim = 8
-interaction.kind = "dot"
-[[model.tables]]
-name = "read"
-rows = 100
-ids = {file = "ids.csv"}
-[[model.tables]]
-name = "of_features"
+READ = 'name = "read"\nrows = 100\nids = {file = "ids.csv"}\n'
+OF_FEATURES = """name = "of_features"
 rows = 100
 features = [{name = "a", ids_per_sample = 2, ids = {zipf = 1.1}}, {name = "b", ids_per_sample = 3}]
 """
@@ -109,8 +98,7 @@ def test_a_program_is_offered_no_key_that_it_does_not_have(program: str, cluster
 def test_ids_of_a_file_are_drawn_evenly_with_as_many_in_a_bag(tmp_path: Path) -> None:
     file = tmp_path / "file_ids.toml"
     (tmp_path / "ids.csv").write_text("1 2 3\n4\n")
-    text = FILE_IDS.replace("[model]", f"{ON['cpu_local']}[model]", 1)
-    file.write_text(text)
+    file.write_text(recommender(READ, OF_FEATURES, batch_size=8, profile="cpu_local"))
     assert refused(file) == []
     changes = {one.name: one for one in counterfactuals(load(file), read_tree(str(file), Overrides({})).tree)}
     values = changes["no skew of ids"].values
