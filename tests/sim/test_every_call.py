@@ -16,9 +16,8 @@ import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as of_autograd
 
 from scenarios.seam.trace import Recording
-from scenarios.workloads.build import build
 from scenarios.workloads.script.command import scenario_of
-from sim.run import simulate
+from tests.sim.unjudged import simulate_unjudged
 
 SCRIPT = Path(__file__).parents[1] / "data" / "scripts" / "every_call.py"
 
@@ -211,7 +210,7 @@ def is_there(name: str) -> bool:
 
 def played(profile: str, backend: str) -> Recording:
     made = scenario_of(SCRIPT, [backend], {"profile": profile, "timeout": "60 s"}, 1, 2)
-    return simulate(made, build(made))
+    return simulate_unjudged(made)
 
 
 @pytest.mark.parametrize(
