@@ -36,7 +36,7 @@ from reports.study import tables as study_tables
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
 from reports.terminal import run_tables, text
-from reports.terminal.present import Tell, print_json, progress_line
+from reports.terminal.present import Tell, check_free, print_json, progress_line
 from reports.validation import folder as validation_folder
 from reports.validation import tables as validation_tables
 from reports.writer import write
@@ -187,7 +187,7 @@ def _predict_steps(options: Namespace) -> None:
 
 def kineto(options: Namespace) -> None:
     """A run folder of what torch.profiler exported."""
-    store.check_free(options.out)
+    check_free(options.out)
     found = recording.read(options.traces, text.printable(options.out.resolve().name))
     write(found.recording, options.out)
     _say_notes(found.notes)

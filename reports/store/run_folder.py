@@ -235,6 +235,17 @@ def _is_draft(path: Path) -> bool:
 
 
 @contextmanager
+def changing(folder: Path) -> Iterator[None]:
+    """Own a run that is there already for as long as the context lasts, to add to it.
+
+    Raises:
+        ReportError: another process writes or changes it.
+    """
+    with _owned(folder):
+        yield
+
+
+@contextmanager
 def _owned(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
     """Own the hidden folder in which a run is written, which is gone in the end."""
     try:

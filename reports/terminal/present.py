@@ -1,4 +1,5 @@
-"""Prints for all entry points: a finished run (its summary, JSON, or the folder's path only), and progress."""
+"""Prints for all entry points: a finished run (its summary, JSON, or the folder's path only), progress, and what
+killed commands have left."""
 
 from __future__ import annotations
 
@@ -52,6 +53,16 @@ def progress_line() -> Iterator[Tell]:
         if drawn:
             stream.write("\r\x1b[K")
             stream.flush()
+
+
+def check_free(folder: Path) -> None:
+    """Check as `run_folder.check_free` does, and name what killed commands have left beside the folder.
+
+    Raises:
+        ReportError: as `run_folder.check_free` does.
+    """
+    for left in store.check_free(folder):
+        print(f"note: {left}: left by a command that was killed; removed", file=sys.stderr)
 
 
 def present(
