@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scenarios import given_file
 from scenarios.config.scenario import Source
 from scenarios.seam.errors import told
 from scenarios.workloads import by_path
@@ -156,8 +157,12 @@ def _import_beside(module: str, folder: Path) -> Any:
 
 
 def _check_file(file: Path) -> None:
-    if not file.is_file():
-        raise ValueError(f"a file of Python that is there, but there is no {file}")
+    try:
+        given_file.content(file)
+    except FileNotFoundError:
+        raise ValueError(f"a file of Python that is there, but there is no {file}") from None
+    except OSError as error:
+        raise ValueError(f"a file of Python, but {file} could not be read: {error.strerror}") from None
     if file.suffix != ".py":
         raise ValueError(f"a file of Python, whose name ends in .py, but it is {file}")
 
