@@ -272,6 +272,25 @@ def test_a_step_that_is_marked_twice_is_an_error_on_gpus(tmp_path: Path) -> None
     assert f"{file}: steps 0 and 2 launched no kernel and called no collective: expected one mark" in done.stderr
 
 
+def test_a_step_that_is_marked_twice_is_an_error_on_cpus(tmp_path: Path) -> None:
+    """A step may call nothing, as where gradients are added up, if it computes as others do."""
+    body = "import twinstep\nfor number in range(6):\n    step()\n    if number % 2:\n        dist.barrier()\n"
+    file = script(tmp_path, f"{body}    twinstep.step()\n", head=ON_CPU)
+    assert run(tmp_path, file, steps=4).returncode == 0
+    twice = tmp_path / "twice"
+    twice.mkdir()
+    done = run(twice, file := script(twice, f"{body}    twinstep.step()\n    twinstep.step()\n", head=ON_CPU), steps=4)
+    assert done.returncode == 1
+    assert f"{file}: steps 0 and 2 ran no module and called no collective: expected one mark at the" in done.stderr
+
+
+def test_steps_in_the_scripts_own_lines_are_no_error_on_cpus(tmp_path: Path) -> None:
+    """Also where only every second one calls a collective."""
+    body = "import twinstep\nx = torch.ones(600, 600)\nfor number in range(6):\n    x @ x\n"
+    file = script(tmp_path, f"{body}    if number % 2:\n        dist.barrier()\n    twinstep.step()\n", head=ON_CPU)
+    assert run(tmp_path, file, steps=4).returncode == 0
+
+
 def test_steps_of_nothing_but_the_hosts_work_are_an_error_on_gpus(tmp_path: Path) -> None:
     file = script(tmp_path, "for _ in range(6):\n    step()\n    sgd.step()\n", head=ON_CPU)
     done = run(tmp_path, file, profile="dgx_h100")

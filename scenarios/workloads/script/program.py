@@ -337,6 +337,7 @@ class _Played:
 
     async def _compute(self, cpu_ns: int, label: str) -> None:
         if cpu_ns and self._step is not None:
+            self._program.outcomes.note_computed(self.steps - 1, cpu_ns, is_of_module=label != KIND)
             kernel = Kernel(kind=KIND, flops=cpu_ns * 1e-9 * self._program.cpu_flops_per_s, launches=0)
             await self._rank.compute(kernel, _nothing, label=label)
 
