@@ -32,6 +32,7 @@ from reports.side_by_side import frames as side_by_side
 from reports.side_by_side import tables as side_by_side_tables
 from reports.store import replace
 from reports.store import run_folder as store
+from reports.store.drafts import whole_folder
 from reports.study import tables as study_tables
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
@@ -143,7 +144,7 @@ def _present(
 def export(options: Namespace) -> None:
     """Every frame of a run as CSV."""
     derived = store.load(options.run).derived()
-    with store.whole_folder(options.csv) as partial:
+    with whole_folder(options.csv) as partial:
         for name, frame in derived.items():
             frame.to_csv(partial / f"{name}.csv", index=False)
 

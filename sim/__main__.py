@@ -130,11 +130,12 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         asked = _Asked(options, given, of_script)
         scenario = asked.load({})
         from reports.store import run_folder as store
+        from reports.store.drafts import changing
         from reports.terminal.present import check_free, output, present
 
         folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
         if options.what_if and folder.exists():  # now, not when all is done
-            with store.changing(folder):
+            with changing(folder):
                 pass
         else:
             check_free(folder)
@@ -147,7 +148,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     print_notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program))
     with job.bar:
         digest = None if goes_on else _record(job)
-        with store.changing(folder) if options.what_if else nullcontext():
+        with changing(folder) if options.what_if else nullcontext():
             run, spread = _repeat(job, asked, digest)
     with output():
         present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)

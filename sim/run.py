@@ -89,13 +89,7 @@ def play(
     def take_ended(ended: list[Operation]) -> None:
         take([one.span() for one in sorted(ended, key=lambda one: (one.rank, one.stream, one.sequence))])
 
-    error, balance = "", None
-    if scenario.balanced:
-        first = _world(scenario, classes, lambda _: None)
-        balance = Balance(scenario.cluster.host.gpu, first.machine.fabric.network.domain, first.rank_counts)
-        first.balance = balance
-        error = _play_to_end(first, program, stop, lambda: None)
-        balance.settle()
+    balance, error = _balance(scenario, program, stop) if scenario.balanced else (None, "")
     world = _world(scenario, classes, take_ended, f"{scenario.seed}/{draw}" if draw else None)
     world.balance = balance
     error = error or _play_to_end(world, program, stop, ended)
@@ -117,6 +111,17 @@ def play(
         kept=program.kept(),
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],
     )
+
+
+def _balance(
+    scenario: Scenario, program: Program, stop: Callable[[Callable[[], Position]], bool]
+) -> tuple[Balance, str]:
+    """Return what ranks whose work is balanced would do, and what this was interrupted after, if it was, or nothing."""
+    world = _world(scenario, program.host_classes, lambda _: None)
+    world.balance = balance = Balance(scenario.cluster.host.gpu, world.machine.fabric.network.domain, world.rank_counts)
+    error = _play_to_end(world, program, stop, lambda: None)
+    balance.settle()
+    return balance, error
 
 
 def _world(

@@ -15,6 +15,7 @@ from typing import Protocol
 from reports.analysis.repeats import Plays
 from reports.errors import ReportError
 from reports.run import Run
+from reports.store import drafts
 from reports.store import run_folder as store
 from reports.terminal import run_tables as tables
 from reports.terminal import text
@@ -56,12 +57,12 @@ def progress_line() -> Iterator[Tell]:
 
 
 def check_free(folder: Path) -> None:
-    """Check as `run_folder.check_free` does, and name what killed commands have left beside the folder.
+    """Check as `drafts.check_free` does, and name what killed commands have left beside the folder.
 
     Raises:
-        ReportError: as `run_folder.check_free` does.
+        ReportError: as `drafts.check_free` does.
     """
-    for left in store.check_free(folder):
+    for left in drafts.check_free(folder):
         print(f"note: {left}: left by a command that was killed; removed", file=sys.stderr)
 
 
