@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
 
 import pytest
 
@@ -29,8 +28,6 @@ from scenarios.workloads.build import build
 from sim.__main__ import main
 from sim.run import Position, play, simulate
 from sim.span_filter import Keeping, chosen
-from sim.study.counterfactuals import Counterfactual
-from sim.study.what_if import WhatIf
 from tests.small import Play, cluster, scenario
 
 ROOT = Path(__file__).parents[2]
@@ -241,41 +238,6 @@ def test_the_second_of_two_runs_into_one_folder_is_refused_before_it_begins(
         assert main([str(FILE), "--out", str(tmp_path / "run")]) == 2
         said = capsys.readouterr().err
     assert said == f"{tmp_path / 'run'}: another process is writing it; give another folder\n"
-
-
-def test_the_second_of_two_commands_that_add_changes_to_a_run_is_refused_before_it_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whether the first one plays the changes of a run that it has just written, or goes on with them."""
-    run, said = tmp_path / "run", []
-    words = [str(FILE), "--what-if", "--out", str(run)]
-
-    def change(*_: object) -> NoReturn:
-        with monkeypatch.context() as other:
-            other.setattr("sim.__main__._planned", lambda *_: pytest.fail("it has begun"))
-            assert main(words) == 2
-        said.append(capsys.readouterr().err)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("sim.__main__._change", change)
-    for _ in range(2):
-        assert main(words) == 130
-    assert said == [f"{run}: another process is writing it; give another folder\n"] * 2
-    assert os.listdir(tmp_path) == ["run"]
-
-
-def test_ctrl_c_before_the_first_change_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Interrupted(list[Counterfactual]):
-        def __iter__(self) -> NoReturn:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(WhatIf, "changes", lambda *_: Interrupted())
-    run = tmp_path / "run"
-    assert main([str(FILE), "--what-if", "--out", str(run)]) == 130
-    kept = "interrupted at the first change, 0 of 0 changes are in it"
-    assert capsys.readouterr().err == f"{run}: {kept}; the command with --out {run} goes on\n"
 
 
 def test_what_a_killed_prediction_has_left_is_named_and_removed(

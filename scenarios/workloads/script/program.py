@@ -359,15 +359,8 @@ class _Played:
         given = call.inputs if has_values else [replace(each, values=None) for each in call.inputs]
         inputs, targets = ([each.tensor(device) for each in tensors] for tensors in (given, call.outputs))
         group = self._groups[call.group]
-        return issue(
-            self._streams.of(call.stream),
-            call.verb,
-            inputs,
-            targets,
-            group=group,
-            label=call.label,
-            options=call.options,
-        )
+        stream = self._streams.of(call.stream)
+        return issue(stream, call.verb, inputs, targets, group=group, label=call.label, options=call.options)
 
     def _post(self, call: Collective) -> None:
         """Put values beside their call: only the source of a message, or the root of a scatter, knows if it has any.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -16,7 +18,8 @@ from scenarios.config.catalogue import library_files
 from scenarios.config.load import load
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.include import read_tree
-from sim.study.counterfactuals import counterfactuals
+from sim.__main__ import main
+from sim.study.counterfactuals import Counterfactual, counterfactuals
 from sim.study.play import play_point
 from sim.study.task import Result, Speeds, Task
 from sim.study.what_if import DRAWS, WhatIf
@@ -24,6 +27,7 @@ from tests.commands import command
 from tests.small import recommender
 
 ROOT = Path(__file__).parents[3]
+FILE = ROOT / "tests" / "data" / "real_world.toml"
 ON = {
     "cpu_local": 'cluster = {profile = "cpu_local", hosts = 2, gpus_per_host = 2}\n',
     "dgx_h100": 'cluster = {profile = "dgx_h100", hosts = 2, gpus_per_host = 2}\n',
@@ -137,6 +141,41 @@ def test_an_interrupted_command_goes_on_with_what_has_ended(tmp_path: Path, monk
     assert len(played) == len(whole) - 1  # none twice
     assert whole.iloc[:3].equals(kept)
     assert json.loads(gone_on.stdout)["what_if"][0]["change"] == "as it is"
+
+
+def test_the_second_of_two_commands_that_add_changes_to_a_run_is_refused_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether the first one plays the changes of a run that it has just written, or goes on with them."""
+    run, said = tmp_path / "run", []
+    words = [str(FILE), "--what-if", "--out", str(run)]
+
+    def change(*_: object) -> NoReturn:
+        with monkeypatch.context() as other:
+            other.setattr("sim.__main__._planned", lambda *_: pytest.fail("it has begun"))
+            assert main(words) == 2
+        said.append(capsys.readouterr().err)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sim.__main__._change", change)
+    for _ in range(2):
+        assert main(words) == 130
+    assert said == [f"{run}: another process is writing it; give another folder\n"] * 2
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_ctrl_c_before_the_first_change_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(list[Counterfactual]):
+        def __iter__(self) -> NoReturn:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(WhatIf, "changes", lambda *_: Interrupted())
+    run = tmp_path / "run"
+    assert main([str(FILE), "--what-if", "--out", str(run)]) == 130
+    kept = "interrupted at the first change, 0 of 0 changes are in it"
+    assert capsys.readouterr().err == f"{run}: {kept}; the command with --out {run} goes on\n"
 
 
 @pytest.mark.slow
