@@ -142,7 +142,7 @@ def _present(
 
 
 def export(options: Namespace) -> None:
-    """Every frame of a run as CSV."""
+    """Write every frame of a run as CSV."""
     derived = store.load(options.run).derived()
     with whole_folder(options.csv) as partial:
         for name, frame in derived.items():
@@ -187,7 +187,7 @@ def _predict_steps(options: Namespace) -> None:
 
 
 def kineto(options: Namespace) -> None:
-    """A run folder of what torch.profiler exported."""
+    """Write a run folder of what torch.profiler exported."""
     check_free(options.out)
     found = recording.read(options.traces, text.printable(options.out.resolve().name))
     write(found.recording, options.out)

@@ -206,7 +206,7 @@ class _Asked:
     of_script: Sequence[str] | None
 
     def load(self, values: Mapping[str, object]) -> Scenario:
-        """The scenario, with these values besides."""
+        """Return the scenario, with these values besides."""
         from scenarios.workloads.script.command import load_given
 
         options = self.options

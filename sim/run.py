@@ -72,7 +72,8 @@ def play(
     stop: Callable[[Callable[[], Position]], bool] = lambda _: False,
     ended: Callable[[], None] = lambda: None,
 ) -> Recording:
-    """The same, but `take` is given the spans, a step's when every rank has ended it; the recording has none.
+    """Run the program as `simulate` does, but hand the spans to `take`, a step's when every rank has ended it; the
+    recording has none.
 
     Each list is in the order of rank, stream and issue; what is outside of steps comes last. `stop` is called again and
     again and says whether the run should end; its argument says, if called, how far the run is. A stopped run is not

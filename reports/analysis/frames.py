@@ -57,7 +57,7 @@ def ints(frame: pd.DataFrame, column: str) -> Ints:
 
 
 def is_collective(spans: pd.DataFrame) -> Bools:
-    """Which spans are calls that all members of a group have counted."""
+    """Return which spans are calls that all members of a group have counted."""
     return (ints(spans, "call") >= 0) & (spans["group"] != "").to_numpy(bool)
 
 
@@ -253,7 +253,7 @@ def _regimes(whole: Outline, numbers: Ints, counted: Bools, thinned: Thinned | N
 
 
 def ranks(parts: Iterable[Part]) -> pd.DataFrame:
-    """One row a rank: how it spent its steps, all of them together.
+    """Return one row a rank: how it spent its steps, all of them together.
 
     `compute_ns + communication_ns - hidden_ns + idle_ns == step_ns`, whatever overlaps on whichever streams. What of
     `communication_ns` is not hidden, `exposed_ns`, is `transfer_ns`, or `wait_ns` while others have not entered.
@@ -273,7 +273,7 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
 
 
 def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Each rank's steps of a part added up, and what it sent, whether in them or not."""
+    """Return each rank's steps of a part added up, and what it sent, whether in them or not."""
     spans, overlaps = part.spans, Overlaps.of(part.spans)
     starts, ends = overlaps.starts, overlaps.ends
     window = (spans["kind"] == STEP).to_numpy(bool) & (ints(spans, "step") >= 0) & part.own

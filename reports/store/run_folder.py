@@ -175,7 +175,7 @@ def folder_name(name: str) -> str:
 
 
 def load(folder: Path | str) -> Run:
-    """The run in a folder; of many spans those are read that are asked for, so the folder must stay.
+    """Return the run in a folder; of many spans those are read that are asked for, so the folder must stay.
 
     Raises:
         ReportError: it is missing, not a run folder, damaged, or written by a newer release.
@@ -302,7 +302,7 @@ def _unpacked_bytes(metadata: Any) -> int:
 
 
 def _check_columns(path: Path, row_type: type) -> int:
-    """How many rows the file has; its columns are those of the row type."""
+    """Return how many rows the file has; its columns are those of the row type."""
     if not path.is_file():
         raise ReportError(f"{path.parent}: damaged: it has no {path.name}")
     try:

@@ -104,7 +104,7 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
 
 @text.json_ready
 def as_json(run: Run) -> dict[str, Any]:
-    """The same frames, whole, as JSON-ready values: a list of rows each; stragglers with their sentences."""
+    """Return a run's frames, whole, as JSON-ready values: a list of rows each; stragglers with their sentences."""
     names = [
         "steps",
         "operations",

@@ -96,7 +96,7 @@ def place_of(name: str) -> str:
 
 
 def imported(place: str, folder: Path | None = None) -> Any:
-    """What "module:attribute" or "path/file.py:attribute" names. ValueError as `factory` raises.
+    """Return what "module:attribute" or "path/file.py:attribute" names. ValueError as `factory` raises.
 
     With a `folder`, a module is looked for where Python looks, then in the working directory and in that folder; a
     file's path is relative to it. In `without_code`, what is found with a folder is None.
@@ -168,7 +168,7 @@ def _check_file(file: Path) -> None:
 
 
 def _import_file(file: Path) -> Any:
-    """The module of a file, imported anew where it or one that it imports has changed since."""
+    """Return the module of a file, imported anew where it or one that it imports has changed since."""
     _check_file(file)
     code = Code(file.stem, file, file.parent)
     now = sources_of([code])

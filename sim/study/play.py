@@ -125,7 +125,7 @@ def _stop_after(timeout_s: float, began_s: float) -> Callable[[object], bool]:
 
 
 def _folder(task: Task, program: Program, recording: Recording) -> bytes:
-    """The point's run folder, with the spans of its steps alone unless all are asked for; nothing if none is."""
+    """Return the point's run folder, with the spans of its steps alone unless all are asked for; nothing if none is."""
     if task.keep == "rows":
         return b""
     with scratch_folder() as base:

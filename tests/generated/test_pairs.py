@@ -17,7 +17,7 @@ def test_a_better_part_makes_no_step_slower(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", ["32 KiB", "1 MiB", "4 MiB", "64 MiB"])
 def test_a_nic_is_used_no_further_than_the_lanes_that_lead_to_it(size: str, tmp_path: Path) -> None:
-    """A V100's lanes carry 12.5 GB/s, so that NICs above 100 Gbit/s change nothing; 150 Gbit/s once made a ring slower."""
+    """A V100's lanes carry 12.5 GB/s, so that NICs above 100 Gbit/s change nothing; 150 once made a ring slower."""
     steps = [
         sum(steps_ns(_ALL_REDUCE.format(size=size, rate=rate), tmp_path / "scenario.toml")) for rate in (100, 150, 400)
     ]

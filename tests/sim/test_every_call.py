@@ -164,7 +164,7 @@ def functions() -> set[str]:
 
 
 def lines(table: str) -> dict[str, tuple[int, int]]:
-    """The first and the last line of each entry of a table of the script's, or of the function that it names."""
+    """Return the first and the last line of each entry of a table of the script's, or of the function that it names."""
     tree = ast.parse(SCRIPT.read_text())
     named = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
     (found,) = [
@@ -192,7 +192,7 @@ def test_each_function_of_torch_distributed_is_called_refused_or_silent() -> Non
 
 
 def expected(name: str, rank: int, backend: str) -> list[tuple[str, int, int]]:
-    """What a function is predicted as on a rank: kinds, bytes in and out."""
+    """Return what a function is predicted as on a rank: kinds, bytes in and out."""
     if backend == "gloo" and name in OF_GLOO:
         return OF_GLOO[name][rank]
     if name in OTHERS:

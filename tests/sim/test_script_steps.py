@@ -114,7 +114,7 @@ def test_rpc_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def calls_of_steps(folder: Path) -> list[int]:
-    """How many collectives rank 0 calls in each step, and behind them those outside of steps."""
+    """Return how many collectives rank 0 calls in each step, and behind them those outside of steps."""
     spans = store.load(folder).spans
     own = spans[(spans["rank"] == 0) & (spans["group"] != "")]
     steps = sorted(set(spans["step"]) - {-1})

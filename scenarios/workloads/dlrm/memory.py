@@ -38,7 +38,7 @@ def memory_rows(
     *,
     counts: Sequence[int] | None = None,
 ) -> tuple[MemoryRow, ...]:
-    """Every part on every rank, or on these, each for so many; their shards must all be in `plan`.
+    """Return every part on every rank, or on these, each for so many; their shards must all be in `plan`.
 
     `dense` are the parts of the dense part, of which every rank has a copy.
     """

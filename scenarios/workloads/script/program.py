@@ -266,7 +266,7 @@ class _Played:
         return self._exchange is not None and self._step is not None
 
     async def _wait(self, number: int, stream: int) -> list[Packed]:
-        """For a call; its outputs."""
+        """Wait for a call and return its outputs."""
         if number in self._exchanged:
             self._exchanged.remove(number)
             await self._wait_for_gradients(stream)
@@ -323,7 +323,7 @@ class _Played:
         return True
 
     async def _charge(self, spent: Spent) -> None:
-        """What the process computed: as long as it took here, or what it has launched."""
+        """Charge what the process computed: as long as it took here, or what it has launched."""
         is_told = self._exchange is not None and self._step is not None
         seen = [each for each in spent if isinstance(each, Computed) or each.gradient is None or is_told]
         for part, group in groupby(seen, _part):
@@ -346,7 +346,7 @@ class _Played:
             self._program.outcomes.priced.add(self.steps - 1)
 
     def _issue(self, call: Collective) -> Work[Any]:
-        """The verb on tensors of its own."""
+        """Issue a call's verb on tensors of its own."""
         self._has_called = True
         self._note_priced()
         is_known = all(each.values is not None for each in call.inputs)

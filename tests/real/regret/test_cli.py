@@ -56,7 +56,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
-    """The jobs that were launched; a play of the simulator takes the ranks' place."""
+    """Return the jobs that were launched; a play of the simulator takes the ranks' place."""
     jobs: list[Job] = []
 
     def launch(job: Job, **_: Any) -> None:

@@ -48,7 +48,7 @@ def command(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def without_notes(said: str) -> str:
-    """What is beside notes on the machine that the tests run on."""
+    """Return what is beside notes on the machine that the tests run on."""
     return "".join(line for line in said.splitlines(keepends=True) if not line.startswith("note: "))
 
 
@@ -119,7 +119,9 @@ Launch = Callable[[Job], None]
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Launch]]:
-    """What each launch does, in turn; the last one's is repeated. A play of the simulator takes the ranks' place."""
+    """Return what each launch does, in turn; the last one's is repeated. A play of the simulator takes the ranks'
+    place.
+    """
     plays: list[Launch] = []
 
     def launch(job: Job, **_: Any) -> None:

@@ -22,7 +22,7 @@ _MOMENTS = st.integers(0, 50_000).map(lambda ns: ns / 1000)
 
 @st.composite
 def _events(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Any kernels, launched or not, under any annotations, in steps or not."""
+    """Draw any kernels, launched or not, under any annotations, in steps or not."""
     found = []
     for number in range(draw(st.integers(1, 12))):
         name = draw(st.sampled_from(["gemm", "copy", "ncclDevKernel_AllReduce_Sum_f32", "ncclDevKernel_SendRecv"]))

@@ -175,7 +175,7 @@ TOML_VALUES = st.recursive(
 
 
 def places(values: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of everything in a tree of TOML values."""
+    """Return the path of everything in a tree of TOML values."""
     items = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
     return [path for key, value in items for path in ((*above, key), *places(value, (*above, key)))]
 

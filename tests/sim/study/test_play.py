@@ -33,7 +33,7 @@ def played(scenario: Scenario, *, fidelity: str = "flows", timeout_s: float = ma
 
 
 def known(result: Result) -> dict[str, float]:
-    """The measures that are numbers."""
+    """Return the measures that are numbers."""
     numbers = {name: value for name, value in result.measures.items() if isinstance(value, float)}
     return {name: value for name, value in numbers.items() if not math.isnan(value)}
 

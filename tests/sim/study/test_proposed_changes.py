@@ -64,7 +64,7 @@ features = [{name = "a", ids_per_sample = 2, ids = {zipf = 1.1}}, {name = "b", i
 
 
 def refused(file: Path) -> list[str]:
-    """The proposals that the scenario cannot have."""
+    """Return the proposals that the scenario cannot have."""
     scenario, tree = load(file), read_tree(str(file), Overrides({})).tree
     what_if = WhatIf(load=lambda values: load(file, values), plan={}, places={}, draws=0, gain=lambda _: (1, 1, 1))
     proposed = counterfactuals(scenario, tree)

@@ -214,7 +214,7 @@ class OnGpu(TorchDispatchMode):
         return result
 
     def _values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the operator gives of values that are known, unless it is data or a view."""
+        """Return what the operator gives of values that are known, unless it is data or a view."""
         tensors = tensors_in((args, kwargs))
         is_of_data = func.overloadpacket.__name__ in _OF_DATA
         if _is_view(func) or not (is_of_data or all(map(self._shadows.keeps, tensors))):
@@ -390,7 +390,7 @@ def _is_comparison(func: Any, unknown: Sequence[Tensor]) -> bool:
 
 
 def _is_small(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a tensor that is made of nothing may be of integers that count."""
+    """Return whether a tensor that is made of nothing may be of integers that count."""
     name, dtype = func.overloadpacket.__name__, kwargs.get("dtype")
     if dtype is None:
         return name == "arange" and not any(isinstance(each, float) for each in args)

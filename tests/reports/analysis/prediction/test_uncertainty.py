@@ -28,7 +28,7 @@ def run_with(known: dict[str, Any] | None, scenario: dict[str, Any] | None = Non
 
 
 def published(*errors: float, **changes: Any) -> dict[str, Any]:
-    """What a profile says of configurations of one kind with these errors."""
+    """Return what a profile says of configurations of one kind with these errors."""
     return {"published": {**PUBLISHED, "configurations": [{**KIND, "error": each, **changes} for each in errors]}}
 
 

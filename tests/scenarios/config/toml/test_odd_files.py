@@ -23,7 +23,7 @@ FROM_FILE = edited(DLRM, "ids_per_sample = 1", "ids = {file = 'ids.csv'}")
 
 
 def sentences(text: str, **others: str) -> list[str]:
-    """What is said of odd.toml, beside which `others` stand as NAME.toml."""
+    """Return what is said of odd.toml, beside which `others` stand as NAME.toml."""
     for name, content in {"odd": text, **others}.items():
         Path(f"{name}.toml").write_text(content)
     with pytest.raises(ScenarioError) as error:

@@ -40,7 +40,7 @@ _GRADIENTS_NS, _SAMPLE_NS, _REST_NS = 400e3, 1e3, 99e3
 
 
 def by_hand(task: Task) -> Result:
-    """A step of a fixed part and one by the batch, which gets longer with more hosts and hides gradients."""
+    """Return a step of a fixed part and one by the batch, which gets longer with more hosts and hides gradients."""
     batch, hosts = task.scenario.batch_size, task.scenario.cluster.hosts
     if batch == 24:
         return Result(status="scenario error", sentence="24 is no batch")
