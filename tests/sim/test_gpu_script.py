@@ -1,4 +1,4 @@
-"""Scripts on GPUs that are not there: what decides is known, kernels are priced, calls are those with values."""
+"""Scripts on simulated GPUs: what decides is known, kernels are priced, calls are those with values."""
 
 from __future__ import annotations
 

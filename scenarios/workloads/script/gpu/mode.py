@@ -349,7 +349,7 @@ def _run_inner(func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[st
         return inner(*rest, **kwargs)
     general = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
     if general is None:
-        raise RuntimeError(f"operator {func.name()} has no price on GPUs that are not there")
+        raise RuntimeError(f"operator {func.name()} has no price on simulated GPUs")
     return general(*args, **kwargs)
 
 

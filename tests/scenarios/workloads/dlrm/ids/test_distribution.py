@@ -223,7 +223,7 @@ def counts(drawn: Scenario, steps: int, blocks: int, joined: int) -> Floats:
 
 
 def assert_drawn_from(found: Floats, mean: Floats, variance: Floats) -> None:
-    """Check that `found` [steps, ...] has these moments, but for parts of few ids, and that what cannot vary does not."""
+    """Check that `found` [steps, ...] has these moments, parts of few ids aside, and that what cannot vary does not."""
     steps = len(found)
     sure = variance < 1e-9
     assert np.abs(found - mean)[:, sure].max(initial=0) < 1e-6
