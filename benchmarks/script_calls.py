@@ -154,7 +154,7 @@ def _file(script: Script, clones: Path | None) -> Path | None:
 
 
 def _compare(script: Script, file: Path, folder: Path) -> str | None:
-    """What is not the same."""
+    """Return what is not the same."""
     if script.alone:
         file = Path(shutil.copy(file, folder))
     gpus = str(script.ranks // script.hosts)

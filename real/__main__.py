@@ -180,7 +180,8 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
     from real.supervise.recovery import left_behind
-    from reports.store.run_folder import check_free, fresh_folder
+    from reports.store.run_folder import fresh_folder
+    from reports.terminal.present import check_free
 
     out = options.out or fresh_folder(Path("runs"), f"{scenario.name}-real")
     if is_first:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from rich.console import RenderableType
 
 from reports import report
-from reports.analysis.step_breakdown import steady_steps, step_shown
+from reports.analysis.step_breakdown import check_steps, steady_steps, step_shown
 from reports.compare import comparison
 from reports.compare import tables as compare_tables
 from reports.errors import ReportError
@@ -32,11 +32,12 @@ from reports.side_by_side import frames as side_by_side
 from reports.side_by_side import tables as side_by_side_tables
 from reports.store import replace
 from reports.store import run_folder as store
+from reports.store.drafts import whole_folder
 from reports.study import tables as study_tables
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
 from reports.terminal import run_tables, text
-from reports.terminal.present import Tell, print_json, progress_line
+from reports.terminal.present import Tell, check_free, print_json, progress_line
 from reports.validation import folder as validation_folder
 from reports.validation import tables as validation_tables
 from reports.writer import write
@@ -141,9 +142,9 @@ def _present(
 
 
 def export(options: Namespace) -> None:
-    """Every frame of a run as CSV."""
+    """Write every frame of a run as CSV."""
     derived = store.load(options.run).derived()
-    with store.whole_folder(options.csv) as partial:
+    with whole_folder(options.csv) as partial:
         for name, frame in derived.items():
             frame.to_csv(partial / f"{name}.csv", index=False)
 
@@ -186,8 +187,8 @@ def _predict_steps(options: Namespace) -> None:
 
 
 def kineto(options: Namespace) -> None:
-    """A run folder of what torch.profiler exported."""
-    store.check_free(options.out)
+    """Write a run folder of what torch.profiler exported."""
+    check_free(options.out)
     found = recording.read(options.traces, text.printable(options.out.resolve().name))
     write(found.recording, options.out)
     _say_notes(found.notes)
@@ -309,7 +310,7 @@ def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
             gpus=row.gpus,
             global_batch=row.global_batch,
         )
-        run = Run.of(simulate_step(made))
+        check_steps(run := Run.of(simulate_step(made)))
     except ScenarioError as error:
         raise ReportError("; ".join(error.sentences)) from None
     except ProgramError as error:

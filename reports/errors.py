@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class ReportError(Exception):
     """What was asked cannot be done: one sentence that names the folder, file or run."""
+
+
+class NoStepError(ReportError):
+    """A run in which no rank completed a step, where the times of steps are needed."""

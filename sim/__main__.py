@@ -10,6 +10,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from scenarios.interruption import code_of, end
 
 if TYPE_CHECKING:
+    from reports.analysis.repeats import Plays
     from reports.run import Run
     from scenarios.config.host_classes import HostClasses
     from scenarios.config.scenario import Scenario
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         given, of_script = split_at_script(words)
         command = words[0] if words[:1] and words[0] in _COMMANDS else ""
         options = None if command else _parser(prog).parse_args(given)
-        from reports.errors import ReportError
+        from reports.errors import NoStepError, ReportError
         from scenarios.seam.errors import ProgramError, show_notes
 
         show_notes()
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
             return _study(command, words[1:], prog) if options is None else _predict(options, of_script)
         except (ProgramError, ReportError) as error:
             print(error, file=sys.stderr)
-            return 1 if isinstance(error, ProgramError) else 2
+            return 1 if isinstance(error, ProgramError | NoStepError) else 2
     except KeyboardInterrupt as interruption:
         return code_of(interruption)
 
@@ -128,55 +130,71 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         asked = _Asked(options, given, of_script)
         scenario = asked.load({})
         from reports.store import run_folder as store
+        from reports.store.drafts import changing
+        from reports.terminal.present import check_free, output, present
 
         folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
-        if not (options.what_if and folder.exists()):  # now, not when all is done
-            _check_free(folder)
-        # Only now, so that a bad file is reported at once: these load torch.
-        from scenarios.workloads.build import build_simulation, effort_of
-        from sim.draws import digest_of
-        from sim.plan_choice import with_simulated_plan
-        from sim.progress import Bar
-        from sim.span_filter import Keeping
-        from sim.study.what_if import DRAWS
+        if options.what_if and folder.exists():  # now, not when all is done
+            with changing(folder):
+                pass
+        else:
+            check_free(folder)
+        job = _planned(options, scenario, folder)
+    from scenarios.workloads.build import effort_of
 
-        draws = options.draws or (DRAWS if options.what_if else 0)
-        keeping = Keeping(
-            _chosen("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
-            _chosen("--keep-steps", options.keep_steps, scenario.steps),
-        )
-        with Bar(1, quiet=options.json or options.quiet) as bar, with_simulated_plan(scenario, bar.say) as found:
-            scenario = found.scenario
-            program = build_simulation(scenario)
-        program.plan_notes = (*program.plan_notes, *found.notes)
-        if (classes := program.host_classes) is not None:
-            keeping = _keeping_simulated(keeping, options.keep_ranks, classes)
-    from reports.analysis.repeats import Play, Plays
-    from reports.terminal.present import output, present
-
-    goes_on = options.what_if and _holds(folder, scenario)
+    goes_on = options.what_if and _holds(folder, job.scenario)
     if not goes_on:
-        _check_free(folder)
-    print_notes(scenario, classes, effort_of(scenario, program))
-    with Bar(1 + draws, quiet=options.json or options.quiet) as bar:
-        job = _Job(scenario, program, keeping, draws, folder, bar)
-        digest = digest_of(scenario, program, look=bar.show) if goes_on else _record(job)
-        run = store.load(folder)
-        runs = [run, *_draw(job, digest)]
-        spread = Plays(list(map(Play.of, runs))) if options.draws else None
-        if options.what_if:
-            run = _change(job, asked, runs)
+        check_free(folder)
+    print_notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program))
+    with job.bar:
+        digest = None if goes_on else _record(job)
+        with changing(folder) if options.what_if else nullcontext():
+            run, spread = _repeat(job, asked, digest)
     with output():
         present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)
     return 0
 
 
-def _check_free(folder: Path) -> None:
-    """Raise a ReportError unless nobody has or writes the folder; name what killed runs have left, which is removed."""
-    from reports.store import run_folder as store
+def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path) -> _Job:
+    """Plan the scenario's tables and build its program; what this loads, such as torch, takes seconds."""
+    from scenarios.workloads.build import build_simulation
+    from sim.plan_choice import with_simulated_plan
+    from sim.progress import Bar
+    from sim.span_filter import Keeping
+    from sim.study.what_if import DRAWS
 
-    for left in store.check_free(folder):
-        print(f"note: {left}: left by a command that was killed; removed", file=sys.stderr)
+    keeping = Keeping(
+        _chosen("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
+        _chosen("--keep-steps", options.keep_steps, scenario.steps),
+    )
+    quiet = options.json or options.quiet
+    with Bar(1, quiet=quiet) as bar, with_simulated_plan(scenario, bar.say) as found:
+        scenario = found.scenario
+        program = build_simulation(scenario)
+    program.plan_notes = (*program.plan_notes, *found.notes)
+    if program.host_classes is not None:
+        keeping = _keeping_simulated(keeping, options.keep_ranks, program.host_classes)
+    draws = options.draws or (DRAWS if options.what_if else 0)
+    return _Job(scenario, program, keeping, draws, folder, Bar(1 + draws, quiet=quiet))
+
+
+def _repeat(job: _Job, asked: _Asked, digest: Digest | None) -> tuple[Run, Plays | None]:
+    """Return the run in the job's folder with what draws and changes, as far as they are wanted, make of it.
+
+    `digest` is that of the run, if it has just been simulated.
+    """
+    from reports.analysis.repeats import Play, Plays
+    from reports.analysis.step_breakdown import check_steps
+    from reports.store import run_folder as store
+    from sim.draws import digest_of
+
+    run = store.load(job.folder)
+    if not job.draws:
+        return run, None
+    check_steps(run)
+    runs = [run, *_draw(job, digest or digest_of(job.scenario, job.program, look=job.bar.show))]
+    spread = Plays(list(map(Play.of, runs))) if asked.options.draws else None
+    return _change(job, asked, runs) if asked.options.what_if else run, spread
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -188,7 +206,7 @@ class _Asked:
     of_script: Sequence[str] | None
 
     def load(self, values: Mapping[str, object]) -> Scenario:
-        """The scenario, with these values besides."""
+        """Return the scenario, with these values besides."""
         from scenarios.workloads.script.command import load_given
 
         options = self.options
@@ -269,8 +287,6 @@ def _record(job: _Job) -> Digest:
             recording = play(
                 job.scenario, job.program, take, stop=stop, ended=partial(job.bar.say, "writing the run folder")
             )
-        if recording.info.complete:
-            job.program.judge()
         info = dataclasses.replace(recording.info, thinned=keeping.thinned)
         if not info.complete and not ended:
             raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")
@@ -335,15 +351,16 @@ def _change(job: _Job, asked: _Asked, runs: Sequence[Run]) -> Run:
     )
     changes = what_if.changes(scenario, tree_given(asked.options.scenario, asked.given, scenario))
     rows = store.changes_in(job.folder) or [what_if.as_it_is(measures_of(runs[0]))]
-    known = {row.change for row in rows}
+    known, playing = {row.change for row in rows}, "the first change"
     try:
         for number, one in enumerate(changes, 1):
+            playing = f"'{one.name}'"
             job.bar.say(f"{one.name} ({number} of {len(changes)})")
             if one.name not in known and (row := what_if.play(one)) is not None:
                 rows.append(row)
                 store.add_changes(job.folder, rows)
     except KeyboardInterrupt:
-        kept = f"interrupted at '{one.name}', {number - 1} of {len(changes)} changes are in it"
+        kept = f"interrupted at {playing}, {len(rows) - 1} of {len(changes)} changes are in it"
         raise KeyboardInterrupt(f"{job.folder}: {kept}; the command with --out {job.folder} goes on") from None
     store.add_changes(job.folder, rows)
     return store.load(job.folder)

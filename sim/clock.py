@@ -127,8 +127,8 @@ class Clock:
 
 
 def _recording_by_itself(begin: Callable[[], Coroutine[Any, Any, Any]]) -> Generator[simpy.Event, Any, None]:
-    """A coroutine, with context variables of its own, and a grad mode, at first on as in a real rank's process: torch's
-    is the thread's.
+    """Drive a coroutine with context variables of its own, and a grad mode, at first on as in a real rank's process:
+    torch's is the thread's.
     """
     is_grad_enabled, set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
     context = contextvars.copy_context()

@@ -53,7 +53,8 @@ def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:
     run to run take their mean; each other draw varies them in its own way.
 
     Raises:
-        ProgramError: a rank raised, a Work was never awaited, or calls did not fit together.
+        ProgramError: a rank raised, a Work was never awaited, calls did not fit together, or what the ranks did is no
+            prediction (`Program.judge`).
         DeadlockError: no rank could go on.
     """
     spans: list[Span] = []
@@ -71,7 +72,8 @@ def play(
     stop: Callable[[Callable[[], Position]], bool] = lambda _: False,
     ended: Callable[[], None] = lambda: None,
 ) -> Recording:
-    """The same, but `take` is given the spans, a step's when every rank has ended it; the recording has none.
+    """Run the program as `simulate` does, but hand the spans to `take`, a step's when every rank has ended it; the
+    recording has none.
 
     Each list is in the order of rank, stream and issue; what is outside of steps comes last. `stop` is called again and
     again and says whether the run should end; its argument says, if called, how far the run is. A stopped run is not
@@ -88,16 +90,12 @@ def play(
     def take_ended(ended: list[Operation]) -> None:
         take([one.span() for one in sorted(ended, key=lambda one: (one.rank, one.stream, one.sequence))])
 
-    error, balance = "", None
-    if scenario.balanced:
-        first = _world(scenario, classes, lambda _: None)
-        balance = Balance(scenario.cluster.host.gpu, first.machine.fabric.network.domain, first.rank_counts)
-        first.balance = balance
-        error = _play_to_end(first, program, stop, lambda: None)
-        balance.settle()
+    balance, error = _balance(scenario, program, stop) if scenario.balanced else (None, "")
     world = _world(scenario, classes, take_ended, f"{scenario.seed}/{draw}" if draw else None)
     world.balance = balance
     error = error or _play_to_end(world, program, stop, ended)
+    if not error:
+        program.judge()
     machine = world.machine
     links = _links(machine, classes, counts)
     with _rare_collections():
@@ -114,6 +112,17 @@ def play(
         kept=program.kept(),
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],
     )
+
+
+def _balance(
+    scenario: Scenario, program: Program, stop: Callable[[Callable[[], Position]], bool]
+) -> tuple[Balance, str]:
+    """Return what ranks whose work is balanced would do, and what this was interrupted after, if it was, or nothing."""
+    world = _world(scenario, program.host_classes, lambda _: None)
+    world.balance = balance = Balance(scenario.cluster.host.gpu, world.machine.fabric.network.domain, world.rank_counts)
+    error = _play_to_end(world, program, stop, lambda: None)
+    balance.settle()
+    return balance, error
 
 
 def _world(

@@ -99,7 +99,7 @@ class Lockstep:
         return found
 
     def run(self, program: Callable[[Rank], Coroutine[Any, Any, Any]], *, all_awaited: bool = True) -> list[Any]:
-        """What the program gives on each rank.
+        """Return what the program gives on each rank.
 
         Raises:
             DeadlockError: nobody can go on.
@@ -182,7 +182,7 @@ class LockstepBackend:
         return work
 
     def refuse(self, call: Call, group: Group) -> None:
-        """Who is refused hears of it; nobody else has to."""
+        """Tell who is refused; nobody else has to hear of it."""
 
     def compute(
         self, kernel: Kernel, label: str, function: Callable[..., Any], arguments: tuple[object, ...]
@@ -244,6 +244,6 @@ def play(
     seed: int = 0,
     all_awaited: bool = True,
 ) -> tuple[list[Any], Lockstep]:
-    """What `program(rank)` returned on each rank of one host, and what was issued meanwhile."""
+    """Return what `program(rank)` returned on each rank of one host, and what was issued meanwhile."""
     world = Lockstep(1, size, device, seed)
     return world.run(program, all_awaited=all_awaited), world

@@ -79,6 +79,27 @@ def scenario(on: Cluster | None = None, **changes: Any) -> Scenario:
     return dataclasses.replace(whole, **changes)
 
 
+def recommender(*tables: str, batch_size: int = 128, gpus: int = 2, profile: str = "dgx_h100", more: str = "") -> str:
+    """Return the text of a scenario file: two steps of a small DLRM on two hosts.
+
+    `tables` are the keys of a table each, `more` are further keys of the file.
+    """
+    each = "".join(f"[[model.tables]]\n{keys.strip()}\n" for keys in tables)
+    return f"""program = "dlrm"
+run = {{steps = 2, batch_size = {batch_size}, payload = "sizes", fidelity = "links"}}
+cluster.profile = "{profile}"
+cluster.hosts = 2
+cluster.gpus_per_host = {gpus}
+{more}
+[model]
+dense_features = 16
+bottom = [64]
+top = [64, 1]
+embedding_dim = 64
+interaction.kind = "dot"
+{each}"""
+
+
 @dataclasses.dataclass(slots=True)
 class Play(Program):
     """A coroutine function as a program."""

@@ -65,9 +65,7 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
     with with_simulated_plan(made) as planned:
         program = build_simulation(planned.scenario)
     program.plan_notes = (*program.plan_notes, *planned.notes)
-    recording = simulate(planned.scenario, program)
-    program.judge()
-    return Run.of(recording)
+    return Run.of(simulate(planned.scenario, program))
 
 
 def measure(path_or_scenario: Given, **overrides: Any) -> Run:

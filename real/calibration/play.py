@@ -37,7 +37,7 @@ def scenario_on(cluster: Cluster, name: str, *, steps: int = 1) -> Scenario:
 
 
 def play(bar: Bar, scenario: Scenario, program: str, hosts: Hosts, *, steps: int | None) -> Recording:
-    """What ranks that play a "module:function" on the scenario recorded; `steps`, where known, are for the bar.
+    """Return what ranks that play a "module:function" on the scenario recorded; `steps`, where known, are for the bar.
 
     Raises:
         RunEnded: it came to no end.

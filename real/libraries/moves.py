@@ -108,7 +108,7 @@ COALESCED_REDUCTIONS = {name: _coalesced_options(name) for name in OPS}
 
 
 def starts_of(library: Library) -> dict[str, Start]:
-    """How each collective begins, by name, over what the library does by itself."""
+    """Return how each collective begins, by name, over what the library does by itself."""
 
     return {
         exchange.ALL_TO_ALL.name: lambda joined, _, issue: library.exchange(joined, issue.output, issue.input),

@@ -71,7 +71,7 @@ class RankContext:
             lane.settle()
 
     def join(self, name: str, ranks: tuple[int, ...]) -> Group:
-        """A group of global ranks; every rank of the world calls this in the same order, member or not."""
+        """Return a group of global ranks; every rank of the world calls this in the same order, member or not."""
         group = Group(name, ranks)
         if self.rank in group:
             check_open_files(name, len(ranks), self._cluster)

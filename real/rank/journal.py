@@ -86,7 +86,7 @@ class Entry:
         return lane.is_past(self.end) and (self.wait_until is None or lane.is_past(self.wait_until))
 
     def row(self, rank: int, host: int) -> Row:
-        """The fields of a `Span`, in order, with times of this host's clock."""
+        """Return the fields of a `Span`, in order, with times of this host's clock."""
         ns, call, kernel = self.lane.ns, self.call or _KERNELS_CALL, self.kernel or _NO_KERNEL
         assert self.end is not None, "only what has ended becomes a row"
         start, end = max(self.issued, ns(self.start)), ns(self.end)

@@ -167,7 +167,7 @@ class RankRun:
 
 
 def sentence_of(error: BaseException, rank: int, where: str = "") -> str:
-    """What a rank says of its own mistake: one sentence that names it; `where` it was, such as "in step 3"."""
+    """Return what a rank says of its own mistake: one sentence that names it; `where` it was, such as "in step 3"."""
     if isinstance(error, ScriptError):
         return str(error)
     raised = " ".join(filter(None, (f"rank {rank} raised {type(error).__name__}", where)))

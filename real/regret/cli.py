@@ -24,7 +24,7 @@ from real.progress import Bar
 from real.regret import options as asked
 from real.regret.rounds import Measured, Point, order
 from reports.analysis.statistics import disagreement
-from reports.errors import ReportError
+from reports.errors import NoStepError, ReportError
 from reports.store import run_folder
 from reports.store.replace import replaced
 from reports.study import regret as judging
@@ -241,7 +241,7 @@ class _Measuring:
             measures = measures_of(run_folder.load(draft))
             shutil.rmtree(self._folder / name, ignore_errors=True)
             draft.rename(self._folder / name)
-        except (RunEnded, ProgramError) as error:
+        except (RunEnded, ProgramError, NoStepError) as error:
             status, sentence, code = "error", str(error), getattr(error, "code", 1)
         row = {
             **{"index": point.index, "digest": point.digest, "fidelity": _round_name(number), "status": status},

@@ -65,7 +65,7 @@ class _Watcher:
         other.close()
 
     def run(self) -> None:
-        """Until the script has ended on all ranks. One that goes wrong stays there as long as this process."""
+        """Play until the script has ended on all ranks. One that goes wrong stays as long as this process."""
         while self._take(*self._next()):
             pass
         self._stands({"last": "its script's last line", "inside": False, "waits": []})
@@ -91,7 +91,7 @@ class _Watcher:
         return found
 
     def _take(self, kind: str, argument: Any) -> bool:
-        """Whether there is more to come."""
+        """Return whether there is more to come."""
         if kind == "at":
             self._stands(argument)
         elif kind == "step":

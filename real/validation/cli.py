@@ -27,11 +27,11 @@ from real.machine import cores, cpu_name
 from real.progress import Bar
 from real.validation import options as asked
 from reports.analysis.repeats import Play, Plays
-from reports.errors import ReportError
+from reports.errors import NoStepError, ReportError
 from reports.run import Run
 from reports.store import run_folder as store
 from reports.terminal import text
-from reports.terminal.present import output, print_json
+from reports.terminal.present import check_free, output, print_json
 from reports.validation import folder as validation_folder
 from reports.validation import tables as validation_tables
 from reports.validation.validation import Validation
@@ -69,7 +69,7 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
     is_first = here is None or here.rank == 0
     folder = options.out or store.fresh_folder("runs", "validate")
     if is_first:
-        store.check_free(folder)
+        check_free(folder)
     _check_programs(scenarios)
     session = _Session(options, command, folder)
     if here is not None:
@@ -174,7 +174,7 @@ class _Session:
                 self._measure(scenario, rounds, plays, bar)
         except RunEnded as error:
             ended, code = str(error), error.code
-        except ProgramError as error:
+        except (ProgramError, NoStepError) as error:
             ended, code = str(error), 1
         except KeyboardInterrupt as interruption:
             code = code_of(interruption)

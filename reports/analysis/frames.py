@@ -9,13 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from reports.analysis.intervals import Axis, Ints, Union, union
 from reports.analysis.warm_up import leading
 from reports.store.columns import fixed
-from reports.store.parts import Part
+from reports.store.parts import Bools, Part
 from scenarios.seam.memory import PHASES, is_there
 from scenarios.seam.trace import ALWAYS, COPYING, IN_HOST, LOADING, Thinned, steady_steps
 
@@ -57,8 +56,8 @@ def ints(frame: pd.DataFrame, column: str) -> Ints:
     return frame[column].to_numpy(np.int64)
 
 
-def is_collective(spans: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which spans are calls that all members of a group have counted."""
+def is_collective(spans: pd.DataFrame) -> Bools:
+    """Return which spans are calls that all members of a group have counted."""
     return (ints(spans, "call") >= 0) & (spans["group"] != "").to_numpy(bool)
 
 
@@ -71,7 +70,7 @@ class Overlaps:
     it is for. `working` is when a rank computes or transfers. A data loader's work, and copies of batches, are neither.
     """
 
-    communicates: npt.NDArray[np.bool_]
+    communicates: Bools
     starts: Ints
     ready: Ints
     ends: Ints
@@ -213,17 +212,8 @@ def steps(
     samples = np.nan if batch_size is None else float(batch_size) * world_size * 1e9
     numbers = start.index.to_numpy()
     complete = ranks >= world_size
-    counted = complete if complete.any() else ~complete
-    if sync_every > 1:
-        usual = counted & ((numbers + 1) % sync_every != 0)
-        counted = usual if usual.any() else counted
-    if thinned is None:
-        calls, names = _calls(whole.used, numbers)
-        phase, steady = _phases(calls), _steady(calls[counted], names)
-    else:
-        phase = np.searchsorted(thinned.phases, numbers, side="right")
-        is_last = phase[counted] == phase[counted].max(initial=0)
-        steady = is_last if thinned.steady is None else _in_turn(thinned.steady, numbers[counted], is_last)
+    counted = _counted(complete, numbers, sync_every)
+    phase, steady = _regimes(whole, numbers, counted, thinned)
     alike = np.flatnonzero(counted)[steady]
     settled = leading(took[alike].tolist()) if measured else 0
     columns = {
@@ -245,8 +235,25 @@ def steps(
     return fixed(columns, STEPS)
 
 
+def _counted(complete: Bools, numbers: Ints, sync_every: int) -> Bools:
+    """Return which steps may be steady: complete ones and not those that average replicas, as far as there are such."""
+    counted = complete if complete.any() else ~complete
+    usual = counted & ((numbers + 1) % max(sync_every, 1) != 0)
+    return usual if usual.any() else counted
+
+
+def _regimes(whole: Outline, numbers: Ints, counted: Bools, thinned: Thinned | None) -> tuple[Ints, Bools]:
+    """Return the phase of each step, and which of those that are `counted` are steady."""
+    if thinned is None:
+        calls, names = _calls(whole.used, numbers)
+        return _phases(calls), _steady(calls[counted], names)
+    phase = np.searchsorted(thinned.phases, numbers, side="right")
+    is_last = phase[counted] == phase[counted].max(initial=0)
+    return phase, is_last if thinned.steady is None else _in_turn(thinned.steady, numbers[counted], is_last)
+
+
 def ranks(parts: Iterable[Part]) -> pd.DataFrame:
-    """One row a rank: how it spent its steps, all of them together.
+    """Return one row a rank: how it spent its steps, all of them together.
 
     `compute_ns + communication_ns - hidden_ns + idle_ns == step_ns`, whatever overlaps on whichever streams. What of
     `communication_ns` is not hidden, `exposed_ns`, is `transfer_ns`, or `wait_ns` while others have not entered.
@@ -266,7 +273,7 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
 
 
 def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Each rank's steps of a part added up, and what it sent, whether in them or not."""
+    """Return each rank's steps of a part added up, and what it sent, whether in them or not."""
     spans, overlaps = part.spans, Overlaps.of(part.spans)
     starts, ends = overlaps.starts, overlaps.ends
     window = (spans["kind"] == STEP).to_numpy(bool) & (ints(spans, "step") >= 0) & part.own
@@ -384,7 +391,7 @@ def _phases(calls: Ints) -> Ints:
     return np.concatenate([np.zeros(min(1, len(calls)), np.int64), np.cumsum(changed)])
 
 
-def _steady(calls: Ints, names: list[tuple[str, str, str]]) -> npt.NDArray[np.bool_]:
+def _steady(calls: Ints, names: list[tuple[str, str, str]]) -> Bools:
     if not len(names):
         return np.ones(len(calls), bool)
     unlike, work_of = np.unique(calls, axis=0, return_inverse=True)
@@ -392,6 +399,6 @@ def _steady(calls: Ints, names: list[tuple[str, str, str]]) -> npt.NDArray[np.bo
     return np.array(steady_steps(works, work_of.ravel().tolist()), bool)
 
 
-def _in_turn(turns: Sequence[int], numbers: Ints, otherwise: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _in_turn(turns: Sequence[int], numbers: Ints, otherwise: Bools) -> Bools:
     steady = np.searchsorted(turns, numbers, side="right") % 2 == 1
     return steady if steady.any() else otherwise

@@ -88,7 +88,8 @@ class _Calls:
 
 
 def operations(parts: Iterable[Part]) -> pd.DataFrame:
-    """One row for each kind, label and stream that a step used; times and bytes are those of one rank in one step.
+    """Return one row for each kind, label and stream that a step used; times and bytes are those of one rank in one
+    step.
 
     A rank's calls of one operation in one step are added up first; medians and means are then taken over ranks and
     steps, weighted by `rank_count`. `hidden_ns + exposed_ns == mean_ns`, and `wait_ns` is the part of `exposed_ns` in
@@ -187,7 +188,7 @@ def _per_rank_and_step(of_steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bus_bytes(spans: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
-    """For each span the size that algbw and busbw are of, in bytes, and how many members its collective has.
+    """Return for each span the size that algbw and busbw are of, in bytes, and how many members its collective has.
 
     0 where nccl-tests has none, or the collective has one member. Members on one host are counted, for others a
     representative counts as often as the ranks that it represents.

@@ -12,7 +12,7 @@ import pandas as pd
 from reports.analysis import statistics
 from reports.analysis.frames import KEYS, STEP, ints
 from reports.analysis.statistics import Sample
-from reports.analysis.step_breakdown import steady_steps
+from reports.analysis.step_breakdown import check_steps, steady_steps
 from reports.run import Run
 
 OUTSIDE = "step skew"
@@ -30,7 +30,12 @@ class Play:
 
     @classmethod
     def of(cls, run: Run) -> Play:
-        """The play of a run that has completed a step."""
+        """Return the play of a run.
+
+        Raises:
+            NoStepError: no rank completed a step.
+        """
+        check_steps(run)
         kept = steady_steps(run.steps)
         operations = run.operations_of(kept["step"].tolist())[[*KEYS, "part", "median_ns"]]
         operations = pd.concat([operations, _outside(run.outline.own, kept)], ignore_index=True)

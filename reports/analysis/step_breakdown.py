@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.by_what import Utilisation, utilisation
-from reports.errors import ReportError
+from reports.errors import NoStepError, ReportError
 from reports.run import Run
 from reports.store.columns import fixed
 from reports.terminal import text
@@ -40,6 +40,25 @@ def steady_steps(steps: pd.DataFrame) -> pd.DataFrame:
     """The complete steps that are what the run has become and what most of its steps are; see `frames.steps`."""
     kept: pd.DataFrame = steps[steps["steady"].to_numpy(bool)]
     return kept
+
+
+def why_no_step(run: Run) -> str:
+    """Return what a run without a step has to do to have one, behind a semicolon; "" where it was ended early."""
+    if not run.info.complete or run.info.error:
+        return ""
+    if run.info.scenario.get("program") == "script":
+        return "; one begins where the script's optimizer has stepped, and ends where it does so again"
+    return "; the program enters none: expected 'with rank.step(index):' around each"
+
+
+def check_steps(run: Run) -> None:
+    """Check that a run has the times of steps, for whatever compares, adds up or fits them.
+
+    Raises:
+        NoStepError: no rank completed a step.
+    """
+    if not len(run.steps):
+        raise NoStepError(f"no rank completed a step{why_no_step(run)}")
 
 
 def steady_kept(run: Run) -> list[int]:

@@ -93,7 +93,7 @@ def warm_up_of(predicted: Run, measured: Run) -> list[int]:
 
 
 def _calls(run: Run, other: Run, known: _Numbered, left_out: Sequence[int]) -> pd.DataFrame:
-    """The calls of all parts, one after the other."""
+    """Return the calls of all parts, one after the other."""
     parts = run.parts(_COLUMNS, beside=False)
     return pd.concat([_of_part(part, other, known, left_out) for part in parts], ignore_index=True)
 

@@ -74,7 +74,7 @@ class Comparison:
 
 
 def compare(sim_run: Run, real_run: Run, *, any_worlds: bool = False) -> Comparison:
-    """The comparison; a real run given first changes places with a simulated one given second.
+    """Return the comparison; a real run given first changes places with a simulated one given second.
 
     Raises:
         ReportError: runs of different scenarios; or two of the same world without `any_worlds`.

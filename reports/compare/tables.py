@@ -33,7 +33,7 @@ def summarize(comparison: Comparison) -> RenderableType:
 
 @text.json_ready
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """The same frames, whole, as JSON-ready values."""
+    """Return the comparison's frames, whole, as JSON-ready values."""
     frames = comparison.frames()
     return {
         "name": comparison.measured.info.name,
@@ -58,7 +58,7 @@ def _errors(frame: pd.DataFrame) -> dict[str, float]:
 
 
 def about(comparison: Comparison) -> list[str]:
-    """Which runs they are, in a few lines."""
+    """Say in a few lines which runs are compared."""
     sides = (("predicted", comparison.predicted), ("measured", comparison.measured))
     lines = [f"{comparison.measured.info.name}: {text.counted(comparison.measured.info.world_size, 'rank')}"]
     for role, run in sides:

@@ -44,7 +44,7 @@ class Times:
 
 
 def measure(runs: Sequence[tuple[str, Run]], skip: int | None = None, *, any_runs: bool = False) -> Times:
-    """The times of all computations inside steps; a run comes with what it is called in sentences.
+    """Return the times of all computations inside steps; a run comes with what it is called in sentences.
 
     The first `skip` steps of each run are left out, as they warm up: by default those that the run's frames mark, and
     at least 1 where there are several.
@@ -101,7 +101,7 @@ def _notes_of_scenarios(runs: Sequence[tuple[str, Run]], *, any_runs: bool) -> l
 
 
 def _steps(name: str, run: Run, skip: int | None, notes: list[str]) -> list[int]:
-    """The numbers of the steps that count."""
+    """Return the numbers of the steps that count."""
     steps: list[int] = ints(run.steps, "step").tolist()
     warm_up = sum(step <= max(run.warm_up) for step in steps) if run.warm_up else 0
     left_out = max(min(1, len(steps) - 1), warm_up) if skip is None else skip

@@ -85,7 +85,9 @@ _OPERATOR_WORDS = (
 
 
 def kernel_kind(name: str) -> str:
-    """The kind of a GPU kernel by its name, as `scenarios.seam.rank.Kernel` has them; "other" where it tells none."""
+    """Return the kind of a GPU kernel by its name, as `scenarios.seam.rank.Kernel` has them; "other" where it tells
+    none.
+    """
     plain = name.lower().replace("(anonymous namespace)::", "")
     head = re.split(r"[<(]", plain, maxsplit=1)[0]  # what a template was made with says less than its own name
     if _ATTENTION.search(plain) and not re.search(r"triton_(poi|red|per)|elementwise|reduce_kernel", head):

@@ -42,7 +42,7 @@ class Profile:
 
 
 def read(paths: Sequence[Path], name: str) -> Profile:
-    """The recording of a run whose ranks left one trace each; `name` becomes the run's.
+    """Return the recording of a run whose ranks left one trace each; `name` becomes the run's.
 
     Raises:
         ReportError: with a sentence for every mistake in the files, or for a rank that two of them are of.

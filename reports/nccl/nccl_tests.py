@@ -164,7 +164,7 @@ class _Run:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Without the labels that launchers put before them, and plain, as a log may hold bytes of any kind."""
+    """Yield lines without the labels that launchers put before them, and plain, as a log may hold bytes of any kind."""
     with TextIOWrapper(BytesIO(given_file.content(path)), encoding="utf-8", errors="replace") as stream:
         for line in stream:
             yield _LABEL.sub("", _STRANGE.sub("?", line.rstrip()))

@@ -163,7 +163,7 @@ def stacked_bars(
     tooltips: Sequence[tuple[str, str]] = (),
     columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> Any:
-    """A bar for each name, the first on top, of `layers`: by title, the lengths and the colour of each.
+    """Draw a bar for each name, the first on top, of `layers`: by title, the lengths and the colour of each.
 
     Tooltips may ask for `@name` (whole), `@{TITLE}` and further `columns`.
     """
@@ -227,7 +227,7 @@ def line(drawn: Any, source: ColumnDataSource, *, x: str, y: str, color: str, ti
 
 
 def histogram(values: Any, weights: Any, *, x: str, y: str, color: str, bins: int = 40) -> Any:
-    """How often values lie where, each as often as its weight; on powers of ten where they are skewed."""
+    """Draw how often values lie where, each as often as its weight; on powers of ten where they are skewed."""
     values = np.asarray(values, float)
     low, high = float(values.min()), float(values.max())
     if high <= low:
@@ -251,7 +251,7 @@ def histogram(values: Any, weights: Any, *, x: str, y: str, color: str, bins: in
 
 
 def heat_map(values: Any, rows: Sequence[str], columns: Sequence[str], words: Any, *, x: str, y: str, unit: str) -> Any:
-    """A square for each pair, [rows, columns]; `words` say each value to a reader, nan is left out."""
+    """Draw a square for each pair, [rows, columns]; `words` say each value to a reader, nan is left out."""
     row, column = np.nonzero(~np.isnan(np.asarray(values, float)))
     source = ColumnDataSource(
         {

@@ -65,7 +65,8 @@ class Column:
 
 
 def read(path: Path, columns: Mapping[str, Column], make: Callable[..., Row]) -> Measurements[Row]:
-    """Every row of a CSV file. Columns may stand in any order; those of other names are not read, which a note says.
+    """Return every row of a CSV file. Columns may stand in any order; those of other names are not read, which a note
+    says.
 
     `make` is given the columns' values, and `file` and `line`, by name.
 

@@ -73,7 +73,7 @@ Predict = Callable[[StepRow, str | None], StepPrediction]
 
 
 def is_steps(path: Path) -> bool:
-    """Whether a file's first line names `step_ms`; not of a file that cannot be read."""
+    """Return whether a file's first line names `step_ms`; not of a file that cannot be read."""
     try:
         with StringIO(given_file.text(path), newline="") as stream:
             first = next((record for record in csv.reader(stream) if any(map(str.strip, record))), [])

@@ -65,7 +65,7 @@ Key = tuple[str, ...]
 
 
 def settings(runs: Sequence[tuple[str, Run]]) -> tuple[pd.DataFrame, int]:
-    """One row for each key that is not the same in all runs and each run; and how many keys are the same.
+    """Return one row for each key that is not the same in all runs and each run; and how many keys are the same.
 
     `key` is what a user writes in a file, or after --set; `value` is text, "" where a run has no such key; a branch
     that not all runs have is one key. `pattern` is the key with "[*]" for a table's place. `field` is where the value

@@ -78,7 +78,9 @@ def about_run(info: RunInfo) -> str:
 
 
 def settings_shown(found: SideBySide) -> list[list[str]]:
-    """A row for each key that differs, with its value in every run; tables that differ in the same way are one row."""
+    """Return a row for each key that differs, with its value in every run; tables that differ in the same way are one
+    row.
+    """
     alike: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for field, rows in found.settings.groupby("field", sort=False):
         shown = (rows["pattern"].iloc[0], *(value_shown(str(field), one) for one in rows["value"]))
@@ -93,7 +95,7 @@ def settings_shown(found: SideBySide) -> list[list[str]]:
 
 
 def value_shown(field: str, value: str) -> str:
-    """A setting's value with its unit, which its field's name has; a dash where there is none."""
+    """Return a setting's value with its unit, which its field's name has; a dash where there is none."""
     try:
         number = float(value)
     except ValueError:

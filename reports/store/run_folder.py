@@ -25,14 +25,13 @@ from reports.analysis.intervals import Ints
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
+from reports.store.drafts import SPANS_FILE, refuse_name, whole_folder
 from reports.store.parts import PART_ROWS, VERIFIED, Held, Spans, Stored, checked, unreadable
-from reports.store.replace import replaced, sync, sync_one
+from reports.store.replace import replaced
 from scenarios import given_file
-from scenarios.owned_folder import OwnedError, clear, own
 from scenarios.seam.trace import SCHEMA_VERSION, ChangeRow, Recording, RunInfo, Span, Thinned
 
 RUN_FILE = "run.json"
-SPANS_FILE = "spans.parquet"
 SOURCES = "sources"  # a folder: the files of a program of the user's own
 
 # Some 2 MB of a file, 20 MB in memory: what a reader takes at least of a run.
@@ -176,91 +175,17 @@ def folder_name(name: str) -> str:
 
 
 def load(folder: Path | str) -> Run:
-    """The run in a folder; of many spans those are read that are asked for, so the folder must stay.
+    """Return the run in a folder; of many spans those are read that are asked for, so the folder must stay.
 
     Raises:
         ReportError: it is missing, not a run folder, damaged, or written by a newer release.
     """
     folder = Path(folder)
-    _refuse_name(folder)
+    refuse_name(folder)
     info = _load_info(folder)
     others = {name: kind for name, kind in TABLES.items() if name != "spans"}
     stored = {name: _load_table(folder / f"{name}.parquet", kind) for name, kind in others.items()}
     return Run(info, stored, load_spans(folder, PART_ROWS))
-
-
-@contextmanager
-def whole_folder(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
-    """Give a hidden sibling to fill, which becomes `folder` at the end, synced to disk; an error leaves nothing behind.
-
-    One process at a time can fill it. What a killed one has left is removed. `drafts` is a folder of the same disk in
-    which the sibling lies instead, and which others remove.
-
-    Raises:
-        ReportError: `folder` exists already, another process fills it, or an OSError came up.
-    """
-    _refuse_taken(folder)
-    with _owned(folder, drafts) as partial:
-        try:
-            yield partial
-            sync(partial)
-            partial.rename(folder)
-            sync_one(folder.parent)
-        except OSError as error:
-            raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
-
-
-def check_free(folder: Path) -> list[Path]:
-    """Check before long work that `write` will be able to make this folder at its end.
-
-    Returns:
-        What killed processes have left beside it, which is removed.
-
-    Raises:
-        ReportError: it exists already, another process fills it, or nothing can be made there.
-    """
-    _refuse_taken(folder)
-    try:
-        left = [path for path in sorted(folder.parent.glob(".*.partial")) if _is_draft(path) and clear(path)]
-    except OSError:
-        left = []
-    with _owned(folder):
-        pass
-    return left
-
-
-def _is_draft(path: Path) -> bool:
-    """Return whether a folder is a run in the making, and no other program's of such a name."""
-    return path.is_dir() and (not any(path.iterdir()) or (path / SPANS_FILE).is_file())
-
-
-@contextmanager
-def _owned(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
-    """Own the hidden folder in which a run is written, which is gone in the end."""
-    try:
-        owned = own((drafts or folder.parent) / f".{folder.name}.partial")
-    except OwnedError:
-        raise ReportError(f"{folder}: another process is writing it; give another folder") from None
-    except OSError as error:
-        raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
-    try:
-        yield owned.path
-    finally:
-        owned.remove()
-
-
-def _refuse_name(folder: Path) -> None:
-    """Arrow opens files by names in UTF-8 only."""
-    try:
-        str(folder).encode()
-    except UnicodeEncodeError:
-        raise ReportError(f"{str(folder)!r}: expected a path in UTF-8") from None
-
-
-def _refuse_taken(folder: Path) -> None:
-    _refuse_name(folder)
-    if os.path.lexists(folder):
-        raise ReportError(f"{folder}: exists already; nothing is ever overwritten, give another folder")
 
 
 def _in_order(spans: pa.Table) -> pa.Table:
@@ -377,7 +302,7 @@ def _unpacked_bytes(metadata: Any) -> int:
 
 
 def _check_columns(path: Path, row_type: type) -> int:
-    """How many rows the file has; its columns are those of the row type."""
+    """Return how many rows the file has; its columns are those of the row type."""
     if not path.is_file():
         raise ReportError(f"{path.parent}: damaged: it has no {path.name}")
     try:

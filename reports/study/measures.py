@@ -13,7 +13,14 @@ from reports.analysis.frames import rank_memory
 from reports.analysis.prediction.costs import costs, costs_of
 from reports.analysis.prediction.uncertainty import uncertainty
 from reports.analysis.statistics import LEAST_COUNT, sample
-from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, utilisation_of
+from reports.analysis.step_breakdown import (
+    PARTS,
+    check_steps,
+    parts_of_step,
+    steady_kept,
+    steady_steps,
+    utilisation_of,
+)
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
 from reports.store.columns import TABLES, to_arrow, to_frame
@@ -72,7 +79,12 @@ RATED: Mapping[str, bool] = {
 
 
 def measures_of(run: Run) -> dict[str, float]:
-    """By column: medians of steady steps, means of their parts, and the fullest rank's memory; nan where unknown."""
+    """Return by column medians of steady steps, means of their parts, and the fullest rank's memory; nan where unknown.
+
+    Raises:
+        NoStepError: no rank completed a step.
+    """
+    check_steps(run)
     steps = steady_kept(run)
     found = result("", run, parts_of_step(run, steps))
     memory, known, done = run.rank_memory, uncertainty(run), utilisation_of(run)

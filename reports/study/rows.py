@@ -189,7 +189,7 @@ def is_study(folder: Path) -> bool:
 
 
 def about_of(folder: Path) -> dict[str, Any]:
-    """What `study.json` says.
+    """Return what `study.json` says.
 
     Raises:
         ReportError: the folder is no study's, or of a newer release.

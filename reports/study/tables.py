@@ -24,7 +24,7 @@ _NUMBERS = re.compile(r"\d[\d.,]*")
 
 
 def summarize(frame: pd.DataFrame, about: About) -> RenderableType:
-    """How many points there are, the best of them, the baseline, and what the others ended with."""
+    """Say how many points there are, the best of them, the baseline, and what the others ended with."""
     said = [text.paragraph(words) for words in (plans(frame),) if words]
     return Group(text.paragraph(headline(frame)), *_best(frame, about), *said, *_failures(frame))
 

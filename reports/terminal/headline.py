@@ -43,7 +43,7 @@ _WITHIN = set(PARTS.values()).difference(ADDING_UP.values())
 
 
 def headline(run: Run, spread: str = "") -> list[str]:
-    """What the run was, and how long a step takes; `spread` is a line on how steps vary from run to run."""
+    """Say what the run was, and how long a step takes; `spread` is a line on how steps vary from run to run."""
     info, steady = run.info, steady_steps(run.steps)
     hosts = info.hosts if info.world == "real" else ()
     hosts_known = run.outline.hosts if not hosts else len(hosts)

@@ -1,4 +1,5 @@
-"""Prints for all entry points: a finished run (its summary, JSON, or the folder's path only), and progress."""
+"""Prints for all entry points: a finished run (its summary, JSON, or the folder's path only), progress, and what
+killed commands have left."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from typing import Protocol
 from reports.analysis.repeats import Plays
 from reports.errors import ReportError
 from reports.run import Run
+from reports.store import drafts
 from reports.store import run_folder as store
 from reports.terminal import run_tables as tables
 from reports.terminal import text
@@ -52,6 +54,16 @@ def progress_line() -> Iterator[Tell]:
         if drawn:
             stream.write("\r\x1b[K")
             stream.flush()
+
+
+def check_free(folder: Path) -> None:
+    """Check as `drafts.check_free` does, and name what killed commands have left beside the folder.
+
+    Raises:
+        ReportError: as `drafts.check_free` does.
+    """
+    for left in drafts.check_free(folder):
+        print(f"note: {left}: left by a command that was killed; removed", file=sys.stderr)
 
 
 def present(

@@ -24,6 +24,7 @@ from reports.analysis.step_breakdown import (
     sync_period,
     typical_step,
     utilisation_of,
+    why_no_step,
 )
 from reports.run import Run
 from reports.terminal import changes, text
@@ -103,7 +104,7 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
 
 @text.json_ready
 def as_json(run: Run) -> dict[str, Any]:
-    """The same frames, whole, as JSON-ready values: a list of rows each; stragglers with their sentences."""
+    """Return a run's frames, whole, as JSON-ready values: a list of rows each; stragglers with their sentences."""
     names = [
         "steps",
         "operations",
@@ -165,12 +166,6 @@ def _what_it_is_json(run: Run, step: int | None) -> dict[str, Any]:
     }
 
 
-def _why_no_steps(run: Run) -> str:
-    if run.info.scenario.get("program") == "script":
-        return "; one begins where the script's optimizer has stepped, and ends where it does so again"
-    return "; the program enters none: expected 'with rank.step(index):' around each"
-
-
 def _what_it_is(run: Run, step: int | None) -> Iterator[RenderableType]:
     if step is not None:
         yield bar(run, step, only(run))
@@ -182,8 +177,7 @@ def _what_it_is(run: Run, step: int | None) -> Iterator[RenderableType]:
 def _steps(run: Run) -> RenderableType:
     steps = run.steps
     if not len(steps):
-        why = _why_no_steps(run) if run.info.complete and not run.info.error else ""
-        return text.paragraph(f"Steps: no rank completed one{why}.")
+        return text.paragraph(f"Steps: no rank completed one{why_no_step(run)}.")
     by = ["step"] if len(steps) <= _STEPS_SHOWN else ["phase", "warm_up"]
     rows = [_step_row(group) for _, group in steps.groupby(by, sort=False)]
     columns = ["steps", "median", "min", "max", "samples/s", "operations"]

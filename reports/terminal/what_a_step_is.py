@@ -36,7 +36,7 @@ _REDUCED = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor")
 
 
 def bar(run: Run, step: int, of: str = "") -> RenderableType:
-    """One line of letters, then what they stand for with shares, which add up to 100 %."""
+    """Return one line of letters, then what they stand for with shares, which add up to 100 %."""
     path = run.critical_path_of(step)
     parts = by_what.by_what(path)
     if not len(parts):

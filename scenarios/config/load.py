@@ -97,7 +97,7 @@ def _with_own_prices(cluster: Cluster, tree: Tree) -> Cluster:
 
 
 def _code(tree: Tree, program: ProgramSpec) -> tuple[Path, tuple[Source, ...]]:
-    """The folder to which the user's code is relative, and its sources."""
+    """Return the folder to which the user's code is relative, and its sources."""
     named = _named_beside(tree, program)
     if named is not None:
         folder = Path(tree.origin(program.names)).parent
@@ -124,7 +124,7 @@ def _known_errors(document: Document, measured: Measured | None, *, sets_figures
 
 
 def _rests_on(document: Document, own: Sequence[KeyPath], profile: str, measured: Measured | None) -> str:
-    """Where the figures of a scenario's hardware come from, in a sentence without a full stop."""
+    """Return where the figures of a scenario's hardware come from, in a sentence without a full stop."""
     if not have(document.cluster).profile:
         return "the scenario's own hardware figures, not calibrated"
     named = [".".join(map(str, path)) for path in own[:_KEYS_NAMED]]

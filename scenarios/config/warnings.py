@@ -21,7 +21,7 @@ _MOST_NAMES = 8  # in a sentence
 
 
 def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort | None = None) -> Iterator[str]:
-    """One sentence each, with file, key and value; `classes`: host classes, if only representatives run."""
+    """Yield one sentence each, with file, key and value; `classes`: host classes, if only representatives run."""
     compression, gpu = scenario.compression, scenario.cluster.host.gpu
     if compression.kind != "none" and compression.start_powerSGD_iter >= scenario.steps:
         least = LEAST_POWERSGD_START if compression.use_error_feedback or compression.warm_start else 0

@@ -75,7 +75,9 @@ def _place(
 
 
 def _kernel(operators: Sequence[Operator]) -> Kernel:
-    """All of a group: what comes from outside is read once, and what somebody else needs is written once."""
+    """Return all of a group as one kernel: what comes from outside is read once, and what somebody else needs is
+    written once.
+    """
     lead = operators[0].kernel
     if len(operators) == 1:
         return lead

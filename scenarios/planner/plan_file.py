@@ -71,7 +71,7 @@ class GivenTable:
 
 
 def read_plan(path: Path) -> dict[str, GivenTable]:
-    """The tables of a plan by name, of all its modules.
+    """Return the tables of a plan by name, of all its modules.
 
     Raises:
         ValueError: what was expected instead, as a phrase: of a file that is not there, that is no JSON or no plan, or

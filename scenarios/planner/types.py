@@ -348,7 +348,7 @@ def known_perf(shard: Shard) -> Perf:
 
 
 def perf_ms(shard: Shard) -> float:
-    """The shard's perf in one number; ValueError if nobody has estimated it."""
+    """Return the shard's perf in one number; ValueError if nobody has estimated it."""
     return shard.perf if isinstance(shard.perf, int | float) else known_perf(shard).total
 
 

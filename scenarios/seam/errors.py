@@ -87,7 +87,7 @@ def is_ours(filename: str) -> bool:
 
 
 def users_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """What the error's traceback has of code that is neither ours nor installed, the outermost call first."""
+    """Return what the error's traceback has of code that is neither ours nor installed, the outermost call first."""
     found = traceback.extract_tb(error.__traceback__)
     return [frame for frame in found if not is_installed(frame.filename)]
 

@@ -60,7 +60,7 @@ class Kernel:
         return not self.launches and self.flops + self.lasts_ns > 0
 
     def times(self, count: int) -> Kernel:
-        """This kernel so many times, one after the other: each is priced as if by itself."""
+        """Return this kernel `count` times, one after the other: each is priced as if by itself."""
         return replace(
             self,
             flops=self.flops * count,
@@ -76,7 +76,8 @@ class Kernel:
 
 
 def together(kernels: Iterable[Kernel]) -> Kernel:
-    """One kernel made of others, which run one after the other; its kind and its dtype are those of most of the flops.
+    """Return one kernel made of others, which run one after the other; its kind and its dtype are those of most of the
+    flops.
 
     Those that are equal are put together: a roofline gives n of them n times the time of one.
     """

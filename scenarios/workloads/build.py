@@ -56,7 +56,7 @@ def _name(make: object) -> str:
 
 
 def build_simulation(scenario: Scenario) -> Program:
-    """The same, for this machine to simulate.
+    """Build a scenario's program for this machine to simulate.
 
     Raises:
         ScenarioError: as `build` does, or the simulation takes more memory than this machine has.

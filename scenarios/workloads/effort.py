@@ -67,11 +67,11 @@ class Effort:
         )
 
     def is_large(self, steps: int) -> bool:
-        """Whether representatives of the hosts' classes should be simulated instead, if they may."""
+        """Return whether representatives of the hosts' classes should be simulated instead, if they may."""
         return self.seconds(steps) > MOST_S or self.step_bytes > MOST_BYTES
 
     def may_be_long(self, steps: int) -> bool:
-        """Whether it is to be said before it begins; estimates are right to a factor of two."""
+        """Return whether it is to be said before it begins; estimates are right to a factor of two."""
         return 2 * self.seconds(steps) > MOST_S or self.size_bytes(steps) > MOST_BYTES
 
     def text(self, steps: int) -> str:

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scenarios import given_file
 from scenarios.config.scenario import Source
 from scenarios.seam.errors import told
 from scenarios.workloads import by_path
@@ -95,7 +96,7 @@ def place_of(name: str) -> str:
 
 
 def imported(place: str, folder: Path | None = None) -> Any:
-    """What "module:attribute" or "path/file.py:attribute" names. ValueError as `factory` raises.
+    """Return what "module:attribute" or "path/file.py:attribute" names. ValueError as `factory` raises.
 
     With a `folder`, a module is looked for where Python looks, then in the working directory and in that folder; a
     file's path is relative to it. In `without_code`, what is found with a folder is None.
@@ -156,14 +157,18 @@ def _import_beside(module: str, folder: Path) -> Any:
 
 
 def _check_file(file: Path) -> None:
-    if not file.is_file():
-        raise ValueError(f"a file of Python that is there, but there is no {file}")
+    try:
+        given_file.content(file)
+    except FileNotFoundError:
+        raise ValueError(f"a file of Python that is there, but there is no {file}") from None
+    except OSError as error:
+        raise ValueError(f"a file of Python, but {file} could not be read: {error.strerror}") from None
     if file.suffix != ".py":
         raise ValueError(f"a file of Python, whose name ends in .py, but it is {file}")
 
 
 def _import_file(file: Path) -> Any:
-    """The module of a file, imported anew where it or one that it imports has changed since."""
+    """Return the module of a file, imported anew where it or one that it imports has changed since."""
     _check_file(file)
     code = Code(file.stem, file, file.parent)
     now = sources_of([code])

@@ -220,7 +220,7 @@ def _barrier(writer: Writer, call: Call, rank: int) -> None:
 
 
 def _monitored_barrier(writer: Writer, call: Call, rank: int) -> None:
-    """The first member hears of all, one after the other, and answers them."""
+    """Have the first member hear of all, one after the other, and answer them."""
     others = range(1, len(call.group.ranks))
     if rank:
         writer.wait(writer.send(0, MONITORED_BYTES))

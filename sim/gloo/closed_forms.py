@@ -58,7 +58,7 @@ def _all_reduces(sums: Totals, calls: Calls) -> None:
 
 
 def reduced_parts(call: Call) -> tuple[int, ...]:
-    """The bytes of each all-reduce of which a reduce-scatter of several tensors is made."""
+    """Return the bytes of each all-reduce of which a reduce-scatter of several tensors is made."""
     ranks = len(call.group.ranks)
     return call.parts or (call.bytes_in // ranks,) * ranks
 
@@ -101,7 +101,7 @@ def _all_gather_list(sums: Totals, calls: Calls) -> None:
 
 
 def exchanged(call: Call) -> Call:
-    """An all-gather of tensors of several sizes as the all-to-all in which a member gives its own to each."""
+    """Return an all-gather of tensors of several sizes as the all-to-all in which a member gives its own to each."""
     sends = (call.bytes_in,) * len(call.parts)
     return replace(call, bytes_in=sum(sends), send_bytes=sends, recv_bytes=call.parts)
 

@@ -42,7 +42,7 @@ class GlooLinks:
         self._slow_starts = SlowStarts(machine, 1)
 
     def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
-        """It begins when the last member has entered, and ends for all at once."""
+        """Begin when the last member has entered, and end for all at once."""
         if not rendezvous.is_complete:
             return
         if rendezvous.calls[0].op == "broadcast":

@@ -53,7 +53,7 @@ class NcclCosts:
 
     @property
     def path_bytes_per_s(self) -> float:
-        """The same with headers: the rate of a GPU's path to the network as NCCL's search sees it."""
+        """Return the rate of a GPU's path to the network as NCCL's search sees it, with headers."""
         return self.network_bytes_per_s / self.payload_share
 
 

@@ -82,7 +82,7 @@ NO_PLAN = NcclPlan(algorithm="none", protocol="none")
 
 
 def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> NcclPlan:
-    """What NCCL would do.
+    """Return what NCCL would do.
 
     Args:
         calls: by group rank; a send or recv is given as its two calls.
@@ -100,7 +100,7 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | N
 
 
 def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
-    """What NCCL would do for a collective that is no exchange, or several; all members make this same call."""
+    """Return what NCCL would do for a collective that is no exchange, or several; all members make this same call."""
     if call.op in _UNEVEN and call.parts:  # with a root each, in one group (ProcessGroupNCCL.cpp of torch 2.13)
         of_each = [
             (Operation(function=_UNEVEN[call.op], size_bytes=size), root) for root, size in enumerate(call.parts)

@@ -73,7 +73,7 @@ def topology(shape: Shape, costs: NcclCosts) -> Topology:
 
 
 def node(shape: Shape, costs: NcclCosts) -> Node:
-    """One of the group's hosts, as the search sees it."""
+    """Return one of the group's hosts, as the search sees it."""
     return Node(
         gpus=-(-shape.ranks // shape.hosts),
         nics=0 if shape.hosts == 1 else shape.rails,
@@ -86,7 +86,7 @@ def node(shape: Shape, costs: NcclCosts) -> Node:
 
 
 def part(gpus: tuple[int, ...], shape: Shape, costs: NcclCosts) -> Part:
-    """These GPUs of one host of a mesh, as the search sees them."""
+    """Return these GPUs of one host of a mesh, as the search sees them."""
     assert costs.mesh is not None
     return Part(
         mesh=costs.mesh,
@@ -122,7 +122,7 @@ def _mesh_graphs(shape: Shape, costs: NcclCosts, *, offload: bool) -> dict[Algor
 
 
 def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
-    """What all rings together carry past one point: a GPU's link, or a host's NICs where those are slower.
+    """Return what all rings together carry past one point: a GPU's link, or a host's NICs where those are slower.
 
     NCCL reckons with the speeds of its table instead, of which a whole number of channels fits.
     """

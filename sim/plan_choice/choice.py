@@ -45,8 +45,8 @@ class Planned(NamedTuple):
 
 @contextmanager
 def with_simulated_plan(scenario: Scenario, say: Callable[[str], None] = lambda _: None) -> Iterator[Planned]:
-    """The scenario with the plan that it asks to be found by simulation, whose file is there inside; one that asks for
-    none as it is.
+    """Give the scenario with the plan that it asks to be found by simulation, whose file is there inside; one that asks
+    for none as it is.
 
     Raises:
         ScenarioError: no plan fits.

@@ -108,7 +108,7 @@ class Operation(Signal[Any]):
         return f"{call}, which {ranks} never entered"
 
     def span(self) -> Span:
-        """The finished record."""
+        """Return the finished record."""
         call, kernel = self.call, self.kernel
         return Span(
             rank=self.rank,

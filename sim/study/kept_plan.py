@@ -38,13 +38,13 @@ def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
 
 
 def values_of(file: Path, scenario: Scenario) -> dict[str, object]:
-    """The values by which a scenario takes the plan of a file, in place of choosing its own."""
+    """Return the values by which a scenario takes the plan of a file, in place of choosing its own."""
     chosen = {} if scenario.planner.choose == "estimated" else {"sharding.choose": "estimated"}
     return {"sharding.plan": str(file), **chosen}
 
 
 def places(plan: Iterable[PlanRow]) -> dict[str, str]:
-    """A digest of where each table lies, by name; copies on all ranks are one place."""
+    """Return a digest of where each table lies, by name; copies on all ranks are one place."""
     shards: dict[str, set[tuple[object, ...]]] = {}
     for row in plan:
         where = () if row.sharding_type == _COPIED else (row.rank, row.row_offset, row.column_offset)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from distributed import get_worker
 
+from reports.errors import NoStepError
 from reports.run import Run
 from reports.store import run_folder
 from reports.study.measures import estimated, measures_of, speeds_of, with_draws
@@ -49,7 +50,7 @@ def play_point(task: Task) -> Result:
             result = _estimate(task) if task.fidelity == ESTIMATE else _play(task, began_s)
         except ScenarioError as error:
             result = Result(status="scenario error", sentence=str(error))
-        except ProgramError as error:
+        except (ProgramError, NoStepError) as error:
             result = Result(status="program error", sentence=str(error))
         except _TimedOutError as error:
             result = Result(status="timed out", sentence=str(error))
@@ -105,7 +106,6 @@ def _play(task: Task, began_s: float) -> Result:
     recording = play(scenario, program, take, stop=_stop_after(task.timeout_s, began_s))
     if not recording.info.complete:
         raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s; {recording.info.error}")
-    program.judge()
     recording.spans = spans
     measures = measures_of(run := Run.of(recording))
     runs = [run, *map(Run.of, further_draws(scenario, program, task.draws, first, look=look))]
@@ -125,7 +125,7 @@ def _stop_after(timeout_s: float, began_s: float) -> Callable[[object], bool]:
 
 
 def _folder(task: Task, program: Program, recording: Recording) -> bytes:
-    """The point's run folder, with the spans of its steps alone unless all are asked for; nothing if none is."""
+    """Return the point's run folder, with the spans of its steps alone unless all are asked for; nothing if none is."""
     if task.keep == "rows":
         return b""
     with scratch_folder() as base:

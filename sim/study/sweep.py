@@ -116,7 +116,7 @@ class Sweep:
         return whole
 
     def row(self, resolved: Resolved, fidelity: str, result: Result) -> dict[str, Any]:
-        """A point's row, as if it had not been played for it."""
+        """Return a point's row, as if it had not been played for it."""
         return {
             "index": resolved.point.index,
             "digest": resolved.digest,

@@ -40,7 +40,7 @@ _WORDS = (*_TEXTS, *_INTS, *_FLOATS, 2**64, 10**400, 10**4000, None, True, [], {
 
 
 def damaged_bytes(data: bytes, draw: random.Random) -> bytes:
-    """A file's bytes with a few of them changed, left out, doubled or cut off."""
+    """Return a file's bytes with a few of them changed, left out, doubled or cut off."""
     found = bytearray(data)
     for _ in range(draw.randint(1, 3)):
         at, size = draw.randrange(len(found) + 1), draw.choice((1, 1, 4, 64))
@@ -80,7 +80,7 @@ def damage_cell(path: Path, draw: random.Random) -> None:
 
 
 def damage_run(folder: Path, draw: random.Random) -> None:
-    """One or two mistakes in a run folder."""
+    """Make one or two mistakes in a run folder."""
     for _ in range(2 if draw.random() < 0.3 else 1):
         path = draw.choice(sorted(folder.iterdir()))
         if path.suffix == ".parquet" and draw.random() < 0.6:
@@ -98,7 +98,9 @@ def damage_run(folder: Path, draw: random.Random) -> None:
 
 
 def complaint(room: str, *words: object) -> str:
-    """What a command should not have done: a traceback, a warning, a mistake without a sentence; "" if all is well."""
+    """Return what a command should not have done: a traceback, a warning, a mistake without a sentence; "" if all is
+    well.
+    """
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
@@ -112,7 +114,7 @@ def complaint(room: str, *words: object) -> str:
 
 
 def runs(folder: Path, draw: random.Random) -> Iterator[str]:
-    """What is wrong with how a damaged run folder is read."""
+    """Yield what is wrong with how a damaged run folder is read."""
     shutil.copytree(draw.choice(bases(folder.parent)), folder)
     damage_run(folder, draw)
     yield complaint("reports", "show", folder)
@@ -131,7 +133,7 @@ def bases(parent: Path) -> list[Path]:
 
 
 def traces(folder: Path, draw: random.Random) -> Iterator[str]:
-    """What is wrong with how a damaged trace of a profiler is read."""
+    """Yield what is wrong with how a damaged trace of a profiler is read."""
     base = draw.choice(sorted((DATA / "kineto").glob("*.json*")))
     path = folder.with_suffix(".json.gz" if base.suffix == ".gz" else ".json")
     is_tree = base.suffix == ".json" and draw.random() < 0.7
@@ -144,7 +146,7 @@ def traces(folder: Path, draw: random.Random) -> Iterator[str]:
 
 
 def logs(folder: Path, draw: random.Random) -> Iterator[str]:
-    """What is wrong with how damaged output of nccl-tests is read."""
+    """Yield what is wrong with how damaged output of nccl-tests is read."""
     base = draw.choice([path for path in sorted((DATA / "nccl_tests").rglob("*")) if path.is_file()])
     path = folder.with_suffix(base.suffix)
     path.write_bytes(damaged_bytes(base.read_bytes(), draw))

@@ -139,7 +139,7 @@ class Ended:
 
 
 def run(command: Callable[[], int]) -> Ended:
-    """The command in a fork of this process, which has imported all that is slow to import."""
+    """Run the command in a fork of this process, which has imported all that is slow to import."""
     with tempfile.TemporaryFile() as output:
         begun = time.monotonic()
         child = os.fork()
@@ -179,7 +179,7 @@ def _wait(child: int, until: float) -> tuple[int | None, resource.struct_rusage]
 
 
 def tried(file: Path) -> tuple[str, Ended, Ended | None]:
-    """What is wrong with how `check` and `sim` take the file ("" if nothing), and how each ended."""
+    """Return what is wrong with how `check` and `sim` take the file ("" if nothing), and how each ended."""
     from scenarios.__main__ import main as check  # noqa: PLC0415 - imports torch
     from sim.__main__ import main as sim  # noqa: PLC0415 - imports torch
 
@@ -222,7 +222,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def whole(path: Path) -> dict[str, Any]:
-    """A scenario with what it includes and all that its profile says; the files that it names have absolute paths."""
+    """Return a scenario with what it includes and all that its profile says; the files that it names have absolute
+    paths.
+    """
     values = {
         key: value for key, value in read_tree(str(path)).tree.values.items() if key not in ("measured", "published")
     }

@@ -53,7 +53,7 @@ def info(**changes: Any) -> RunInfo:
 
 
 def span(rank: int, kind: str, start: int, end: int, **changes: Any) -> Span:
-    """A span that was issued when it started, and awaited from then to its end; step 0, stream main."""
+    """Return a span that was issued when it started, and awaited from then to its end; step 0, stream main."""
     known: dict[str, Any] = {
         "rank": rank,
         "host": rank,
@@ -74,7 +74,7 @@ def span(rank: int, kind: str, start: int, end: int, **changes: Any) -> Span:
 
 
 def step_of(shift: int, step: int, compressed: bool) -> list[Span]:
-    """One step of two ranks, 100 ns long.
+    """Return one step of two ranks, 100 ns long.
 
     Rank 0 computes "forward" 0-40, issues all_reduce "gradients" at 40, computes "backward" 40-70 and waits for the
     gradients until 95. Rank 1 computes "forward" 0-60 and enters the all_reduce at 60, which ends on both at 95.
@@ -140,7 +140,7 @@ def by_hand(**changes: Any) -> Recording:
 
 
 def link(name: str, link_class: str, direction: str, carried: float, busy_ns: int) -> LinkRow:
-    """A link of one byte per ns."""
+    """Return a link of one byte per ns."""
     return LinkRow(
         link=name,
         link_class=link_class,
@@ -153,7 +153,7 @@ def link(name: str, link_class: str, direction: str, carried: float, busy_ns: in
 
 
 def with_loads(recording: Recording) -> Recording:
-    """When its links carried what they carried, and between which hosts."""
+    """Return the recording with when its links carried what they carried, and between which hosts."""
 
     def load(name: str, direction: str, from_ns: int, until_ns: int, carried: float) -> LoadRow:
         return LoadRow(name, direction, from_ns, until_ns, carried)
@@ -174,7 +174,9 @@ def with_loads(recording: Recording) -> Recording:
 
 
 def with_changes(recording: Recording) -> Recording:
-    """As if its step had been played anew on GPUs twice as fast, and could not be on twice the hosts."""
+    """Return the recording as if its step had been played anew on GPUs twice as fast, and could not be on twice the
+    hosts.
+    """
     known: dict[str, Any] = {"samples_per_s": 0.0, "transfer_ns": 30.0, "wait_ns": 5.0}
     failed: dict[str, Any] = {
         "samples_per_s": 0.0,
@@ -193,14 +195,16 @@ def with_changes(recording: Recording) -> Recording:
 
 
 def of_script(recording: Recording) -> Recording:
-    """As if our planner had put the tables of a script on the other ranks, and each had half a ms more to do."""
+    """Return a recording as if our planner had put the tables of a script on the other ranks, and each had half a ms
+    more to do.
+    """
     own = [dataclasses.replace(row, rank=1 - row.rank, perf_ms=row.perf_ms + 0.5) for row in recording.plan]
     notes = ("64 samples per rank", "ours may choose among table_wise")
     return dataclasses.replace(recording, own_plan=own, info=dataclasses.replace(recording.info, plan_notes=notes))
 
 
 def on_nccl(recording: Recording, formula_ns: int) -> Recording:
-    """As if NCCL had expected each all_reduce to take this long."""
+    """Return a recording as if NCCL had expected each all_reduce to take this long."""
     spans = [
         dataclasses.replace(one, formula_ns=formula_ns) if one.kind == "all_reduce" else one for one in recording.spans
     ]
@@ -212,7 +216,7 @@ def with_spans(recording: Recording, *spans: Span) -> Recording:
 
 
 def thinned(**changes: Any) -> Recording:
-    """Of `by_hand`, what rank 1 did in steps 1 and 2."""
+    """Return `by_hand` with only what rank 1 did in steps 1 and 2."""
     known: dict[str, Any] = {"ranks": (1,), "steps": (1, 2), "left_out": 12, "phases": (1,)}
     kept = [one for one in by_hand().spans if one.kind == "step" or (one.rank == 1 and one.step in (1, 2))]
     return with_spans(by_hand(thinned=Thinned(**{**known, **changes})), *kept)
@@ -220,7 +224,7 @@ def thinned(**changes: Any) -> Recording:
 
 @st.composite
 def recordings(draw: st.DrawFn) -> Recording:
-    """Any spans at all: overlapping, of zero length, with waits before and after the end, members missing or late."""
+    """Draw any spans: overlapping, of zero length, with waits before and after the end, members missing or late."""
     count = draw(st.integers(0, 30))
     moments = st.integers(0, 60)
     spans = []

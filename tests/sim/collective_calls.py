@@ -54,7 +54,7 @@ def rooted(op: str, share_bytes: int, ranks: int, root: int) -> list[Call]:
 
 
 def all_to_all(sizes: list[list[int]], op: str = "all_to_all_single") -> list[Call]:
-    """`sizes[source][target]` bytes."""
+    """Make a call that sends `sizes[source][target]` bytes."""
     ranks = len(sizes)
     return [
         Call(

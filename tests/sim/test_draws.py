@@ -14,6 +14,7 @@ from scenarios.workloads.build import build
 from sim.__main__ import main
 from sim.draws import Digest, draws, further_draws
 from sim.run import play, simulate
+from tests.scenarios.workloads.own import NO_STEP, stepless, written
 from tests.small import CORE, TCP, cluster, scenario
 
 FILE = Path(__file__).parents[2] / "tests" / "data" / "real_world.toml"
@@ -85,6 +86,15 @@ def test_the_command_says_how_steps_spread(tmp_path: Path, capsys: pytest.Captur
     assert low <= found["interval_median_ns"] <= high
     assert found["draws"] == 1
     assert store.load(tmp_path / "json").steps["step_ns"].median() == found["interval_median_ns"]
+
+
+@pytest.mark.parametrize("word", ["--draws=2", "--what-if"])
+def test_a_program_without_steps_is_refused_where_their_times_are_needed(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, stepless())
+    assert main([str(file), word, "--out", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr() == ("", f"{NO_STEP}\n")
 
 
 def test_without_draws_the_command_says_nothing_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,9 +16,8 @@ import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as of_autograd
 
 from scenarios.seam.trace import Recording
-from scenarios.workloads.build import build
 from scenarios.workloads.script.command import scenario_of
-from sim.run import simulate
+from tests.sim.unjudged import simulate_unjudged
 
 SCRIPT = Path(__file__).parents[1] / "data" / "scripts" / "every_call.py"
 
@@ -165,7 +164,7 @@ def functions() -> set[str]:
 
 
 def lines(table: str) -> dict[str, tuple[int, int]]:
-    """The first and the last line of each entry of a table of the script's, or of the function that it names."""
+    """Return the first and the last line of each entry of a table of the script's, or of the function that it names."""
     tree = ast.parse(SCRIPT.read_text())
     named = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
     (found,) = [
@@ -193,7 +192,7 @@ def test_each_function_of_torch_distributed_is_called_refused_or_silent() -> Non
 
 
 def expected(name: str, rank: int, backend: str) -> list[tuple[str, int, int]]:
-    """What a function is predicted as on a rank: kinds, bytes in and out."""
+    """Return what a function is predicted as on a rank: kinds, bytes in and out."""
     if backend == "gloo" and name in OF_GLOO:
         return OF_GLOO[name][rank]
     if name in OTHERS:
@@ -211,7 +210,7 @@ def is_there(name: str) -> bool:
 
 def played(profile: str, backend: str) -> Recording:
     made = scenario_of(SCRIPT, [backend], {"profile": profile, "timeout": "60 s"}, 1, 2)
-    return simulate(made, build(made))
+    return simulate_unjudged(made)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def traces() -> Recording:
 
 
 def kernels(recording: Recording) -> dict[str, int]:
-    """How many kernels are launched in each way's step."""
+    """Return how many kernels are launched in each way's step."""
     fields = json.loads(gzip.decompress(recording.kept[NAME]))
     lines = [fields["lines"][index] for index in fields["sequences"][fields["ranks"][0]]]
     counts = [0]

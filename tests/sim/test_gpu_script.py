@@ -1,4 +1,4 @@
-"""Scripts on GPUs that are not there: what decides is known, kernels are priced, calls are those with values."""
+"""Scripts on simulated GPUs: what decides is known, kernels are priced, calls are those with values."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.trace import Recording
-from scenarios.workloads.build import build
 from scenarios.workloads.script.command import scenario_of
-from sim.run import simulate
+from tests.sim.unjudged import simulate_unjudged
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS, EXAMPLES = ROOT / "tests" / "data" / "scripts", ROOT / "examples" / "scripts"
@@ -27,7 +26,7 @@ def played(
 ) -> Recording:
     overrides = {"profile": profile, "steps": steps, "timeout": "60 s", "payload": payload}
     made = scenario_of(path, args, overrides, *ranks)
-    return simulate(made, build(made))
+    return simulate_unjudged(made)
 
 
 def calls(recording: Recording, rank: int) -> list[tuple[Any, ...]]:

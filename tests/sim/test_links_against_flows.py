@@ -161,7 +161,7 @@ def test_larger_exchanges_over_nccl_take_what_flows_take_within_a_hundredth(coun
 
 @contextmanager
 def counted(exact: int, merged: int) -> Iterator[None]:
-    """As if so many transfers were the most of which each is played, or played with merged ends."""
+    """Play as if so many transfers were the most of which each is played, or with merged ends."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(phases, "MOST_EXACT", exact)
         patch.setattr(phases, "MOST_MERGED", merged)
@@ -184,7 +184,7 @@ SHARDINGS: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise"
 
 
 def dlrm(on: Cluster, types: tuple[ShardingType, ...], batch_size: int) -> Scenario:
-    """With skewed ids, so that exchanges are uneven."""
+    """Return a recommender with skewed ids, so that exchanges are uneven."""
     made = training(types, dim=64, cluster=on, batch_size=batch_size, payload="sizes", steps=2)
     assert made.model is not None
     ids = Ids(kind="zipf", exponent=1.4)

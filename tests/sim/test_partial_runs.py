@@ -58,7 +58,7 @@ def test_each_step_comes_by_itself_in_the_order_of_steps_and_nothing_is_lost() -
 
 
 async def lingering(rank: Rank) -> None:
-    """What is issued in step 0 is awaited in step 2; a spawned chain of step 1 issues its second half in step 2."""
+    """Await in step 2 what is issued in step 0; a spawned chain of step 1 issues its second half in step 2."""
     side = rank.stream("side")
 
     async def chain() -> None:
@@ -183,7 +183,7 @@ def test_what_has_not_ended_is_left_out_and_what_is_thrown_away_ends_nothing() -
 
 
 def interrupted(folder: Path) -> subprocess.CompletedProcess[str]:
-    """A prediction of very many steps that gets Ctrl-C once it has begun to write spans."""
+    """Start a prediction of very many steps that gets Ctrl-C once it has begun to write spans."""
     words = [sys.executable, "-m", "sim", str(FILE), "--steps", "20000", "--out", str(folder)]
     process = subprocess.Popen(
         words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0

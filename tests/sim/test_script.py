@@ -14,9 +14,8 @@ from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError, ScenarioError
 from scenarios.seam.trace import Recording
-from scenarios.workloads.build import build
 from scenarios.workloads.script.command import scenario_of, split_at_script
-from sim.run import simulate
+from tests.sim.unjudged import simulate_unjudged
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tests" / "data" / "scripts"
@@ -28,7 +27,7 @@ def scenario(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrides:
 
 def played(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrides: object) -> Recording:
     made = scenario(path, *args, hosts=hosts, gpus=gpus, **overrides)
-    return simulate(made, build(made))
+    return simulate_unjudged(made)
 
 
 def bad(folder: Path, body: str) -> Path:

@@ -29,7 +29,7 @@ for _ in range(3):
 
 
 def steps_ms(recording: Recording) -> list[float]:
-    """The whole steps of rank 0; the script ends in another one."""
+    """Return how long the whole steps of rank 0 took; the script ends in another one."""
     found = [span for span in recording.spans if (span.rank, span.kind) == (0, "step")]
     return [(span.end_ns - span.start_ns) / 1e6 for span in sorted(found, key=lambda span: span.step)][:3]
 

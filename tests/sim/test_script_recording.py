@@ -108,7 +108,7 @@ def test_the_command_takes_a_run_folder(on_cpus: tuple[Recording, Path], tmp_pat
 
 
 def by_rank(spans: list[Span], rank: int) -> list[Any]:
-    """What a rank does and when."""
+    """Return what a rank does and when."""
     own = [span for span in spans if span.rank == rank]
     return [(one.stream, one.kind, one.label, one.group, one.start_ns, one.end_ns, one.bytes_sent) for one in own]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -14,6 +13,8 @@ import pytest
 import twinstep
 from reports.store import run_folder as store
 from scenarios.seam.errors import ProgramError
+from scenarios.workloads.build import build
+from sim.run import simulate
 from tests.commands import command
 from tests.sim.test_script import ROOT
 
@@ -83,6 +84,13 @@ def test_a_run_without_a_step_is_an_error(body: str, sentence: str, tmp_path: Pa
     assert not (tmp_path / "sim").exists()
 
 
+def test_whoever_simulates_a_script_is_refused_one_without_a_step(tmp_path: Path) -> None:
+    """Validation, calibration and draws call `simulate` themselves."""
+    scenario = twinstep.scenario(script(tmp_path, "x = 1\n"), hosts=1, gpus_per_host=2, profile="cpu_local")
+    with pytest.raises(ProgramError, match="no step was seen: the script ended at its last line"):
+        simulate(scenario, build(scenario))
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -106,7 +114,7 @@ def test_rpc_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def calls_of_steps(folder: Path) -> list[int]:
-    """How many collectives rank 0 calls in each step, and behind them those outside of steps."""
+    """Return how many collectives rank 0 calls in each step, and behind them those outside of steps."""
     spans = store.load(folder).spans
     own = spans[(spans["rank"] == 0) & (spans["group"] != "")]
     steps = sorted(set(spans["step"]) - {-1})
@@ -130,6 +138,7 @@ for number in range(9):
     ("body", "words", "calls"),
     [
         (BY_ITSELF, [], [2, 2, 2, 2, 3]),  # its last call belongs to no step, nor does the first step
+        (BY_ITSELF, ["--draws", "2"], [2, 2, 2, 2, 3]),  # which are short, too, and say nothing more
         (BY_ITSELF, ["--steps", "2"], [2, 2, 2]),
         (BY_ITSELF, ["--step-every", "backward:2"], [4, 7]),  # which goes before what the script says
         (BY_HAND, ["--step-every", "backward"], [2, 2, 2, 2, 2, 2, 2]),
@@ -142,7 +151,7 @@ def test_marks_part_a_run_into_steps(body: str, words: list[str], calls: list[in
     assert done.returncode == 0, done.stderr
     assert calls_of_steps(tmp_path / "sim") == calls
     if "--steps" not in words:
-        assert f"train.py: ended after {len(calls) - 1} of 10 steps (run.steps)" in done.stderr
+        assert done.stderr.count(f"train.py: ended after {len(calls) - 1} of 10 steps (run.steps)") == 1
 
 
 @pytest.mark.slow
@@ -262,6 +271,25 @@ def test_a_step_that_is_marked_twice_is_an_error_on_gpus(tmp_path: Path) -> None
     assert f"{file}: steps 0 and 2 launched no kernel and called no collective: expected one mark" in done.stderr
 
 
+def test_a_step_that_is_marked_twice_is_an_error_on_cpus(tmp_path: Path) -> None:
+    """A step may call nothing, as where gradients are added up, if it computes as others do."""
+    body = "import twinstep\nfor number in range(6):\n    step()\n    if number % 2:\n        dist.barrier()\n"
+    file = script(tmp_path, f"{body}    twinstep.step()\n", head=ON_CPU)
+    assert run(tmp_path, file, steps=4).returncode == 0
+    twice = tmp_path / "twice"
+    twice.mkdir()
+    done = run(twice, file := script(twice, f"{body}    twinstep.step()\n    twinstep.step()\n", head=ON_CPU), steps=4)
+    assert done.returncode == 1
+    assert f"{file}: steps 0 and 2 ran no module and called no collective: expected one mark at the" in done.stderr
+
+
+def test_steps_in_the_scripts_own_lines_are_no_error_on_cpus(tmp_path: Path) -> None:
+    """Also where only every second one calls a collective."""
+    body = "import twinstep\nx = torch.ones(600, 600)\nfor number in range(6):\n    x @ x\n"
+    file = script(tmp_path, f"{body}    if number % 2:\n        dist.barrier()\n    twinstep.step()\n", head=ON_CPU)
+    assert run(tmp_path, file, steps=4).returncode == 0
+
+
 def test_steps_of_nothing_but_the_hosts_work_are_an_error_on_gpus(tmp_path: Path) -> None:
     file = script(tmp_path, "for _ in range(6):\n    step()\n    sgd.step()\n", head=ON_CPU)
     done = run(tmp_path, file, profile="dgx_h100")
@@ -271,138 +299,6 @@ def test_steps_of_nothing_but_the_hosts_work_are_an_error_on_gpus(tmp_path: Path
         " dgx_h100 prices what GPUs do, which got no kernel and no collective; expected tensors on 'cuda', or",
         done.stderr,
     )
-
-
-USES = """
-from torch.utils.data import DataLoader
-gpu = torch.compile(torch.nn.Linear(512, 512, device="cuda"))
-sgd = torch.optim.SGD(gpu.parameters(), lr=0.1)
-for batch in DataLoader(torch.randn(512, 512), batch_size=64, num_workers=NUMBER):
-    step()
-    gpu(batch.to("cuda")).sum().backward()
-    sgd.step()
-"""
-
-
-def test_what_is_left_out_stands_beside_the_step_time(tmp_path: Path) -> None:
-    """Also where the recording is played again; and only what was used."""
-    done = run(tmp_path, script(tmp_path, USES.replace("NUMBER", "1"), head=ON_CPU), profile="dgx_h100")
-    text = " ".join(done.stdout.split())
-    number = r"[\d.]+ .?s"
-    expected = (
-        r"not predicted: torch\.compile \(operators are priced one by one\); time of DataLoader workers;"
-        rf" {number} a step of operators on CPU tensors \(as long as it took here\)"
-    )
-    assert re.search(expected, text)
-    assert "not predicted: torch.compile" in repr(store.load(tmp_path / "sim"))
-    again = command("sim", "--json", "--out", tmp_path / "again", tmp_path / "sim")
-    left_out = json.loads(again.stdout)["left_out"]
-    assert re.fullmatch(expected, f"not predicted: {'; '.join(left_out)}")
-
-
-def test_data_loading_in_the_scripts_process_is_named(tmp_path: Path) -> None:
-    body = USES.replace("NUMBER", "0").replace("torch.compile", "").replace("    step()\n", "")
-    run(tmp_path, script(tmp_path, body, head=ON_CPU), profile="dgx_h100")
-    (words,) = store.load(tmp_path / "sim").info.left_out
-    assert re.fullmatch(r"[\d.]+ .?s a step of data loading in the script's process \(as long as it took here\)", words)
-
-
-def test_nothing_is_said_where_nothing_is_left_out(tmp_path: Path) -> None:
-    body = "gpu = torch.nn.Linear(512, 512, device='cuda')\nadam = torch.optim.Adam(gpu.parameters())\n"
-    body += "for _ in range(6):\n    gpu(torch.randn(64, 512, device='cuda')).sum().backward()\n    adam.step()\n"
-    done = run(tmp_path, script(tmp_path, body, head=ON_CPU), profile="dgx_h100")
-    assert done.returncode == 0
-    assert "not predicted" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("line", "what"),
-    [
-        ("device = 'cuda' if torch.cuda.is_available() else 'cpu'", "torch.cuda.is_available"),
-        ("gpus = torch.cuda.device_count()", "torch.cuda.device_count"),
-        ("x = torch.ones(2, device='cuda')", "a GPU"),
-        ("x = torch.ones(2).cuda()", "a GPU"),
-        ("torch.cuda.set_device(0)", "torch.cuda.set_device"),
-        ("device = torch.accelerator.current_accelerator()", "torch.accelerator.current_accelerator"),
-        ("dist.init_process_group('nccl')", "backend nccl"),
-    ],
-)
-def test_a_script_that_asks_for_cuda_is_asked_for_a_profile(line: str, what: str, tmp_path: Path) -> None:
-    head = "import torch\nimport torch.distributed as dist\n"
-    file = script(tmp_path, f"{line}\n", head=head)
-    done = command("sim", "--hosts", 1, "--gpus-per-host", 2, "--out", tmp_path / "out", file)
-    assert done.returncode == 1
-    assert f"train.py:3: the script asks for CUDA ({what}), and no --profile says which GPUs to predict" in done.stderr
-    assert "--profile cpu_local" in done.stderr
-
-
-def test_a_profile_of_cpus_or_a_package_that_looks_for_gpus_asks_for_nothing(tmp_path: Path) -> None:
-    body = "on_gpu = torch.cuda.is_available()\nsgd = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-    loop = "dist.barrier()\nfor _ in range(4):\n    backward()\n    sgd.step()\n"
-    assert run(tmp_path, script(tmp_path, body + loop), steps=2).returncode == 0
-    file = script(tmp_path, body.partition("\n")[2] + "torch.manual_seed(1)\n" + loop)
-    done = command("sim", "--hosts", 1, "--gpus-per-host", 2, "--steps", 2, "--out", tmp_path / "out", file)
-    assert done.returncode == 0, done.stderr
-
-
-FAILS = """
-import torch
-import helper
-def main():
-    helper.loads(torch.ones(2, 4))
-main()
-"""
-HELPER = """
-import torch
-def loads(x):
-    try:
-        {}["weights"]
-    except KeyError as error:
-        torch.nn.functional.linear(x, torch.ones(3, 3))
-"""
-
-
-@pytest.mark.parametrize("is_elsewhere", [False, True])
-def test_an_error_shows_the_scripts_own_frames(
-    is_elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The line named is where the script was, also in a package of its own that lies elsewhere."""
-    folder = tmp_path / "packages" if is_elsewhere else tmp_path
-    folder.mkdir(exist_ok=True)
-    (folder / "helper.py").write_text(HELPER.lstrip())
-    file = script(tmp_path, "", head=f"import sys\nsys.path.append({str(folder)!r})\n{FAILS.lstrip()}")
-    done = run(tmp_path, file)
-    assert done.returncode == 1
-    first, *shown = done.stderr.splitlines()
-    assert first == (
-        f"rank 0: {folder}/helper.py:6: RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x4 and 3x3)"
-    )
-    lines = [line.strip() for line in shown if line.strip(" ^~")]
-    assert lines == [
-        f'File "{file}", line 7, in <module>', "main()",
-        f'File "{file}", line 6, in main', "helper.loads(torch.ones(2, 4))",
-        f'File "{folder}/helper.py", line 6, in loads', "torch.nn.functional.linear(x, torch.ones(3, 3))",
-        f"after KeyError: 'weights' ({folder}/helper.py:4)", "(--traceback shows torch's frames, too)",
-    ]  # fmt: skip
-    everything = run(tmp_path, file, "--traceback").stderr
-    assert everything.startswith(first)
-    assert "runpy" in everything
-    assert "KeyError: 'weights'\n\nDuring handling" in everything
-
-
-def test_a_script_that_waits_elsewhere_says_where(tmp_path: Path) -> None:
-    body = "store = dist.TCPStore('localhost', 29777, 2, rank == 0)\n"
-    done = run(tmp_path, script(tmp_path, body), "--timeout", "3 s")
-    assert (
-        "train.py made no call for 3 s (run.timeout), in train.py:14: it computes, sleeps, or waits for" in done.stderr
-    )
-
-
-def test_an_argument_parser_that_gives_up_is_named(tmp_path: Path) -> None:
-    head = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', required=True)\n"
-    file = script(tmp_path, "parser.parse_args()\n", head=head)
-    done = run(tmp_path, file)
-    assert f"rank 0: {file} ended with exit code 2 (sys.exit in {file}:4)" in done.stderr
 
 
 def test_a_scenario_file_says_what_marks_a_step(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def _apart(ticks: Sequence[float], gap: float) -> list[float]:
 
 
 def error_bars(names: Sequence[str], errors: Any, colors: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Any:
-    """A bar for each name, the first on top, to the left of zero for what was predicted too fast.
+    """Draw a bar for each name, the first on top, to the left of zero for what was predicted too fast.
 
     Beside the bars stand names without their streams: their ends tell them apart where there is little room.
     `columns` are further words for the tooltips, by title.
@@ -180,7 +180,9 @@ def error_bars(names: Sequence[str], errors: Any, colors: Sequence[str], columns
 
 
 def errors_over_sizes(calls: pd.DataFrame, medians: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
-    """A dot for each call's `name`, kind, size and error, and a line through the medians of each part by its sizes."""
+    """Draw a dot for each call's `name`, kind, size and error, and a line through the medians of each part by its
+    sizes.
+    """
     kinds = list(dict.fromkeys(calls["kind"].tolist()))
     places = {at: _place(at) for at in sorted(set(calls["size_from_bytes"].tolist()))}
     drawn = charts.figure(height=330, x="size of one call", y="error", x_range=_size_range(places))
@@ -243,7 +245,7 @@ def _name_sizes(axis: Any, places: Mapping[int, float]) -> None:
 
 
 def step_errors(steps: pd.DataFrame) -> tuple[Any, str]:
-    """The chart of the steps that both runs completed, at most `_MOST` evenly spaced ones, and its note."""
+    """Draw the chart of the steps that both runs completed, at most `_MOST` evenly spaced ones, and its note."""
     shown = steps if len(steps) <= _MOST else steps.iloc[np.linspace(0, len(steps) - 1, _MOST).astype(int)]
     ratios = log_ratio(shown["error"])
     source = ColumnDataSource(

@@ -193,7 +193,7 @@ def _memory_bars(run: Run) -> Any:
 
 
 def plan(run: Run, step: int | None) -> Section:
-    """Where the planner put which table, and what `step` spends on each."""
+    """Show where the planner put which table, and what `step` spends on each."""
     if not len(run.plan):
         return Section("plan", "Plan", absent="The scenario has no embedding tables.")
     keys = ["table", "sharding_type", "compute_kernel"]

@@ -38,7 +38,7 @@ def why_absent(run: Run) -> str:
 
 
 def steps(run: Run) -> Section:
-    """How long each step took."""
+    """Draw how long each step took."""
     frame = run.steps
     if not len(frame):
         return Section("steps", "Step times", absent=why_absent(run))

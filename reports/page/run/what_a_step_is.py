@@ -35,7 +35,7 @@ def bar(run: Run, step: int) -> list[Block]:
 
 
 def changes_of(run: Run) -> Section:
-    """What each change of the scenario gains, if it was asked for."""
+    """Show what each change of the scenario gains, if it was asked for."""
     found, title = changes.ranked(run), "What would help"
     if not len(found):
         how = "with --what-if a prediction changes one thing at a time, and simulates each."

@@ -43,7 +43,7 @@ def dots(
     x: str,
     scale: float = 1.0,
 ) -> Any:
-    """A row for each name, the first on top, with a dot for each run of `values`, by label; nan for none.
+    """Draw a row for each name, the first on top, with a dot for each run of `values`, by label; nan for none.
 
     The axis shows values times `scale`, readers are told them as `form` writes them. The first of `colored` is a ring.
     """
@@ -87,7 +87,7 @@ def _ties(drawn: Any, rows: Sequence[str], table: Any) -> None:
 
 
 def over_steps(frames: Mapping[str, pd.DataFrame], colored: Mapping[str, str]) -> Any:
-    """The time of each step, a line for each run; of many steps each point is a median of neighbours."""
+    """Draw the time of each step, a line for each run; of many steps each point is a median of neighbours."""
     tooltips = [("", "@run"), ("step", "@step"), ("took", "@took{0.000} ms")]
     drawn = charts.over_steps(height=240, y="ms", tooltips=tooltips)
     for label, frame in frames.items():

@@ -147,7 +147,7 @@ class Scenario:
         return self.uses_host_memory or self.copies_batches
 
     def as_dict(self) -> dict[str, Any]:
-        """The scenario as JSON-ready values."""
+        """Return the scenario as JSON-ready values."""
         plain = _plain(self)
         assert isinstance(plain, dict)
         if plain["options"] is None:

@@ -48,7 +48,7 @@ def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Pa
 
 
 def _with_representatives(scenario: Scenario, document: Document, program: ProgramSpec) -> Scenario:
-    """One host for each class of hosts, where the file wants that, or allows it and each rank would take long."""
+    """Return one host for each host class, where the file wants that, or allows it and each rank would take long."""
     run, effort = document.run or RunSection(), program.effort(scenario)
     if run.ranks == "alike":
         return replace(scenario, fidelity="links")

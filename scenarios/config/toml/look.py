@@ -38,7 +38,7 @@ def named_file(mistakes: Mistakes, path: KeyPath, name: str) -> Path:
 
 
 def utf8_content(path: Path) -> bytes:
-    """All of a text file, without a byte order mark.
+    """Return all of a text file, without a byte order mark.
 
     Raises:
         ValueError: what was expected instead, as a phrase: of what is no file, cannot be read or is not UTF-8.

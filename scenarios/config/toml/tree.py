@@ -119,7 +119,7 @@ def leaves(values: Mapping[str, Any], above: KeyPath = ()) -> Iterable[KeyPath]:
 
 
 def read_toml(file: str) -> dict[str, Any]:
-    """One file's values.
+    """Return one file's values.
 
     Raises:
         ValueError: `FILE: what is wrong`, for a file that cannot be read or that is no TOML.

@@ -220,7 +220,7 @@ class Walk:
         self._keep(shards, taken)
 
     def _each_apart(self, option: ShardingOption) -> None:
-        """The same, on ranks that all differ."""
+        """Place an option's shards on ranks that all differ."""
         if option.num_shards > self._ranks.count:
             raise _error(
                 "cw_kv_too_many_shards",
@@ -313,7 +313,7 @@ class Walk:
         return _error(kind, f"{start} for shard {shard} of table {table}, largest device storage: {largest}")
 
     def _old_devices(self) -> Iterator[str]:
-        """Every rank as it is now, in 0.2.0's words."""
+        """Yield every rank as it is now, in 0.2.0's words."""
         ranks = chain.from_iterable([rank] * count for count, rank in self._ranks.runs())
         for number, rank in enumerate(ranks):
             yield f"DeviceHardware(rank={number}, storage={_old_storage(rank.free())}, perf={rank.fwd_compute})"

@@ -26,7 +26,7 @@ from scenarios.seam.payload import NO_PAYLOAD, Payload, Payloads, as_bytes, pois
 
 
 def layout_of(sizes: Sequence[int]) -> int:
-    """A checksum of tensors' bytes, by which members see whether they have the same."""
+    """Return a checksum of tensors' bytes, by which members see whether they have the same."""
     return crc32(repr(tuple(sizes)).encode())
 
 

@@ -67,7 +67,8 @@ class _ReduceScatter(InParts):
 
 
 def _sizes(issue: Issue, name: str, listed: Sequence[Tensor], own: Tensor, whole: str) -> dict[str, Any]:
-    """The fields of a call that say how large the listed tensors are: `parts` where they are not all of one size.
+    """Return the fields of a call that say how large the listed tensors are: `parts` where they are not all of one
+    size.
 
     Raises:
         CollectiveError: that of this rank is not as large as `own`.

@@ -96,7 +96,7 @@ class _Listed(Collective):
         self._root, self._listed = root, listed
 
     def _checked(self, issue: Issue, own: Tensor, listed: object, check: Callable[..., Tensor]) -> tuple[int, int, int]:
-        """The root's place, this member's bytes and those of its list.
+        """Return the root's place, this member's bytes and those of its list.
 
         Raises:
             TypeError, ValueError, CollectiveError: the root has no such list, or another member has one.
@@ -197,7 +197,7 @@ class _Barrier(Collective):
 
 
 def check_root(issue: Issue, name: str) -> int:
-    """The other side's global rank, which `name` names; CollectiveError unless it is in the group."""
+    """Return the other side's global rank, which `name` names; CollectiveError unless it is in the group."""
     root, group = check_rank(issue, name, issue.root), issue.group
     if root not in group:
         raise CollectiveError(f"{issue}: rank {root} is not in group {group.name} of {list(group.ranks)}")

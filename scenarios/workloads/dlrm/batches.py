@@ -45,7 +45,8 @@ class Dense:
 def draw_bags(
     scenario: Scenario, number: int, rank: int, step: int, *, feature: int = 0, with_ids: bool = True
 ) -> Bags:
-    """The bags of a feature of table `number` in this rank's batch of this step; `feature` is its place in the table.
+    """Return the bags of a feature of table `number` in this rank's batch of this step; `feature` is its place in the
+    table.
 
     Their lengths only, where nobody reads ids.
     """

@@ -210,7 +210,7 @@ def _averages_on_gpus(document: Document) -> bool:
 
 
 def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTable] | None:
-    """The tables of the plan that the scenario names, none of one that cannot be read; None where it names none."""
+    """Return the tables of the plan that the scenario names, none if it cannot be read; None without a plan."""
     plan = (SHARDING.of(document) or ShardingSection()).plan
     if plan is None:
         return None
@@ -306,7 +306,7 @@ def _check_plan(given: Mapping[str, GivenTable], model: ModelSection) -> None:
 
 
 def _check_caches(given: Mapping[str, GivenTable], model: ModelSection, look: Look) -> None:
-    """A table says how much its cache holds only where the plan has one, and does not say it."""
+    """Check that a table says how much its cache holds only where the plan has one, and does not say it."""
     for index, table in enumerate(model.tables or []):
         place = given.get(table.name or "")
         if place is None:

@@ -211,7 +211,7 @@ def _effort(scenario: Scenario) -> Effort:
 
 
 def step_effort(scenario: Scenario, read: Collection[str], groups: int) -> Effort:
-    """What simulating every rank takes, with these features' ids read and so many groups of tables."""
+    """Return what simulating every rank takes, with these features' ids read and so many groups of tables."""
     model, ranks = have(scenario.model), scenario.cluster.world_size
     ids = sum(feature.ids_per_sample for feature in model.features if feature.name in read)
     layers = len(model.bottom) + len(model.top) + model.interaction.layers

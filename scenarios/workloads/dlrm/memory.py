@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 import torch
 
 from scenarios.config.host_classes import Floats
-from scenarios.config.scenario import Bag, Model, Scenario
+from scenarios.config.scenario import Bag, Model, Scenario, Table
 from scenarios.modules.memory import Part
 from scenarios.planner.estimators.storage import CACHE_ROW_BYTES, CACHED_ROW_BYTES
 from scenarios.planner.options import host_capacity_bytes
@@ -38,11 +38,14 @@ def memory_rows(
     *,
     counts: Sequence[int] | None = None,
 ) -> tuple[MemoryRow, ...]:
-    """Every part on every rank, or on these, each for so many; their shards must all be in `plan`.
+    """Return every part on every rank, or on these, each for so many; their shards must all be in `plan`.
 
     `dense` are the parts of the dense part, of which every rank has a copy.
     """
+    assert scenario.model is not None
     capacity_bytes = scenario.cluster.host.gpu.memory_bytes
+    tables = {table.name: table for table in scenario.model.tables}
+    ahead = [Part(name, round(size)) for name, size in _ahead_bytes(scenario).items() if size]  # each rank's alike
     chosen = range(scenario.cluster.world_size) if ranks is None else ranks
     shards: dict[int, list[PlanRow]] = {rank: [] for rank in chosen}
     for row in plan:
@@ -58,26 +61,26 @@ def memory_rows(
             phases=part.phases,
         )
         for rank, count in zip(chosen, counts or (1,) * len(chosen), strict=True)
-        for part in (*_embedding_parts(scenario, shards[rank]), *dense)
+        for part in (*_embedding_parts(scenario, tables, shards[rank], ahead), *dense)
     )
 
 
-def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Part, ...]:
-    """Rows and their optimizer state; ids and what they look up for all ranks that share
-    them, and their gradients back."""
+def _embedding_parts(
+    scenario: Scenario, tables: Mapping[str, Table], shards: Iterable[PlanRow], ahead: Iterable[Part]
+) -> tuple[Part, ...]:
+    """Return a rank's rows and their optimizer state, ids and what they look up for all ranks that share them, and
+    their gradients; and the parts `ahead`."""
     assert scenario.model is not None
-    bags = {table.name: table.bag for table in scenario.model.tables}
-    features = {table.name: len(table.by_feature) for table in scenario.model.tables}
-    load_factors = {table.name: table.cache_load_factor for table in scenario.model.tables}
     samples = scenario.batch_size * scenario.sharding_ranks
     weights = cache = state = hosted = buffers = 0.0
-    ahead = _ahead_bytes(scenario)
     for shard in shards:
         stays = shard.sharding_type == "data_parallel"
-        bag, pooled = bags[shard.table], features[shard.table] * (scenario.batch_size if stays else samples)
-        own, whole = device_bytes(shard, scenario.model, load_factors), whole_bytes(shard, scenario.model)
+        table = tables[shard.table]
+        bag, pooled = table.bag, len(table.by_feature) * (scenario.batch_size if stays else samples)
+        own = device_bytes(shard, scenario.model, {table.name: table.cache_load_factor})
+        whole = whole_bytes(shard, scenario.model)
         if shard.compute_kernel == ComputeKernel.FUSED_UVM_CACHING:
-            cached = round(shard.rows * load_factors[shard.table])
+            cached = round(shard.rows * table.cache_load_factor)
             cache += own.weights + CACHE_ROW_BYTES * shard.rows + CACHED_ROW_BYTES * cached
             hosted += whole.weights  # also of rows that the cache has
         else:
@@ -90,7 +93,7 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Par
         buffers += _buffer_bytes(scenario, bag, ids=ids, lengths=pooled, found=found, stays=stays)
     sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
     parts = [Part(name, round(size)) for name, size in sizes.items()]
-    parts += [Part(name, round(size)) for name, size in ahead.items() if size]
+    parts += ahead
     if cache:
         parts.append(Part("embedding cache", round(cache)))
     if hosted:

@@ -35,7 +35,7 @@ PLAYS = {"live": "values", "record": "sizes"}
 
 
 def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
-    """Those that only a script has, which says nothing of hosts; of a prediction also `--play`."""
+    """Add the options that only a script has, which says nothing of hosts; of a prediction also `--play`."""
     of_script = parser.add_argument_group("of a script, before it")
     of_script.add_argument("--hosts", type=int, metavar="N", help="how many there are; default: 1")
     of_script.add_argument("--gpus-per-host", type=int, metavar="M", help="ranks of a host; default: the profile's")
@@ -64,7 +64,8 @@ def load_given(
     traceback: bool = False,
     overrides_file: str = "",
 ) -> Scenario:
-    """What is given to a command: a scenario's file or name, a script with its arguments, or a script's run folder.
+    """Load what is given to a command: a scenario's file or name, a script with its arguments, or a script's run
+    folder.
 
     Raises:
         ScenarioError: as `load` does, of which `overrides` and `overrides_file` are.

@@ -125,8 +125,12 @@ def _check_script(section: ScriptSection, look: Look) -> None:
     path = ("script", "path")
     if section.path is not None and look.mistakes.sound(path):
         file = named_file(look.mistakes, path, section.path)
-        if not file.is_file():
+        try:
+            content(file)
+        except FileNotFoundError:
             look.mistakes.add(path, f"a script, but there is no file {file}")
+        except OSError as error:
+            look.mistakes.add(path, f"a script, but {file} could not be read: {error.strerror}")
     if section.step_every is not None:
         try:
             Marking.of(section.step_every)

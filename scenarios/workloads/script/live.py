@@ -46,7 +46,7 @@ class Start:
 
     @cached_property
     def folder(self) -> Path:
-        """There once it is asked for, and gone with this object."""
+        """The folder of files for processes: made when it is first asked for, removed with this object."""
         owned = scratch()
         weakref.finalize(self, owned.remove)
         return owned.path
@@ -71,7 +71,7 @@ class LivePlayer:
         self.answer()
 
     def next(self) -> Request:
-        """What the rank asks next: what it has computed, the request and its argument."""
+        """Return what the rank asks next: what it has computed, the request and its argument."""
         if not self._connection.poll(self._timeout_s):
             raise ProgramError(
                 f"{self._name} made no call for {self._timeout_s:g} s (run.timeout){self._where()}: it computes,"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from scenarios.config.scenario import Scenario
@@ -14,6 +16,8 @@ from scenarios.workloads.script.config import Script
 
 # Fewer are no steps: the first one belongs to setting up.
 _LEAST = 3
+# A step that calls nothing may compute in its own lines; one between two marks in a row takes far less than others.
+_LEAST_SHARE = 0.5
 _MOST_LISTED = 4
 
 
@@ -69,7 +73,7 @@ class Outcomes:
     """A collection of the outcomes of a prediction's ranks, `count` of which are simulated.
 
     Attributes:
-        priced: the steps in which any rank was given a kernel or a call.
+        priced: the steps in which any rank made a call, launched a kernel or, on CPUs, ran a module.
     """
 
     def __init__(self, scenario: Scenario, count: int) -> None:
@@ -77,16 +81,25 @@ class Outcomes:
         self._scenario, self._script, self._count = scenario, scenario.options, count
         self._of: dict[int, Outcome] = {}
         self._left_out: dict[str, float | None] = {}
+        self._is_noted = False  # that there are fewer steps than were wanted; once, however often it is played
         self.priced: set[int] = set()
+        self._cpu_ns = Counter[int]()  # by step, of all ranks
 
     def begin(self) -> None:
         """Note that a rank begins; the first one after all have ended begins anew, as a program may be played again."""
         if len(self._of) == self._count:
             self._of, self._left_out, self.priced = {}, {}, set()
+            self._cpu_ns.clear()
 
     def add(self, rank: int, outcome: Outcome) -> None:
         """Note how a rank's script came to its end."""
         self._of[rank] = outcome
+
+    def note_computed(self, step: int, cpu_ns: int, *, is_of_module: bool) -> None:
+        """Note what a rank computed on its CPU in a step, for a module or in the script's own lines."""
+        self._cpu_ns[step] += cpu_ns
+        if is_of_module:
+            self.priced.add(step)
 
     def note_left_out(self, found: Mapping[str, int | None], *, is_in_step: bool) -> None:
         """Note what rank 0 did of which nothing is predicted, in ns or None; times count in steps alone."""
@@ -109,13 +122,18 @@ class Outcomes:
         """
         check(self._of, self._script)
         steps, cluster = self._steps, self._scenario.cluster
-        if cluster.host.gpu.kind == "cuda" and (empty := sorted(set(range(steps)) - self.priced)):
-            if len(empty) < steps:
-                raise ScriptError(_empty(self._script, empty))
-            raise ScriptError(
-                _nothing_priced(self._script, cluster.profile, sum(filter(None, self._per_step().values())))
-            )
-        if steps < self._scenario.steps:
+        empty = sorted(set(range(steps)) - self.priced)
+        if cluster.host.gpu.kind == "cuda":
+            if len(empty) == steps:
+                raise ScriptError(
+                    _nothing_priced(self._script, cluster.profile, sum(filter(None, self._per_step().values())))
+                )
+            if empty:
+                raise ScriptError(_empty(self._script, empty, "launched no kernel"))
+        elif short := self._short(empty):
+            raise ScriptError(_empty(self._script, short, "ran no module"))
+        if steps < self._scenario.steps and not self._is_noted:
+            self._is_noted = True
             ended = (
                 f"ended after {steps:,} of {self._scenario.steps:,} steps (run.steps); what lies before the first mark,"
                 " such as the first iteration, is no step"
@@ -126,6 +144,11 @@ class Outcomes:
     def _steps(self) -> int:
         """Return the smallest number of steps that a rank has made."""
         return min((outcome.steps for outcome in self._of.values()), default=0)
+
+    def _short(self, empty: Sequence[int]) -> list[int]:
+        """Return which steps on CPUs, of those without a module and a call, hold little beside what others compute."""
+        others = [self._cpu_ns[step] for step in range(self._steps) if step in self.priced]
+        return [step for step in empty if others and self._cpu_ns[step] < _LEAST_SHARE * median(others)]
 
     def _per_step(self) -> dict[str, float | None]:
         """Return what is left out, with its ns in each step."""
@@ -156,9 +179,9 @@ def _nothing_priced(script: Script, profile: str, left_out_ns: float) -> str:
     )
 
 
-def _empty(script: Script, steps: Sequence[int]) -> str:
+def _empty(script: Script, steps: Sequence[int], what: str) -> str:
     return (
-        f"{script.path}: {_numbered('step', steps)} launched no kernel and called no collective: expected"
+        f"{script.path}: {_numbered('step', steps)} {what} and called no collective: expected"
         " one mark at the end of each step"
     )
 

@@ -266,7 +266,7 @@ class _Played:
         return self._exchange is not None and self._step is not None
 
     async def _wait(self, number: int, stream: int) -> list[Packed]:
-        """For a call; its outputs."""
+        """Wait for a call and return its outputs."""
         if number in self._exchanged:
             self._exchanged.remove(number)
             await self._wait_for_gradients(stream)
@@ -323,7 +323,7 @@ class _Played:
         return True
 
     async def _charge(self, spent: Spent) -> None:
-        """What the process computed: as long as it took here, or what it has launched."""
+        """Charge what the process computed: as long as it took here, or what it has launched."""
         is_told = self._exchange is not None and self._step is not None
         seen = [each for each in spent if isinstance(each, Computed) or each.gradient is None or is_told]
         for part, group in groupby(seen, _part):
@@ -337,6 +337,7 @@ class _Played:
 
     async def _compute(self, cpu_ns: int, label: str) -> None:
         if cpu_ns and self._step is not None:
+            self._program.outcomes.note_computed(self.steps - 1, cpu_ns, is_of_module=label != KIND)
             kernel = Kernel(kind=KIND, flops=cpu_ns * 1e-9 * self._program.cpu_flops_per_s, launches=0)
             await self._rank.compute(kernel, _nothing, label=label)
 
@@ -345,7 +346,7 @@ class _Played:
             self._program.outcomes.priced.add(self.steps - 1)
 
     def _issue(self, call: Collective) -> Work[Any]:
-        """The verb on tensors of its own."""
+        """Issue a call's verb on tensors of its own."""
         self._has_called = True
         self._note_priced()
         is_known = all(each.values is not None for each in call.inputs)
@@ -358,15 +359,8 @@ class _Played:
         given = call.inputs if has_values else [replace(each, values=None) for each in call.inputs]
         inputs, targets = ([each.tensor(device) for each in tensors] for tensors in (given, call.outputs))
         group = self._groups[call.group]
-        return issue(
-            self._streams.of(call.stream),
-            call.verb,
-            inputs,
-            targets,
-            group=group,
-            label=call.label,
-            options=call.options,
-        )
+        stream = self._streams.of(call.stream)
+        return issue(stream, call.verb, inputs, targets, group=group, label=call.label, options=call.options)
 
     def _post(self, call: Collective) -> None:
         """Put values beside their call: only the source of a message, or the root of a scatter, knows if it has any.

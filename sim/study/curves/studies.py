@@ -107,7 +107,9 @@ def scaling(of: Start, most_hosts: int) -> tuple[Study, list[int]]:
 
 
 def sensitivity(of: Start, parameters: Sequence[Parameter], folder: Path) -> Study:
-    """Each parameter somewhat more, then less, with the plan of tables as it is, which is written into the folder."""
+    """Return a study of each parameter somewhat more, then less, with the plan of tables as it is, which is written
+    into the folder.
+    """
     keys = [one.key for one in parameters]
     rows = [
         [value if place == at else None for place in range(len(keys))]

@@ -76,7 +76,9 @@ class Asked:
         return self._study.search.most_trials + self._study.has_baseline
 
     def points(self) -> Iterator[Point]:
-        """The baseline, what was asked for earlier, then what the sampler asks for by what it has been told so far."""
+        """Yield the baseline, what was asked for earlier, then what the sampler asks for by what it has been told so
+        far.
+        """
         if self._study.has_baseline:
             yield Point(BASELINE, {})
         yield from self._earlier()

@@ -33,7 +33,7 @@ def each(*shape):
 
 
 def there(made):
-    """What the root alone gives."""
+    """Give what the root alone gives."""
     return made if rank == ROOT else None
 
 
@@ -44,7 +44,7 @@ def rooted(kind):
 
 
 def both(send, receive):
-    """From rank 0 to rank 1."""
+    """Send from rank 0 to rank 1."""
     return send() if rank == 0 else receive()
 
 
@@ -202,7 +202,7 @@ REFUSED = {
 
 
 def is_there(name):
-    """Whether this release of torch has it."""
+    """Return whether this release of torch has it."""
     found = {"ProcessGroup": dist.ProcessGroup, "functional": fc, "nn.functional": nnf}
     where, _, last = name.rpartition(".")
     return " " in name or hasattr(found.get(where, dist.distributed_c10d), last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from reports.store import run_folder
 from scenarios.workloads.build import build
 from sim.run import simulate
 from tests.real.emulate.test_emulate import able  # noqa: F401  (a fixture)
+from tests.scenarios.workloads.own import NO_STEP
 from tests.sim.study.players import play_in_this_process
 
 SCENARIO = """
@@ -54,7 +56,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
-    """The jobs that were launched; a play of the simulator takes the ranks' place."""
+    """Return the jobs that were launched; a play of the simulator takes the ranks' place."""
     jobs: list[Job] = []
 
     def launch(job: Job, **_: Any) -> None:
@@ -135,6 +137,19 @@ def test_a_point_that_fails_is_told_and_measured_again_where_asked(
     capsys.readouterr()
     assert len(found(study, "--again", capsys=capsys)["points"]) == 4
     assert capsys.readouterr().err == ""
+
+
+def test_a_measurement_without_a_step_chooses_nothing(
+    study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def launch(job: Job, **_: Any) -> None:
+        recording = simulate(job.scenario, build(job.scenario))
+        spans = [replace(span, step=-1) for span in recording.spans if span.kind != "step"]
+        run_folder.write(replace(recording, spans=spans), job.out)
+
+    monkeypatch.setattr(real.regret.cli, "launch", launch)
+    assert regret([str(study), "--quiet"]) == 1
+    assert capsys.readouterr().err.endswith(f"\n4 points ended early, such as: {NO_STEP}\n")
 
 
 @pytest.mark.parametrize(

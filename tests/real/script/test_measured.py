@@ -20,7 +20,7 @@ COLUMNS = ["step", "stream", "kind", "label", "group", "call", "bytes_in", "byte
 
 
 def run(room: str, folder: Path, script: Path, *words: str, ranks: tuple[int, int], **options: object) -> Any:
-    """The run of one world."""
+    """Return the run of one world."""
     hosts, gpus = ranks
     given = {"hosts": hosts, "gpus-per-host": gpus, "profile": "emulated_200mbit", "timeout": "60 s", **options}
     if "optim" not in script.read_text():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from reports.store import run_folder as store
 from scenarios.workloads.build import build
 from sim.run import simulate
 from tests.real.validation.small import scenario_file
+from tests.scenarios.workloads.own import NO_STEP, stepless, written
 
 ROOT = Path(__file__).parents[3]
 START_S = 60.0
@@ -46,7 +48,7 @@ def command(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def without_notes(said: str) -> str:
-    """What is beside notes on the machine that the tests run on."""
+    """Return what is beside notes on the machine that the tests run on."""
     return "".join(line for line in said.splitlines(keepends=True) if not line.startswith("note: "))
 
 
@@ -79,7 +81,7 @@ def test_a_scenario_is_predicted_measured_and_compared(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    """In the second scenario, while its ranks play."""
+    """In the second scenario, while its ranks start: the first one is kept, of the second there is nothing to keep."""
     files = [scenario_file(tmp_path, name) for name in ("first", "second")]
     out = tmp_path / "out"
     line = [sys.executable, "-m", "real", "validate", *map(str, files), "--out", str(out), "--rounds", "1"]
@@ -90,12 +92,13 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     shown, said = process.communicate(timeout=START_S)
     assert process.returncode == 130
-    assert without_notes(said) == "second: the run was interrupted by SIGINT\n"
+    assert without_notes(said) == ("second: the run was interrupted by SIGINT in step 0; nothing is kept of it\n")
     assert "second: ENDED EARLY: the run was interrupted by SIGINT" in shown
     found = json.loads((out / "validation.json").read_text())
     assert not found["is_complete"]
     assert [(one["name"], one["error"] is None) for one in found["scenarios"]] == [("first", False), ("second", True)]
-    assert not store.load(out / "second" / "round-1").info.complete
+    assert store.load(out / "first" / "measured").info.complete
+    assert not (out / "second" / "round-1").exists()
 
 
 @pytest.mark.slow
@@ -116,7 +119,9 @@ Launch = Callable[[Job], None]
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Launch]]:
-    """What each launch does, in turn; the last one's is repeated. A play of the simulator takes the ranks' place."""
+    """Return what each launch does, in turn; the last one's is repeated. A play of the simulator takes the ranks'
+    place.
+    """
     plays: list[Launch] = []
 
     def launch(job: Job, **_: Any) -> None:
@@ -198,6 +203,39 @@ def test_a_scenario_that_fails_is_named_and_the_others_go_on(
     assert (first["measured"], first["error"], first["ended"]) == (None, None, "rank 1 was lost in step 2")
     assert (second["measured"]["rounds"], second["error"]) == (1, 0)  # the round before is kept
     assert found["is_complete"]
+
+
+def plays_no_step(job: Job) -> None:
+    recording = simulate(job.scenario, build(job.scenario))
+    spans = [dataclasses.replace(span, step=-1) for span in recording.spans if span.kind != "step"]
+    store.write(dataclasses.replace(recording, spans=spans), job.out)
+
+
+def test_a_measurement_without_a_step_is_not_compared(
+    tmp_path: Path, launched: list[Launch], capsys: pytest.CaptureFixture[str]
+) -> None:
+    launched.append(plays_no_step)
+    assert validate([str(scenario_file(tmp_path, "a")), "--out", str(tmp_path / "out")]) == 1
+    assert without_notes(capsys.readouterr().err) == f"a: {NO_STEP}\n"
+    (one,) = found_in(tmp_path / "out")["scenarios"]
+    assert (one["measured"], one["error"], one["ended"]) == (None, None, NO_STEP)
+
+
+def test_a_prediction_without_a_step_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither of a program nor of a script, which says what it lacks as `python -m sim` does."""
+    script = tmp_path / "train.py"
+    script.write_text("x = 1\n")
+    of_script = tmp_path / "of_script.toml"
+    of_script.write_text(
+        'program = "script"\nscript = {path = "train.py"}\ncluster = {profile = "cpu_local", hosts = 1,'
+        " gpus_per_host = 2}\n"
+    )
+    files = [str(written(tmp_path, stepless())), str(of_script)]
+    assert validate([*files, "--out", str(tmp_path / "out")]) == 1
+    (first, second) = without_notes(capsys.readouterr().err).splitlines()
+    assert first == f"my: {NO_STEP}"
+    assert second.startswith(f"of_script: {script}: no step was seen: the script ended at its last line")
+    assert [one["measured"] for one in found_in(tmp_path / "out")["scenarios"]] == [None, None]
 
 
 def test_a_signal_ends_all_and_is_the_exit_code(tmp_path: Path, launched: list[Launch]) -> None:

@@ -68,7 +68,7 @@ def parts(*spans: Span, world_size: int) -> dict[str, int]:
 
 
 def slow_rank(count: int) -> list[Span]:
-    """The first rank computes 60 ns, the others 40; all reduce for 10 ns; then the first one goes on for 30 more."""
+    """Record a first rank that computes 60 ns, others 40; all reduce for 10 ns; then the first goes on for 30."""
     spans = []
     for rank in range(count):
         ends = 40 if rank else 60

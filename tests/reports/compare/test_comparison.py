@@ -20,7 +20,7 @@ from tests.reports.recordings import SCENARIO, by_hand, thinned, with_spans
 
 
 def stretched(recording: Recording, factor: int) -> list[Span]:
-    """Every moment `factor` times as late."""
+    """Return every moment `factor` times as late."""
     moments = [field.name for field in dataclasses.fields(Span) if field.name.endswith("_ns")]
     return [
         dataclasses.replace(one, **{name: getattr(one, name) * factor for name in moments}) for one in recording.spans
@@ -200,7 +200,7 @@ def test_slow_parts_are_not_among_what_makes_scenarios_differ():
 
 
 def of_ids(bytes_sent: int, dtype: str = "int64") -> list[Span]:
-    """Those of `by_hand`, in which rank 1 has so many bytes of ids to give in step 0."""
+    """Return the spans of `by_hand`, in which rank 1 has so many bytes of ids to give in step 0."""
     return [
         dataclasses.replace(one, bytes_sent=bytes_sent, dtype=dtype)
         if (one.kind, one.rank, one.step) == ("all_reduce", 1, 0)

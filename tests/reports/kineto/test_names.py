@@ -91,3 +91,54 @@ def test_operators_of_attention_are_no_products(name):
 )
 def test_what_is_around_a_launch_says_a_verb_only_with_a_collectives_whole_name(name, verb):
     assert said_around(name) == verb
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ampere_sgemm_128x64_tn", "gemm"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_relu>(int)", "gemm"),
+        ("Cijk_Ailk_Bjlk_SB_MT64x16", "gemm"),
+        ("void at::native::reduce_kernel<512, 1, at::native::MeanOps<float>>(int)", "reduction"),
+        ("void at::native::elementwise_kernel<at::native::softmax>(int)", "elementwise"),
+        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<float>(int)", "optimizer"),
+        ("void split_embedding_backward_codegen_adagrad_kernel_cta_per_row_1<float>", "embedding_update"),
+        ("void at::native::(anonymous namespace)::EmbeddingBag_updateOutputKernel_sum_mean<float>", "embedding_lookup"),
+        ("void fbgemm_gpu::_block_bucketize_sparse_features_cuda_kernel2<false>(int)", "bucketize"),
+        ("void fbgemm_gpu::linearize_index_kernel<long>(int)", "other"),
+        ("void permute_pooled_embs_kernel<float>(float const*)", "permute"),
+        ("void geqr2_smem<float, float, 8, 6>(int)", "qr"),
+        ("triton_per_fused_native_layer_norm_3", "reduction"),
+    ],
+)  # fmt: skip
+def test_a_kernels_name_tells_its_kind(name, kind):
+    assert kernel_kind(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("aten::addmm", "gemm"),
+        ("autograd::engine::evaluate_function: AddmmBackward0", "gemm"),
+        ("autograd::engine::evaluate_function: EmbeddingBagBackward0", "embedding_update"),
+        ("aten::normal_", "other"),
+        ("aten::add_", "elementwise"),
+        ("aten::linalg_qr", "qr"),
+    ],
+)
+def test_an_operators_name_tells_its_kind(name, kind):
+    assert operator_kind(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "verb"),
+    [
+        ("allreduce_coalesced", "all_reduce_coalesced"), ("allreduce", "all_reduce"),
+        ("_allgather_base", "all_gather_into_tensor"),
+        ("_reduce_scatter_base", "reduce_scatter_tensor"), ("all_to_allv", "all_to_all_single"), ("send", "send"),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "reduce_scatter_tensor"), ("broadcast", "broadcast"),
+        ("ncclDevKernel_SendRecv", "all_to_all_single"), ("ncclDevKernel_Generic", "collective"),
+    ],
+)  # fmt: skip
+def test_a_collectives_name_tells_its_verb(name, verb):
+    assert collective_kind(name) == verb

@@ -79,7 +79,7 @@ TOOLTIPS = """(() => {
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
-    """A library scenario's run and its page, made when first asked for."""
+    """Return a library scenario's run and its page, made when first asked for."""
     folder = tmp_path_factory.mktemp("runs")
 
     @cache
@@ -96,7 +96,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
 
 @pytest.fixture
 def typical(reported: Reported, browser: Browser) -> Run:
-    """The run whose page is open and ready."""
+    """Return the run whose page is open and ready."""
     run, page = reported(TYPICAL)
     browser.open(page)
     browser.wait_until(READY)
@@ -142,7 +142,7 @@ def test_every_library_scenario_has_a_whole_page(browser: Browser, reported: Rep
 
 
 def as_measured(run: Run, folder: Path) -> Path:
-    """The same run, as if it had been measured and everything had taken a tenth longer."""
+    """Return the run as if it had been measured and everything had taken a tenth longer."""
     spans = run.spans
     times = {name: spans[name] * 11 // 10 for name in spans if name.endswith("_ns") and name != "formula_ns"}
     rows = [Span(**row) for row in spans.assign(**times).to_dict("records")]
@@ -184,7 +184,7 @@ def test_a_page_is_as_wide_as_a_phone_in_the_dark(browser: Browser, reported: Re
 
 
 def facts(browser: Browser) -> dict[str, tuple[float, str]]:
-    """The tiles: by name, the number and how it stands there."""
+    """Return the tiles: by name, the number and how it stands there."""
     found = browser.evaluate("""[...document.querySelectorAll("[data-fact]")].map(one =>
         [one.dataset.fact, Number(one.dataset.raw), one.querySelector("dd").firstChild.textContent.trim()])""")
     return {name: (raw, words) for name, raw, words in found}
@@ -211,7 +211,7 @@ def test_the_numbers_at_a_glance_are_those_of_the_frames(browser: Browser, typic
 
 
 def totals(browser: Browser, title: str) -> dict[str, float]:
-    """What a table says that its numbers add up to."""
+    """Return what a table says that its numbers add up to."""
     found = browser.evaluate("({...document.querySelector(`[data-table='${arguments[0]}']`).dataset})", title)
     return {name: float(value) for name, value in found.items() if name != "table"}
 
@@ -233,7 +233,7 @@ def test_totals_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
 
 
 def operations(run: Run) -> pd.Series:
-    """How many spans each operation has in steps."""
+    """Return how many spans each operation has in steps."""
     spans = run.spans
     return spans[(spans["kind"] != STEP) & (spans["step"] >= 0)].groupby(KEYS).size()
 
@@ -280,7 +280,7 @@ def test_what_is_typed_finds_operations(browser: Browser, typical: Run) -> None:
 
 
 def span(found: dict[str, Any]) -> tuple[float, float]:
-    """What the axis shows, in ms."""
+    """Return what the axis shows, in ms."""
     return found["from"], found["until"]
 
 

@@ -116,7 +116,9 @@ def _kind(one: PublishedConfiguration) -> tuple[object, ...]:
 
 
 def _errors(measurements: pd.DataFrame, profile: str) -> dict[tuple[object, ...], float]:
-    """By configuration, whatever its rounds: predicted over the median of what its systems measured, less 1."""
+    """Return errors by configuration, whatever its rounds: predicted over the median of what its systems measured, less
+    1.
+    """
     found: dict[tuple[object, ...], float] = {}
     own = measurements[measurements["profile"] == profile]
     for (name, hosts, gpus), same in own.groupby(["scenario", "nodes", "gpus"]):

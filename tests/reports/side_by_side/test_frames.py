@@ -174,7 +174,7 @@ def test_plans_are_of_tables_that_are_placed_elsewhere():
 
 
 def with_plan() -> Recording:
-    """Without one."""
+    """Return a recording without a plan."""
     recording = by_hand()
     recording.plan = []
     return recording

@@ -21,7 +21,7 @@ def printed(both: SideBySide) -> str:
 
 
 def section(summary: str, title: str) -> list[str]:
-    """A table's columns and rows, without blanks in a row."""
+    """Return a table's columns and rows, without blanks in a row."""
     lines = summary.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith(title))
     rows = [lines[at + 1], *lines[at + 3 :]]

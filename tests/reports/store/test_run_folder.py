@@ -20,6 +20,7 @@ from reports.perfetto import trace as perfetto
 from reports.run import Run
 from reports.store import run_folder as store
 from reports.store.columns import LATER_TABLES
+from reports.store.drafts import check_free
 from scenarios.seam.trace import LoadRow, PlanRow, Recording, RunInfo, Span, Thinned, TrafficRow
 from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, thinned, with_loads, with_spans
 
@@ -65,7 +66,7 @@ def test_a_script_s_plan_and_ours_are_loaded_as_they_were_recorded(tmp_path):
 
 def test_a_name_that_is_not_utf_8_is_a_sentence(folder, tmp_path):
     other = tmp_path / os.fsdecode(b"\xff")
-    for refused in (lambda: store.check_free(other), lambda: store.load(other), lambda: store.write(by_hand(), other)):
+    for refused in (lambda: check_free(other), lambda: store.load(other), lambda: store.write(by_hand(), other)):
         with pytest.raises(ReportError) as caught:
             refused()
         assert str(caught.value) == f"{str(other)!r}: expected a path in UTF-8"

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from reports.terminal import present
+from tests.commands import command
+
+FILE = Path(__file__).parents[2] / "data" / "real_world.toml"
 
 
 class Terminal(io.StringIO):
@@ -39,3 +44,29 @@ def test_what_is_quick_is_not_shown(monkeypatch):
     with present.progress_line() as tell:
         tell("page of run", 1, 3)
     assert stream.getvalue() == ""
+
+
+def stop(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (["sim", FILE], "sim.__main__._planned"),
+        (["real", FILE], "real.__main__._run"),
+        (["real", "validate", FILE], "real.validation.cli._check_programs"),
+        (["reports", "kineto", "trace.json"], "reports.kineto.recording.read"),
+    ],
+    ids=["sim", "real", "validate", "kineto"],
+)
+def test_whatever_writes_a_run_names_what_killed_commands_have_left(
+    words: list[object], begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it begins with the work itself."""
+    monkeypatch.setattr(begins, stop)
+    left = tmp_path / ".other.partial"
+    left.mkdir()
+    done = command(*words, "--out", tmp_path / "run")
+    assert f"note: {left}: left by a command that was killed; removed\n" in done.stderr
+    assert (done.returncode, left.exists()) == (130, False)

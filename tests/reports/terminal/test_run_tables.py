@@ -22,7 +22,7 @@ def printed(recording: Recording, step: int | None = None) -> str:
 
 
 def section(summary: str, title: str) -> list[list[str]]:
-    """The rows of one table as words."""
+    """Return the rows of one table as words."""
     lines = summary.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith(title))
     rows = lines[at + 3 :]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import os
 import subprocess
 import sys
 import tomllib
@@ -26,6 +25,7 @@ from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.schema import json_schema, reference
 from scenarios.config.toml.tree import Tree
 from scenarios.workloads.powersgd.config import resnet50_shapes
+from tests.commands import command
 from tests.lanes import examples
 
 ROOT = Path(__file__).parents[3]
@@ -175,7 +175,7 @@ TOML_VALUES = st.recursive(
 
 
 def places(values: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of everything in a tree of TOML values."""
+    """Return the path of everything in a tree of TOML values."""
     items = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
     return [path for key, value in items for path in ((*above, key), *places(value, (*above, key)))]
 
@@ -204,24 +204,17 @@ def test_whatever_stands_in_a_file_gives_a_scenario_or_sentences(data: st.DataOb
 
 def test_loading_needs_neither_torch_nor_simpy() -> None:
     script = "import sys, scenarios.config.load as l; l.load(sys.argv[1]); print({'torch', 'simpy'} & set(sys.modules))"
-    command = [sys.executable, "-c", script, str(ROOT / "scenarios/library/criteo_dlrm_2x4.toml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    line = [sys.executable, "-c", script, str(ROOT / "scenarios/library/criteo_dlrm_2x4.toml")]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
     assert done.stdout == "set()\n"
-
-
-def check_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "scenarios", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
 
 
 def test_check_says_ok_or_the_sentences_and_exits_with_2(folder: Path) -> None:
     write(folder, "good.toml", LEAST)
     write(folder, "bad.toml", LEAST.replace("hosts = 2", "hosts = 0"))
-    good = check_command("check", "good.toml")
+    good = command("scenarios", "check", "good.toml")
     assert (good.returncode, good.stdout, good.stderr) == (0, "good.toml: ok\n", "")
-    both = check_command("check", "bad.toml", "good.toml")
+    both = command("scenarios", "check", "bad.toml", "good.toml")
     assert (both.returncode, both.stdout) == (2, "good.toml: ok\n")
     assert both.stderr == "bad.toml: cluster.hosts = 0: expected a whole number of at least 1\n"
 

@@ -68,7 +68,7 @@ def in_place(name: str) -> str:
 
 
 def _work(events: Any) -> list[str]:
-    """The outermost operators that do work: none inside another, no views, nothing that only splits into others."""
+    """Return the outermost operators that do work: none inside another, no views, nothing that splits into others."""
     found: list[str] = []
     waiting = [event for event in events if event.cpu_parent is None]
     while waiting:
@@ -89,7 +89,7 @@ FREE = {
 
 
 def _is_composite(name: str) -> bool:
-    """Whether all that the operator does is to call others."""
+    """Return whether all that the operator does is to call others."""
     packet = getattr(torch.ops.aten, name)
     schemas = [str(getattr(packet, each)._schema).split("(")[0] for each in packet.overloads()]
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key

@@ -40,12 +40,20 @@ gpus_per_host = 1
 
 
 def train(above: str = "ELEMENTS = 4", body: str = "") -> str:
-    """A program's code; `body` are lines of its class."""
+    """Return a program's code; `body` are lines of its class."""
     return TRAIN.format(above=above, body="".join(f"    {line}\n" for line in body.splitlines()))
 
 
+def stepless() -> str:
+    """Return the code of a program that enters no step."""
+    return train().replace("with rank.step(step):", "if True:")
+
+
+NO_STEP = "no rank completed a step; the program enters none: expected 'with rank.step(index):' around each"
+
+
 def written(folder: Path, code: str | None = None, *, further: str = "", run: str = "", program: str = "") -> Path:
-    """The path of a scenario file whose program is `train_step.py` beside it."""
+    """Return the path of a scenario file whose program is `train_step.py` beside it."""
     folder.mkdir(exist_ok=True)
     if code is not None:
         (folder / "train_step.py").write_text(code)
@@ -55,7 +63,7 @@ def written(folder: Path, code: str | None = None, *, further: str = "", run: st
 
 
 def sentences(path: Path, **overrides: object) -> list[str]:
-    """What is wrong with a scenario or its program, without the file's name."""
+    """Return what is wrong with a scenario or its program, without the file's name."""
     with pytest.raises(ScenarioError) as caught:
         build(load(path, overrides))
     return [sentence.removeprefix(f"{path}: ") for sentence in caught.value.sentences]

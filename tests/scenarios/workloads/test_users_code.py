@@ -12,7 +12,7 @@ from scenarios.config.load import load
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.build import build
 from sim.run import simulate
-from tests.scenarios.workloads.own import sentences, train, written
+from tests.scenarios.workloads.own import sentences, stepless, train, written
 
 NAMED = "program = './train_step.py:Train': expected "
 
@@ -126,7 +126,7 @@ def test_the_commands_say_it_in_one_line_and_exit_as_for_ours(tmp_path: Path) ->
 
 
 def test_a_run_without_steps_says_how_to_enter_one(tmp_path: Path) -> None:
-    path = written(tmp_path, train().replace("with rank.step(step):", "if True:"))
+    path = written(tmp_path, stepless())
     done = predicted(path)
     assert "no rank completed one; the program enters none: expected 'with rank.step(index):'" in (
         " ".join(done.stdout.split())

@@ -18,7 +18,7 @@ IN_PARTS = ("reduce_scatter", "reduce_scatter_tensor_coalesced", "all_gather", "
 
 @st.composite
 def groups_of_calls(draw: st.DrawFn) -> list[Call]:
-    """Any operation on 1 to 17 ranks, from nothing up to several segments a chunk."""
+    """Draw any operation on 1 to 17 ranks, from nothing up to several segments a chunk."""
     ranks = draw(st.integers(1, 17))
     root = draw(st.integers(0, ranks - 1))
     element = draw(st.sampled_from((1, 2, 4, 8, 16)))

@@ -21,28 +21,18 @@ from sim.plan_choice import choose_plan, with_simulated_plan
 from sim.plan_choice.ways import column_widths
 from sim.run import simulate
 from tests.commands import command
-
-HEAD = """program = "dlrm"
-run = {steps = 2, batch_size = 256, payload = "sizes", fidelity = "links"}
-cluster = {profile = "dgx_h100", hosts = 2, gpus_per_host = 4}
-[model]
-dense_features = 16
-bottom = [64]
-top = [64, 1]
-embedding_dim = 64
-interaction.kind = "dot"
-"""
+from tests.small import recommender
 
 
 def file_of(folder: Path, more: str = "", tables: int = 40) -> Path:
     """Tables of which a few have most of the ids."""
     draw = random.Random(7)
-    lines = [HEAD]
+    keys = []
     for number in range(tables):
         rows, ids = int(10 ** draw.uniform(3, 6.5)), int(10 ** draw.uniform(0, 2))
-        lines.append(f'[[model.tables]]\nname = "t{number}"\nrows = {rows}\nids_per_sample = {ids}\n')
+        keys.append(f'name = "t{number}"\nrows = {rows}\nids_per_sample = {ids}\n')
     file = folder / "model.toml"
-    file.write_text("\n".join([*lines, more]))
+    file.write_text(recommender(*keys, batch_size=256, gpus=4) + more)
     return file
 
 

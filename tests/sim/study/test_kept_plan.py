@@ -17,30 +17,21 @@ from sim.study.kept_plan import kept_plan, moved, places
 from sim.study.task import Result, Task
 from sim.study.what_if import WhatIf
 from tests.commands import command
+from tests.small import recommender
 
 FASTER = {"cluster.nic.rate": "800 Gbit/s"}
 # The planner places one of these tables otherwise where the network is twice as fast.
-SCENARIO = """program = "dlrm"
-run = {steps = 2, batch_size = 4096, payload = "sizes", fidelity = "links"}
-cluster = {profile = "dgx_h100", hosts = 2, gpus_per_host = 2}
-sharding.types = ["row_wise", "table_row_wise", "table_wise"]
-[model]
-dense_features = 16
-bottom = [64]
-top = [64, 1]
-embedding_dim = 64
-interaction.kind = "dot"
-"""
+TYPES = 'sharding.types = ["row_wise", "table_row_wise", "table_wise"]'
 TABLES = [(100_000, 50), (5_000_000, 20), (5_000_000, 4), (5_000_000, 4), (100_000, 1), (10_000, 20)]
 
 
-def written(folder: Path, *, more: str = "", of_first: str = "") -> Path:
+def written(folder: Path, *, of_first: str = "") -> Path:
     file = folder / "moving.toml"
-    tables = "".join(
-        f'[[model.tables]]\nname = "t{at}"\nrows = {rows}\nids_per_sample = {ids}\n{"" if at else of_first}'
+    tables = [
+        f'name = "t{at}"\nrows = {rows}\nids_per_sample = {ids}\n{"" if at else of_first}'
         for at, (rows, ids) in enumerate(TABLES)
-    )
-    file.write_text(SCENARIO + tables + more)
+    ]
+    file.write_text(recommender(*tables, batch_size=4096, more=TYPES))
     return file
 
 

@@ -20,6 +20,7 @@ from scenarios.workloads.dlrm.ids.kept import DRAWN, Kept
 from sim.run import simulate
 from sim.study.play import play_point
 from sim.study.task import Result, Task
+from tests.scenarios.workloads.own import NO_STEP, stepless, written
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def played(scenario: Scenario, *, fidelity: str = "flows", timeout_s: float = ma
 
 
 def known(result: Result) -> dict[str, float]:
-    """The measures that are numbers."""
+    """Return the measures that are numbers."""
     numbers = {name: value for name, value in result.measures.items() if isinstance(value, float)}
     return {name: value for name, value in numbers.items() if not math.isnan(value)}
 
@@ -112,6 +113,11 @@ def test_what_goes_wrong_is_a_kind_and_a_sentence(small: Scenario) -> None:
     result = played(twinstep.scenario("all_to_all_4x2"), fidelity="estimate")
     assert result.status == "scenario error"
     assert result.sentence.endswith("expected one with tables to place, as an estimate is the planner's")
+
+
+def test_a_point_without_a_step_is_a_program_error(tmp_path: Path) -> None:
+    result = played(twinstep.scenario(written(tmp_path, stepless())))
+    assert (result.status, result.sentence) == ("program error", NO_STEP)
 
 
 def test_an_estimate_is_the_planners(small: Scenario) -> None:

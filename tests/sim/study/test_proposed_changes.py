@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -16,13 +18,16 @@ from scenarios.config.catalogue import library_files
 from scenarios.config.load import load
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.include import read_tree
-from sim.study.counterfactuals import counterfactuals
+from sim.__main__ import main
+from sim.study.counterfactuals import Counterfactual, counterfactuals
 from sim.study.play import play_point
 from sim.study.task import Result, Speeds, Task
 from sim.study.what_if import DRAWS, WhatIf
 from tests.commands import command
+from tests.small import recommender
 
 ROOT = Path(__file__).parents[3]
+FILE = ROOT / "tests" / "data" / "real_world.toml"
 ON = {
     "cpu_local": 'cluster = {profile = "cpu_local", hosts = 2, gpus_per_host = 2}\n',
     "dgx_h100": 'cluster = {profile = "dgx_h100", hosts = 2, gpus_per_host = 2}\n',
@@ -51,27 +56,15 @@ class Own(Program):
 def make(scenario):
     return Own(scenario)
 """
-FILE_IDS = """program = "dlrm"
-run = {steps = 2, batch_size = 8, payload = "sizes"}
-[model]
-dense_features = 4
-bottom = [8]
-top = [8, 1]
-embedding_dim = 8
-interaction.kind = "dot"
-[[model.tables]]
-name = "read"
-rows = 100
-ids = {file = "ids.csv"}
-[[model.tables]]
-name = "of_features"
+READ = 'name = "read"\nrows = 100\nids = {file = "ids.csv"}\n'
+OF_FEATURES = """name = "of_features"
 rows = 100
 features = [{name = "a", ids_per_sample = 2, ids = {zipf = 1.1}}, {name = "b", ids_per_sample = 3}]
 """
 
 
 def refused(file: Path) -> list[str]:
-    """The proposals that the scenario cannot have."""
+    """Return the proposals that the scenario cannot have."""
     scenario, tree = load(file), read_tree(str(file), Overrides({})).tree
     what_if = WhatIf(load=lambda values: load(file, values), plan={}, places={}, draws=0, gain=lambda _: (1, 1, 1))
     proposed = counterfactuals(scenario, tree)
@@ -109,8 +102,7 @@ def test_a_program_is_offered_no_key_that_it_does_not_have(program: str, cluster
 def test_ids_of_a_file_are_drawn_evenly_with_as_many_in_a_bag(tmp_path: Path) -> None:
     file = tmp_path / "file_ids.toml"
     (tmp_path / "ids.csv").write_text("1 2 3\n4\n")
-    text = FILE_IDS.replace("[model]", f"{ON['cpu_local']}[model]", 1)
-    file.write_text(text)
+    file.write_text(recommender(READ, OF_FEATURES, batch_size=8, profile="cpu_local"))
     assert refused(file) == []
     changes = {one.name: one for one in counterfactuals(load(file), read_tree(str(file), Overrides({})).tree)}
     values = changes["no skew of ids"].values
@@ -149,6 +141,41 @@ def test_an_interrupted_command_goes_on_with_what_has_ended(tmp_path: Path, monk
     assert len(played) == len(whole) - 1  # none twice
     assert whole.iloc[:3].equals(kept)
     assert json.loads(gone_on.stdout)["what_if"][0]["change"] == "as it is"
+
+
+def test_the_second_of_two_commands_that_add_changes_to_a_run_is_refused_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether the first one plays the changes of a run that it has just written, or goes on with them."""
+    run, said = tmp_path / "run", []
+    words = [str(FILE), "--what-if", "--out", str(run)]
+
+    def change(*_: object) -> NoReturn:
+        with monkeypatch.context() as other:
+            other.setattr("sim.__main__._planned", lambda *_: pytest.fail("it has begun"))
+            assert main(words) == 2
+        said.append(capsys.readouterr().err)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sim.__main__._change", change)
+    for _ in range(2):
+        assert main(words) == 130
+    assert said == [f"{run}: another process is writing it; give another folder\n"] * 2
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_ctrl_c_before_the_first_change_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(list[Counterfactual]):
+        def __iter__(self) -> NoReturn:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(WhatIf, "changes", lambda *_: Interrupted())
+    run = tmp_path / "run"
+    assert main([str(FILE), "--what-if", "--out", str(run)]) == 130
+    kept = "interrupted at the first change, 0 of 0 changes are in it"
+    assert capsys.readouterr().err == f"{run}: {kept}; the command with --out {run} goes on\n"
 
 
 @pytest.mark.slow

@@ -18,26 +18,10 @@ from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.include import read_tree
 from sim.study.counterfactuals import counterfactuals
 from tests.commands import command
+from tests.small import recommender
 
-SCENARIO = """program = "dlrm"
-run = {steps = 2, batch_size = 128, payload = "sizes", fidelity = "links"}
-cluster = {profile = "dgx_h100", hosts = 2, gpus_per_host = 2, slow = [{host = 1, gpu = 0, speed = 0.9}]}
-[model]
-dense_features = 16
-bottom = [64]
-top = [64, 1]
-embedding_dim = 64
-interaction.kind = "dot"
-[[model.tables]]
-name = "popular"
-rows = 1_000_000
-ids_per_sample = 20
-ids = {zipf = 1.05}
-[[model.tables]]
-name = "others"
-rows = 10_000
-ids_per_sample = 4
-"""
+POPULAR = 'name = "popular"\nrows = 1_000_000\nids_per_sample = 20\nids = {zipf = 1.05}\n'
+OTHERS = 'name = "others"\nrows = 10_000\nids_per_sample = 4\n'
 SCRIPT = """import torch
 import torch.distributed as dist
 
@@ -63,7 +47,7 @@ CHANGED = {
 @pytest.fixture
 def scenario(tmp_path: Path) -> Path:
     file = tmp_path / "small.toml"
-    file.write_text(SCENARIO)
+    file.write_text(recommender(POPULAR, OTHERS, more="cluster.slow = [{host = 1, gpu = 0, speed = 0.9}]"))
     return file
 
 

@@ -104,7 +104,7 @@ def _order(ids: Ids) -> str:
 
 
 def _rates(drawn: Sequence[_Drawn], rows: range) -> tuple[Floats, Floats]:
-    """How many ids name each row of a block, those of the same rows together, and how many such rows there are."""
+    """Return how many ids name each row of a block, equal rows together, and how many such rows there are."""
     if len(drawn) > 1 and drawn[0][0].ids.kind == "file":
         of_files = [(count, *_of_file(feature.ids, rows)) for feature, count in drawn]
         named, which = np.unique(np.concatenate([inside for _, inside, _ in of_files]), return_inverse=True)

@@ -30,7 +30,8 @@ _CACHED = 128
 
 
 def block_shares(table: Table, blocks: int) -> Floats:
-    """The probability that an id of this table falls into each block of ceil(rows / blocks) rows, [blocks], read-only.
+    """Return the probability that an id of this table falls into each block of ceil(rows / blocks) rows, [blocks],
+    read-only.
 
     Exact but for rounding (1e-12); of shuffled Zipf ids of large tables within `block_share_error`. Time and memory
     grow with the blocks, not with the rows.
@@ -39,7 +40,7 @@ def block_shares(table: Table, blocks: int) -> Floats:
 
 
 def block_share_error(table: Table, blocks: int) -> float:
-    """What no block's share is off by more than, but for rounding; 0 where shares are exact."""
+    """Return what no block's share is off by more than, but for rounding; 0 where shares are exact."""
     zipf = zipf_of(table, blocks)
     return 0.0 if zipf is None else zipf.share_error(blocks)
 
@@ -139,7 +140,7 @@ class Zipf:
     head: int
 
     def shares(self, blocks: int) -> Floats:
-        """The probability of each block, [blocks]."""
+        """Return the probability of each block, [blocks]."""
         bounds = _bounds(self.rows, blocks)
         weights = np.bincount(self.firsts() // block_size(self.rows, blocks), _powers(self.head, self.exponent), blocks)
         if self.shuffle:
@@ -149,7 +150,7 @@ class Zipf:
         return np.asarray((weights + tail) / (weights + tail).sum())
 
     def share_error(self, blocks: int) -> float:
-        """A bound on what any block's share is off by: 0 for rows by frequency or without a tail.
+        """Return a bound on what any block's share is off by: 0 for rows by frequency or without a tail.
 
         Let q be the denominator of a convergent of step / rows. Any q consecutive ids lie one in each of q arcs of
         rows / q rows around the table, so that a block gets less than 2 more or fewer of them than its part of the
@@ -171,7 +172,7 @@ class Zipf:
         return float(error / self.total())
 
     def firsts(self) -> Ints:
-        """The most frequent ids."""
+        """Return the most frequent ids."""
         ranks = np.arange(self.head)
         return self.shuffle(ranks) if self.shuffle else ranks
 

@@ -86,7 +86,7 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
                 return found
             weights = args[0] if args else more.get("per_sample_weights")
             if more.get("batch_size_per_feature_per_rank") is not None:
-                raise RuntimeError("bags of other batches for each feature have no price on GPUs that are not there")
+                raise RuntimeError("bags of other batches for each feature have no price on simulated GPUs")
             if bags not in priced:
                 priced[bags] = _Bags(bags, finder._link, finder._l2_bytes)
             return priced[bags].look_up(bags, indices, offsets, weights)
@@ -141,7 +141,7 @@ class _Bags:
     def look_up(self, module: Any, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Return what the module's forward gives; the module is not kept, which would keep its tables' memory."""
         if self._link.shadows is not None and self._link.shadows.has_all:
-            raise RuntimeError("fbgemm's tables have no values on GPUs that are not there: expected --play record")
+            raise RuntimeError("fbgemm's tables have no values on simulated GPUs: expected --play record")
         features, named = self._features(indices, offsets, weights)
         shape = (indices.numel(), self._dims[0]) if self._unpooled else (features.stride or 0, sum(self._dims))
         own = module.weights if self.is_dense else torch.empty(0, device="cuda", requires_grad=True)
@@ -164,7 +164,7 @@ class _Bags:
         rows, dim, *places = self._specs[table]
         where = places[0].name if places else "DEVICE"
         if where == "MANAGED_CACHING":
-            raise RuntimeError("tables cached from the host's memory have no price on GPUs that are not there")
+            raise RuntimeError("tables cached from the host's memory have no price on simulated GPUs")
         return Piece(
             table=table,
             rows=range(rows),
@@ -242,9 +242,7 @@ def _optimizer(module: Any) -> Optimizer:
     found = OPTIMIZERS.get(module.optimizer.name)
     if found is None:
         known = ", ".join(OPTIMIZERS)
-        raise RuntimeError(
-            f"fbgemm's optimizer {module.optimizer.name} has no price on GPUs that are not there: {known}"
-        )
+        raise RuntimeError(f"fbgemm's optimizer {module.optimizer.name} has no price on simulated GPUs: {known}")
     return found
 
 

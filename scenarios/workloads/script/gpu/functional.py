@@ -21,7 +21,7 @@ _NAMES = {"wait_tensor", _WRAP, *(name + end for name in _SINGLE for end in ("",
 
 
 def is_functional(func: Any) -> bool:
-    """Whether an operator is one of them."""
+    """Return whether an operator is a functional collective."""
     return bool(func.namespace == _NAMESPACE)
 
 

@@ -17,7 +17,25 @@ from scenarios.workloads.script.requests import Launched
 
 
 def graphs(link: SimulatedLink, said: Callable[[str], None]) -> dict[str, Any]:
-    """What torch.cuda has of graphs, by name, and patches torch.compile; `said` is told of what is run otherwise."""
+    """Return what torch.cuda has of graphs, by name, and patch torch.compile; tell `said` what is run otherwise."""
+
+    def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:
+        said("torch.cuda.make_graphed_callables: what it would capture is run by its operators")
+        return callables
+
+    _patch_compile(said)
+    of_graphs = {
+        "CUDAGraph": _graph_class(link),
+        "graph": _Capture,
+        "make_graphed_callables": make_graphed_callables,
+        "graph_pool_handle": lambda: (0, 0),
+        "is_current_stream_capturing": lambda: link.is_captured,
+    }
+    return {**of_graphs, "graphs": SimpleNamespace(**of_graphs)}
+
+
+def _graph_class(link: SimulatedLink) -> type:
+    """Return what torch.cuda calls CUDAGraph."""
 
     class CUDAGraph:
         """Kernels that were captured, which each `replay` launches at once."""
@@ -47,21 +65,24 @@ def graphs(link: SimulatedLink, said: Callable[[str], None]) -> dict[str, Any]:
 
         def instantiate(self) -> None: ...
 
-    class Graph:
-        """The context that captures."""
+    return CUDAGraph
 
-        def __init__(self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, **_: Any) -> None:
-            self._graph = cuda_graph
 
-        def __enter__(self) -> None:
-            self._graph.capture_begin()
+class _Capture:
+    """A context that captures: what torch.cuda calls graph."""
 
-        def __exit__(self, *_: object) -> None:
-            self._graph.capture_end()
+    def __init__(self, cuda_graph: Any, pool: Any = None, stream: Any = None, **_: Any) -> None:
+        self._graph = cuda_graph
 
-    def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:
-        said("torch.cuda.make_graphed_callables: what it would capture is run by its operators")
-        return callables
+    def __enter__(self) -> None:
+        self._graph.capture_begin()
+
+    def __exit__(self, *_: object) -> None:
+        self._graph.capture_end()
+
+
+def _patch_compile(said: Callable[[str], None]) -> None:
+    """Have torch.compile give what it is given."""
 
     def compile(model: Any = None, **options: Any) -> Any:
         said("torch.compile: what it would compile is run by its operators")
@@ -72,20 +93,6 @@ def graphs(link: SimulatedLink, said: Callable[[str], None]) -> dict[str, Any]:
 
     torch.compile = compile
     torch.nn.Module.compile = compile_here  # type: ignore[method-assign,assignment]
-    return {
-        "CUDAGraph": CUDAGraph,
-        "graph": Graph,
-        "graphs": SimpleNamespace(
-            CUDAGraph=CUDAGraph,
-            graph=Graph,
-            make_graphed_callables=make_graphed_callables,
-            graph_pool_handle=lambda: (0, 0),
-            is_current_stream_capturing=lambda: link.is_captured,
-        ),
-        "make_graphed_callables": make_graphed_callables,
-        "graph_pool_handle": lambda: (0, 0),
-        "is_current_stream_capturing": lambda: link.is_captured,
-    }
 
 
 def _at_once(launched: list[Launched]) -> list[Launched]:

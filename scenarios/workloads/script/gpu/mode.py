@@ -214,7 +214,7 @@ class OnGpu(TorchDispatchMode):
         return result
 
     def _values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the operator gives of values that are known, unless it is data or a view."""
+        """Return what the operator gives of values that are known, unless it is data or a view."""
         tensors = tensors_in((args, kwargs))
         is_of_data = func.overloadpacket.__name__ in _OF_DATA
         if _is_view(func) or not (is_of_data or all(map(self._shadows.keeps, tensors))):
@@ -349,7 +349,7 @@ def _run_inner(func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[st
         return inner(*rest, **kwargs)
     general = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
     if general is None:
-        raise RuntimeError(f"operator {func.name()} has no price on GPUs that are not there")
+        raise RuntimeError(f"operator {func.name()} has no price on simulated GPUs")
     return general(*args, **kwargs)
 
 
@@ -390,7 +390,7 @@ def _is_comparison(func: Any, unknown: Sequence[Tensor]) -> bool:
 
 
 def _is_small(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a tensor that is made of nothing may be of integers that count."""
+    """Return whether a tensor that is made of nothing may be of integers that count."""
     name, dtype = func.overloadpacket.__name__, kwargs.get("dtype")
     if dtype is None:
         return name == "arange" and not any(isinstance(each, float) for each in args)

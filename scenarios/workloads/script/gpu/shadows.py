@@ -52,7 +52,7 @@ class Shadows:
         self.now = _Now()
 
     def is_of_gpu(self, tensor: Tensor) -> bool:
-        """Whether it stands for a tensor of the GPU, and is not a script's own meta tensor."""
+        """Return whether a tensor stands for one of the GPU, and is not a script's own meta tensor."""
         return self._key(tensor) in self._values
 
     def index_of(self, tensor: Tensor) -> int:
@@ -93,7 +93,7 @@ class Shadows:
             self.now.wants_meta = before
 
     def adopt(self, tensors: Iterable[Tensor]) -> None:
-        """They are of the GPU, without values yet if they are new."""
+        """Register tensors as GPU tensors; new ones start without known values."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
             key = storage._cdata

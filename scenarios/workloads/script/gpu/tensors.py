@@ -97,7 +97,7 @@ def _of_meta(tensor: torch.Tensor, args: tuple[Any, ...], more: dict[str, Any]) 
 
 
 def _follow_default_device(shadows: Shadows, indexed: Callable[[Any], Any]) -> None:
-    """The context of torch.set_default_device lies below ours, which would number the device and see a meta device."""
+    """Number the device of torch.set_default_device here: its context lies below ours and would see a meta device."""
     context: Any = DeviceContext
     begin, called = context.__init__, context.__torch_function__
 

@@ -18,7 +18,7 @@ class Streams:
         self.link = link
         self._here = threading.local()
         self.numbers, self.events = count(1), count()
-        self.Stream, self.Event, self.StreamContext = _classes(self)
+        self.Stream, self.Event, self.StreamContext = _stream_class(self), _event_class(self), _context_class(self)
         self._by_number: dict[int, Any] = {}
 
     @property
@@ -54,8 +54,8 @@ class Streams:
         return self.of(self.stack[-1])
 
 
-def _classes(streams: Streams) -> tuple[type, type, type]:
-    """What torch.cuda calls Stream, Event and StreamContext."""
+def _stream_class(streams: Streams) -> type:
+    """Return what torch.cuda calls Stream."""
 
     class Stream:
         def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
@@ -70,7 +70,7 @@ def _classes(streams: Streams) -> tuple[type, type, type]:
             stream.record_event().wait(self)
 
         def record_event(self, event: Any = None) -> Any:
-            event = event or Event()
+            event = event or streams.Event()
             event.record(self)
             return event
 
@@ -89,6 +89,12 @@ def _classes(streams: Streams) -> tuple[type, type, type]:
 
         def __exit__(self, *_: object) -> None:
             streams.leave()
+
+    return Stream
+
+
+def _event_class(streams: Streams) -> type:
+    """Return what torch.cuda calls Event."""
 
     class Event:
         def __init__(self, *_: Any, **__: Any) -> None:
@@ -115,6 +121,12 @@ def _classes(streams: Streams) -> tuple[type, type, type]:
             elapsed_ms = streams.link.elapsed_ms(self.number, other.number)
             return 1.0 if elapsed_ms is None else float(elapsed_ms)
 
+    return Event
+
+
+def _context_class(streams: Streams) -> type:
+    """Return what torch.cuda calls StreamContext."""
+
     class StreamContext:
         def __init__(self, stream: Any) -> None:
             self.stream = stream
@@ -127,4 +139,4 @@ def _classes(streams: Streams) -> tuple[type, type, type]:
             if self.stream is not None:
                 streams.leave()
 
-    return Stream, Event, StreamContext
+    return StreamContext

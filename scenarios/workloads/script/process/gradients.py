@@ -59,7 +59,7 @@ class _Replica:
             node.register_hook(partial(_tell, own, index))  # after the reducer's, which copies
 
     def ready(self, index: int) -> None:
-        """The gradient of the parameter with that index is there."""
+        """Note that the gradient of the parameter with that index is there."""
         module = self._module()
         if module is None or not module.require_backward_grad_sync:
             return

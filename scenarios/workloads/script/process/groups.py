@@ -45,11 +45,11 @@ class _Groups:
         self._split_group = getattr(dist, "split_group", None)
 
     def create(self, options: Any, _: Any) -> dist.ProcessGroup:
-        """The group that torch is making."""
+        """Return the group that torch is making."""
         return self._link.join(options, _backends(self._named))
 
     def init_process_group(self, backend: str | None = None, *given: Any, **more: Any) -> None:
-        """The group of all ranks, which the environment names."""
+        """Make the group of all ranks, which the environment names."""
         if os.getpid() != self._process:
             self._link.ask("error", own_ranks(users_line(sys._getframe().f_back)))
         for key, there in (("world_size", os.environ["WORLD_SIZE"]), ("rank", os.environ["RANK"])):
@@ -68,7 +68,7 @@ class _Groups:
         *_: Any,
         **more: Any,
     ) -> Any:
-        """A further group."""
+        """Make a further group."""
         members = list(range(dist.get_world_size())) if ranks is None else [int(rank) for rank in ranks]
         self._named = str(backend or dist.get_backend()).lower()
         self._link.ask("new_group", members)
@@ -77,7 +77,7 @@ class _Groups:
     def split_group(
         self, parent_pg: Any = None, split_ranks: Sequence[Sequence[int]] | None = None, *given: Any, **more: Any
     ) -> Any:
-        """The part of all ranks that this one is in, or None: made as `new_group` makes each of them.
+        """Return the part of all ranks that this one is in, or None: made as `new_group` makes each of them.
 
         Raises:
             RuntimeError: the parent is not the group of all ranks; or what torch says on CPUs, where it splits none.

@@ -68,7 +68,7 @@ class Marks:
         return {"optimizers": dict(self.optimizers), "backward": self.backward, "calls": dict(self.calls)}
 
     def itself(self) -> None:
-        """The script marks a step.
+        """Mark a step where the script says so.
 
         Raises:
             RuntimeError: its optimizer has marked others before.
@@ -137,7 +137,7 @@ class Marks:
             self._link.ask("plan", found)
 
     def _called(self, asked: Asked) -> None:
-        """A call is about to be made: it goes by its verb, and by its function of torch.distributed."""
+        """Count a call that is about to be made, by its verb and by its function of torch.distributed."""
         name = _NAMES.get(asked.native[0].replace("_", ""), asked.verb)
         self.calls[name] += 1
         self._count({asked.verb, name})

@@ -59,7 +59,7 @@ def _known(tensor: Tensor, shadows: Shadows) -> Tensor:
 
 
 def _load_to_gpu(load: Any, file: Any, map_location: Any, shadows: Shadows, *args: Any, **more: Any) -> Any:
-    """By way of the CPU, as C++ would look for a driver."""
+    """Load by way of the CPU, as C++ would look for a driver."""
     of_gpu: set[int] = set()
 
     def noted(storage: Any, location: str) -> Any:

@@ -136,7 +136,7 @@ class SimulatedLink:
             self.ask("memory", highest_bytes)
 
     def launch(self, kernel: Kernel) -> None:
-        """The script's GPU is given a kernel."""
+        """Give the script's GPU a kernel."""
         assert self.launched is not None, "a CPU runs what it is given"
         assert self.labels is not None, "there is a GPU"
         if kernel.flops and is_recomputed():
@@ -244,7 +244,7 @@ class SimulatedWork(dist.Work):
         self._is_done = False
 
     def wait(self, timeout: Any = None) -> bool:
-        """Until it is over, in simulated time; then its outputs are there."""
+        """Wait until the call is over, in simulated time; then its outputs are there."""
         if not self._is_done:
             self._is_done = True
             outputs, found = (

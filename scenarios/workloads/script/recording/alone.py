@@ -114,7 +114,7 @@ class Alone:
 def _alike(
     call: Collective, given: Sequence[Tensor], shapes: Sequence[Packed], size: int, place: int
 ) -> Sequence[Tensor] | None:
-    """What a collective gives where all members give the same; None: it cannot be told."""
+    """Return what a collective gives where all members give the same; None: it cannot be told."""
     found = list[Tensor]()
     match call.verb:
         case "all_reduce" | "all_reduce_coalesced" | "reduce":

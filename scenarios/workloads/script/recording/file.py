@@ -61,7 +61,7 @@ def recording_in(path: Path) -> Path:
 
 
 def read(path: Path) -> Recorded:
-    """The recording in a file.
+    """Return the recording in a file.
 
     Raises:
         ValueError: what was expected instead, as a phrase.

@@ -259,8 +259,8 @@ class Replay:
 
 
 def _next_alike(replay: Replay) -> Request:
-    """What is asked next but memory, of which ranks that do the same may take a little more or less, and but waits for
-    the GPU, as one rank of many prints the loss; how a script ends is each rank's own.
+    """Return what is asked next but memory, of which ranks that do the same may take a little more or less, and but
+    waits for the GPU, as one rank of many prints the loss; how a script ends is each rank's own.
     """
     spent = list[Any]()
     while (found := replay.next())[1] in _OF_ONE:

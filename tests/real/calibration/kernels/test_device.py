@@ -117,7 +117,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 def held_on(device: Device, began_ns: list[int] | None = None) -> tuple[Held, list[int]]:
-    """One that holds up this device, pass by pass of 100 us, and how many passes it made; and when it began to."""
+    """Hold up this device, pass by pass of 100 us; return how many passes that took, and when it began."""
     passes: list[int] = []
 
     def play(count: int) -> None:
@@ -134,7 +134,7 @@ def held_on(device: Device, began_ns: list[int] | None = None) -> tuple[Held, li
 
 
 def operators(device: Device, count: int) -> None:
-    """The host takes 20 us for each, the device 5."""
+    """Run operators of which the host takes 20 us for each, the device 5."""
     for _ in range(count):
         device.idle(20 * US)
         device.launch(5 * US)

@@ -28,12 +28,12 @@ def run_with(known: dict[str, Any] | None, scenario: dict[str, Any] | None = Non
 
 
 def published(*errors: float, **changes: Any) -> dict[str, Any]:
-    """What a profile says of configurations of one kind with these errors."""
+    """Return what a profile says of configurations of one kind with these errors."""
     return {"published": {**PUBLISHED, "configurations": [{**KIND, "error": each, **changes} for each in errors]}}
 
 
-def of_hardware(known: dict[str, Any], scenario: dict[str, Any] | None = None) -> Contribution:
-    found = uncertainty(run_with(known, scenario))
+def of_hardware(run: Run) -> Contribution:
+    found = uncertainty(run)
     assert found is not None
     return found.contributions[0]
 
@@ -61,14 +61,14 @@ def test_published_steps_of_a_run_s_kind_say_how_far_off_it_may_be() -> None:
 
 def test_residuals_count_by_their_groups_share_of_the_critical_path() -> None:
     by_hand = math.sqrt((0.6 * 0.1) ** 2 + (0.35 * 0.3) ** 2 + (0.05 * 0.2) ** 2)
-    assert of_hardware({"typical_errors": TYPICAL}).share == pytest.approx(by_hand)
+    assert of_hardware(run_with({"typical_errors": TYPICAL})).share == pytest.approx(by_hand)
     without = {name: error for name, error in TYPICAL.items() if name != "optimizer kernels"}
-    assert of_hardware({"typical_errors": without}).share == pytest.approx(math.hypot(0.06, 0.105))
+    assert of_hardware(run_with({"typical_errors": without})).share == pytest.approx(math.hypot(0.06, 0.105))
 
 
 def test_residuals_of_kernels_say_nothing_of_eager_steps_on_gpus() -> None:
-    assert not math.isnan(of_hardware({"typical_errors": TYPICAL}, GPUS).share)
-    assert math.isnan(of_hardware({"typical_errors": TYPICAL}, EAGER).share)
+    assert not math.isnan(of_hardware(run_with({"typical_errors": TYPICAL}, GPUS)).share)
+    assert math.isnan(of_hardware(run_with({"typical_errors": TYPICAL}, EAGER)).share)
 
 
 RESEMBLES_NONE = "no published step resembles this one"
@@ -109,11 +109,14 @@ def test_what_nobody_has_measured_is_said_in_one_sentence(
     known: dict[str, Any], scenario: dict[str, Any], words: str
 ) -> None:
     run = run_with(known, scenario)
-    assert math.isnan(of_hardware(known, scenario).share)
-    (line,) = (line for line in headline(run) if line.startswith("uncertainty:"))
-    assert line == f"uncertainty: not known: {words}"
-    assert not any("±" in line for line in headline(run))
-    assert run_tables.as_json(run)["uncertainty"]["share"] is None
+    assert math.isnan(of_hardware(run).share)
+    lines = headline(run)
+    assert [line for line in lines if line.startswith("uncertainty:")] == [f"uncertainty: not known: {words}"]
+    assert not any("±" in line for line in lines)
+
+
+def test_what_is_not_known_is_null_for_scripts() -> None:
+    assert run_tables.as_json(run_with({}, GPUS))["uncertainty"]["share"] is None
 
 
 def test_measurements_and_runs_of_earlier_releases_have_none() -> None:

@@ -23,7 +23,7 @@ FROM_FILE = edited(DLRM, "ids_per_sample = 1", "ids = {file = 'ids.csv'}")
 
 
 def sentences(text: str, **others: str) -> list[str]:
-    """What is said of odd.toml, beside which `others` stand as NAME.toml."""
+    """Return what is said of odd.toml, beside which `others` stand as NAME.toml."""
     for name, content in {"odd": text, **others}.items():
         Path(f"{name}.toml").write_text(content)
     with pytest.raises(ScenarioError) as error:
@@ -200,6 +200,25 @@ def test_ids_come_from_a_file_and_nothing_else(name: str, wanted: str) -> None:
     text = edited(FROM_FILE, "'ids.csv'", f'"{name}"')
     shown = name.replace("u0000", "x00")
     assert sentences(text) == [f"odd.toml: model.tables[0].ids.file = '{shown}': {wanted}"]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("program", "key", "what"),
+    [
+        ("program = 'script'\nscript.path = 'code.py'", "script.path = 'code.py'", "a script"),
+        ("program = './code.py:Train'", "program = './code.py:Train'", "a file of Python"),
+    ],
+    ids=["script", "program"],
+)
+def test_python_that_is_no_file_is_named(program: str, key: str, what: str) -> None:
+    text = f"{program}\ncluster = {{profile = 'cpu_local', hosts = 2}}\n"
+    code = Path("code.py")
+    for make, reason in ((os.mkfifo, "not a regular file"), (os.mkdir, "Is a directory")):
+        make(code)
+        file = code if what == "a script" else code.absolute()
+        assert sentences(text) == [f"odd.toml: {key}: expected {what}, but {file} could not be read: {reason}"]
+        code.rename(reason)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_partition_is_the_same_each_time(
 
 
 def scan(proposal: Sequence[ShardingOption], topology: Topology) -> list[list[int]] | None:
-    """The device rule said plainly: for each shard, look at every rank."""
+    """Place by the device rule said plainly: for each shard, look at every rank."""
     devices = [DeviceHardware(device.rank, device.storage, device.perf) for device in topology.devices]
     ranks: dict[str, list[int]] = {}
     for each in sorted(proposal, key=lambda item: item.total_storage, reverse=True):

@@ -19,6 +19,7 @@ from sim.study.curves.studies import batches_around, sensitivity, start
 from sim.study.points import points_of, resolve
 from sim.study.task import Result, Task
 from tests.sim.study.players import play_in_this_process
+from tests.small import recommender
 
 COLLECTIVE = """program = "collective"
 run = {steps = 2, library = "gloo", payload = "sizes", fidelity = "links"}
@@ -34,26 +35,12 @@ inside = {kind = "memory", rate = "1 GB/s", latency = "0 ns", bridge_rate = "2 G
 nic = {per = "host", count = 1, rate = "2 kB/s", latency = "10 ms"}
 network = {kind = "non_blocking", latency = "0 ns"}
 """
-MODEL = """program = "dlrm"
-run = {steps = 2, batch_size = 96, payload = "sizes", fidelity = "links"}
-cluster = {profile = "dgx_h100", hosts = 2, gpus_per_host = 1}
-[model]
-dense_features = 16
-bottom = [64]
-top = [64, 1]
-embedding_dim = 64
-interaction.kind = "dot"
-[[model.tables]]
-name = "users"
-rows = 1000
-ids_per_sample = 2
-"""
 # A batch of 300 hides what gradients take beyond 1 % of the step.
 _GRADIENTS_NS, _SAMPLE_NS, _REST_NS = 400e3, 1e3, 99e3
 
 
 def by_hand(task: Task) -> Result:
-    """A step of a fixed part and one by the batch, which gets longer with more hosts and hides gradients."""
+    """Return a step of a fixed part and one by the batch, which gets longer with more hosts and hides gradients."""
     batch, hosts = task.scenario.batch_size, task.scenario.cluster.hosts
     if batch == 24:
         return Result(status="scenario error", sentence="24 is no batch")
@@ -70,7 +57,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     play_in_this_process(monkeypatch)
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "model.toml"
-    file.write_text(MODEL)
+    file.write_text(recommender('name = "users"\nrows = 1000\nids_per_sample = 2', batch_size=96, gpus=1))
     return file
 
 

@@ -49,7 +49,7 @@ def training(tables: tuple[Table, ...], hosts: int, gpus: int, batch_size: int) 
 
 
 def every_row(one: Table) -> Floats:
-    """The probability of each row, one by one."""
+    """Return the probability of each row, one by one."""
     weights = np.arange(1.0, one.rows + 1) ** -one.ids.exponent
     if one.ids.order == "shuffled":
         shuffle = Shuffle.of(one)
@@ -145,7 +145,7 @@ def test_the_harmonic_numbers_of_a_billion_are_met() -> None:
 
 
 def chi_square_sigmas(found: Floats, expected: Floats) -> float:
-    """How far Pearson's statistic is up, as a normal variate: Wilson and Hilferty, PNAS 17(12), 1931.
+    """Return how far Pearson's statistic is up, as a normal variate: Wilson and Hilferty, PNAS 17(12), 1931.
 
     Parts of fewer than 20 expected ids are put together.
     """
@@ -223,7 +223,7 @@ def counts(drawn: Scenario, steps: int, blocks: int, joined: int) -> Floats:
 
 
 def assert_drawn_from(found: Floats, mean: Floats, variance: Floats) -> None:
-    """Whether `found` [steps, ...] has these moments: parts of few ids are left out, those that cannot vary do not."""
+    """Check that `found` [steps, ...] has these moments, parts of few ids aside, and that what cannot vary does not."""
     steps = len(found)
     sure = variance < 1e-9
     assert np.abs(found - mean)[:, sure].max(initial=0) < 1e-6
@@ -278,7 +278,7 @@ def row_counts(bags: list[list[int]]) -> npt.NDArray[np.int64]:
 
 
 def write_bags(folder: Path, bags: list[list[int]]) -> Path:
-    """A file that nobody has read before."""
+    """Return a file that nobody has read before."""
     path = folder / f"bags{next(FILES)}.csv"
     path.write_text("".join(" ".join(map(str, bag)) + "\n" for bag in bags))
     return path

@@ -1,0 +1,99 @@
+"""Folders in the making: a hidden sibling, owned by one process, becomes the folder once it is whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reports.errors import ReportError
+from reports.store.replace import sync, sync_one
+from scenarios.owned_folder import OwnedError, clear, own
+
+SPANS_FILE = "spans.parquet"  # what a run in the making has from its first moment on
+
+
+@contextmanager
+def whole_folder(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
+    """Give a hidden sibling to fill, which becomes `folder` at the end, synced to disk; an error leaves nothing behind.
+
+    One process at a time can fill it. What a killed one has left is removed. `drafts` is a folder of the same disk in
+    which the sibling lies instead, and which others remove.
+
+    Raises:
+        ReportError: `folder` exists already, another process fills it, or an OSError came up.
+    """
+    _refuse_taken(folder)
+    with _owned(folder, drafts) as partial:
+        try:
+            yield partial
+            sync(partial)
+            partial.rename(folder)
+            sync_one(folder.parent)
+        except OSError as error:
+            raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
+
+
+def check_free(folder: Path) -> list[Path]:
+    """Check before long work that `write` will be able to make this folder at its end.
+
+    Returns:
+        What killed processes have left beside it, which is removed.
+
+    Raises:
+        ReportError: it exists already, another process fills it, or nothing can be made there.
+    """
+    _refuse_taken(folder)
+    try:
+        left = [path for path in sorted(folder.parent.glob(".*.partial")) if _is_draft(path) and clear(path)]
+    except OSError:
+        left = []
+    with _owned(folder):
+        pass
+    return left
+
+
+def _is_draft(path: Path) -> bool:
+    """Return whether a folder is a run in the making, and no other program's of such a name."""
+    return path.is_dir() and (not any(path.iterdir()) or (path / SPANS_FILE).is_file())
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[None]:
+    """Own a run that is there already for as long as the context lasts, to add to it.
+
+    Raises:
+        ReportError: another process writes or changes it.
+    """
+    with _owned(folder):
+        yield
+
+
+@contextmanager
+def _owned(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
+    """Own the hidden folder in which a run is written, which is gone in the end."""
+    try:
+        owned = own((drafts or folder.parent) / f".{folder.name}.partial")
+    except OwnedError:
+        raise ReportError(f"{folder}: another process is writing it; give another folder") from None
+    except OSError as error:
+        raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
+    try:
+        yield owned.path
+    finally:
+        owned.remove()
+
+
+def refuse_name(folder: Path) -> None:
+    """Arrow opens files by names in UTF-8 only."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise ReportError(f"{str(folder)!r}: expected a path in UTF-8") from None
+
+
+def _refuse_taken(folder: Path) -> None:
+    refuse_name(folder)
+    if os.path.lexists(folder):
+        raise ReportError(f"{folder}: exists already; nothing is ever overwritten, give another folder")

@@ -1,0 +1,144 @@
+"""What a command says of a script besides its steps: what is left out of them, a profile that is missing, errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from reports.store import run_folder as store
+from tests.commands import command
+from tests.sim.test_script_steps import ON_CPU, run, script
+
+USES = """
+from torch.utils.data import DataLoader
+gpu = torch.compile(torch.nn.Linear(512, 512, device="cuda"))
+sgd = torch.optim.SGD(gpu.parameters(), lr=0.1)
+for batch in DataLoader(torch.randn(512, 512), batch_size=64, num_workers=NUMBER):
+    step()
+    gpu(batch.to("cuda")).sum().backward()
+    sgd.step()
+"""
+
+
+def test_what_is_left_out_stands_beside_the_step_time(tmp_path: Path) -> None:
+    """Also where the recording is played again; and only what was used."""
+    done = run(tmp_path, script(tmp_path, USES.replace("NUMBER", "1"), head=ON_CPU), profile="dgx_h100")
+    text = " ".join(done.stdout.split())
+    number = r"[\d.]+ .?s"
+    expected = (
+        r"not predicted: torch\.compile \(operators are priced one by one\); time of DataLoader workers;"
+        rf" {number} a step of operators on CPU tensors \(as long as it took here\)"
+    )
+    assert re.search(expected, text)
+    assert "not predicted: torch.compile" in repr(store.load(tmp_path / "sim"))
+    again = command("sim", "--json", "--out", tmp_path / "again", tmp_path / "sim")
+    left_out = json.loads(again.stdout)["left_out"]
+    assert re.fullmatch(expected, f"not predicted: {'; '.join(left_out)}")
+
+
+def test_data_loading_in_the_scripts_process_is_named(tmp_path: Path) -> None:
+    body = USES.replace("NUMBER", "0").replace("torch.compile", "").replace("    step()\n", "")
+    run(tmp_path, script(tmp_path, body, head=ON_CPU), profile="dgx_h100")
+    (words,) = store.load(tmp_path / "sim").info.left_out
+    assert re.fullmatch(r"[\d.]+ .?s a step of data loading in the script's process \(as long as it took here\)", words)
+
+
+def test_nothing_is_said_where_nothing_is_left_out(tmp_path: Path) -> None:
+    body = "gpu = torch.nn.Linear(512, 512, device='cuda')\nadam = torch.optim.Adam(gpu.parameters())\n"
+    body += "for _ in range(6):\n    gpu(torch.randn(64, 512, device='cuda')).sum().backward()\n    adam.step()\n"
+    done = run(tmp_path, script(tmp_path, body, head=ON_CPU), profile="dgx_h100")
+    assert done.returncode == 0
+    assert "not predicted" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("device = 'cuda' if torch.cuda.is_available() else 'cpu'", "torch.cuda.is_available"),
+        ("gpus = torch.cuda.device_count()", "torch.cuda.device_count"),
+        ("x = torch.ones(2, device='cuda')", "a GPU"),
+        ("x = torch.ones(2).cuda()", "a GPU"),
+        ("torch.cuda.set_device(0)", "torch.cuda.set_device"),
+        ("device = torch.accelerator.current_accelerator()", "torch.accelerator.current_accelerator"),
+        ("dist.init_process_group('nccl')", "backend nccl"),
+    ],
+)
+def test_a_script_that_asks_for_cuda_is_asked_for_a_profile(line: str, what: str, tmp_path: Path) -> None:
+    head = "import torch\nimport torch.distributed as dist\n"
+    file = script(tmp_path, f"{line}\n", head=head)
+    done = command("sim", "--hosts", 1, "--gpus-per-host", 2, "--out", tmp_path / "out", file)
+    assert done.returncode == 1
+    assert f"train.py:3: the script asks for CUDA ({what}), and no --profile says which GPUs to predict" in done.stderr
+    assert "--profile cpu_local" in done.stderr
+
+
+def test_a_profile_of_cpus_or_a_package_that_looks_for_gpus_asks_for_nothing(tmp_path: Path) -> None:
+    body = "on_gpu = torch.cuda.is_available()\nsgd = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    loop = "dist.barrier()\nfor _ in range(4):\n    backward()\n    sgd.step()\n"
+    assert run(tmp_path, script(tmp_path, body + loop), steps=2).returncode == 0
+    file = script(tmp_path, body.partition("\n")[2] + "torch.manual_seed(1)\n" + loop)
+    done = command("sim", "--hosts", 1, "--gpus-per-host", 2, "--steps", 2, "--out", tmp_path / "out", file)
+    assert done.returncode == 0, done.stderr
+
+
+FAILS = """
+import torch
+import helper
+def main():
+    helper.loads(torch.ones(2, 4))
+main()
+"""
+HELPER = """
+import torch
+def loads(x):
+    try:
+        {}["weights"]
+    except KeyError as error:
+        torch.nn.functional.linear(x, torch.ones(3, 3))
+"""
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_an_error_shows_the_scripts_own_frames(
+    is_elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line named is where the script was, also in a package of its own that lies elsewhere."""
+    folder = tmp_path / "packages" if is_elsewhere else tmp_path
+    folder.mkdir(exist_ok=True)
+    (folder / "helper.py").write_text(HELPER.lstrip())
+    file = script(tmp_path, "", head=f"import sys\nsys.path.append({str(folder)!r})\n{FAILS.lstrip()}")
+    done = run(tmp_path, file)
+    assert done.returncode == 1
+    first, *shown = done.stderr.splitlines()
+    assert first == (
+        f"rank 0: {folder}/helper.py:6: RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x4 and 3x3)"
+    )
+    lines = [line.strip() for line in shown if line.strip(" ^~")]
+    assert lines == [
+        f'File "{file}", line 7, in <module>', "main()",
+        f'File "{file}", line 6, in main', "helper.loads(torch.ones(2, 4))",
+        f'File "{folder}/helper.py", line 6, in loads', "torch.nn.functional.linear(x, torch.ones(3, 3))",
+        f"after KeyError: 'weights' ({folder}/helper.py:4)", "(--traceback shows torch's frames, too)",
+    ]  # fmt: skip
+    everything = run(tmp_path, file, "--traceback").stderr
+    assert everything.startswith(first)
+    assert "runpy" in everything
+    assert "KeyError: 'weights'\n\nDuring handling" in everything
+
+
+def test_a_script_that_waits_elsewhere_says_where(tmp_path: Path) -> None:
+    body = "store = dist.TCPStore('localhost', 29777, 2, rank == 0)\n"
+    done = run(tmp_path, script(tmp_path, body), "--timeout", "3 s")
+    assert (
+        "train.py made no call for 3 s (run.timeout), in train.py:14: it computes, sleeps, or waits for" in done.stderr
+    )
+
+
+def test_an_argument_parser_that_gives_up_is_named(tmp_path: Path) -> None:
+    head = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', required=True)\n"
+    file = script(tmp_path, "parser.parse_args()\n", head=head)
+    done = run(tmp_path, file)
+    assert f"rank 0: {file} ended with exit code 2 (sys.exit in {file}:4)" in done.stderr
