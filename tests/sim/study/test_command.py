@@ -67,6 +67,7 @@ def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None
 
 
 @pytest.mark.whole
+@pytest.mark.slow
 def test_after_ctrl_c_and_kill_the_same_command_goes_on_and_plays_nothing_twice(study: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = [study, "--out", out, "--jobs", "1", "--json"]
