@@ -46,15 +46,16 @@ class NcclCosts:
     lanes_bytes_per_s: float | None = None
 
     @property
-    def network_bytes_per_s(self) -> float:
-        """Payload between a GPU and the network, each direction, by one NIC."""
-        nic_per_s = self.inter_bytes_per_s * self.payload_share
-        return nic_per_s if self.lanes_bytes_per_s is None else min(nic_per_s, self.lanes_bytes_per_s)
+    def path_bytes_per_s(self) -> float:
+        """Return the rate of a GPU's path to the network by one NIC, each direction, as NCCL's search sees it."""
+        if self.lanes_bytes_per_s is None:
+            return self.inter_bytes_per_s
+        return min(self.inter_bytes_per_s, self.lanes_bytes_per_s / self.payload_share)
 
     @property
-    def path_bytes_per_s(self) -> float:
-        """Return the rate of a GPU's path to the network as NCCL's search sees it, with headers."""
-        return self.network_bytes_per_s / self.payload_share
+    def network_bytes_per_s(self) -> float:
+        """Return what of that rate is payload."""
+        return self.path_bytes_per_s * self.payload_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ def test_a_scenario_is_predicted_measured_and_compared(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    """In the second scenario, while its ranks start: the first one is kept, of the second there is nothing to keep."""
+    """Interrupt the second scenario while its ranks start: the first is kept, and there is nothing of the second."""
     files = [scenario_file(tmp_path, name) for name in ("first", "second")]
     out = tmp_path / "out"
     line = [sys.executable, "-m", "real", "validate", *map(str, files), "--out", str(out), "--rounds", "1"]
