@@ -49,11 +49,11 @@ def entered(namespace: str) -> Iterator[None]:
         FileNotFoundError: there is no such namespace.
     """
     with Path("/proc/thread-self/ns/net").open() as home, (FOLDER / namespace).open() as there:
-        _enter(there.fileno())
+        enter(there.fileno())
         try:
             yield
         finally:
-            _enter(home.fileno())
+            enter(home.fileno())
 
 
 def batch(
@@ -148,7 +148,8 @@ def _identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _enter(descriptor: int) -> None:
+def enter(descriptor: int) -> None:
+    """Enter the namespace of an open file with the calling thread."""
     libc = ctypes.CDLL(None, use_errno=True)  # os.setns is from Python 3.12 on
     if libc.setns(descriptor, _CLONE_NEWNET) != 0:
         number = ctypes.get_errno()

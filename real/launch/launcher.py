@@ -9,17 +9,16 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
 
+from real.launch.forker import Forker
 from real.launch.job import MEASURED, PROGRAM, WRITER, Check, Job
-from real.launch.placement import JOB, PARENT, STORE_FD, SUPERVISOR, TOKEN
+from real.launch.placement import JOB, STORE_FD, SUPERVISOR, TOKEN
 from real.machine import allow_open_files
 from real.supervise.rank_status import RankStatusTable
 from real.supervise.recovery import writer_of
@@ -33,6 +32,8 @@ LOOPBACK = "127.0.0.1"
 _HEARING_S = 0.05
 # A rank that was told to stop spools the rest and goes; one that does not is killed after this.
 _GRACE_S = 1.0
+# Variables of all ranks, unless the user's environment or the hosts have others.
+_DEFAULTS = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 
 
 class RunEnded(Exception):  # noqa: N818  (an outcome, not a bug)
@@ -61,16 +62,16 @@ class Hosts:
 
 def launch(
     job: Job,
-    command: Sequence[str] = (sys.executable, "-m", "real"),
+    command: Sequence[str] | None = None,
     *,
     hosts: Hosts | None = None,
     heard: Callable[[int], None] | None = None,
 ) -> None:
     """Run the job on as many processes as it has ranks, to the end; rank 0 writes the recording.
 
-    `command` starts one rank: a program that calls `RankWorker.serve` when it finds a job in its environment. Without
-    `hosts`, all ranks talk over this machine's loopback device. `heard` is called about every 50 ms with the foremost
-    rank's step.
+    Ranks are forked from a process that loads torch once. `command` starts one rank in its own way instead: a program
+    that calls `RankWorker.serve` when it finds a job in its environment. Without `hosts`, all ranks talk over this
+    machine's loopback device. `heard` is called about every 50 ms with the foremost rank's step.
 
     Raises:
         RunEnded: a rank was lost, raised, stalled or never came, or the run was interrupted. No process is left, and
@@ -120,45 +121,35 @@ class _Launch:
         self._token = secrets.token_hex(16)
         with hosts.control():
             self._supervisor = Supervisor(hosts.control_address, self._table, self._token)
-        self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
     def has_ended_a_step(self) -> bool:
         """Return whether some rank has begun a step beyond the first, or ended the run."""
         return any(step for step in self._steps.of_all()) or self._table.is_done
 
-    def run(self, command: Sequence[str]) -> tuple[str | None, int]:
+    def run(self, command: Sequence[str] | None) -> tuple[str | None, int]:
         """Why the run ended early, if it did, and the exit code."""
+        forker = Forker(command, {**_DEFAULTS, **os.environ, **self._hosts.environment})
         try:
-            self._start(command)
-            return self._watch()
+            self._start(forker)
+            return self._watch(forker)
         finally:
-            self._end_all()
+            self._end_all(forker)
             self._supervisor.close()
 
-    def _start(self, command: Sequence[str]) -> None:
+    def _start(self, forker: Forker) -> None:
         with self._hosts.control():
             store = socket.create_server((self._hosts.control_address, 0), backlog=1024)
         gpus = self._job.scenario.cluster.host.gpus
         with store:
             for rank in range(self._size):
                 with log_of(self._job.spool, rank).open("wb") as log, self._hosts.host(rank // gpus):
-                    process = subprocess.Popen(
-                        command,
-                        env=self._environment(rank, store),
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        pass_fds=[store.fileno()] if rank == 0 else [],
-                        # A process group each, so that Ctrl-C reaches the launcher alone; not a session each, as the
-                        # scheduler shares cores between sessions first (sched(7), autogroups).
-                        process_group=0,
-                    )
-                self._processes.append(process)
+                    held = store.fileno() if rank == 0 else None
+                    forker.start(self._variables(rank, store), log=log.fileno(), held=held)
 
-    def _environment(self, rank: int, store: socket.socket) -> dict[str, str]:
+    def _variables(self, rank: int, store: socket.socket) -> dict[str, str]:
         host, port = self._supervisor.address
-        given = {
+        return {
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(self._size),
@@ -168,17 +159,15 @@ class _Launch:
             SUPERVISOR: f"{host}:{port}",
             TOKEN: self._token,
             JOB: str((self._job.spool / JOB_FILE).absolute()),
-            PARENT: str(os.getpid()),
         }
-        return {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **os.environ, **self._hosts.environment, **given}
 
-    def _watch(self) -> tuple[str | None, int]:
+    def _watch(self, forker: Forker) -> tuple[str | None, int]:
         while not self._table.is_done:
             self._supervisor.hear(time.monotonic(), _HEARING_S)
             now_s = time.monotonic()
-            for rank, process in enumerate(self._processes):
-                if process.poll() is not None and self._table.members[rank].exit_code is None:
-                    self._table.exited(rank, process.returncode, now_s)
+            for rank, code in forker.exit_codes().items():
+                if self._table.members[rank].exit_code is None:
+                    self._table.exited(rank, code, now_s)
             self._table.see(self._steps.of_all(), now_s)  # after their ends, so that it is their last
             if self._heard is not None:
                 self._heard(max((member.step or 0 for member in self._table.members), default=0))
@@ -190,16 +179,13 @@ class _Launch:
                 return sentence, 1
         return None, 0
 
-    def _end_all(self) -> None:
+    def _end_all(self, forker: Forker) -> None:
         """Ask all ranks to stop, wait `_GRACE_S`, kill their process groups."""
         self._supervisor.stop("the run is over")
         until_s = time.monotonic() + _GRACE_S
-        while time.monotonic() < until_s and any(process.poll() is None for process in self._processes):
+        while time.monotonic() < until_s and not forker.all_have_ended:
             self._supervisor.hear(time.monotonic(), _HEARING_S)
-        for process in self._processes:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        forker.end()
 
 
 def job_of(scenario: Scenario, out: Path, *, program: str | None = None, check: Check = "first") -> Job:

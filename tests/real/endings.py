@@ -16,19 +16,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn, get_args
-from unittest.mock import patch
+from typing import Any, get_args
 
 import psutil
 import torch
 
 import real.launch.worker  # noqa: F401  (what a rank loads)
-from real.__main__ import end_process
-from real.__main__ import main as main_of_real
 from real.launch.job import Check, Job
 from real.launch.launcher import RunEnded, launch, spool_folder
 from real.supervise.rank_status import where
@@ -133,59 +129,8 @@ def _strike(kind: str, struck: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
 
 
-class Forked:
-    """Stands for `subprocess.Popen` of a rank: forked from this process, as loading torch takes most of a trial."""
-
-    def __init__(
-        self, command: object, *, env: Mapping[str, str], stdout: IO[bytes], pass_fds: Sequence[int], **_: object
-    ) -> None:
-        self.returncode: int | None = None
-        sys.stdout.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            _be_rank(env, stdout.fileno(), pass_fds)
-        with suppress(OSError):  # by whoever comes first
-            os.setpgid(self.pid, self.pid)
-
-    def poll(self) -> int | None:
-        """As of a Popen."""
-        return self._ended(os.WNOHANG)
-
-    def wait(self) -> int | None:
-        """As of a Popen."""
-        return self._ended(0)
-
-    def _ended(self, options: int) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, options)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
-
-
-def _be_rank(env: Mapping[str, str], log: int, kept: Sequence[int]) -> NoReturn:
-    try:
-        os.setpgid(0, 0)
-        for descriptor in (1, 2):
-            os.dup2(log, descriptor)
-        for descriptor in set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2, *kept}:
-            with suppress(OSError):
-                os.close(descriptor)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_DFL)
-        os.environ.clear()
-        os.environ.update(env)
-        end_process(main_of_real)
-    finally:
-        os._exit(1)
-
-
-def play(
-    given: Trial, folder: Path, *, forks: bool = False, timeout_s: float = TIMEOUT_S
-) -> tuple[str, float, list[str]]:
-    """The sentence with which the trial ended, how long after the fault, and what did not hold.
-
-    `forks`: this process has no threads, so that ranks can be forked from it.
-    """
+def play(given: Trial, folder: Path, *, timeout_s: float = TIMEOUT_S) -> tuple[str, float, list[str]]:
+    """The sentence with which the trial ended, how long after the fault, and what did not hold."""
     out, struck = folder / "run", folder / "struck"
     job = Job(
         scenario=scenario(1, given.ranks, name="trial", timeout_s=timeout_s),
@@ -199,8 +144,7 @@ def play(
     )
     before = set(psutil.Process().children(recursive=True))
     try:
-        with patch("real.launch.launcher.subprocess.Popen", Forked) if forks else nullcontext():
-            launch(job)
+        launch(job)
     except RunEnded as ended:
         elapsed_s = time.monotonic() - float(struck.read_text()) if struck.exists() else float("nan")
         left = set(psutil.Process().children(recursive=True)) - before
@@ -246,7 +190,7 @@ def main() -> int:
     for number in range(options.first, options.first + options.trials):
         given = trial(options.seed, number)
         with tempfile.TemporaryDirectory(prefix="twinstep-trial-") as folder:
-            sentence, elapsed_s, wrong = play(given, Path(folder), forks=True)
+            sentence, elapsed_s, wrong = play(given, Path(folder))
         late = elapsed_s > ENDING_S + (TIMEOUT_S if given.kind == "stop" else 0.0)
         wrong += [f"it took {elapsed_s:.1f} s"] if late else []
         longest_s = max(longest_s, elapsed_s)

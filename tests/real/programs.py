@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from real.supervise.recovery import writer_of
 from reports.store import run_folder
 from reports.writer import write
 from scenarios.config.scenario import Scenario
@@ -41,6 +42,11 @@ async def _goes_on(rank: Rank) -> None:
 
 async def _kills_itself(rank: Rank) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _kills_the_forker(rank: Rank) -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60.0)
 
 
 async def _raises(rank: Rank) -> None:
@@ -95,6 +101,10 @@ def is_killed(scenario: Scenario) -> Program:
     return Script(_trains, (_kills_itself,))
 
 
+def loses_the_forker(scenario: Scenario) -> Program:
+    return Script(_trains, (_kills_the_forker,))
+
+
 def is_killed_later(scenario: Scenario) -> Program:
     return Script(_trains, (_kills_itself_later,))
 
@@ -139,9 +149,12 @@ def write_late(recording: Recording, out: Path, spool: Path) -> None:
 def write_and_be_told_to_stop(recording: Recording, out: Path, spool: Path) -> None:
     """For `Job.writer`: SIGTERM comes to the launcher when half of the run is written."""
 
+    launcher = writer_of(spool)
+    assert launcher is not None, "it is alive"
+
     def derive(partial: Path, recording: Recording) -> None:
         if recording.info.complete:
-            os.kill(os.getppid(), signal.SIGTERM)
+            os.kill(launcher, signal.SIGTERM)
             time.sleep(60.0)
 
     run_folder.write(recording, out, derive, spool)

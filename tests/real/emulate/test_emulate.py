@@ -254,7 +254,7 @@ def test_nothing_is_left_of_a_run_that_was_killed(able: None, tmp_path: Path) ->
     run.kill()
     run.wait()
     _until(lambda: not names(hosts) and hosts.name not in [other.name for other in clusters()])
-    assert len(children) == 3  # two ranks and the cleanup process
+    assert len(children) == 4  # two ranks, the process that forks them and the cleanup process
     assert psutil.wait_procs(children, timeout=END_S)[1] == []
 
 

@@ -100,6 +100,12 @@ def test_a_rank_that_is_killed_is_named_and_the_steps_before_are_kept(tmp_path: 
     assert sorted(metrics["value"].tolist()) == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
 
 
+def test_ranks_end_with_the_process_that_forked_them(tmp_path: Path) -> None:
+    given = job(tmp_path / "run", "loses_the_forker")
+    assert ended(given) == "rank 0 was killed by SIGKILL in step 2"
+    assert steps_kept(given.out) == [(rank, step) for rank in range(2) for step in range(2)]
+
+
 def test_a_killed_rank_is_named_with_its_step_and_leaves_all_before_however_short_they_are(tmp_path: Path) -> None:
     given = job(tmp_path / "run", "is_killed_in_a_hurry")
     assert ended(given) == f"rank 1 was killed by SIGKILL in step {MANY_STEPS}"
@@ -169,7 +175,7 @@ def test_a_rank_that_leaves_without_a_word_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_no_rank_outlives_its_launcher(tmp_path: Path, number: int, code: int) -> None:
-    """Ctrl-C reaches the launcher alone, as its ranks have sessions of their own; SIGKILL leaves it no last word.
+    """Ctrl-C reaches the launcher alone, as its ranks have process groups of their own; SIGKILL leaves no last word.
 
     However often it comes, what was measured is kept: by `reports recover`, where it could not be by the launcher.
     """
@@ -182,7 +188,7 @@ def test_no_rank_outlives_its_launcher(tmp_path: Path, number: int, code: int) -
     _, told = launcher.communicate(timeout=START_S)
     assert launcher.returncode == code
     gone, alive = psutil.wait_procs(ranks, timeout=5.0)
-    assert (len(gone), alive) == (2, [])
+    assert (len(gone), alive) == (3, [])
     name = signal.Signals(number).name
     assert told == ("" if number == signal.SIGKILL else f"the run was interrupted by {name}\n")
     if number == signal.SIGKILL:
@@ -234,12 +240,12 @@ def test_what_cannot_be_recovered_is_one_sentence_and_stays_as_it_is(tmp_path: P
 
 
 def _ranks_that_play(launcher: int, folder: Path) -> list[psutil.Process]:
-    """The launcher's two ranks, once all of them have spooled their second step."""
+    """Return the launcher's two ranks and the process that forks them, once both have spooled their second step."""
     end_s = time.monotonic() + START_S
     while time.monotonic() < end_s:
         spools = list(folder.glob(".run.*.spool/rank-*.spool"))
         if len(spools) == 2 and all(_steps(path) >= 2 for path in spools):
-            return psutil.Process(launcher).children()
+            return psutil.Process(launcher).children(recursive=True)
         time.sleep(0.05)
     raise AssertionError(f"the ranks did not play within {START_S} s")
 
