@@ -25,7 +25,6 @@ from real.launch.placement import PARENT
 
 _NAMESPACE = "/proc/thread-self/ns/net"
 _LARGEST_BYTES = 1 << 16
-_KILLED = -signal.SIGKILL
 # A signal that is sent to all processes ends ranks and launcher in their own ways, not under them.
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -61,7 +60,8 @@ class Forker:
         request = json.dumps({"variables": dict(variables), "held": held}).encode()
         with Path(_NAMESPACE).open("rb") as namespace:
             files = [log, namespace.fileno(), *([] if held is None else [held])]
-            socket.send_fds(self._socket, [request], files)
+            with suppress(OSError):  # the forker is gone, which `exit_codes` says
+                socket.send_fds(self._socket, [request], files)
         self._ranks += 1
 
     @property
@@ -86,12 +86,16 @@ class Forker:
         self._process.wait()
 
     def _hear(self, flags: int) -> None:
-        said = self._socket.recv(_LARGEST_BYTES, flags)
+        try:
+            said = self._socket.recv(_LARGEST_BYTES, flags)
+        except ConnectionResetError:
+            said = b""
         if said:
             rank, code = json.loads(said)
             self._codes[rank] = code
-        else:  # the forker was killed, and its ranks with it
-            self._codes |= {rank: _KILLED for rank in range(self._ranks) if rank not in self._codes}
+        else:  # the forker is gone, and its ranks with it
+            code = self._process.wait()
+            self._codes |= {rank: code for rank in range(self._ranks) if rank not in self._codes}
 
 
 class _Ranks:
@@ -126,7 +130,7 @@ class _Ranks:
         """Start one rank; return whether there was a request for it."""
         try:
             request, files, _, _ = socket.recv_fds(self._launcher, _LARGEST_BYTES, 3)
-        except OSError:
+        except ConnectionResetError:  # it was killed before it had heard all
             return False
         if not request:
             return False

@@ -21,33 +21,42 @@ from real.check.strategies import CASES, PROPERTIES
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 150.0
 
-# Python imports this module by itself: on one of the real ranks, what is broadcast arrives with one bit flipped.
+# Python imports this module by itself, in a rank of torchrun and in the process that forks the launcher's ranks. On one
+# of the real ranks, what is broadcast arrives with one bit flipped.
 FAULT = """
-import os
+import os, sys
 
-if os.environ.get("RANK") == "1":
+if os.environ.get("RANK") == "1" or "real.launch.forker" in sys.orig_argv:
     import real.libraries.moves as libraries
 
     sent = libraries.broadcast
 
     def broadcast(joined, tensor, src):
         done = sent(joined, tensor, src)
-        done.work.wait()
-        flat = libraries.as_bytes(tensor)
-        if flat.numel():
-            flat[0] ^= 1
+        if os.environ["RANK"] == "1":
+            done.work.wait()
+            flat = libraries.as_bytes(tensor)
+            if flat.numel():
+                flat[0] ^= 1
         return done
 
     libraries.broadcast = broadcast
 """
 # One of the real ranks is lost in a broadcast.
 LOSS = """
-import os, signal
+import os, signal, sys
 
-if os.environ.get("RANK") == "1":
+if "real.launch.forker" in sys.orig_argv:
     import real.libraries.moves as libraries
 
-    libraries.broadcast = lambda joined, tensor, src: os.kill(os.getpid(), signal.SIGKILL)
+    sent = libraries.broadcast
+
+    def broadcast(joined, tensor, src):
+        if os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return sent(joined, tensor, src)
+
+    libraries.broadcast = broadcast
 """
 
 
