@@ -1,0 +1,45 @@
+"""Derives from a profile's figures what the laws of kernels need: clock, lanes, L2 and the generation's habits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scenarios.config.gpu import Gpu
+
+# Assumed where a profile has no figure: clock in Hz, L2 bytes, and L2's rate over the memory's.
+_CLOCK_HZ, _L2_BYTES, _L2_RATE = 1.5e9, 4e6, 3.0
+# Float32 lanes of a multiprocessor: 64 up to an A100, 128 on GA10x, Ada, Hopper and Blackwell (CUDA C++ programming
+# guide, arithmetic instructions).
+_LANES_64 = (70, 75, 80)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """A GPU by what its kernels see: `clock_hz` is the one at which the data sheet's float32 rate holds.
+
+    `l2_bytes` is all of its L2, over all partitions.
+    """
+
+    capability: int
+    multiprocessors: int
+    clock_hz: float
+    memory_bytes_per_s: float
+    l2_bytes: float
+    l2_bytes_per_s: float
+
+
+def chip_of(gpu: Gpu) -> Chip:
+    """Return what kernels see of `gpu`."""
+    lanes = 64 if gpu.compute_capability in _LANES_64 else 128
+    float32 = gpu.flops_per_s.get("float32")
+    multiprocessors = gpu.multiprocessors
+    if multiprocessors is None:
+        multiprocessors = max(1, round(float32 / (2 * lanes * _CLOCK_HZ))) if float32 else 100
+    return Chip(
+        capability=gpu.compute_capability,
+        multiprocessors=multiprocessors,
+        clock_hz=float32 / (2 * lanes * multiprocessors) if float32 else _CLOCK_HZ,
+        memory_bytes_per_s=gpu.memory_bytes_per_s,
+        l2_bytes=float(gpu.l2_bytes * gpu.l2_partitions) if gpu.l2_bytes else _L2_BYTES,
+        l2_bytes_per_s=gpu.l2_bytes_per_s or _L2_RATE * gpu.memory_bytes_per_s,
+    )
