@@ -18,10 +18,7 @@ from collections.abc import Iterable
 from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
-from sim.operators.chip import Chip, chip_of
-
-# GPUs by what their kernels issue: 7.x and 8.x mma.sync (8.6, 8.9, 12.0: Ada's), 9.0 wgmma, 10.x tcgen05.
-_VOLTA, _AMPERE, _ADA, _HOPPER, _BLACKWELL = range(5)
+from sim.operators.chip import Chip, Generation, chip_of, found
 
 # The constants of tensor cores are fitted together on 500 linears of each of eight GPUs (bfloat16, aiconfigurator-core
 # 0.12; PROFILES names the data sheets), mean errors on 4,000 others: A100 10.8 %, H100 6.6, H200 6.9, B200 9.1,
@@ -48,7 +45,6 @@ _MEMORY_SHARE, _L2_SHARE = 0.82, 0.45
 # What has to fit into L2 to be found there: all activations and results with a margin, weights six times (others of
 # the same step push them out). Fitted on the L40S, whose L2 is six times as quick as its memory.
 _ACTIVATIONS_IN_L2, _WEIGHTS_IN_L2 = 1.48, 5.9
-_L2_EDGE = 12.0
 # Arithmetic and memory overlap: their times add up as a norm of this order.
 _OVERLAP = 2.3
 _TENSOR_TILES = ((16, 64), (64, 16), (64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256))
@@ -87,10 +83,10 @@ def seconds(product: Product, gpu: Gpu, *, is_cold: bool = False) -> float:
     if not (product.batch and product.rows and product.columns):
         return 0.0
     chip = chip_of(gpu)
-    generation = _generation(chip.capability)
+    generation = chip.generation
     start_s = _START_CYCLES[generation] / chip.clock_hz
     if _is_tensor(product, gpu):
-        is_modern = product.dtype != "tf32" and _operands(product) == FULL_ALIGNMENT and generation >= _HOPPER
+        is_modern = product.dtype != "tf32" and _operands(product) == FULL_ALIGNMENT and generation >= Generation.HOPPER
         start_s += 0.0 if is_modern or not is_cold else _COLD_TENSOR_S
         busy_s = _tensor_s(product, gpu.flops_per_s[product.dtype], chip, generation)
     else:
@@ -98,14 +94,6 @@ def seconds(product: Product, gpu: Gpu, *, is_cold: bool = False) -> float:
         start_s += _COLD_LANE_S if is_cold else 0.0
     memory_s = _memory_s(product, chip, is_cold=is_cold)
     return start_s + (busy_s**_OVERLAP + memory_s**_OVERLAP) ** (1 / _OVERLAP)
-
-
-def _generation(capability: int) -> int:
-    if capability < 80:
-        return _VOLTA
-    if capability < 90:
-        return _AMPERE if capability == 80 else _ADA
-    return _HOPPER if capability < 100 else _BLACKWELL if capability < 120 else _ADA
 
 
 def _operands(product: Product) -> int:
@@ -121,16 +109,16 @@ def _lane_rate(dtype: str, gpu: Gpu) -> float:
     return gpu.flops_per_s.get(dtype) or gpu.flops_per_s["float32"]
 
 
-def _tensor_s(product: Product, flops_per_s: float, chip: Chip, generation: int) -> float:
+def _tensor_s(product: Product, flops_per_s: float, chip: Chip, generation: Generation) -> float:
     """Return the time of the best tiles on tensor cores."""
     size, sms = ELEMENT_BYTES.get(product.dtype, 4), chip.multiprocessors
     rate = flops_per_s * _TENSOR_SHARE[generation]
     throttle = _THROTTLE
     if product.dtype == "tf32":
         throttle = _TF32_THROTTLE
-        if generation == _HOPPER and product.left_is_transposed:
+        if generation == Generation.HOPPER and product.left_is_transposed:
             rate, throttle = rate * _TF32_NEITHER, 0.0
-        elif generation == _HOPPER and not product.right_is_transposed:
+        elif generation == Generation.HOPPER and not product.right_is_transposed:
             rate *= _TF32_LEFT
     alone_s = product.flops / rate
     multiply_s = 2 * sms / rate * (1 + throttle * alone_s / (alone_s + _THROTTLE_S))
@@ -144,14 +132,14 @@ def _tensor_s(product: Product, flops_per_s: float, chip: Chip, generation: int)
     return _best(tiles, product, product.inner, chip)
 
 
-def _lane_s(product: Product, flops_per_s: float, chip: Chip, generation: int) -> float:
+def _lane_s(product: Product, flops_per_s: float, chip: Chip, generation: Generation) -> float:
     """Return the time of the best tiles on CUDA cores."""
     clock, size = chip.clock_hz, ELEMENT_BYTES.get(product.dtype, 4)
     multiply_s = 2 * chip.multiprocessors / (flops_per_s * _LANE_SHARE[generation])
     load_s = _LANE_LOAD[generation] * size / 128 / clock
     store_s = _LANE_STORE * size / 128 / clock
     fixed_s, latency_s = _LANE_TILE_CYCLES / clock, _LANE_LATENCY_CYCLES / clock
-    step = _LANE_STEP[generation] if product.inner > _LANE_STEP[_VOLTA] else _LANE_STEP[_VOLTA]
+    step = _LANE_STEP[generation] if product.inner > _LANE_STEP[Generation.VOLTA] else _LANE_STEP[Generation.VOLTA]
     inner = math.ceil(product.inner / step) * step
     tiles = ((a, b, a * b * multiply_s + (a + b) * load_s, fixed_s + a * b * store_s) for a, b in _LANE_TILES)
     return _best(tiles, product, inner, chip, latency_s=latency_s)
@@ -190,12 +178,7 @@ def _memory_s(product: Product, chip: Chip, *, is_cold: bool) -> float:
     activations = size * product.batch * product.rows * (product.inner + product.columns)
     in_l2 = 0.0
     if not is_cold:
-        in_l2 += weights * _found((_WEIGHTS_IN_L2 * weights + activations) / chip.l2_bytes)
-        in_l2 += activations * _found(_ACTIVATIONS_IN_L2 * activations / chip.l2_bytes)
+        in_l2 += weights * found((_WEIGHTS_IN_L2 * weights + activations) / chip.l2_bytes)
+        in_l2 += activations * found(_ACTIVATIONS_IN_L2 * activations / chip.l2_bytes)
     moved = weights + activations - in_l2
     return moved / (chip.memory_bytes_per_s * _MEMORY_SHARE) + in_l2 / (chip.l2_bytes_per_s * _L2_SHARE)
-
-
-def _found(fill: float) -> float:
-    """Return the share that is found in an L2 filled `fill` times."""
-    return 1 / (1 + fill**_L2_EDGE) if fill < 8 else 0.0
