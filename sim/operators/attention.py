@@ -12,7 +12,7 @@ import math
 from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.attention import Attention
-from sim.operators.chip import Chip, Generation, chip_of, found
+from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
 
 # 16-bit forward constants are fitted together on 9,000 rows of eight GPUs (aiconfigurator-core 0.12, medians over
 # three servers, which differ by 26 % themselves), mean errors on 2,500 others a GPU. Causal prefill: A100 11 %,
@@ -73,7 +73,7 @@ def seconds(attention: Attention, gpu: Gpu, *, is_cold: bool = False) -> float:
         start = _SERVING_CYCLES_103 if chip.capability == 103 else _SERVING_CYCLES[chip.generation]
     takes_s = start / chip.clock_hz + (_COLD_S if is_cold else 0.0)
     busy_s, memory_s = _busy_s(attention, gpu, chip), _moved_s(_bytes(attention), chip, _MEMORY_SHARE, is_cold)
-    takes_s += (busy_s**_OVERLAP + memory_s**_OVERLAP) ** (1 / _OVERLAP)
+    takes_s += overlapped(busy_s, memory_s, _OVERLAP)
     if attention.is_serving and attention.is_causal:
         cache = 2 * _row_bytes(attention) * attention.key_heads * attention.keys * _CACHE_BYTES
         takes_s += _CACHE_CYCLES[chip.generation] / chip.clock_hz

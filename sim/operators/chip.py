@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -77,3 +78,8 @@ def generation_of(capability: int) -> Generation:
 def found(fill: float) -> float:
     """Return the share of bytes that is found in an L2 which all bytes fill `fill` times."""
     return 1 / (1 + fill**_L2_EDGE) if fill < 8 else 0.0
+
+
+def overlapped(first_s: float, second_s: float, order: float) -> float:
+    """Return the time of two parts of a kernel that overlap: 1 adds them up, a great `order` takes the longer."""
+    return math.pow(math.pow(first_s, order) + math.pow(second_s, order), 1 / order)

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
-from sim.operators.chip import Chip, Generation, chip_of, found
+from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
 
 # The constants of tensor cores are fitted together on 500 linears of each of eight GPUs (bfloat16, aiconfigurator-core
 # 0.12; PROFILES names the data sheets), mean errors on 4,000 others: A100 10.8 %, H100 6.6, H200 6.9, B200 9.1,
@@ -82,25 +82,37 @@ def seconds(product: Product, gpu: Gpu, *, is_cold: bool = False) -> float:
     """Return the time of `product` on `gpu` in seconds, without the host; `is_cold`: as if no cache held anything."""
     if not (product.batch and product.rows and product.columns):
         return 0.0
+    busy_s, memory_s = busy_seconds(product, gpu), _memory_s(product, chip_of(gpu), is_cold=is_cold)
+    both_s = overlapped(busy_s, memory_s, _OVERLAP)
+    return start_seconds(product, gpu, is_cold=is_cold) + both_s
+
+
+def start_seconds(product: Product, gpu: Gpu, *, is_cold: bool) -> float:
+    """Return what the kernel of `product` takes to start and to end."""
     chip = chip_of(gpu)
-    generation = chip.generation
-    start_s = _START_CYCLES[generation] / chip.clock_hz
-    if _is_tensor(product, gpu):
-        is_modern = product.dtype != "tf32" and _operands(product) == FULL_ALIGNMENT and generation >= Generation.HOPPER
-        start_s += 0.0 if is_modern or not is_cold else _COLD_TENSOR_S
-        busy_s = _tensor_s(product, gpu.flops_per_s[product.dtype], chip, generation)
-    else:
-        busy_s = _lane_s(product, _lane_rate(product.dtype, gpu), chip, generation)
-        start_s += _COLD_LANE_S if is_cold else 0.0
-    memory_s = _memory_s(product, chip, is_cold=is_cold)
-    return start_s + (busy_s**_OVERLAP + memory_s**_OVERLAP) ** (1 / _OVERLAP)
+    start_s = _START_CYCLES[chip.generation] / chip.clock_hz
+    if not is_cold:
+        return start_s
+    if not is_on_tensor_cores(product, gpu):
+        return start_s + _COLD_LANE_S
+    is_new = product.dtype != "tf32" and chip.generation >= Generation.HOPPER and _operands(product) == FULL_ALIGNMENT
+    return start_s + (0.0 if is_new else _COLD_TENSOR_S)
+
+
+def busy_seconds(product: Product, gpu: Gpu) -> float:
+    """Return the time of the multiprocessors on the best tiles of `product`, without memory."""
+    chip = chip_of(gpu)
+    if is_on_tensor_cores(product, gpu):
+        return _tensor_s(product, gpu.flops_per_s[product.dtype], chip)
+    return _lane_s(product, _lane_rate(product.dtype, gpu), chip)
 
 
 def _operands(product: Product) -> int:
     return min(product.left_alignment, product.right_alignment)
 
 
-def _is_tensor(product: Product, gpu: Gpu) -> bool:
+def is_on_tensor_cores(product: Product, gpu: Gpu) -> bool:
+    """Return whether tensor cores compute `product`."""
     return product.dtype not in ("float32", "float64") and product.dtype in gpu.flops_per_s
 
 
@@ -109,8 +121,9 @@ def _lane_rate(dtype: str, gpu: Gpu) -> float:
     return gpu.flops_per_s.get(dtype) or gpu.flops_per_s["float32"]
 
 
-def _tensor_s(product: Product, flops_per_s: float, chip: Chip, generation: Generation) -> float:
+def _tensor_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     """Return the time of the best tiles on tensor cores."""
+    generation = chip.generation
     size, sms = ELEMENT_BYTES.get(product.dtype, 4), chip.multiprocessors
     rate = flops_per_s * _TENSOR_SHARE[generation]
     throttle = _THROTTLE
@@ -132,8 +145,9 @@ def _tensor_s(product: Product, flops_per_s: float, chip: Chip, generation: Gene
     return _best(tiles, product, product.inner, chip)
 
 
-def _lane_s(product: Product, flops_per_s: float, chip: Chip, generation: Generation) -> float:
+def _lane_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     """Return the time of the best tiles on CUDA cores."""
+    generation = chip.generation
     clock, size = chip.clock_hz, ELEMENT_BYTES.get(product.dtype, 4)
     multiply_s = 2 * chip.multiprocessors / (flops_per_s * _LANE_SHARE[generation])
     load_s = _LANE_LOAD[generation] * size / 128 / clock
@@ -160,8 +174,7 @@ def _best(
         if latency_s:
             resident = (waves + _LANE_RESIDENT - 1) // _LANE_RESIDENT
             takes = max(takes, inner * latency_s * resident + waves * tile_s)
-        if takes < best:
-            best = takes
+        best = min(best, takes)
         parts = min(sms // count, most)
         while parts > 1:
             takes = inner / parts * max(step_s, latency_s) + tile_s + split_s + part_s * (parts + 1)
