@@ -1,0 +1,27 @@
+"""Describes fused scaled dot-product attention as a law of its time needs it, without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Attention of [batch, heads, queries, head_size] to [batch, key_heads, keys, head_size], or its backward pass.
+
+    `key_heads` below `heads` are grouped-query attention. With `window`, a query sees itself and that many keys before
+    it. `is_serving`: by an inference server's kernels, for prompts of a ragged batch whose keys and values are also
+    written to a paged cache; else by `torch.nn.functional.scaled_dot_product_attention`.
+    """
+
+    batch: int
+    heads: int
+    key_heads: int
+    queries: int
+    keys: int
+    head_size: int
+    dtype: str
+    is_causal: bool = False
+    window: int | None = None
+    is_backward: bool = False
+    is_serving: bool = False

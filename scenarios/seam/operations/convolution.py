@@ -1,0 +1,43 @@
+"""Describes convolutions as a law of their time needs them, without a GPU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convolution:
+    """A convolution of [batch, in_channels, *size] into [batch, out_channels, *out_size], or one of its gradients.
+
+    `size`, `out_size`, `kernel` and `stride` have one number a spatial dimension. `is_channels_last`: channels are the
+    contiguous dimension in memory. `dtype` is the arithmetic's ("tf32": of float32 tensors).
+    """
+
+    batch: int
+    in_channels: int
+    out_channels: int
+    size: tuple[int, ...]
+    out_size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    groups: int = 1
+    dtype: str
+    is_channels_last: bool = False
+    makes: Literal["output", "input_gradient", "weight_gradient"] = "output"
+
+    @property
+    def inputs(self) -> int:
+        """Elements of the input."""
+        return self.batch * self.in_channels * math.prod(self.size)
+
+    @property
+    def outputs(self) -> int:
+        """Elements of the output."""
+        return self.batch * self.out_channels * math.prod(self.out_size)
+
+    @property
+    def weights(self) -> int:
+        """Elements of the weight."""
+        return self.out_channels * self.in_channels // self.groups * math.prod(self.kernel)

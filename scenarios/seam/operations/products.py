@@ -1,0 +1,84 @@
+"""Describes matrix products as a law of their time needs them, without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Alignment, in bytes, beyond which wider loads gain nothing.
+FULL_ALIGNMENT = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A product [rows, inner] x [inner, columns] of matrices, `batch` times over.
+
+    `dtype` is the arithmetic's: "float32" on CUDA cores, "tf32" of float32 operands, "bfloat16", "float16", "float64".
+    `left_is_transposed`: rows are the left operand's contiguous dimension in memory, as in a weight's gradient; else
+    `inner`. `right_is_transposed`: `inner` is the right operand's contiguous dimension, as in `linear`; else `columns`.
+    The alignments are the greatest powers of two, at most 16 bytes, that divide an operand's address and the bytes
+    between its rows.
+    """
+
+    batch: int = 1
+    rows: int
+    columns: int
+    inner: int
+    dtype: str
+    left_is_transposed: bool = False
+    right_is_transposed: bool = False
+    left_alignment: int = FULL_ALIGNMENT
+    right_alignment: int = FULL_ALIGNMENT
+    result_alignment: int = FULL_ALIGNMENT
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations, a multiplication and an addition counted as two."""
+        return 2.0 * self.batch * self.rows * self.columns * self.inner
+
+
+def alignment(contiguous: int, element_bytes: int) -> int:
+    """Return the alignment in bytes of a packed matrix whose contiguous dimension has `contiguous` elements."""
+    row_bytes = contiguous * element_bytes
+    return min(row_bytes & -row_bytes, FULL_ALIGNMENT) if row_bytes else FULL_ALIGNMENT
+
+
+def linear(rows: int, inner: int, columns: int, dtype: str, *, element_bytes: int) -> Product:
+    """Return the product of `torch.nn.functional.linear`: [rows, inner] by a weight [columns, inner]."""
+    shared = alignment(inner, element_bytes)
+    return Product(
+        rows=rows,
+        columns=columns,
+        inner=inner,
+        dtype=dtype,
+        right_is_transposed=True,
+        left_alignment=shared,
+        right_alignment=shared,
+        result_alignment=alignment(columns, element_bytes),
+    )
+
+
+def linear_input_gradient(rows: int, inner: int, columns: int, dtype: str, *, element_bytes: int) -> Product:
+    """Return the product of the gradient of a linear layer's input: [rows, columns] by the weight [columns, inner]."""
+    return Product(
+        rows=rows,
+        columns=inner,
+        inner=columns,
+        dtype=dtype,
+        left_alignment=alignment(columns, element_bytes),
+        right_alignment=alignment(inner, element_bytes),
+        result_alignment=alignment(inner, element_bytes),
+    )
+
+
+def linear_weight_gradient(rows: int, inner: int, columns: int, dtype: str, *, element_bytes: int) -> Product:
+    """Return the product of the gradient of a linear layer's weight: [columns, rows] by the input [rows, inner]."""
+    return Product(
+        rows=columns,
+        columns=inner,
+        inner=rows,
+        dtype=dtype,
+        left_is_transposed=True,
+        left_alignment=alignment(columns, element_bytes),
+        right_alignment=alignment(inner, element_bytes),
+        result_alignment=alignment(inner, element_bytes),
+    )

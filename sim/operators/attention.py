@@ -1,0 +1,183 @@
+"""Times fused attention on an idle GPU: tiles of queries, each walking over the keys that it sees.
+
+Per pair of query and key a multiprocessor multiplies for scores and values and computes an exponential; both add up.
+Tiles spread over the multiprocessors; the longest of a causal mask ends last. Memory is read once. A backward pass has
+2.5 times the products and three passes over memory beside it. Times are those of kernels issued back to back.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scenarios.config.gpu import Gpu
+from scenarios.seam.kernel import ELEMENT_BYTES
+from scenarios.seam.operations.attention import Attention
+from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
+
+# 16-bit forward constants are fitted together on 9,000 rows of eight GPUs (aiconfigurator-core 0.12, medians over
+# three servers, which differ by 26 % themselves), mean errors on 2,500 others a GPU. Causal prefill: A100 11 %,
+# B200 17, B300 15, GB200 13, GB300 13, H100 14, H200 15, L40S 17; encoders (no A100): B200 11, B300 9, GB200 10,
+# GB300 8, H100 12, H200 12, L40S 17.
+
+# Rate of products over the data sheet's, and cycles of an exponential on a multiprocessor's 16 units, over one. By
+# generation: Volta (assumed), Ampere, Ada, Hopper, Blackwell. Above 1: a clock above the data sheet's.
+_SHARE = (0.6, 0.657, 0.693, 1.03, 1.16)
+_EXPONENTIAL = (0.4, 0.334, 3.17, 0.969, 0.919)
+# Compute capability 10.3 has twice the exponential units of 10.0.
+_SHARE_103, _EXPONENTIAL_103 = 1.38, 0.732
+# Products of larger heads are slower by these factors; 512 runs on fallback kernels.
+_HEAD_192, _HEAD_256, _HEAD_512 = 1.35, 1.25, (2.2, 2.2, 2.2, 2.96, 2.19)
+# Compute capability 10.3 runs heads that are no multiple of 16 on fallback kernels.
+_HEAD_ODD_103 = 5.2
+# Blackwell has no fused kernel for heads of 192, whose fallback also computes keys outside a window.
+_HEAD_192_BLACKWELL = 6.1
+_TILE_CYCLES = 6620.0
+# The tile's cycles and the tail of `scaled_dot_product_attention`, whose batches are not ragged. These and all that
+# follows of backward and float32 are fitted on nine rows of an H200 and four kernels inside its GPT-2 steps: 2.5 %.
+_PLAIN_TILE_CYCLES, _PLAIN_TAIL = 1975.0, 0.464
+# A causal mask's longest tiles end late: by this share of their time, for kernels that start them last and first.
+_TAIL = (0.367, 0.367, 0.367, 0.883, 0.883)
+# Where tiles are fewer than multiprocessors, servers split the keys of a tile, on Ampere and Ada: time over the unsplit
+# tile's as tiles become few.
+_SPLIT = 0.71
+# Waves of equal tiles: the share of the last wave's idle time that is lost.
+_LAST_WAVE = 0.754
+_THROTTLE, _THROTTLE_S = 0.107, 12.9e-3
+_OVERLAP, _MEMORY_SHARE, _L2_SHARE, _L2_FILL = 1.37, 1.0, 0.364, 0.74
+# Cycles to start: `scaled_dot_product_attention` (as matrix products), an encoder's ragged batch, and a prefill's cache
+# write on top; the cache's bytes over keys and values, and the share of the memory's rate that its kernel reaches.
+_START_CYCLES = 5000.0
+_SERVING_CYCLES = (6580.0, 6580.0, 7540.0, 16200.0, 11400.0)
+_SERVING_CYCLES_103 = 14000.0
+_CACHE_CYCLES = (5780.0, 5780.0, 4910.0, 3040.0, 4500.0)
+_CACHE_BYTES, _CACHE_SHARE = 1.44, 0.477
+_PART_OF_WINDOW = 0.33
+
+# Backward: share of the rate and cycles a pair beside its products. HSTU's kernels (H100, head size 128, no row of them
+# fitted) are met within 7 % in the mean; of head size 256 by the factor, which they gave.
+_BACKWARD_SHARE, _BACKWARD_CYCLES, _BACKWARD_256 = 1.03, 0.266, 1.4
+# Float32 runs as three products of TF32 by mma.sync: flop a cycle and further cycles a pair, forward and backward.
+# Ada's tensor cores have half the rate; before Ampere it runs on CUDA cores.
+_FLOAT32_FLOP, _FLOAT32_CYCLES = (349.0, 209.0), (1.14, 1.6)
+# With caches flushed, beyond the bytes' time.
+_COLD_S = 2.3e-6
+
+
+def seconds(attention: Attention, gpu: Gpu, *, is_cold: bool = False) -> float:
+    """Return the time of `attention` on `gpu` in seconds, without the host; `is_cold`: as if no cache held anything."""
+    if not attention.batch * attention.heads * attention.queries * attention.keys:
+        return 0.0
+    chip = chip_of(gpu)
+    start = _START_CYCLES
+    if attention.is_serving:
+        start = _SERVING_CYCLES_103 if chip.capability == 103 else _SERVING_CYCLES[chip.generation]
+    takes_s = start / chip.clock_hz + (_COLD_S if is_cold else 0.0)
+    busy_s, memory_s = _busy_s(attention, gpu, chip), _moved_s(_bytes(attention), chip, _MEMORY_SHARE, is_cold)
+    takes_s += overlapped(busy_s, memory_s, _OVERLAP)
+    if attention.is_serving and attention.is_causal:
+        cache = 2 * _row_bytes(attention) * attention.key_heads * attention.keys * _CACHE_BYTES
+        takes_s += _CACHE_CYCLES[chip.generation] / chip.clock_hz
+        takes_s += _moved_s(cache, chip, _CACHE_SHARE, is_cold)
+    if attention.is_backward:
+        takes_s += _passes_s(attention, chip, is_cold)
+    return takes_s
+
+
+def _row_bytes(attention: Attention) -> int:
+    return attention.batch * attention.head_size * ELEMENT_BYTES[attention.dtype]
+
+
+def _bytes(attention: Attention) -> float:
+    """Return the bytes of queries, keys, values and output, and of their gradients."""
+    rows = 2 * attention.heads * attention.queries + 2 * attention.key_heads * attention.keys
+    return float(_row_bytes(attention) * rows * (2 if attention.is_backward else 1))
+
+
+def _moved_s(moved: float, chip: Chip, share: float, is_cold: bool) -> float:
+    in_l2 = 0.0 if is_cold else found(_L2_FILL * moved / chip.l2_bytes)
+    return moved * ((1 - in_l2) / (chip.memory_bytes_per_s * share) + in_l2 / (chip.l2_bytes_per_s * _L2_SHARE))
+
+
+def _passes_s(attention: Attention, chip: Chip, is_cold: bool) -> float:
+    """Return the time of a backward pass's kernels beside the main one: row sums, clearing and rounding of dQ."""
+    queries = attention.batch * attention.heads * attention.queries * attention.head_size
+    size = ELEMENT_BYTES[attention.dtype]
+    sums_s = _moved_s(2.0 * size * queries, chip, 0.8, is_cold)
+    if size == 4:
+        return sums_s + 2000.0 / chip.clock_hz
+    clearing_s = _moved_s(4.0 * queries, chip, 0.8, is_cold)
+    return sums_s + clearing_s + _moved_s((4.0 + size) * queries, chip, 0.8, is_cold) + 3 * 2000.0 / chip.clock_hz
+
+
+def _busy_s(attention: Attention, gpu: Gpu, chip: Chip) -> float:
+    """Return the time of all tiles on the multiprocessors."""
+    head, sms = _padded(attention.head_size), chip.multiprocessors
+    rows, step = (128, 128) if head <= 128 and attention.queries > 64 else (64, 128 if head <= 128 else 64)
+    group = attention.heads // attention.key_heads
+    tiles_of_head = math.ceil(attention.queries * group / rows)
+    tiles = attention.batch * attention.key_heads * tiles_of_head
+    longest, mean = _keys(attention, rows / group, step, chip)
+    pair_s = _pair_cycles(attention, gpu, chip, head) / chip.clock_hz
+    tile_s = (_TILE_CYCLES if attention.is_serving else _PLAIN_TILE_CYCLES) / chip.clock_hz
+    tail = _TAIL[chip.generation] if attention.is_serving else _PLAIN_TAIL
+    longest_s = rows * longest * pair_s + tile_s
+    even_s = tiles * (rows * mean * pair_s + tile_s) / sms
+    if attention.is_causal:
+        busy_s = max(longest_s, even_s + tail * longest_s)
+    else:
+        waves = even_s / longest_s
+        busy_s = max(longest_s, longest_s * (waves + _LAST_WAVE * (math.ceil(waves) - waves)))
+    if attention.is_serving and tiles < sms and chip.generation <= Generation.ADA:
+        busy_s *= _SPLIT + (1 - _SPLIT) * tiles / sms
+    return busy_s * (1 + _THROTTLE * busy_s / (busy_s + _THROTTLE_S))
+
+
+def _padded(head_size: int) -> int:
+    return next((size for size in (64, 96, 128, 192, 256) if head_size <= size), max(512, head_size))
+
+
+def _keys(attention: Attention, queries: float, step: int, chip: Chip) -> tuple[float, float]:
+    """Return how many keys the longest and the mean tile of `queries` walk over."""
+    every = float(math.ceil(attention.keys / step) * step)
+    if not attention.is_causal:
+        return every, every
+    shortest = max(queries, float(step))
+    if attention.window and attention.window < attention.keys and not _is_fallback(attention, chip):
+        seen = min(float(attention.keys), attention.window + (128.0 if step == 128 else 64.0)) + step * _PART_OF_WINDOW
+        return seen, seen * (1 - 0.5 * min(1.0, attention.window / attention.keys))
+    return every, (every + shortest) / 2 if every > shortest else every
+
+
+def _is_fallback(attention: Attention, chip: Chip) -> bool:
+    return chip.generation == Generation.BLACKWELL and 128 < attention.head_size <= 192
+
+
+def _pair_cycles(attention: Attention, gpu: Gpu, chip: Chip, head: int) -> float:
+    """Return a multiprocessor's cycles for one pair of query and key."""
+    flop = (10.0 if attention.is_backward else 4.0) * head
+    if attention.dtype not in ("bfloat16", "float16"):
+        rate = _FLOAT32_FLOP[attention.is_backward]
+        if chip.generation == Generation.VOLTA:
+            rate = min(rate, 100.0)
+        elif chip.generation == Generation.ADA:
+            rate *= 0.5
+        return flop / rate + _FLOAT32_CYCLES[attention.is_backward]
+    peak = gpu.flops_per_s.get(attention.dtype) or gpu.flops_per_s["float32"]
+    a_cycle = peak / (chip.multiprocessors * chip.clock_hz)
+    share, exponential = _SHARE[chip.generation], _EXPONENTIAL[chip.generation]
+    if chip.capability == 103:
+        share, exponential = _SHARE_103, _EXPONENTIAL_103
+    if attention.is_backward:
+        slower = _BACKWARD_256 if head > 128 else 1.0
+        return (flop / (a_cycle * min(share, _BACKWARD_SHARE)) + _BACKWARD_CYCLES) * slower
+    return (flop / (a_cycle * share) + exponential / 16) * _slower(attention, head, chip)
+
+
+def _slower(attention: Attention, head: int, chip: Chip) -> float:
+    if _is_fallback(attention, chip):
+        return _HEAD_192_BLACKWELL
+    if chip.capability == 103 and attention.head_size % 16:
+        return _HEAD_ODD_103
+    if head > 256:
+        return _HEAD_512[chip.generation]
+    return {192: _HEAD_192, 256: _HEAD_256}.get(head, 1.0)

@@ -1,0 +1,197 @@
+"""Times matrix products on an idle GPU: tiles in waves over its multiprocessors, or the memory's time.
+
+A kernel cuts the result into tiles and gives each to a multiprocessor. Per element of `inner` a tile takes the longer
+of its multiplications and its loads; multiprocessors work on their tiles in waves, and where there are fewer tiles than
+multiprocessors the inner dimension may be split, for which the parts are added up afterwards. The kernel is the best of
+a few tiles and splits, as cuBLAS's heuristics choose. Times are those of kernels issued back to back, as in a step:
+activations are in L2 if they fit.
+
+How well it does (mean |predicted / measured - 1|; `docs/kernels.md` has the command): bfloat16 linears of the wheel
+aiconfigurator-core 0.12, 36,000 shapes a GPU: see each constant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from scenarios.config.gpu import Gpu
+from scenarios.seam.kernel import ELEMENT_BYTES
+from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
+from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
+
+# The constants of tensor cores are fitted together on 500 linears of each of eight GPUs (bfloat16, aiconfigurator-core
+# 0.12; PROFILES names the data sheets), mean errors on 4,000 others: A100 10.8 %, H100 6.6, H200 6.9, B200 9.1,
+# GB200 9.3, GB300 9.5, B300 10.3, L40S 11.4.
+
+# Rate of tiles over the data sheet's, before throttling. L40S: 350 W for 362 TFLOP/s. Volta: assumed.
+_TENSOR_SHARE = (0.85, 1.0, 0.74, 0.976, 0.92)
+# Bytes that a tile loads over those that the L2's rate, shared by all multiprocessors, gives in the same time: clusters
+# of tiles share loads on Hopper and Blackwell.
+_TENSOR_LOAD = (1.81, 1.81, 0.70, 0.436, 0.582)
+# Writing a tile, in times of the L2's share: Hopper and Blackwell overlap it with the next tile.
+_TENSOR_STORE = (2.97, 2.97, 2.97, 1.26, 1.26)
+# Cycles from a kernel's start to its first multiplication and from its last to its end.
+_START_CYCLES = (4530.0, 4530.0, 4530.0, 5165.0, 4145.0)
+_TILE_CYCLES = 101.0
+# Cycles of adding up the parts of a split, a kernel of its own, and its bytes over the L2's rate.
+_SPLIT_CYCLES, _SPLIT_BYTES = 6670.0, 0.047
+# The least of `inner` that a part of a split has.
+_LEAST_PART = 128
+# Long kernels lower the clock: by this share when they take much longer than `_THROTTLE_S`.
+_THROTTLE, _THROTTLE_S = 0.266, 150e-6
+# Shares of the memory's and of the L2's rate that are reached.
+_MEMORY_SHARE, _L2_SHARE = 0.82, 0.45
+# What has to fit into L2 to be found there: all activations and results with a margin, weights six times (others of
+# the same step push them out). Fitted on the L40S, whose L2 is six times as quick as its memory.
+_ACTIVATIONS_IN_L2, _WEIGHTS_IN_L2 = 1.48, 5.9
+# Arithmetic and memory overlap: their times add up as a norm of this order.
+_OVERLAP = 2.3
+_TENSOR_TILES = ((16, 64), (64, 16), (64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256))
+
+# Kernels for operands that are not aligned to 16 bytes load single elements through registers (`align1`): cycles of a
+# multiprocessor for each, fitted on the products of inner or outer size 479 and 13 of an H200.
+_UNALIGNED_CYCLES = 0.35
+# Rate of Hopper's TF32, whose wgmma reads both operands along `inner`, where neither is contiguous so, and where only
+# the left one is; fitted on 14 gradients of an H200. The former is too slow to lower the clock.
+_TF32_NEITHER, _TF32_LEFT = 0.56, 0.93
+# TF32 lowers the clock less.
+_TF32_THROTTLE = 0.2
+
+# CUDA cores, fitted together on 2,500 products of a V100, an A100 and an H100 (NeuSight's labels) and 30 of an H200.
+_LANE_SHARE = (0.985, 0.856, 0.872, 0.872, 0.872)
+# Cycles per row and column of a tile and element of `inner`, in loads of 32 floats: 128 lanes share what 64 had.
+_LANE_LOAD = (0.708, 0.976, 2.94, 2.94, 2.94)
+_LANE_STORE = 0.117
+_LANE_TILE_CYCLES = 39.0
+# Cycles per element of `inner` of a tile by itself, and how many tiles of a multiprocessor hide each other's.
+_LANE_LATENCY_CYCLES, _LANE_RESIDENT = 33.0, 4
+# `inner` is rounded up to this: NeuSight's labels of 64 and 96 take as long as 128 on an A100, 96 as 128 on an H100.
+_LANE_STEP = (32, 128, 128, 64, 64)
+_LANE_TILES = (
+    *((32, 32), (64, 32), (32, 64), (64, 64), (128, 32), (32, 128), (128, 64), (64, 128)),
+    *((128, 128), (256, 64), (64, 256), (256, 128), (128, 256)),
+)
+# With caches flushed, CUDA-core kernels' first loads come from memory: beyond the bytes' time, on an H200.
+_COLD_LANE_S = 3.9e-6
+# The same of tensor cores' older kernels: TF32 and unaligned ones.
+_COLD_TENSOR_S = 2.3e-6
+
+
+def seconds(product: Product, gpu: Gpu, *, is_cold: bool = False) -> float:
+    """Return the time of `product` on `gpu` in seconds, without the host; `is_cold`: as if no cache held anything."""
+    if not (product.batch and product.rows and product.columns):
+        return 0.0
+    busy_s, memory_s = busy_seconds(product, gpu), _memory_s(product, chip_of(gpu), is_cold=is_cold)
+    both_s = overlapped(busy_s, memory_s, _OVERLAP)
+    return start_seconds(product, gpu, is_cold=is_cold) + both_s
+
+
+def start_seconds(product: Product, gpu: Gpu, *, is_cold: bool) -> float:
+    """Return what the kernel of `product` takes to start and to end."""
+    chip = chip_of(gpu)
+    start_s = _START_CYCLES[chip.generation] / chip.clock_hz
+    if not is_cold:
+        return start_s
+    if not is_on_tensor_cores(product, gpu):
+        return start_s + _COLD_LANE_S
+    is_new = product.dtype != "tf32" and chip.generation >= Generation.HOPPER and _operands(product) == FULL_ALIGNMENT
+    return start_s + (0.0 if is_new else _COLD_TENSOR_S)
+
+
+def busy_seconds(product: Product, gpu: Gpu) -> float:
+    """Return the time of the multiprocessors on the best tiles of `product`, without memory."""
+    chip = chip_of(gpu)
+    if is_on_tensor_cores(product, gpu):
+        return _tensor_s(product, gpu.flops_per_s[product.dtype], chip)
+    return _lane_s(product, _lane_rate(product.dtype, gpu), chip)
+
+
+def _operands(product: Product) -> int:
+    return min(product.left_alignment, product.right_alignment)
+
+
+def is_on_tensor_cores(product: Product, gpu: Gpu) -> bool:
+    """Return whether tensor cores compute `product`."""
+    return product.dtype not in ("float32", "float64") and product.dtype in gpu.flops_per_s
+
+
+def _lane_rate(dtype: str, gpu: Gpu) -> float:
+    """Return the flop/s outside the tensor cores; a GPU without the dtype's rate computes in float32."""
+    return gpu.flops_per_s.get(dtype) or gpu.flops_per_s["float32"]
+
+
+def _tensor_s(product: Product, flops_per_s: float, chip: Chip) -> float:
+    """Return the time of the best tiles on tensor cores."""
+    generation = chip.generation
+    size, sms = ELEMENT_BYTES.get(product.dtype, 4), chip.multiprocessors
+    rate = flops_per_s * _TENSOR_SHARE[generation]
+    throttle = _THROTTLE
+    if product.dtype == "tf32":
+        throttle = _TF32_THROTTLE
+        if generation == Generation.HOPPER and product.left_is_transposed:
+            rate, throttle = rate * _TF32_NEITHER, 0.0
+        elif generation == Generation.HOPPER and not product.right_is_transposed:
+            rate *= _TF32_LEFT
+    alone_s = product.flops / rate
+    multiply_s = 2 * sms / rate * (1 + throttle * alone_s / (alone_s + _THROTTLE_S))
+    l2_s = size * sms / chip.l2_bytes_per_s  # an element's, of a multiprocessor's share
+    load_s = l2_s * _TENSOR_LOAD[generation]
+    together = _operands(product)
+    if together < FULL_ALIGNMENT:
+        load_s = max(load_s, _UNALIGNED_CYCLES / chip.clock_hz / max(1, together // size))
+    fixed_s, store_s = _TILE_CYCLES / chip.clock_hz, l2_s * _TENSOR_STORE[generation]
+    tiles = ((a, b, max(a * b * multiply_s, (a + b) * load_s), fixed_s + a * b * store_s) for a, b in _TENSOR_TILES)
+    return _best(tiles, product, product.inner, chip)
+
+
+def _lane_s(product: Product, flops_per_s: float, chip: Chip) -> float:
+    """Return the time of the best tiles on CUDA cores."""
+    generation = chip.generation
+    clock, size = chip.clock_hz, ELEMENT_BYTES.get(product.dtype, 4)
+    multiply_s = 2 * chip.multiprocessors / (flops_per_s * _LANE_SHARE[generation])
+    load_s = _LANE_LOAD[generation] * size / 128 / clock
+    store_s = _LANE_STORE * size / 128 / clock
+    fixed_s, latency_s = _LANE_TILE_CYCLES / clock, _LANE_LATENCY_CYCLES / clock
+    step = _LANE_STEP[generation] if product.inner > _LANE_STEP[Generation.VOLTA] else _LANE_STEP[Generation.VOLTA]
+    inner = math.ceil(product.inner / step) * step
+    tiles = ((a, b, a * b * multiply_s + (a + b) * load_s, fixed_s + a * b * store_s) for a, b in _LANE_TILES)
+    return _best(tiles, product, inner, chip, latency_s=latency_s)
+
+
+def _best(
+    tiles: Iterable[tuple[int, int, float, float]], product: Product, inner: int, chip: Chip, latency_s: float = 0.0
+) -> float:
+    """Return the time of the best of `tiles`: rows, columns, seconds of an element of `inner` and of the tile."""
+    sms, rows, columns, batch = chip.multiprocessors, product.rows, product.columns, product.batch
+    best, most = math.inf, inner // _LEAST_PART
+    split_s = _SPLIT_CYCLES / chip.clock_hz
+    part_s = _SPLIT_BYTES * batch * rows * columns / chip.l2_bytes_per_s
+    for a, b, step_s, tile_s in tiles:
+        count = batch * ((rows + a - 1) // a) * ((columns + b - 1) // b)
+        waves = (count + sms - 1) // sms
+        takes = waves * (inner * step_s + tile_s)
+        if latency_s:
+            resident = (waves + _LANE_RESIDENT - 1) // _LANE_RESIDENT
+            takes = max(takes, inner * latency_s * resident + waves * tile_s)
+        best = min(best, takes)
+        parts = min(sms // count, most)
+        while parts > 1:
+            takes = inner / parts * max(step_s, latency_s) + tile_s + split_s + part_s * (parts + 1)
+            if takes >= best:
+                break
+            best, parts = takes, parts // 2
+    return best
+
+
+def _memory_s(product: Product, chip: Chip, *, is_cold: bool) -> float:
+    """Return the time of the operands' and the result's bytes, some of which are in L2."""
+    size = ELEMENT_BYTES.get(product.dtype, 4)
+    weights = size * product.batch * product.columns * product.inner
+    activations = size * product.batch * product.rows * (product.inner + product.columns)
+    in_l2 = 0.0
+    if not is_cold:
+        in_l2 += weights * found((_WEIGHTS_IN_L2 * weights + activations) / chip.l2_bytes)
+        in_l2 += activations * found(_ACTIVATIONS_IN_L2 * activations / chip.l2_bytes)
+    moved = weights + activations - in_l2
+    return moved / (chip.memory_bytes_per_s * _MEMORY_SHARE) + in_l2 / (chip.l2_bytes_per_s * _L2_SHARE)
