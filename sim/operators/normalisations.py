@@ -85,7 +85,7 @@ def row_norm_seconds(call: RowNorm, gpu: Gpu) -> float:
     steps = -(-call.dim // (ROW_THREADS * ROW_VECTOR)) * 2
     latency = waves * (steps * STEP_S + (SUMS_S if call.backward else MOMENTS_S))
     total = START_S + (memory**OVERLAP + latency**OVERLAP) ** (1 / OVERLAP)
-    return total + (_weights_s(call, gpu) if call.backward and call.weights else 0.0)
+    return float(total) + (_weights_s(call, gpu) if call.backward and call.weights else 0.0)
 
 
 def _weights_s(call: RowNorm, gpu: Gpu) -> float:

@@ -15,6 +15,9 @@ from scenarios.config.load import load_profile
 # What a measured operator's row holds beside its kernel: a pair of events around it (1.3 us where no kernel runs
 # between them) and the start of a kernel behind an event. The H200's rows, caches flushed before each.
 MEASURING_US = 3.0
+# What lies between two kernels of one operator, in such rows: measured less the sum of kernels, three backward passes
+# of fbgemm with 24 kernels each.
+GAP_US = 1.1
 # What rows of the A100 PCIe and V100 PCIe hold beside their kernels (elementwise, by its offset at 0 bytes).
 FP32_MEASURING_US = 17.0
 
