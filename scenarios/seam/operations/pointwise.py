@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
+
+# An operand of a call: its dtype, and its stride, in elements, in each of the result's dimensions (0: broadcast).
+Strided = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,3 +43,38 @@ def contiguous(name: str, elements: int, dtype: str, *, inputs: int = 1, outputs
     """Return a call whose operands are all contiguous, of `elements` elements and of one dtype."""
     operand = Operand(dtype=dtype, elements=elements)
     return Pointwise(name=name, elements=elements, inputs=(operand,) * inputs, outputs=(operand,) * outputs)
+
+
+def strided(name: str, shape: Sequence[int], inputs: Sequence[Strided], outputs: Sequence[Strided]) -> Pointwise:
+    """Return a call of operands given by their strides, with neighbouring dimensions merged as torch merges them.
+
+    `shape` is the result's; the strides are those of operands expanded to it. The innermost dimension is that along
+    which the first output's elements are neighbours.
+    """
+    every = (*inputs, *outputs)
+    kept = [axis for axis, extent in enumerate(shape) if extent != 1]
+    kept.sort(key=lambda axis: (outputs[0][1][axis], -axis))
+    merged: list[tuple[int, tuple[int, ...]]] = []  # from the innermost: an extent, each operand's stride
+    for axis in kept:
+        steps = tuple(strides[axis] for _, strides in every)
+        if merged and all(step == merged[-1][0] * inner for step, inner in zip(steps, merged[-1][1], strict=True)):
+            merged[-1] = (merged[-1][0] * shape[axis], merged[-1][1])
+        else:
+            merged.append((shape[axis], steps))
+    innermost = merged[0][1] if merged else (1,) * len(every)
+    operands = [
+        Operand(
+            dtype=dtype,
+            elements=prod(extent for extent, steps in merged if steps[place]),
+            stride=innermost[place] or 1,
+        )
+        for place, (dtype, _) in enumerate(every)
+    ]
+    dims = len(merged) if len(merged) > 1 else 1 if all(step == 1 for step in innermost) else 2
+    return Pointwise(
+        name=name,
+        elements=prod(shape),
+        inputs=tuple(operands[: len(inputs)]),
+        outputs=tuple(operands[len(inputs) :]),
+        dims=dims,
+    )

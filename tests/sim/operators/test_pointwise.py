@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous
+from scenarios.seam.operations.pointwise import strided as by_strides
 from sim.operators.pointwise import seconds
 from tests.sim.operators.rows import (
     A100_PCIE,
@@ -78,6 +79,7 @@ KERNELS = [
     (strided("add", "float32", ((12582912, 1), (786432, 1), (12582912, 1)), 2), 41.95),
     (strided("add_", "float32", ((28311552, 1), (28311552, 27), (28311552, 1)), 3), 161.5),
     (strided("copy_", "float32", ((2875392, 1), (2875392, 1)), 2), 10.4),
+    (by_strides("add", (4096, 3456), [("bfloat16", (3456, 1)), ("float32", (0, 1))], [("float32", (3456, 1))]), 62.2),
     (strided("add", "float32", ((1048576, 1), (1048576, 1), (1048576, 1)), 2), 5.9),
 ]
 # fp32 operators of an A100 PCIe 40 GB and a V100 PCIe (NeuSight's labels), us; nothing here is fitted on them.
@@ -131,3 +133,19 @@ def test_strides_and_casts_never_make_it_quicker(on: Gpu) -> None:
     assert seconds(strided("copy_", "float32", ((n, 1), (n, 1)), 3), on) >= plain
     assert seconds(strided("copy_", "float32", ((n, 64), (n, 1)), 3), on) >= plain
     assert seconds(mixed_add(n), on) >= seconds(contiguous("add", n, "bfloat16", inputs=2), on)
+
+
+def test_neighbouring_dimensions_are_merged() -> None:
+    """The bias of a transposed gradient: [8192, 27, 128] + a view of [8192, 128, 27]."""
+    plain, turned = ("float32", (3456, 128, 1)), ("float32", (3456, 1, 27))
+    assert by_strides("add_", (8192, 27, 128), [plain, turned], [plain]) == strided(
+        "add_", "float32", ((28311552, 1), (28311552, 27), (28311552, 1)), 3
+    )
+    assert by_strides("add", (8192, 27, 128), [plain, plain], [plain]) == add(28311552)
+    row = ("float32", (0, 0, 1))
+    assert by_strides("add", (8192, 27, 128), [plain, row], [plain]) == strided(
+        "add", "float32", ((28311552, 1), (128, 1), (28311552, 1)), 2
+    )
+    number = by_strides("mul", (16,), [("float32", (1,)), ("float32", (0,))], [("float32", (1,))])
+    assert (number.dims, number.inputs[1].elements) == (2, 1)
+    assert by_strides("mul", (), [("float32", ())], [("float32", ())]).dims == 1
