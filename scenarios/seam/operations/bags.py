@@ -1,0 +1,78 @@
+"""fbgemm's table-batched embeddings as pure data: the look-up, and the backward pass with its fused optimizer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+# Longer runs of equal ids are summed by whole blocks (fbgemm: a warp's segment has at most 32).
+LONG_RUN = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bags:
+    """The ids of one call for `tables` tables of `rows` rows of `dim` elements each, `bags` bags a table.
+
+    `ids` are all tables' together. `unique` of the rows that they name differ, counted table by table and summed;
+    `long_runs` of these are named more than 32 times, the most frequent one `longest` times. `pooled`: one result a
+    bag; else (nobag, sequences) one an id. `weighted`: each id has a weight.
+    """
+
+    tables: int
+    rows: int
+    dim: int
+    bags: int
+    ids: int
+    unique: int
+    long_runs: int = 0
+    longest: int = 1
+    weight_dtype: str = "float32"
+    output_dtype: str = "float32"
+    pooled: bool = True
+    weighted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BagsForward:
+    """The look-up of `bags`; `checks_bounds`: with the kernel that checks all ids first, fbgemm's default."""
+
+    bags: Bags
+    checks_bounds: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BagsBackward:
+    """The backward pass of `bags`, which updates the rows named: `optimizer` by fbgemm's name, in lower case.
+
+    ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam", "lamb", "none", ...)
+    """
+
+    bags: Bags
+    optimizer: str = "rowwise_adagrad"
+
+
+def uniform(
+    *, tables: int, rows: int, dim: int, bags: int, length: int, weight_dtype: str = "float32", pooled: bool = True
+) -> Bags:
+    """Return bags of `length` ids each that are drawn uniformly; the numbers of runs are expectations."""
+    drawn = bags * length
+    unique = max(1, round(rows * -_expm1_of(drawn, rows)))
+    mean = drawn / rows
+    is_long = mean > LONG_RUN
+    return Bags(
+        tables=tables,
+        rows=rows,
+        dim=dim,
+        bags=bags,
+        ids=tables * drawn,
+        unique=tables * unique,
+        long_runs=tables * rows if is_long else 0,
+        longest=max(1, round(mean + 3 * mean**0.5)),
+        weight_dtype=weight_dtype,
+        pooled=pooled,
+    )
+
+
+def _expm1_of(drawn: int, rows: int) -> float:
+    """Return (1 - 1 / rows) ** drawn - 1 without cancellation."""
+    return math.expm1(drawn * math.log1p(-1 / rows)) if rows > 1 else -1.0

@@ -1,0 +1,40 @@
+"""Copies as pure data: concatenations, and copies between the host and a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cat:
+    """`cat` or `stack` of `inputs` tensors into one of `elements` elements.
+
+    `contiguous`: all inputs and the result are; torch then copies 16 bytes at a time. `dims` are the result's
+    dimensions, those before and those behind the concatenated one merged where all inputs are contiguous.
+    """
+
+    dtype: str
+    elements: int
+    inputs: int
+    contiguous: bool = True
+    dims: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCopy:
+    """A copy of `size_bytes` from the host's memory to the GPU's (`to_gpu`) or back.
+
+    `pinned`: the host's memory is page-locked, so that the GPU reads or writes it by itself.
+    """
+
+    size_bytes: int
+    to_gpu: bool
+    pinned: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneRankCollective:
+    """A NCCL collective of a group of one rank: a copy of `size_bytes`, or nothing where it works in place."""
+
+    size_bytes: int
+    in_place: bool

@@ -1,0 +1,56 @@
+"""Operators that normalise rows or channels as pure data: softmax, layer and batch norm, and the loss behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Softmax:
+    """`_softmax` or `_log_softmax` of [rows, dim] over dim, or its backward.
+
+    `is_staged`: rows of less than 48 KB stay in shared memory and a block has up to 1,024 threads, as in current torch;
+    in torch 2.0 it had 512 and read each row three times.
+    """
+
+    rows: int
+    dim: int
+    dtype: str
+    is_log: bool = False
+    backward: bool = False
+    is_staged: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowNorm:
+    """`native_layer_norm` or `_fused_rms_norm` of [rows, dim], or its backward.
+
+    `weights`: parameters whose gradients the backward pass computes too: 2 with a bias, 1 without, 0 for none.
+    """
+
+    rows: int
+    dim: int
+    dtype: str
+    backward: bool = False
+    weights: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchNorm:
+    """Batch norm of `elements` elements in `channels` channels, or its backward; `training` computes statistics."""
+
+    elements: int
+    channels: int
+    dtype: str
+    backward: bool = False
+    training: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NllLoss:
+    """`nll_loss_forward` of [rows, classes], reduced to a number, or its backward: zeros but for one a row."""
+
+    rows: int
+    classes: int
+    dtype: str
+    backward: bool = False

@@ -1,0 +1,80 @@
+"""Element-by-element operators as pure data: what a call reads and writes, and how its operands lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+# An operand of a call: its dtype, and its stride, in elements, in each of the result's dimensions (0: broadcast).
+Strided = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """A tensor that a pointwise operator reads or writes.
+
+    `elements` counts each element once where the operand is broadcast. `stride` is the distance, in elements, between
+    neighbours along the result's innermost dimension: 1 for a contiguous operand, 27 for the transpose of [128, 27].
+    """
+
+    dtype: str
+    elements: int
+    stride: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointwise:
+    """One call of a pointwise operator, a fill, a cast or a copy on the device.
+
+    `name` is torch's, without the overload ("add", "gelu_backward", "copy_"). `elements` is the result's number of
+    elements, `dims` the number of dimensions that are left once those that lie next to each other in all operands have
+    been merged: 1 if everything is contiguous.
+    """
+
+    name: str
+    elements: int
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    dims: int = 1
+
+
+def contiguous(name: str, elements: int, dtype: str, *, inputs: int = 1, outputs: int = 1) -> Pointwise:
+    """Return a call whose operands are all contiguous, of `elements` elements and of one dtype."""
+    operand = Operand(dtype=dtype, elements=elements)
+    return Pointwise(name=name, elements=elements, inputs=(operand,) * inputs, outputs=(operand,) * outputs)
+
+
+def strided(name: str, shape: Sequence[int], inputs: Sequence[Strided], outputs: Sequence[Strided]) -> Pointwise:
+    """Return a call of operands given by their strides, with neighbouring dimensions merged as torch merges them.
+
+    `shape` is the result's; the strides are those of operands expanded to it. The innermost dimension is that along
+    which the first output's elements are neighbours.
+    """
+    every = (*inputs, *outputs)
+    kept = [axis for axis, extent in enumerate(shape) if extent != 1]
+    kept.sort(key=lambda axis: (outputs[0][1][axis], -axis))
+    merged: list[tuple[int, tuple[int, ...]]] = []  # from the innermost: an extent, each operand's stride
+    for axis in kept:
+        steps = tuple(strides[axis] for _, strides in every)
+        if merged and all(step == merged[-1][0] * inner for step, inner in zip(steps, merged[-1][1], strict=True)):
+            merged[-1] = (merged[-1][0] * shape[axis], merged[-1][1])
+        else:
+            merged.append((shape[axis], steps))
+    innermost = merged[0][1] if merged else (1,) * len(every)
+    operands = [
+        Operand(
+            dtype=dtype,
+            elements=prod(extent for extent, steps in merged if steps[place]),
+            stride=innermost[place] or 1,
+        )
+        for place, (dtype, _) in enumerate(every)
+    ]
+    dims = len(merged) if len(merged) > 1 else 1 if all(step == 1 for step in innermost) else 2
+    return Pointwise(
+        name=name,
+        elements=prod(shape),
+        inputs=tuple(operands[: len(inputs)]),
+        outputs=tuple(operands[len(inputs) :]),
+        dims=dims,
+    )

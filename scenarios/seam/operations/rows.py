@@ -1,0 +1,67 @@
+"""Operators that read or write rows by index as pure data, and their backward passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gather:
+    """`embedding`, `index_select` or `gather` of whole rows: `rows` rows of `dim` elements, of which `unique` differ.
+
+    `unique` 0: not known; all differ.
+    """
+
+    rows: int
+    dim: int
+    dtype: str
+    unique: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """`index` by tensors, or `index_put_` without accumulation: `elements` elements, each found by its index.
+
+    `indices` index tensors, of int64; `source_elements` is the size of the indexed tensor.
+    """
+
+    elements: int
+    dtype: str
+    indices: int = 1
+    source_elements: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPut:
+    """`index_put_` with accumulation, the backward of `index`: all indices are sorted, runs of equal ones are summed.
+
+    `slices` are the elements before the indexed dimensions (8,192 for the backward of `z[:, i, j]`), `count` the
+    indices, `inner` the elements behind; `target_elements` those of the tensor that is added to. `is_contiguous`: the
+    values are; else they are copied first.
+    """
+
+    slices: int
+    count: int
+    inner: int
+    dtype: str
+    target_elements: int
+    is_contiguous: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingBackward:
+    """`embedding_dense_backward`: `ids` rows of `dim` elements are summed into a table of `table_rows` zeros."""
+
+    ids: int
+    dim: int
+    dtype: str
+    table_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScatterAdd:
+    """`scatter_add`, `index_add` or `scatter_reduce`: `elements` elements are added by atomic operations."""
+
+    elements: int
+    dtype: str
+    target_elements: int

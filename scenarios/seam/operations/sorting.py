@@ -1,0 +1,52 @@
+"""Sorts, scans and fbgemm's operators on jagged tensors as pure data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sort:
+    """`sort` or `argsort` of `rows` rows of `elements` keys of `key_bytes`, each with an int64 position.
+
+    `bits` of a key differ at most: all of its bits unless the caller knows the greatest key.
+    """
+
+    elements: int
+    rows: int = 1
+    key_bytes: int = 8
+    bits: int = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """`cumsum` or the like, or fbgemm's `asynchronous_complete_cumsum`, over all of `elements` elements."""
+
+    elements: int
+    element_bytes: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermuteSparse:
+    """fbgemm's `permute_2D_sparse_data`: `bags` lengths and the `ids` that they count, `id_bytes` an id and weight."""
+
+    bags: int
+    ids: int
+    id_bytes: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketizeSparse:
+    """fbgemm's `block_bucketize_sparse_features`: `ids` in `bags` are divided among `buckets` blocks of rows."""
+
+    bags: int
+    ids: int
+    buckets: int = 1
+    id_bytes: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermutePooled:
+    """fbgemm's `permute_pooled_embs`: `size_bytes` of pooled embeddings, in another order of tables."""
+
+    size_bytes: int

@@ -1,0 +1,105 @@
+"""The laws of fbgemm's table-batched embeddings (1.x) in the GPU's memory, forward and backward with the update.
+
+Forward: a warp a bag reads its offsets, its ids, then the rows. Backward: ids are made unique over tables, sorted by as
+many bits as there are rows, runs of equal ids are found, and a warp for each run (a block for a long one) sums the
+gradients and updates the row.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scenarios.config.gpu import Gpu
+from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
+from sim.operators.memory import READ_COST, START_S, WRITE_COST, issue_s, l2_s, multiprocessors, size
+from sim.operators.sorting import radix_s
+
+# Warps of a multiprocessor in these kernels (blocks of 512 threads).
+WARPS = 64
+# bounds_check_indices: seconds of a warp beside its ids, and for each 32 of them. H200, three shapes: within 10 %.
+CHECK_S, CHECK_STEP_S = 1.0e-6, 1.4e-6
+# The look-up: seconds beside, memory's time over streaming's for whole rows at random places, and of a warp beside
+# memory: to find its bag, and for each id. Fitted on 29 H200 rows of 16 to 512 elements: within 5 %.
+LOOKUP_S, ROW_FACTOR, BAG_S, ID_S = 7.4e-6, 1.14, 0.8e-6, 0.17e-6
+# The share of the rows looked up that L2 serves, where ids repeat so much that memory is not what bounds (H200, ids of
+# a Zipf law): multiprocessors' own caches serve the rest.
+CACHED_SHARE = 0.25
+# linearize_index: a warp makes 32 bags' ids unique, one bag after the other, 32 ids at once.
+LINEAR_S, LINEAR_STEP_S, LINEAR_CLOCKS = 6e-6, 0.45e-6, 1.05
+# Kernels that find runs of equal ids: seconds beside, clocks an id and a run. Fills and memsets of their results.
+RUNS_S, RUNS_CLOCKS, FILLS_S = 8.8e-6, 3.3, 8.5e-6
+# A row's update: memory's time over streaming's for rows read and written at random; what a warp waits for, over the
+# number of rows that it handles at once (8 lanes at least each), 32 warps a multiprocessor; in addition for each number
+# of the optimizer's that is kept beside the row; bytes of such a number, with what its access costs in vain. Beside
+# that, until all warps are at work. Fitted on H200 rows of 16 to 512 elements and three optimizers, and on the kernel
+# in four steps of DLRMs: within 6 %.
+UPDATE_FACTOR, UPDATE_S, STATE_S, UPDATE_WARPS, ROW_STATE_BYTES = 1.56, 1.6e-6, 0.85e-6, 32, 64
+UPDATE_START_S = 7e-6
+# Stochastic rounding of 16-bit weights: clocks an element.
+ROUNDING_CLOCKS = 0.2
+# A long run: seconds of a block for it, and for each 32 of its ids; at most so many are one block's.
+LONG_S, LONG_STEP_S, LONG_MOST = 4.1e-6, 1.1e-6, 1024
+# Numbers that optimizers keep: (of the size of the row, one a row).
+STATES = {
+    **{"sgd": (0, 0), "none": (0, 0), "rowwise_adagrad": (0, 1), "adagrad": (1, 0), "adam": (2, 0)},
+    **{"partial_rowwise_adam": (1, 1), "lamb": (2, 0), "partial_rowwise_lamb": (1, 1), "lars_sgd": (1, 0)},
+    **{"ensemble_rowwise_adagrad": (1, 1), "rowwise_adagrad_with_counter": (0, 3)},
+}
+
+
+def forward_seconds(call: BagsForward, gpu: Gpu) -> float:
+    """Return the time of the look-up's kernels."""
+    bags = call.bags
+    row, result = bags.dim * size(bags.weight_dtype), bags.dim * size(bags.output_dtype)
+    results = bags.tables * bags.bags if bags.pooled else bags.ids
+    read = bags.unique * max(row, 32) + bags.ids * (12 if bags.weighted else 8)
+    memory = ROW_FACTOR * (READ_COST * read + WRITE_COST * results * result) / gpu.memory_bytes_per_s
+    cached = l2_s(CACHED_SHARE * bags.ids * row + results * result, gpu)
+    latency = _waves(bags, gpu) * (BAG_S + ID_S * bags.ids / (bags.tables * bags.bags))
+    total = LOOKUP_S + math.hypot(max(memory, cached), latency)
+    return total + (_check_s(bags, gpu) if call.checks_bounds else 0.0)
+
+
+def _waves(bags: Bags, gpu: Gpu) -> float:
+    return bags.tables * bags.bags / (WARPS * multiprocessors(gpu))
+
+
+def _check_s(bags: Bags, gpu: Gpu) -> float:
+    """Return the time of the kernels that check ids and count those out of bounds."""
+    steps = math.ceil(bags.ids / (32 * bags.tables * bags.bags))
+    return 3 * START_S + max(1.0, _waves(bags, gpu)) * (CHECK_S + CHECK_STEP_S * steps)
+
+
+def backward_seconds(call: BagsBackward, gpu: Gpu) -> float:
+    """Return the time of all kernels of the backward pass and update."""
+    bags = call.bags
+    bits = max(1, math.ceil(math.log2(bags.tables * bags.rows)))
+    sort = radix_s(bags.ids, bits, gpu, pair_bytes=12 if bags.pooled else 16)
+    steps = 32 * math.ceil(bags.ids / (32 * bags.tables * bags.bags))
+    linear = LINEAR_S + max(steps * LINEAR_STEP_S, issue_s(LINEAR_CLOCKS * steps * bags.tables * bags.bags, gpu))
+    runs = RUNS_S + FILLS_S + issue_s(RUNS_CLOCKS * bags.ids, gpu)
+    return linear + sort + runs + _update_s(call, gpu) + _long_s(bags, gpu)
+
+
+def _update_s(call: BagsBackward, gpu: Gpu) -> float:
+    """Return the time of the kernel in which a warp sums the gradients of a row and updates it."""
+    bags = call.bags
+    each, rows = size(bags.weight_dtype), bags.unique - bags.long_runs
+    whole, single = STATES.get(call.optimizer, (1, 0))
+    state = whole * bags.dim * 4 + single * ROW_STATE_BYTES
+    gradients = (bags.tables * bags.bags if bags.pooled else bags.ids) * bags.dim * size(bags.output_dtype)
+    moved = rows * (bags.dim * each + state)
+    memory = UPDATE_FACTOR * (READ_COST * (moved + gradients / 2) + WRITE_COST * moved) / gpu.memory_bytes_per_s
+    memory += issue_s(ROUNDING_CLOCKS * rows * bags.dim, gpu) if each < 4 else 0.0
+    at_once = 32 / min(32, max(8, bags.dim / 4)) * UPDATE_WARPS * multiprocessors(gpu)
+    latency = rows / at_once * (UPDATE_S + STATE_S * (whole + min(1, single)))
+    return float(START_S + min(UPDATE_START_S, latency) + (memory**4 + latency**4) ** 0.25)
+
+
+def _long_s(bags: Bags, gpu: Gpu) -> float:
+    """Return the time of the kernel in which a block sums the gradients of each long run."""
+    if not bags.long_runs:
+        return START_S
+    longest = min(bags.longest, LONG_MOST)
+    alone = LONG_S + LONG_STEP_S * longest / 32
+    return START_S + max(alone, bags.long_runs * LONG_S / multiprocessors(gpu))

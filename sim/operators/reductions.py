@@ -1,0 +1,115 @@
+"""The laws of reductions, by the blocks among which torch divides them, and of QR decompositions.
+
+torch/aten, Reduce.cuh (2.x): a block is at most 512 threads, 128 where each thread has four neighbouring results. The
+reduced elements go to the lanes of a warp if they are neighbours, else to its rows; long ones are split among blocks,
+of which the last adds up what all have left in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from scenarios.config.gpu import Gpu
+from scenarios.seam.operations.reductions import Qr, Reduction
+from sim.operators.memory import (
+    START_S,
+    dram_s,
+    issue_s,
+    l2_s,
+    multiprocessors,
+    resident_blocks,
+    resident_threads,
+    size,
+)
+
+# torch/aten: threads of a block, elements of a thread below which and above which it splits a sum.
+THREADS, VECTOR, FEW, MANY = 512, 4, 16, 256
+# A thread waits so long for its next elements: 4 neighbours along rows (H200, 65,536 elements in one block, cold), 4
+# rows of columns (H200, 256 x 256 in a step, in L2).
+ROW_STEP_S, COLUMN_STEP_S = 0.445e-6, 0.30e-6
+# What the last block takes for each of the other blocks' results that it reads, one after the other, and to find out
+# that it is the last. Fitted on bias gradients in an H200's steps, 32 to 64 in a row: within 5 %.
+PARTIAL_STEP_S, PARTIAL_S = 0.36e-6, 0.4e-6
+# In a sum of everything also a flag of every block's: H200, 16M elements.
+WHOLE_S = 3e-6
+# Memory's time over that of streaming kernels: every thread has few loads on their way (H200, sums of 4M to 50M).
+READ_FACTOR = 1.3
+# Clocks of a multiprocessor an element of 16 bit, to convert (H200, bias gradients of GPT-2).
+HALF_CLOCKS = 0.028
+# QR: cuSOLVER's chain of small kernels for a panel of up to 32 columns, and for each element. H200, 2,048 x 1 to
+# 4,096 x 4: within 2 %; chains of latency are assumed to be the same on all GPUs.
+PANEL, PANEL_S, ELEMENT_S, QR_SHARE = 32, 54e-6, 0.95e-9, 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """A division of a reduction among blocks: `results` groups of results times `splits` blocks of `threads` threads.
+
+    `steps` loads follow each other in a thread; the last block of a group reads `partials` results in a row.
+    """
+
+    threads: int
+    results: int
+    splits: int
+    steps: int
+    partials: int
+
+
+def seconds(call: Reduction, gpu: Gpu) -> float:
+    """Return the time of a reduction's kernel, and of what sets its flags to zero."""
+    elements, each = call.outer * call.reduced * call.inner, size(call.dtype)
+    blocks = _blocks(call, gpu)
+    waves = math.ceil(blocks.results * blocks.splits / resident_blocks(blocks.threads, gpu))
+    latency = waves * blocks.steps * (ROW_STEP_S if call.inner == 1 else COLUMN_STEP_S)
+    written = call.outer * call.inner * each
+    memory = READ_FACTOR * dram_s(elements * each, 0, gpu) + dram_s(0, written, gpu)
+    if each < 4:
+        memory += issue_s(HALF_CLOCKS * elements, gpu)
+    total = START_S + math.hypot(memory, latency)
+    if blocks.splits > 1:
+        total += START_S + PARTIAL_S + blocks.partials * PARTIAL_STEP_S
+        total += WHOLE_S if call.inner == 1 else 0.0
+    return total
+
+
+def _blocks(call: Reduction, gpu: Gpu) -> Blocks:
+    """Divide as torch does; see the head of this module."""
+    along_rows = call.inner == 1
+    fast, slow = (call.reduced, call.outer) if along_rows else (call.inner, call.reduced)
+    vector = VECTOR if fast >= 128 and fast % VECTOR == 0 else 1
+    most = THREADS if along_rows else THREADS // vector
+    width, height = _block(max(1, fast // vector), slow, most)
+    values = -(-call.reduced // width) if along_rows else call.reduced
+    outputs = call.outer if along_rows else call.outer * -(-call.inner // (width * vector))
+    is_split = values >= min(height * FEW, MANY)
+    if is_split:
+        values = -(-values // height)
+    else:
+        outputs = -(-outputs // height)
+    target = multiprocessors(gpu) * max(1, resident_threads(gpu) // (width * height))
+    splits = 1
+    if is_split and values >= MANY and outputs <= target:
+        splits = max(min(-(-target // outputs), -(-values // FEW)), -(-values // MANY))
+    values = -(-values // splits)
+    threads = width * height
+    together = threads if along_rows else height
+    partials = -(-splits // together) if splits > 1 else 0
+    return Blocks(threads=threads, results=outputs, splits=splits, steps=-(-values // VECTOR), partials=partials)
+
+
+def _block(fast: int, slow: int, most: int) -> tuple[int, int]:
+    """Return a block's width along `fast` and height along `slow`: powers of 2, a warp wide if that is enough."""
+    wide, high = (min(most, 1 << (extent.bit_length() - 1)) for extent in (fast, slow))
+    height = min(high, most // min(wide, 32))
+    return min(wide, most // height), height
+
+
+def qr_seconds(call: Qr, gpu: Gpu) -> float:
+    """Return the time of a QR decomposition: panels one after the other, each a chain of reductions."""
+    elements = call.rows * call.columns
+    flops = 4.0 * call.rows * call.columns**2
+    arithmetic = flops / (gpu.flops_per_s.get("float32", 30e12) * QR_SHARE)
+    chain = math.ceil(call.columns / PANEL) * PANEL_S + min(call.columns, PANEL) * call.rows * ELEMENT_S
+    memory = l2_s(elements * 4.0 * min(call.columns, PANEL), gpu)
+    return call.batch * max(chain, arithmetic, memory)

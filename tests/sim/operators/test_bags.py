@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from scenarios.config.gpu import Gpu
+from scenarios.seam.operations.bags import LONG_RUN, Bags, BagsBackward, BagsForward, uniform
+from sim.operators.bags import backward_seconds, forward_seconds
+from tests.sim.operators.rows import GAP_US, H200, MEASURING_US, errors, mean_error, on_every_gpu
+
+# One H200, fbgemm_gpu 1.6.0, 2026-11-26: forward and backward between events, us; caches flushed before each. Forward
+# is 4 kernels, backward 24.
+ROWS = Path(__file__).parents[2] / "data" / "kernels" / "tbe_h200.csv"
+FORWARD_BESIDE_US, BACKWARD_BESIDE_US = MEASURING_US + 3 * GAP_US, MEASURING_US + 23 * GAP_US
+# Kernels of forward and backward alone, from profiles: tables, samples, ids a bag, us.
+KERNELS = [((8, 4096, 10), 68.9, 293.2), ((26, 8192, 1), 132.0, 258.4), ((8, 4096, 50), 222.6, 1068.9)]
+
+
+def zipf(bags: Bags, exponent: float) -> Bags:
+    """Replace the numbers of long runs by a bounded Zipf law's expectations."""
+    a, rows, drawn = exponent, bags.rows, bags.ids / bags.tables
+    norm = ((rows + 1) ** (1 - a) - 1) / (1 - a)
+    # The ids are floors of a continuous law's: the first is all between 1 and 2.
+    longest = drawn * (2 ** (1 - a) - 1) / (1 - a) / norm
+    long_runs = int((drawn / norm / LONG_RUN) ** (1 / a))
+    return replace(bags, long_runs=bags.tables * long_runs, longest=round(longest))
+
+
+@cache
+def rows() -> tuple[tuple[Bags, str, float, float], ...]:
+    read = []
+    for row in csv.DictReader(ROWS.read_text().splitlines()):
+        numbers = {name: int(row[name]) for name in ("tables", "rows", "dim", "bags", "length")}
+        bags = uniform(**numbers, weight_dtype=row["weight_dtype"], pooled=bool(int(row["pooled"])))
+        bags = replace(bags, unique=bags.tables * int(row["unique_first_table"]))
+        bags = zipf(bags, float(row["zipf"])) if row["zipf"] else bags
+        read.append((bags, row["optimizer"], float(row["forward_us"]), float(row["backward_us"])))
+    return tuple(read)
+
+
+FORWARD = [(BagsForward(bags=bags), us) for bags, _, us, _ in rows()]
+BACKWARD = [(BagsBackward(bags=bags, optimizer=optimizer), us) for bags, optimizer, _, us in rows()]
+
+
+def bags(tables: int = 8, dim: int = 128, samples: int = 4096, length: int = 10) -> Bags:
+    return uniform(tables=tables, rows=1_000_000, dim=dim, bags=samples, length=length)
+
+
+def test_look_ups_of_an_h200_are_within_8_percent() -> None:
+    assert mean_error(forward_seconds, FORWARD, H200, FORWARD_BESIDE_US) < 0.08
+
+
+def test_updates_of_an_h200_are_within_6_percent() -> None:
+    assert mean_error(backward_seconds, BACKWARD, H200, BACKWARD_BESIDE_US) < 0.06
+
+
+def test_kernels_of_profiles_are_within_8_percent() -> None:
+    forward = [(BagsForward(bags=bags(*_of(shape))), us) for shape, us, _ in KERNELS]
+    backward = [(BagsBackward(bags=bags(*_of(shape))), us) for shape, _, us in KERNELS]
+    assert mean_error(forward_seconds, forward, H200) < 0.08
+    assert mean_error(backward_seconds, backward, H200) < 0.08
+
+
+def _of(shape: tuple[int, int, int]) -> tuple[int, int, int, int]:
+    tables, samples, length = shape
+    return tables, 128, samples, length
+
+
+def test_expected_rows_are_those_counted() -> None:
+    counted = [
+        (each, row)
+        for each, row in zip(rows(), csv.DictReader(ROWS.read_text().splitlines()), strict=True)
+        if not row["zipf"]
+    ]
+    for (measured, *_), row in counted:
+        made = uniform(
+            **{name: int(row[name]) for name in ("tables", "rows", "dim", "bags", "length")}  # type: ignore[arg-type]
+        )
+        assert math.isclose(made.unique, measured.unique, rel_tol=0.01)
+
+
+@on_every_gpu
+def test_more_of_anything_never_takes_less(on: Gpu) -> None:
+    for times in (
+        [_both(bags(length=length), on) for length in (1, 2, 5, 10, 31, 64, 200)],
+        [_both(bags(samples=samples), on) for samples in (64, 512, 4096, 32768)],
+        [_both(bags(dim=dim), on) for dim in (32, 64, 128, 256, 512, 1024)],
+        [_both(bags(tables=tables), on) for tables in (1, 8, 26, 200)],
+    ):
+        assert [each[0] for each in times] == sorted(each[0] for each in times)
+        assert [each[1] for each in times] == sorted(each[1] for each in times)
+
+
+def _both(call: Bags, on: Gpu) -> tuple[float, float]:
+    return forward_seconds(BagsForward(bags=call), on), backward_seconds(BagsBackward(bags=call), on)
+
+
+@on_every_gpu
+def test_fewer_rows_and_less_state_are_never_slower(on: Gpu) -> None:
+    call = bags(length=20)
+    few = replace(call, unique=call.unique // 10)
+    assert _both(few, on) < _both(call, on)
+    states = [backward_seconds(BagsBackward(bags=call, optimizer=name), on) for name in ("sgd", "adagrad", "adam")]
+    assert states == sorted(states)
+    weighted = forward_seconds(BagsForward(bags=replace(call, weighted=True)), on)
+    assert weighted >= forward_seconds(BagsForward(bags=call), on)
+
+
+def test_all_but_a_few_rows_are_within_20_percent() -> None:
+    """A row of 2,048 ids is 42 us in the median, 21 in the best of its look-ups."""
+    forward = sorted(abs(each) for each in errors(forward_seconds, FORWARD, H200, FORWARD_BESIDE_US))
+    backward = sorted(abs(each) for each in errors(backward_seconds, BACKWARD, H200, BACKWARD_BESIDE_US))
+    assert forward[-2] < 0.2
+    assert backward[-2] < 0.25
