@@ -104,7 +104,20 @@ class Gpu:
     flops_per_s: Annotated[
         Mapping[str, FlopRate], Key("flops", "Peak arithmetic by dtype. Required.", names=FLOP_RATES)
     ]
+    priced_by: Annotated[
+        Literal["laws", "efficiency"],
+        Key(
+            "priced_by",
+            "How kernels are priced whose operators have a law: by it, or as all others by peaks and `efficiency`, which"
+            " a calibration has measured. A 'cpu', and a GPU without `multiprocessors`, have no laws. Default 'laws'.",
+        ),
+    ] = "laws"
     efficiency: Annotated[
         Mapping[str, Efficient],
         Key("efficiency", "The share of both peaks that kernels reach. Default 1 for all.", names=EFFICIENCY),
     ] = field(default_factory=dict)
+
+    @property
+    def has_laws(self) -> bool:
+        """Whether kernels whose operators have a law are priced by it."""
+        return self.kind == "cuda" and self.priced_by == "laws" and self.multiprocessors is not None

@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+from scenarios.modules.describing.call import Call
+from scenarios.modules.describing.describe import describe
 from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.operation import Operation
 
 # Beside views: new names, memory that nobody has filled, and notes for profilers.
 _FREE = frozenset(
@@ -94,12 +97,18 @@ def price(
     is_known = kind is not None or _is_pointwise(name)
     read, written = _bytes(name, given, made)
     operand = _operand(args, made)
+    dtype = _arithmetic(kind, operand, on_gpu=on_gpu)
+    operations: tuple[Operation, ...] = ()
+    if on_gpu:
+        call = Call(func, args, kwargs, read=given, made=made, dtype=dtype)
+        operations = describe(call, is_pointwise=kind == "elementwise" or (kind is None and is_known))
     kernel = Kernel(
         kind=kind or "elementwise",
         flops=float(_flops(func, args, kwargs, result)),
         bytes_read=float(read),
         bytes_written=float(written),
-        dtype=_arithmetic(kind, operand, on_gpu=on_gpu),
+        dtype=dtype,
+        operations=operations,
     )
     return kernel, is_known
 

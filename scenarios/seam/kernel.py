@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from scenarios.seam.operations.operation import Operation
+
 # Bytes of an element, by the names of torch's dtypes.
 ELEMENT_BYTES = {
     **{"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16},
@@ -37,6 +39,9 @@ class Kernel:
     `lasts_ns`: the work is done elsewhere, by a data loader's processes say, and takes so long by itself; nothing else
     is priced then. A real rank waits for what is left of it when its function is through.
 
+    `operations` describe what the kernel runs, one after the other, for the laws of operators; all of them `count`
+    times. Without any, the kernel's numbers alone say what it takes.
+
     `parts` are the kernels that it is made of, which run one after the other; its own numbers are then their sums
     (`together`).
     """
@@ -52,6 +57,8 @@ class Kernel:
     dtype: str = "float32"
     launches: int = 1
     recomputed_flops: float = 0.0
+    operations: tuple[Operation, ...] = ()
+    count: int = 1
     parts: tuple[Kernel, ...] = ()
 
     @property
@@ -72,6 +79,7 @@ class Kernel:
             lasts_ns=self.lasts_ns * count,
             launches=self.launches * count,
             recomputed_flops=self.recomputed_flops * count,
+            count=self.count * count,
         )
 
 

@@ -14,7 +14,8 @@ from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import Bundle
 from sim.engine.host_traffic import Traffic
 from sim.engine.network import Path
-from sim.engine.roofline import Cost, cost, stretch
+from sim.engine.prices import Prices
+from sim.engine.roofline import Cost, stretch
 from sim.engine.sharing import Sharing
 from sim.jitter import Varying
 
@@ -43,6 +44,7 @@ class Machine:
         self.fabric = Fabric(cluster, hosts, has_host_lanes=has_host_lanes)
         self.traffic = Traffic(cluster.host.gpus, hosts or ())
         self.draw = draw
+        self.prices = Prices(cluster.host.gpu)
         self._kernels = Varying(cluster.host.gpu.spread, None if draw is None else f"kernels {draw}")
         self._sharing = Sharing()
         self._resolving = False
@@ -102,7 +104,7 @@ class Machine:
             return self.sleep(kernel.lasts_ns)
         gpu = self.fabric.cluster.host.gpu
         varied = self._kernels.next() if self._kernels.varies else 1.0
-        price = price or cost(kernel, gpu)
+        price = price or self.prices.cost(kernel)
         if gpu.kind == "cpu" or not kernel.launches:
             launched_ns = None
         is_ahead = launched_ns is not None

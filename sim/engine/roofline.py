@@ -6,7 +6,7 @@ Samuel Williams et al., Roofline, CACM 52(4), 2009: a kernel is bound by arithme
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -52,17 +52,22 @@ def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead
 
 
 def cost(kernel: Kernel, gpu: Gpu) -> Cost:
-    """The cost of `kernel` on `gpu`; of one made of parts, which run one after the other, it adds up theirs.
-
-    A part that is bound by arithmetic leaves memory idle, and the other way round: the parts' sums are raised by one
-    factor so that the greater of them is what all parts take.
+    """Return the cost of `kernel` on `gpu`; of one made of parts, which run one after the other, that of all of them.
 
     Raises:
         ProgramError: the kernel computes in a dtype for which the GPU has no rate, or its numbers are impossible.
     """
     if not kernel.parts:
         return _cost(kernel, gpu)
-    parts = [_cost(part, gpu) for part in kernel.parts]
+    return together([_cost(part, gpu) for part in kernel.parts], gpu)
+
+
+def together(parts: Sequence[Cost], gpu: Gpu) -> Cost:
+    """Return the cost of parts that run one after the other.
+
+    A part that is bound by arithmetic leaves memory idle, and the other way round: the parts' sums are raised by one
+    factor so that the greater of them is what all parts take.
+    """
     arithmetic_s, memory_bytes = sum(part.arithmetic_s for part in parts), sum(part.memory_bytes for part in parts)
     bound_s = max(arithmetic_s, memory_bytes / gpu.memory_bytes_per_s)
     takes_s = sum(max(part.arithmetic_s, part.memory_bytes / gpu.memory_bytes_per_s) for part in parts)

@@ -17,7 +17,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.run_length import runs_of
 from scenarios.workloads.dlrm.ids.distinct import expected_ids
 from scenarios.workloads.dlrm.tables.shard_price import shard_fill_kernel, shard_kernels
-from sim.engine.roofline import cost
+from sim.engine.prices import Prices
 from sim.plan_choice.placing import Floats, Shards
 
 BY_COLUMNS = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE)
@@ -75,6 +75,7 @@ class Ways:
     def __init__(self, scenario: Scenario) -> None:
         assert scenario.model is not None, "only a scenario with a model has tables to plan"
         self._scenario, self._tables, self._gpu = scenario, scenario.model.tables, scenario.cluster.host.gpu
+        self._prices = Prices(self._gpu)
         self._topology = topology_of(scenario)
         self._options: dict[tuple[int, str, int], ShardingOption | None] = {}
         self._ways: dict[tuple[int, str, int], Way | None] = {}
@@ -177,7 +178,7 @@ class Ways:
 
     def _ms(self, kernel: Kernel) -> float:
         """Without launch, which a pass over all shards has once."""
-        price = cost(kernel, self._gpu)
+        price = self._prices.cost(kernel)
         host_ms = max(price.host_read, price.host_written) / self._topology.hbm_to_ddr_mem_bw
         return max(1e3 * price.arithmetic_s, 1e3 * price.memory_bytes / self._gpu.memory_bytes_per_s, host_ms)
 

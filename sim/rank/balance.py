@@ -10,7 +10,8 @@ from scenarios.config.compute_times import Ordinals
 from scenarios.config.gpu import Gpu
 from scenarios.seam.calls import Call
 from scenarios.seam.kernel import Kernel
-from sim.engine.roofline import Cost, cost
+from sim.engine.prices import Prices
+from sim.engine.roofline import Cost
 
 # Input and output of collectives whose members all give as much, in shares: 1, or as many as there are members.
 _SHARES: dict[str, tuple[bool, bool]] = {
@@ -49,7 +50,7 @@ class Balance:
     def __init__(self, gpu: Gpu, domain: Callable[[int], int], rank_counts: Mapping[int, int]) -> None:
         """`domain`: of a rank; `rank_counts`: how many ranks each simulated one represents."""
         self.settled = False
-        self._gpu, self._domain, self._counts = gpu, domain, rank_counts
+        self._prices, self._domain, self._counts = Prices(gpu), domain, rank_counts
         self._ordinals = Ordinals()
         self._computations: dict[Hashable, _Work] = {}
         self._sizes: dict[Hashable, _Mean] = {}
@@ -64,7 +65,7 @@ class Balance:
         key = step, kind, self._ordinals.next(rank, step, kind)
         if self.settled:
             return self._computations[key].each(own)
-        self._computations.setdefault(key, _Work(own)).add(self._counts[rank], own, self._gpu)
+        self._computations.setdefault(key, _Work(own)).add(self._counts[rank], own, self._prices)
         return own
 
     def call(self, stream: str, step: int, own: Call) -> Call:
@@ -153,7 +154,7 @@ class _Work:
     is_measured: bool = False
     _mean: Computation | None = None
 
-    def add(self, count: int, own: Computation, gpu: Gpu) -> None:
+    def add(self, count: int, own: Computation, prices: Prices) -> None:
         """That of a rank, which represents so many."""
         self.is_same = self.is_same and own == self.first
         self.is_measured = self.is_measured or own.measured_ns is not None
@@ -161,7 +162,7 @@ class _Work:
             self.first = own
         for name, mean in self.amounts.items():
             mean.add(getattr(own.kernel, name), count)
-        price = cost(own.kernel, gpu)
+        price = prices.cost(own.kernel)
         for name, mean in self.costs.items():
             mean.add(getattr(price, name), count)
         self.measured.add(own.measured_ns or 0, count)
@@ -182,5 +183,5 @@ class _Work:
         if self.amounts["launches"].total:
             amounts["launches"] = max(amounts["launches"], 1)
         measured_ns = self.measured.rounded() if self.is_measured else None
-        kernel = replace(self.first.kernel, **amounts, parts=())
+        kernel = replace(self.first.kernel, **amounts, operations=(), parts=())
         return Computation(kernel=kernel, measured_ns=measured_ns, price=Cost(**costs))

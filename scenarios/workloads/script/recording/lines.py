@@ -25,6 +25,7 @@ import torch
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.as_json import from_json, to_json
 from scenarios.workloads.script.recording.file import Recorded
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Request, Spent
 
@@ -303,11 +304,13 @@ def _parsed(line: list[Any]) -> list[Any]:
 def _figures(kernel: Kernel) -> dict[str, Any]:
     found = {name: getattr(kernel, name) for name in _USUAL}
     found["parts"] = tuple(_figures(each) for each in kernel.parts)
+    found["operations"] = to_json(kernel.operations) if kernel.operations else ()
     return {name: value for name, value in found.items() if value != _USUAL[name]}
 
 
 def _kernel(figures: dict[str, Any]) -> Kernel:
-    return Kernel(**{**figures, "parts": tuple(_kernel(each) for each in figures.get("parts", ()))})
+    parts = tuple(_kernel(each) for each in figures.get("parts", ()))
+    return Kernel(**{**figures, "parts": parts, "operations": from_json(figures.get("operations", []))})
 
 
 def _shape(packed: Packed) -> list[Any]:

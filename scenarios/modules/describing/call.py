@@ -1,0 +1,74 @@
+"""A call of a torch operator, its arguments by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor
+
+from scenarios.seam.arguments import dtype_name
+from scenarios.seam.operations.products import FULL_ALIGNMENT
+
+
+class Call:
+    """A call: `name` is the operator's without the overload, `read` and `made` are the tensors it touches.
+
+    `dtype` is that of its arithmetic: "tf32" where a GPU rounds products of float32 to it.
+    """
+
+    def __init__(
+        self,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        *,
+        read: Sequence[Tensor],
+        made: Sequence[Tensor],
+        dtype: str,
+    ) -> None:
+        self.name: str = func.overloadpacket.__name__
+        self.read, self.made, self.dtype = read, made, dtype
+        self._func, self._args, self._kwargs = func, args, kwargs
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the argument of that name, given or usual.
+
+        Raises:
+            KeyError: the operator has none.
+        """
+        place, usual = _parameters(self._func)[name]
+        if place < len(self._args):
+            return self._args[place]
+        return self._kwargs.get(name, usual)
+
+    def get(self, name: str, usual: Any = None) -> Any:
+        """Return the argument of that name; `usual` if the operator has none."""
+        return self[name] if name in _parameters(self._func) else usual
+
+    @property
+    def lists(self) -> list[Sequence[Tensor]]:
+        """The lists of tensors that it is given, without empty ones."""
+        given = (*self._args, *self._kwargs.values())
+        return [each for each in given if isinstance(each, (tuple, list)) and each and isinstance(each[0], Tensor)]
+
+
+@lru_cache(maxsize=None)
+def _parameters(func: Any) -> dict[str, tuple[int, Any]]:
+    """The places and usual values of an operator's parameters."""
+    arguments = func._schema.arguments
+    return {each.name: (place, each.default_value) for place, each in enumerate(arguments)}
+
+
+def dtype_of(tensor: Tensor) -> str:
+    """Return the name of a tensor's dtype."""
+    return dtype_name(tensor)
+
+
+def alignment(tensor: Tensor, row_elements: int) -> int:
+    """Return the alignment in bytes of a matrix whose rows lie `row_elements` apart: at most 16."""
+    step = row_elements * tensor.element_size()
+    begin = tensor.storage_offset() * tensor.element_size()
+    both = step | begin | FULL_ALIGNMENT
+    return both & -both

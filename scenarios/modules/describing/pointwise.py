@@ -1,0 +1,107 @@
+"""Describes calls of element-by-element operators, fills, casts, copies, concatenations and lists of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from scenarios.modules.describing.call import Call, dtype_of
+from scenarios.seam.operations.moves import Cat
+from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.optimizers import Foreach
+from scenarios.seam.operations.pointwise import Strided, contiguous, strided
+from scenarios.seam.operations.reductions import Reduction
+
+# Fused optimizers, which are handed their gradients to unscale them, but write them only then.
+_FUSED = "_fused_"
+
+
+def pointwise(call: Call) -> tuple[Operation, ...]:
+    """Return the operator with its operands as they lie in memory."""
+    made = call.made[0]
+    shape = tuple(made.shape)
+    inputs = [found for each in call.read if (found := _expanded(each, shape)) is not None]
+    outputs = [found for each in call.made if (found := _expanded(each, shape)) is not None]
+    return (strided(call.name, shape, inputs, outputs or [(dtype_of(made), made.stride())]),)
+
+
+def inserted(call: Call) -> tuple[Operation, ...]:
+    """Return the zeros and the copy of a gradient into them, as of `select` and `slice` backward, and `pad`."""
+    made, given = call.made[0], call.read[0]
+    return (
+        contiguous("zero_", made.numel(), dtype_of(made), inputs=0),
+        contiguous("copy_", given.numel(), dtype_of(given)),
+    )
+
+
+def loss(call: Call) -> tuple[Operation, ...]:
+    """Return the operator by element, and the reduction behind it unless it gives each element's."""
+    given = call["self"]
+    inputs = sum(each.numel() == given.numel() for each in call.read)
+    found: tuple[Operation, ...] = (contiguous(call.name, given.numel(), dtype_of(given), inputs=max(inputs, 1)),)
+    if call.made[0].numel() == 1 and given.numel() > 1:
+        found += (Reduction(name="mean", dtype=dtype_of(given), outer=1, reduced=given.numel(), inner=1),)
+    return found
+
+
+def cat(call: Call) -> tuple[Operation, ...]:
+    """Return the concatenation of `cat` and `stack`."""
+    made, given = call.made[0], call["tensors"]
+    dim = int(call["dim"]) % max(made.dim(), 1)
+    rows_are_one = all(extent == 1 for extent in made.shape[:dim])
+    is_contiguous = all(each.is_contiguous() for each in given)
+    return (
+        Cat(
+            dtype=dtype_of(made),
+            elements=made.numel(),
+            inputs=len(given),
+            contiguous=is_contiguous and rows_are_one,
+            dims=(1 if rows_are_one else 2) if is_contiguous else made.dim(),
+        ),
+    )
+
+
+def foreach(call: Call) -> tuple[Operation, ...]:
+    """Return one call of `_foreach_*` or `_fused_*`, and the reduction of norms."""
+    lists = [each for each in call.lists if each[0].numel() > 1 or each is call.lists[0]]
+    first = lists[0]
+    numels = tuple(each.numel() for each in first)
+    same = [each for each in lists if len(each) == len(first)]
+    makes = len(call.made) == len(first) and call.made[0] is not first[0] and not call.name.endswith("_")
+    if call.name.startswith(_FUSED):
+        read, written = len(same), len(same) - 1
+    elif "norm" in call.name or call.name.endswith("_max"):
+        read, written = 1, 0
+    elif call.name.removesuffix("_") in ("_foreach_zero", "_foreach_copy"):
+        read, written = len(same) - 1, 1
+    else:
+        read, written = len(same), 1
+    handed = len(same) + (1 if makes and written else 0)
+    return (
+        Foreach(name=call.name, dtype=dtype_of(first[0]), numels=numels, lists=handed, read=read, written=written),
+    )
+
+
+def copies(call: Call) -> tuple[Operation, ...]:
+    """Return a copy for each tensor that is made."""
+    return tuple(contiguous("copy_", each.numel(), dtype_of(each)) for each in call.made if each.numel())
+
+
+def _expanded(tensor: Tensor, shape: Sequence[int]) -> Strided | None:
+    """Return a tensor's dtype and strides as if expanded to the shape; None if it does not fit, or is one number."""
+    if tensor.dim() == 0 and shape:
+        return None
+    own, strides = tuple(tensor.shape), tensor.stride()
+    missing = len(shape) - len(own)
+    if missing < 0:
+        return None
+    steps = [0] * missing
+    for extent, step, wanted in zip(own, strides, shape[missing:], strict=True):
+        if extent == wanted:
+            steps.append(step if extent > 1 else 0)
+        elif extent == 1:
+            steps.append(0)
+        else:
+            return None
+    return dtype_of(tensor), tuple(steps)

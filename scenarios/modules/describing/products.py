@@ -1,0 +1,129 @@
+"""Describes calls of matrix products, attention and convolutions."""
+
+from __future__ import annotations
+
+from torch import Tensor, channels_last, channels_last_3d
+
+from scenarios.modules.describing.call import Call, alignment, dtype_of
+from scenarios.seam.operations.attention import Attention
+from scenarios.seam.operations.convolution import Convolution
+from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.pointwise import contiguous
+from scenarios.seam.operations.products import Product
+from scenarios.seam.operations.reductions import Reduction
+
+_LEFT = {"addmm": "mat1", "addmm_": "mat1", "baddbmm": "batch1", "addbmm": "batch1"}
+_RIGHT = {"addmm": "mat2", "addmm_": "mat2", "baddbmm": "batch2", "addbmm": "batch2"}
+_RIGHT_NAMES = ("mat2", "vec", "tensor", "other")
+
+
+def product(call: Call) -> tuple[Operation, ...]:
+    """Return the product of `mm`, `addmm`, `bmm`, `baddbmm` and the like; of vectors as of one column."""
+    left = call[_LEFT.get(call.name, "self")]
+    right = call[_RIGHT[call.name]] if call.name in _RIGHT else _first(call, _RIGHT_NAMES)
+    if left.dim() == 1:  # dot
+        left = left[None]
+    if right.dim() == 1:  # mv
+        right = right[:, None]
+    left_step, left_is_transposed = _rows(left)
+    right_step, right_is_transposed = _rows(right)
+    columns = right.shape[-1]
+    return (
+        Product(
+            batch=left.shape[0] if left.dim() == 3 else 1,
+            rows=left.shape[-2],
+            columns=columns,
+            inner=left.shape[-1],
+            dtype=call.dtype,
+            left_is_transposed=left_is_transposed,
+            right_is_transposed=right_is_transposed,
+            left_alignment=alignment(left, left_step),
+            right_alignment=alignment(right, right_step),
+            result_alignment=alignment(call.made[0], columns),
+        ),
+    )
+
+
+def attention(call: Call) -> tuple[Operation, ...]:
+    """Return the attention of `_scaled_dot_product_*` or its backward."""
+    query, key = call["query"], call["key"]
+    batch, heads, queries, head_size = query.shape
+    return (
+        Attention(
+            batch=batch,
+            heads=heads,
+            key_heads=key.shape[1],
+            queries=queries,
+            keys=key.shape[2],
+            head_size=head_size,
+            dtype=dtype_of(query),
+            is_causal=bool(call.get("is_causal", False)),
+            is_backward=call.name.endswith("_backward"),
+        ),
+    )
+
+
+def convolution(call: Call) -> tuple[Operation, ...]:
+    """Return the convolution of `convolution` and the like, with a bias the addition behind it."""
+    weight, given, made = call["weight"], call["input"], call.made[0]
+    is_transposed = bool(call.get("transposed", False))
+    inputs, outputs = (made, given) if is_transposed else (given, made)
+    found: list[Operation] = [_convolution(call, inputs, weight, outputs, "input_gradient" if is_transposed else "output")]
+    if call.get("bias") is not None:
+        found.append(contiguous("add_", made.numel(), dtype_of(made)))
+    return tuple(found)
+
+
+def convolution_backward(call: Call) -> tuple[Operation, ...]:
+    """Return the gradients that `convolution_backward` is asked for."""
+    given, weight, gradient = call["input"], call["weight"], call["grad_output"]
+    of_input, of_weight, of_bias = call["output_mask"]
+    inputs, outputs = (gradient, given) if call.get("transposed", False) else (given, gradient)
+    found: list[Operation] = []
+    if of_input:
+        makes = "output" if call.get("transposed", False) else "input_gradient"
+        found.append(_convolution(call, inputs, weight, outputs, makes))
+    if of_weight:
+        found.append(_convolution(call, inputs, weight, outputs, "weight_gradient"))
+    if of_bias:
+        batch, channels = gradient.shape[:2]
+        inner = gradient.numel() // max(batch * channels, 1)
+        found.append(
+            Reduction(name="sum", dtype=dtype_of(gradient), outer=channels, reduced=batch * inner, inner=1)
+        )
+    return tuple(found)
+
+
+def _convolution(call: Call, inputs: Tensor, weight: Tensor, outputs: Tensor, makes: str) -> Convolution:
+    spatial = tuple(weight.shape[2:])
+    stride = tuple(call["stride"])
+    format_ = channels_last if len(spatial) == 2 else channels_last_3d
+    is_last = len(spatial) in (2, 3) and any(
+        each.is_contiguous(memory_format=format_) and not each.is_contiguous() for each in (inputs, outputs)
+    )
+    return Convolution(
+        batch=inputs.shape[0],
+        in_channels=inputs.shape[1],
+        out_channels=outputs.shape[1],
+        size=tuple(inputs.shape[2:]),
+        out_size=tuple(outputs.shape[2:]),
+        kernel=spatial,
+        stride=stride * len(spatial) if len(stride) == 1 else stride,
+        groups=int(call.get("groups", 1)),
+        dtype=call.dtype,
+        is_channels_last=is_last,
+        makes=makes,  # type: ignore[arg-type]
+    )
+
+
+def _first(call: Call, names: tuple[str, ...]) -> Tensor:
+    return next(found for name in names if (found := call.get(name)) is not None)  # type: ignore[no-any-return]
+
+
+def _rows(matrix: Tensor) -> tuple[int, bool]:
+    """Return how many elements lie between rows in memory, and whether the last dimension is not the contiguous one."""
+    outer, inner = matrix.stride()[-2:]
+    rows, columns = matrix.shape[-2:]
+    if inner == 1 or columns == 1:
+        return (outer if rows > 1 else columns), inner != 1 and rows > 1
+    return inner, True

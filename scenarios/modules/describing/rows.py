@@ -1,0 +1,127 @@
+"""Describes calls that read or write by index, and fbgemm's operators on jagged tensors."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from scenarios.modules.describing.call import Call, dtype_of
+from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.pointwise import contiguous
+from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
+from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Scan
+
+
+def embedding(call: Call) -> tuple[Operation, ...]:
+    """Return the look-up of whole rows by `embedding`, `_embedding_bag` or `index_select`."""
+    weight = call.read[0]
+    ids = call.get("indices", call.get("index"))
+    dim = weight.numel() // max(weight.shape[0], 1) if weight.dim() else 1
+    return (Gather(rows=ids.numel(), dim=dim, dtype=dtype_of(weight)),)
+
+
+def embedding_backward(call: Call) -> tuple[Operation, ...]:
+    """Return the sum of gradients into a table of zeros."""
+    gradient, ids = call.read[0], call["indices"]
+    return (
+        EmbeddingBackward(
+            ids=ids.numel(),
+            dim=gradient.shape[-1],
+            dtype=dtype_of(gradient),
+            table_rows=call.made[0].shape[0],
+        ),
+    )
+
+
+def index(call: Call) -> tuple[Operation, ...]:
+    """Return the elements of `index`, `gather` or `take`; of one index of the first dimension whole rows."""
+    given, made = call.read[0], call.made[0]
+    places = _indices(call)
+    if call.name in ("index", "_unsafe_index") and len(places) == 1 and given.dim() > 1 and _first_is_indexed(call):
+        return (Gather(rows=places[0].numel(), dim=made.numel() // max(places[0].numel(), 1), dtype=dtype_of(made)),)
+    return (
+        Index(
+            elements=made.numel(),
+            dtype=dtype_of(made),
+            indices=max(len(places), 1),
+            source_elements=given.numel(),
+        ),
+    )
+
+
+def index_put(call: Call) -> tuple[Operation, ...]:
+    """Return the sorted sums of an accumulating `index_put`, or the writes of another one."""
+    target, values = call["self"], call["values"]
+    places = _indices(call)
+    if not call.get("accumulate", False):
+        return (Index(elements=values.numel(), dtype=dtype_of(values), indices=max(len(places), 1)),)
+    listed = call["indices"]
+    leading = next((place for place, each in enumerate(listed) if each is not None), 0)
+    indexed = sum(each is not None for each in listed)
+    slices = math.prod(target.shape[:leading])
+    inner = math.prod(target.shape[leading + indexed :])
+    count = max((each.numel() for each in places), default=1)
+    return (
+        IndexPut(
+            slices=slices,
+            count=count,
+            inner=inner,
+            dtype=dtype_of(values),
+            target_elements=target.numel(),
+            is_contiguous=slices == 1,
+        ),
+    )
+
+
+def scatter(call: Call) -> tuple[Operation, ...]:
+    """Return the additions of `index_add`, `scatter_add` and `scatter_reduce`, or the writes of `scatter`."""
+    target = call["self"]
+    source = call.get("src", call.get("source"))
+    ids = call["index"]
+    elements = source.numel() if isinstance(source, Tensor) else ids.numel()
+    dtype = dtype_of(target)
+    if "add" in call.name or "reduce" in call.name:
+        return (ScatterAdd(elements=elements, dtype=dtype, target_elements=target.numel()),)
+    return (Index(elements=elements, dtype=dtype, source_elements=target.numel()),)
+
+
+def masked(call: Call) -> tuple[Operation, ...]:
+    """Return the copy of what is selected."""
+    return (contiguous("copy_", call.made[0].numel(), dtype_of(call.made[0])),)
+
+
+def permute_sparse(call: Call) -> tuple[Operation, ...]:
+    """Return fbgemm's permutation of lengths and ids."""
+    lengths, values = call["lengths"], call["values"] if call.get("values") is not None else call["indices"]
+    weights = call.get("weights")
+    each = values.element_size() + (0 if weights is None else weights.element_size())
+    return (PermuteSparse(bags=lengths.numel(), ids=values.numel(), id_bytes=each),)
+
+
+def bucketize_sparse(call: Call) -> tuple[Operation, ...]:
+    """Return fbgemm's division of ids into blocks of rows."""
+    lengths, ids, weights = call["lengths"], call["indices"], call.get("weights")
+    each = ids.element_size() + (0 if weights is None else weights.element_size())
+    return (BucketizeSparse(bags=lengths.numel(), ids=ids.numel(), buckets=int(call["my_size"]), id_bytes=each),)
+
+
+def cumsum(call: Call) -> tuple[Operation, ...]:
+    """Return fbgemm's sum of lengths into offsets."""
+    given = call.read[0]
+    return (Scan(elements=given.numel(), element_bytes=given.element_size()),)
+
+
+def permute_pooled(call: Call) -> tuple[Operation, ...]:
+    """Return fbgemm's permutation of pooled embeddings."""
+    made = call.made[0]
+    return (PermutePooled(size_bytes=made.numel() * made.element_size()),)
+
+
+def _indices(call: Call) -> list[Tensor]:
+    listed = call.get("indices", call.get("index"))
+    return [listed] if isinstance(listed, Tensor) else [each for each in listed or () if each is not None]
+
+
+def _first_is_indexed(call: Call) -> bool:
+    return call["indices"][0] is not None

@@ -1,0 +1,33 @@
+"""Descriptions of operators as JSON, and back."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, get_args
+
+from scenarios.seam.operations.bags import Bags
+from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.pointwise import Operand
+
+_IS = "is"
+_CLASSES: dict[str, type] = {each.__name__: each for each in (*get_args(Operation), Operand, Bags)}
+
+
+def to_json(value: Any) -> Any:
+    """Return a description, or what is in one, as JSON has it; fields that are as usual are left out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        given = {one.name: getattr(value, one.name) for one in fields(value) if getattr(value, one.name) != _usual(one)}
+        return {_IS: type(value).__name__, **{name: to_json(each) for name, each in given.items()}}
+    return [to_json(each) for each in value] if isinstance(value, tuple) else value
+
+
+def from_json(value: Any) -> Any:
+    """Return what `to_json` was given."""
+    if isinstance(value, dict):
+        kind = _CLASSES[value[_IS]]
+        return kind(**{name: from_json(each) for name, each in value.items() if name != _IS})
+    return tuple(map(from_json, value)) if isinstance(value, list) else value
+
+
+def _usual(field: Any) -> Any:
+    return field.default if field.default is not MISSING else MISSING

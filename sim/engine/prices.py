@@ -1,0 +1,58 @@
+"""Prices kernels on an idle GPU: by the laws of their operators where there are some, else by a roofline."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from scenarios.config.gpu import Gpu
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.operation import Operation
+from sim.engine.roofline import Cost, cost, together
+from sim.operators.laws import seconds
+
+# What a kernel without work takes (`sim.operators.memory.START_S`), in which it leaves arithmetic and memory to others.
+_START_S = 1e-6
+
+
+class Prices:
+    """What kernels cost on one GPU; each operator is priced once."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        # Peaks: a law has its own shares of them.
+        self._peaks = dataclasses.replace(gpu, efficiency={}, ramp_ns=0, ramps_ns={}) if gpu.has_laws else None
+        self._seconds: dict[Operation, float] = {}
+
+    def cost(self, kernel: Kernel) -> Cost:
+        """Return the cost of a kernel; of one made of parts, which run one after the other, that of all of them.
+
+        Raises:
+            ProgramError: the kernel computes in a dtype for which the GPU has no rate, or its numbers are impossible.
+        """
+        if self._peaks is None:
+            return cost(kernel, self._gpu)
+        if not kernel.parts:
+            return self._by_law(kernel, self._peaks) if kernel.operations else cost(kernel, self._gpu)
+        return together([self.cost(part) for part in kernel.parts], self._gpu)
+
+    def seconds(self, operation: Operation) -> float:
+        """Return the time of an operator by its law."""
+        found = self._seconds.get(operation)
+        if found is None:
+            found = self._seconds[operation] = seconds(operation, self._gpu)
+        return found
+
+    def _by_law(self, kernel: Kernel, peaks: Gpu) -> Cost:
+        """Return a cost whose parts take together what the law says, in the proportions of a roofline of peaks."""
+        took_s = kernel.count * sum(map(self.seconds, kernel.operations))
+        ramp_s = min(took_s, kernel.count * len(kernel.operations) * _START_S)
+        roofline = cost(kernel, peaks)
+        bound_s = max(roofline.arithmetic_s, roofline.memory_bytes / peaks.memory_bytes_per_s)
+        busy_s = took_s - ramp_s
+        factor = busy_s / bound_s if bound_s else 0.0
+        return dataclasses.replace(
+            roofline,
+            ramp_ns=round(1e9 * ramp_s),
+            arithmetic_s=roofline.arithmetic_s * factor if bound_s else busy_s,
+            memory_bytes=roofline.memory_bytes * factor,
+        )
