@@ -11,7 +11,16 @@ import math
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
-from sim.operators.memory import READ_COST, START_S, WRITE_COST, issue_s, l2_s, multiprocessors, size
+from sim.operators.memory import (
+    READ_COST,
+    START_S,
+    WRITE_COST,
+    issue_s,
+    l2_s,
+    multiprocessors,
+    reached_bytes_per_s,
+    size,
+)
 from sim.operators.sorting import radix_s
 
 # Warps of a multiprocessor in these kernels (blocks of 512 threads).
@@ -53,7 +62,7 @@ def forward_seconds(call: BagsForward, gpu: Gpu) -> float:
     row, result = bags.dim * size(bags.weight_dtype), bags.dim * size(bags.output_dtype)
     results = bags.tables * bags.bags if bags.pooled else bags.ids
     read = bags.unique * max(row, 32) + bags.ids * (12 if bags.weighted else 8)
-    memory = ROW_FACTOR * (READ_COST * read + WRITE_COST * results * result) / gpu.memory_bytes_per_s
+    memory = ROW_FACTOR * (READ_COST * read + WRITE_COST * results * result) / reached_bytes_per_s(gpu)
     cached = l2_s(CACHED_SHARE * bags.ids * row + results * result, gpu)
     latency = _waves(bags, gpu) * (BAG_S + ID_S * bags.ids / (bags.tables * bags.bags))
     total = LOOKUP_S + math.hypot(max(memory, cached), latency)
@@ -89,7 +98,7 @@ def _update_s(call: BagsBackward, gpu: Gpu) -> float:
     state = whole * bags.dim * 4 + single * ROW_STATE_BYTES
     gradients = (bags.tables * bags.bags if bags.pooled else bags.ids) * bags.dim * size(bags.output_dtype)
     moved = rows * (bags.dim * each + state)
-    memory = UPDATE_FACTOR * (READ_COST * (moved + gradients / 2) + WRITE_COST * moved) / gpu.memory_bytes_per_s
+    memory = UPDATE_FACTOR * (READ_COST * (moved + gradients / 2) + WRITE_COST * moved) / reached_bytes_per_s(gpu)
     memory += issue_s(ROUNDING_CLOCKS * rows * bags.dim, gpu) if each < 4 else 0.0
     at_once = 32 / min(32, max(8, bags.dim / 4)) * UPDATE_WARPS * multiprocessors(gpu)
     latency = rows / at_once * (UPDATE_S + STATE_S * (whole + min(1, single)))

@@ -18,6 +18,7 @@ from sim.operators.memory import (
     issue_s,
     l2_bytes,
     multiprocessors,
+    reached_bytes_per_s,
     resident_blocks,
     size,
 )
@@ -66,7 +67,7 @@ def softmax_seconds(call: Softmax, gpu: Gpu) -> float:
     passes = inputs + rereads * reread_inputs * _lost_share(min(blocks, call.rows) * row * reread_inputs, gpu)
     step = threads * vector
     steps = (1 if is_shared else 1 + rereads) * (call.dim // step + -(-(call.dim % step) // threads))
-    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / gpu.memory_bytes_per_s
+    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / reached_bytes_per_s(gpu)
     if is_shared:
         return START_S + math.hypot(memory, waves * (steps * STEP_S + SHARED_S))
     return START_S + memory + waves * steps * STEP_S
@@ -85,7 +86,7 @@ def row_norm_seconds(call: RowNorm, gpu: Gpu) -> float:
     waves = max(1.0, call.rows / blocks)
     inputs = 2 if call.backward else 1
     passes = inputs + inputs * _lost_share(min(blocks, call.rows) * row * inputs, gpu)
-    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / gpu.memory_bytes_per_s
+    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / reached_bytes_per_s(gpu)
     steps = -(-call.dim // (ROW_THREADS * ROW_VECTOR)) * 2
     latency = waves * (steps * STEP_S + (SUMS_S if call.backward else MOMENTS_S))
     total = START_S + (memory**OVERLAP + latency**OVERLAP) ** (1 / OVERLAP)

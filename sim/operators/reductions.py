@@ -32,9 +32,10 @@ ROW_STEP_S, COLUMN_STEP_S = 0.445e-6, 0.30e-6
 # that it is the last. Fitted on bias gradients in an H200's steps, 32 to 64 in a row: within 5 %.
 PARTIAL_STEP_S, PARTIAL_S = 0.36e-6, 0.4e-6
 # In a sum of everything also a flag of every block's: H200, 16M elements.
-WHOLE_S = 3e-6
-# Memory's time over that of streaming kernels: every thread has few loads on their way (H200, sums of 4M to 50M).
-READ_FACTOR = 1.3
+WHOLE_S = 4.6e-6
+# Memory's time over that of streaming kernels, along rows and along columns: every thread has few loads on their way
+# (H200, sums of 4M to 50M elements).
+ROW_READ_FACTOR, COLUMN_READ_FACTOR = 1.2, 1.3
 # Clocks of a multiprocessor an element of 16 bit, to convert (H200, bias gradients of GPT-2).
 HALF_CLOCKS = 0.028
 # QR: cuSOLVER's chain of small kernels for a panel of up to 32 columns, and for each element. H200, 2,048 x 1 to
@@ -63,9 +64,10 @@ def seconds(call: Reduction, gpu: Gpu) -> float:
     elements, each = call.outer * call.reduced * call.inner, size(call.dtype)
     blocks = _blocks(call, gpu)
     waves = math.ceil(blocks.results * blocks.splits / resident_blocks(blocks.threads, gpu))
-    latency = waves * blocks.steps * (ROW_STEP_S if call.inner == 1 else COLUMN_STEP_S)
+    step_s, factor = (ROW_STEP_S, ROW_READ_FACTOR) if call.inner == 1 else (COLUMN_STEP_S, COLUMN_READ_FACTOR)
+    latency = waves * blocks.steps * step_s
     written = call.outer * call.inner * each
-    memory = READ_FACTOR * dram_s(elements * each, 0, gpu) + dram_s(0, written, gpu)
+    memory = factor * dram_s(elements * each, 0, gpu) + dram_s(0, written, gpu)
     if each < 4:
         memory += issue_s(HALF_CLOCKS * elements, gpu)
     total = START_S + math.hypot(memory, latency)
