@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import ELEMENT_BYTES
 
@@ -14,6 +12,11 @@ START_S = 1.0e-6
 # cast of 134M elements (within 2 %); on an A100 PCIe and a V100 PCIe, never fitted, add and relu of more than 1 GB are
 # within 4 %. Kernels that only write reach more.
 READ_COST, WRITE_COST, FILL_COST = 1.085, 1.14, 1.04
+# GDDR6 with ECC keeps its check bits among the data: memory's time grows by this on data-center GPUs of these
+# capabilities. FluidX3D's benchmark table (README, github.com/ProjectPhysX/FluidX3D at 01d3cdda; a lattice-Boltzmann
+# method bound by memory) has 67 to 79 % of the data sheet on T4, A2, A10, A40, L4, L40, L40S, and 76 to 87 % on V100
+# and A100; consumer cards without ECC reach 85 to 90 %.
+GDDR_FACTOR, GDDR = 1.16, frozenset({75, 86, 89})
 # The share of the data sheet's L2 rate that uncoalesced reads reach: an H200's add of a [8192, 27, 128] tensor and a
 # transposed one.
 L2_SHARE = 0.78
@@ -52,7 +55,12 @@ def issue_s(cycles: float, gpu: Gpu) -> float:
 def dram_s(read: float, written: float, gpu: Gpu) -> float:
     """Return seconds to read and write so many bytes of the GPU's memory, all multiprocessors streaming."""
     write_cost = WRITE_COST if read else FILL_COST
-    return (READ_COST * read + write_cost * written) / gpu.memory_bytes_per_s
+    return (READ_COST * read + write_cost * written) / reached_bytes_per_s(gpu)
+
+
+def reached_bytes_per_s(gpu: Gpu) -> float:
+    """Return the memory's rate over which `READ_COST` and `WRITE_COST` are: the data sheet's, less what ECC takes."""
+    return gpu.memory_bytes_per_s / (GDDR_FACTOR if gpu.compute_capability in GDDR else 1.0)
 
 
 def l2_s(touched: float, gpu: Gpu) -> float:
@@ -74,9 +82,3 @@ def resident_threads(gpu: Gpu) -> int:
 def resident_blocks(threads: int, gpu: Gpu, *, at_most: int = 32) -> int:
     """Return how many blocks of `threads` threads run at once on the whole GPU."""
     return multiprocessors(gpu) * max(1, min(at_most, resident_threads(gpu) // threads))
-
-
-def together_s(*seconds: float) -> float:
-    """Return the time of work bound by several resources that overlap well but not wholly: their 4-norm."""
-    longest = max(seconds)
-    return longest * math.fsum((each / longest) ** 4 for each in seconds) ** 0.25 if longest > 0 else 0.0

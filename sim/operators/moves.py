@@ -9,8 +9,10 @@ from sim.operators.memory import START_S, dram_s, issue_s, size
 # Clocks of a multiprocessor an element of a concatenation of strided inputs, and in addition for each dimension of the
 # result. Fitted on an H200's steps of DLRMs (2 dimensions, 13M to 218M elements) and GPT-2 (4): within 7 %.
 CAT_CLOCKS, CAT_DIM_CLOCKS = 0.42, 0.15
-# What it takes beside: each input has twice as many blocks of 512 threads as there are multiprocessors.
+# What it takes beside: each input has twice as many blocks of 512 threads as there are multiprocessors. A launch takes
+# up to so many inputs (torch/aten, Shape.cu), strided and contiguous ones.
 CAT_START_S = 3.5e-6
+CAT_INPUTS, CAT_CONTIGUOUS_INPUTS = 64, 128
 # Bytes a second that a copy by PCIe x16 reaches, by generation: 5 measured on an H200 (16 MiB, both directions); 4 and
 # 3 in proportion to its payload. Volta and Turing have 3, Ampere and Ada 4, Hopper and Blackwell 5 (data sheets).
 PCIE_BYTES_PER_S = {3: 12.5e9, 4: 26e9, 5: 54.2e9}
@@ -25,9 +27,9 @@ def cat_seconds(call: Cat, gpu: Gpu) -> float:
     touched = float(call.elements * size(call.dtype))
     memory = dram_s(touched, touched, gpu)
     if call.contiguous:
-        return START_S + memory
+        return START_S * -(-call.inputs // CAT_CONTIGUOUS_INPUTS) + memory
     clocks = call.elements * (CAT_CLOCKS + CAT_DIM_CLOCKS * call.dims)
-    return CAT_START_S + max(memory, issue_s(clocks, gpu))
+    return CAT_START_S * -(-call.inputs // CAT_INPUTS) + max(memory, issue_s(clocks, gpu))
 
 
 def host_copy_seconds(call: HostCopy, gpu: Gpu) -> float:

@@ -18,6 +18,7 @@ from sim.operators.memory import (
     issue_s,
     l2_bytes,
     multiprocessors,
+    reached_bytes_per_s,
     resident_blocks,
     size,
 )
@@ -30,7 +31,9 @@ WARP_CLOCKS, WARP_START_S = 0.365, 4.5e-6
 # Seconds of one more step of a block of threads through its row: 16 bytes a thread, or one element behind the last
 # whole step. H200, rows of 32,000 and 50,304 elements in 16 and 32 bit: within 8 %.
 STEP_S = 0.29e-6
-SHARED_BYTES = 48 * 1024
+# Rows that stay in shared memory: their greatest size, and seconds of a block beside its steps, for the greatest
+# element and the sum. Assumed: about as long as a layer norm's moments, which are measured.
+SHARED_BYTES, SHARED_S = 48 * 1024, 1.7e-6
 # Reads again come from L2 while all rows at work take up to 0.7 of it; none do at 0.8 more. Fitted on an A100 PCIe's
 # softmax and layer norm of 2,048 to 16,384 elements; an H200's softmax of 50,304 agrees.
 KEPT_SHARE, LOST_SHARE = 0.7, 0.8
@@ -64,7 +67,9 @@ def softmax_seconds(call: Softmax, gpu: Gpu) -> float:
     passes = inputs + rereads * reread_inputs * _lost_share(min(blocks, call.rows) * row * reread_inputs, gpu)
     step = threads * vector
     steps = (1 if is_shared else 1 + rereads) * (call.dim // step + -(-(call.dim % step) // threads))
-    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / gpu.memory_bytes_per_s
+    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / reached_bytes_per_s(gpu)
+    if is_shared:
+        return START_S + math.hypot(memory, waves * (steps * STEP_S + SHARED_S))
     return START_S + memory + waves * steps * STEP_S
 
 
@@ -81,7 +86,7 @@ def row_norm_seconds(call: RowNorm, gpu: Gpu) -> float:
     waves = max(1.0, call.rows / blocks)
     inputs = 2 if call.backward else 1
     passes = inputs + inputs * _lost_share(min(blocks, call.rows) * row * inputs, gpu)
-    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / gpu.memory_bytes_per_s
+    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / reached_bytes_per_s(gpu)
     steps = -(-call.dim // (ROW_THREADS * ROW_VECTOR)) * 2
     latency = waves * (steps * STEP_S + (SUMS_S if call.backward else MOMENTS_S))
     total = START_S + (memory**OVERLAP + latency**OVERLAP) ** (1 / OVERLAP)

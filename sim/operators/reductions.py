@@ -1,4 +1,4 @@
-"""The laws of reductions, by the blocks among which torch divides them, and of QR decompositions.
+"""The laws of reductions, by the blocks among which torch divides them, of pooling and of QR decompositions.
 
 torch/aten, Reduce.cuh (2.x): a block is at most 512 threads, 128 where each thread has four neighbouring results. The
 reduced elements go to the lanes of a warp if they are neighbours, else to its rows; long ones are split among blocks,
@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from scenarios.config.gpu import Gpu
-from scenarios.seam.operations.reductions import Qr, Reduction
+from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from sim.operators.memory import (
     START_S,
     dram_s,
@@ -32,14 +32,17 @@ ROW_STEP_S, COLUMN_STEP_S = 0.445e-6, 0.30e-6
 # that it is the last. Fitted on bias gradients in an H200's steps, 32 to 64 in a row: within 5 %.
 PARTIAL_STEP_S, PARTIAL_S = 0.36e-6, 0.4e-6
 # In a sum of everything also a flag of every block's: H200, 16M elements.
-WHOLE_S = 3e-6
-# Memory's time over that of streaming kernels: every thread has few loads on their way (H200, sums of 4M to 50M).
-READ_FACTOR = 1.3
+WHOLE_S = 4.6e-6
+# Memory's time over that of streaming kernels, along rows and along columns: every thread has few loads on their way
+# (H200, sums of 4M to 50M elements).
+ROW_READ_FACTOR, COLUMN_READ_FACTOR = 1.2, 1.3
 # Clocks of a multiprocessor an element of 16 bit, to convert (H200, bias gradients of GPT-2).
 HALF_CLOCKS = 0.028
 # QR: cuSOLVER's chain of small kernels for a panel of up to 32 columns, and for each element. H200, 2,048 x 1 to
 # 4,096 x 4: within 2 %; chains of latency are assumed to be the same on all GPUs.
 PANEL, PANEL_S, ELEMENT_S, QR_SHARE = 32, 54e-6, 0.95e-9, 0.3
+# Pooling: clocks of a multiprocessor an element of a window. Assumed: some 12 instructions.
+WINDOW_CLOCKS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +64,10 @@ def seconds(call: Reduction, gpu: Gpu) -> float:
     elements, each = call.outer * call.reduced * call.inner, size(call.dtype)
     blocks = _blocks(call, gpu)
     waves = math.ceil(blocks.results * blocks.splits / resident_blocks(blocks.threads, gpu))
-    latency = waves * blocks.steps * (ROW_STEP_S if call.inner == 1 else COLUMN_STEP_S)
+    step_s, factor = (ROW_STEP_S, ROW_READ_FACTOR) if call.inner == 1 else (COLUMN_STEP_S, COLUMN_READ_FACTOR)
+    latency = waves * blocks.steps * step_s
     written = call.outer * call.inner * each
-    memory = READ_FACTOR * dram_s(elements * each, 0, gpu) + dram_s(0, written, gpu)
+    memory = factor * dram_s(elements * each, 0, gpu) + dram_s(0, written, gpu)
     if each < 4:
         memory += issue_s(HALF_CLOCKS * elements, gpu)
     total = START_S + math.hypot(memory, latency)
@@ -103,6 +107,17 @@ def _block(fast: int, slow: int, most: int) -> tuple[int, int]:
     wide, high = (min(most, 1 << (extent.bit_length() - 1)) for extent in (fast, slow))
     height = min(high, most // min(wide, 32))
     return min(wide, most // height), height
+
+
+def pool_seconds(call: Pool, gpu: Gpu) -> float:
+    """Return the time of a pooling's kernel; backward with the zeros that it writes first."""
+    each = size(call.dtype)
+    index = 8 if call.with_indices else 0
+    clocks = issue_s(WINDOW_CLOCKS * call.outputs * call.window, gpu)
+    if call.backward:
+        zeros = START_S + dram_s(0, call.inputs * each, gpu)
+        return zeros + START_S + max(clocks, dram_s(call.outputs * (each + index), call.inputs * each, gpu))
+    return START_S + max(clocks, dram_s(call.inputs * each, call.outputs * (each + index), gpu))
 
 
 def qr_seconds(call: Qr, gpu: Gpu) -> float:

@@ -15,7 +15,8 @@ from sim.operators.memory import START_S, dram_s, issue_s
 # CUB: bits of a digit, bytes of keys that one block sorts alone, its bits a round.
 DIGIT_BITS, ONE_BLOCK_BYTES, ONE_BLOCK_BITS = 8, 19456, 6
 # Seconds of a round of that block, and of a pass that moves few keys. Longer passes also wait for the counts of tiles
-# before them, up to LOOKBACK_S. Fitted on an H200's sorts of 16,384 to 1.6M int64 keys in backward passes: within 6 %.
+# before them, up to LOOKBACK_S. Fitted on an H200's sorts of 16,384 to 1.6M int64 keys in backward passes: within
+# 5 % (-14 % of the fewest).
 ROUND_S, PASS_S, LOOKBACK_S, LOOKBACK_KEY_S = 0.44e-6, 4.9e-6, 3e-6, 15e-12
 # Clocks of a multiprocessor a key in a pass, and in the counting kernel (H200, the same sorts).
 PASS_CLOCKS, COUNT_CLOCKS = 2.35, 1.3

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 # Longer runs of equal ids are summed by whole blocks (fbgemm: a warp's segment has at most 32).
 LONG_RUN = 32
@@ -12,6 +13,8 @@ LONG_RUN = 32
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bags:
     """The ids of one call for `tables` tables of `rows` rows of `dim` elements each, `bags` bags a table.
+
+    Where tables differ, `rows` and `bags` are means and `dim` is the mean by ids (`mixed`).
 
     `ids` are all tables' together. `unique` of the rows that they name differ, counted table by table and summed;
     `long_runs` of these are named more than 32 times, the most frequent one `longest` times. `pooled`: one result a
@@ -70,6 +73,22 @@ def uniform(
         longest=max(1, round(mean + 3 * mean**0.5)),
         weight_dtype=weight_dtype,
         pooled=pooled,
+    )
+
+
+def mixed(parts: Sequence[Bags]) -> Bags:
+    """Return the ids of one call for all tables of `parts`, which share dtypes, pooling and weights."""
+    tables, ids = sum(part.tables for part in parts), sum(part.ids for part in parts)
+    return replace(
+        parts[0],
+        tables=tables,
+        rows=max(1, sum(part.tables * part.rows for part in parts) // tables),
+        dim=max(1, round(sum(part.ids * part.dim for part in parts) / max(1, ids))),
+        bags=max(1, sum(part.tables * part.bags for part in parts) // tables),
+        ids=ids,
+        unique=sum(part.unique for part in parts),
+        long_runs=sum(part.long_runs for part in parts),
+        longest=max(part.longest for part in parts),
     )
 
 

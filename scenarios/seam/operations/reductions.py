@@ -1,4 +1,4 @@
-"""Reductions and QR decompositions as pure data."""
+"""Reductions, pooling and QR decompositions as pure data."""
 
 from __future__ import annotations
 
@@ -27,3 +27,18 @@ class Qr:
     rows: int
     columns: int
     batch: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A pooling over windows of `window` elements, or its backward: `inputs` elements become `outputs`.
+
+    `with_indices`: max pooling, which writes (backward reads) an int64 index beside each output.
+    """
+
+    dtype: str
+    inputs: int
+    outputs: int
+    window: int
+    with_indices: bool = False
+    backward: bool = False

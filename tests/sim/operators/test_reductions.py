@@ -3,8 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scenarios.config.gpu import Gpu
-from scenarios.seam.operations.reductions import Qr, Reduction
-from sim.operators.reductions import qr_seconds, seconds
+from scenarios.seam.operations.reductions import Pool, Qr, Reduction
+from sim.operators.reductions import pool_seconds, qr_seconds, seconds
 from tests.sim.operators.rows import H200, MEASURING_US, mean_error, on_every_gpu
 
 
@@ -71,3 +71,11 @@ def test_many_long_rows_are_bound_by_memory() -> None:
     call = Reduction(name="sum", dtype="float32", outer=1 << 16, reduced=1 << 12, inner=1)
     twice = replace(H200, memory_bytes_per_s=2 * H200.memory_bytes_per_s)
     assert seconds(call, twice) < 0.7 * seconds(call, H200)
+
+
+@on_every_gpu
+def test_larger_windows_and_backward_take_longer(on: Gpu) -> None:
+    call = Pool(dtype="float16", inputs=1 << 26, outputs=1 << 24, window=9, with_indices=True)
+    assert pool_seconds(call, on) < pool_seconds(replace(call, backward=True), on)
+    assert pool_seconds(call, on) <= pool_seconds(replace(call, window=49), on)
+    assert pool_seconds(replace(call, with_indices=False), on) <= pool_seconds(call, on)
