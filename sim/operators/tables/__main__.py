@@ -1,0 +1,46 @@
+"""Write the measured tables of the profiles: `python -m sim.operators.tables WHEEL FOLDER`.
+
+WHEEL is aiconfigurator-core's, as `pip download --no-deps aiconfigurator-core` brings it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scenarios.config.load import load_profile
+from sim.operators.tables.making import table_of
+
+# The wheel's systems and the profiles that stand for them.
+SYSTEMS = {
+    "a100_sxm": "dgx_a100",
+    "h100_sxm": "dgx_h100",
+    "h200_sxm": "hgx_h200",
+    "b200_sxm": "p6_b200",
+    "gb200": "gb200_nvl72",
+    "b300_sxm": "hgx_b300",
+    "l40s": "l40s_pcie",
+}
+
+
+def main(wheel: str, folder: str) -> None:
+    """Write one Parquet file for each of `SYSTEMS`."""
+    with ZipFile(wheel) as opened:
+        for system, profile in SYSTEMS.items():
+            table = table_of(opened, system, load_profile(profile).host.gpu)
+            whole = dict.fromkeys(table.select_dtypes("int64"), "int32")
+            rounded = table.astype(whole).assign(
+                us=table["us"].map(lambda us: float(f"{us:.4g}")).astype("float32"),
+                over_law=table["over_law"].round(3).astype("float32"),
+            )
+            file = Path(folder) / f"{system}.parquet"
+            pq.write_table(pa.Table.from_pandas(rounded, preserve_index=False), file, compression="zstd")
+            print(f"{file}: {len(table)} rows, {file.stat().st_size / 1e3:.0f} KB")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,59 @@
+"""Places an operation among measured ones: the name of its surface and its coordinates on it."""
+
+from __future__ import annotations
+
+import math
+
+from scenarios.seam.operations.attention import Attention
+from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
+
+# What a table measures, by the column `operator`, and which columns are its coordinates, lines last.
+COORDINATES = {
+    "linear": ("columns", "inner", "rows"),
+    "prefill": ("heads", "key_heads", "batch", "queries"),
+    "encoder": ("heads", "batch", "queries"),
+}
+# Columns that a surface has one value of.
+FIXED = {"linear": ("dtype",), "prefill": ("dtype", "head_size", "window"), "encoder": ("dtype", "head_size")}
+# Kernels of both 16-bit types are alike.
+_ALIKE = {"float16": "bfloat16"}
+
+
+def signature(operation: object) -> tuple[str, tuple[float, ...]] | None:
+    """Return the surface and the logarithms of the coordinates of `operation`; None if no table measures its like.
+
+    A table of linear layers says nothing of products of other layouts or of operands that are not aligned, nor one of
+    a server's attention of that of `scaled_dot_product_attention`: those run other kernels.
+    """
+    if isinstance(operation, Product):
+        return _of_product(operation)
+    if isinstance(operation, Attention):
+        return _of_attention(operation)
+    return None
+
+
+def _of_product(product: Product) -> tuple[str, tuple[float, ...]] | None:
+    is_linear = product.right_is_transposed and not product.left_is_transposed and product.batch == 1
+    aligned = min(product.left_alignment, product.right_alignment) >= FULL_ALIGNMENT
+    if not (is_linear and aligned and product.rows and product.columns and product.inner):
+        return None
+    name = surface_name("linear", (_ALIKE.get(product.dtype, product.dtype),))
+    return name, (math.log2(product.columns), math.log2(product.inner), math.log2(product.rows))
+
+
+def _of_attention(attention: Attention) -> tuple[str, tuple[float, ...]] | None:
+    if not attention.is_serving or attention.is_backward or attention.queries != attention.keys:
+        return None
+    dtype = _ALIKE.get(attention.dtype, attention.dtype)
+    of_batch = (math.log2(attention.batch), math.log2(attention.queries))
+    if attention.is_causal:
+        name = surface_name("prefill", (dtype, attention.head_size, attention.window or 0))
+        return name, (math.log2(attention.heads), math.log2(attention.key_heads), *of_batch)
+    if attention.key_heads != attention.heads:
+        return None
+    return surface_name("encoder", (dtype, attention.head_size)), (math.log2(attention.heads), *of_batch)
+
+
+def surface_name(operator: str, fixed: tuple[object, ...]) -> str:
+    """Return the name of the surface of `operator` with these values of its columns `FIXED`."""
+    return " ".join([operator, *map(str, fixed)])
