@@ -108,8 +108,8 @@ class Gpu:
         Literal["laws", "efficiency"],
         Key(
             "priced_by",
-            "How kernels are priced whose operators have a law: by it, or as all others by peaks and `efficiency`, which"
-            " a calibration has measured. A 'cpu', and a GPU without `multiprocessors`, have no laws. Default 'laws'.",
+            "How kernels are priced whose operators have a law: by it ('laws'), or as all others by peaks and"
+            " `efficiency`. A 'cpu', and a GPU without `multiprocessors`, have no laws. Default 'laws'.",
         ),
     ] = "laws"
     efficiency: Annotated[

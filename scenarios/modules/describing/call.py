@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -54,7 +54,7 @@ class Call:
         return [each for each in given if isinstance(each, (tuple, list)) and each and isinstance(each[0], Tensor)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parameters(func: Any) -> dict[str, tuple[int, Any]]:
     """The places and usual values of an operator's parameters."""
     arguments = func._schema.arguments

@@ -16,8 +16,8 @@ _BY_NAMES: dict[Callable[[Call], tuple[Operation, ...]], str] = {
     pointwise.loss: "mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits",
     pointwise.cat: "cat stack",
     pointwise.copies: "split_with_sizes_copy",
-    reductions.reduction: "sum mean amax amin max min argmax argmin prod norm linalg_vector_norm var var_mean std any all"
-    " logsumexp aminmax",
+    reductions.reduction: "sum mean amax amin max min argmax argmin prod norm linalg_vector_norm var var_mean std any"
+    " all logsumexp aminmax",
     reductions.softmax: "_softmax _safe_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data",
     reductions.row_norm: "native_layer_norm native_layer_norm_backward _fused_rms_norm _fused_rms_norm_backward",
     reductions.batch_norm: "native_batch_norm native_batch_norm_backward _native_batch_norm_legit"

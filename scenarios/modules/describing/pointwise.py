@@ -78,9 +78,7 @@ def foreach(call: Call) -> tuple[Operation, ...]:
     else:
         read, written = len(same), 1
     handed = len(same) + (1 if makes and written else 0)
-    return (
-        Foreach(name=call.name, dtype=dtype_of(first[0]), numels=numels, lists=handed, read=read, written=written),
-    )
+    return (Foreach(name=call.name, dtype=dtype_of(first[0]), numels=numels, lists=handed, read=read, written=written),)
 
 
 def copies(call: Call) -> tuple[Operation, ...]:

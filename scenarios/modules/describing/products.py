@@ -68,7 +68,9 @@ def convolution(call: Call) -> tuple[Operation, ...]:
     weight, given, made = call["weight"], call["input"], call.made[0]
     is_transposed = bool(call.get("transposed", False))
     inputs, outputs = (made, given) if is_transposed else (given, made)
-    found: list[Operation] = [_convolution(call, inputs, weight, outputs, "input_gradient" if is_transposed else "output")]
+    found: list[Operation] = [
+        _convolution(call, inputs, weight, outputs, "input_gradient" if is_transposed else "output")
+    ]
     if call.get("bias") is not None:
         found.append(contiguous("add_", made.numel(), dtype_of(made)))
     return tuple(found)
@@ -88,9 +90,7 @@ def convolution_backward(call: Call) -> tuple[Operation, ...]:
     if of_bias:
         batch, channels = gradient.shape[:2]
         inner = gradient.numel() // max(batch * channels, 1)
-        found.append(
-            Reduction(name="sum", dtype=dtype_of(gradient), outer=channels, reduced=batch * inner, inner=1)
-        )
+        found.append(Reduction(name="sum", dtype=dtype_of(gradient), outer=channels, reduced=batch * inner, inner=1))
     return tuple(found)
 
 

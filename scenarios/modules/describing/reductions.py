@@ -32,7 +32,9 @@ def _reduced(name: str, given: Tensor, dims: Sequence[int]) -> Reduction:
     last = places[-1] if places else len(axes) - 1
     inner = math.prod(given.shape[axis] for axis in axes[last + 1 :])
     outer = given.numel() // max(reduced * inner, 1)
-    return Reduction(name=name, dtype=dtype_of(given), outer=max(outer, 1), reduced=max(reduced, 1), inner=max(inner, 1))
+    return Reduction(
+        name=name, dtype=dtype_of(given), outer=max(outer, 1), reduced=max(reduced, 1), inner=max(inner, 1)
+    )
 
 
 def softmax(call: Call) -> tuple[Operation, ...]:

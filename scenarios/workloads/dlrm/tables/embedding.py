@@ -14,11 +14,14 @@ from torch import Tensor
 
 from scenarios.config.scenario import LookUpKernel, Optimizer
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
+from scenarios.seam.operations.operation import Operation
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.batches import initial_rows
 from scenarios.workloads.dlrm.tables import embedding_torch
 from scenarios.workloads.dlrm.tables.caching import RowCache
+from scenarios.workloads.dlrm.tables.described import Runs, bags_of, fbgemms_name
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
 from scenarios.workloads.dlrm.tables.moments import STEP_FLOPS, Moments
 from scenarios.workloads.dlrm.tables.sorting import KEY_BYTES, SORT_PASSES
@@ -101,16 +104,20 @@ class Rows:
         fetched: Callable[[int, range, Sequence[float], int], float] | None = None,
         cache: RowCache | None = None,
         sorts_all: bool = False,
+        runs: Callable[[int], Runs | None] = lambda _: None,
     ) -> None:
         """`distinct` says how many of a table's rows so many ids, by feature, name that fall into them; without it, as
         many.
 
         `fetched` says how many such rows, of so many bytes each, a look-up reads from memory; without it, one an id.
 
+        `runs` says how often a table's most frequent rows are named, where that is known.
+
         `sorts_all`: whatever is made of gradients, SGD too, has their ids in order before, as fbgemm has it on GPUs.
         """
         self.pieces, self._unpooled, self._travels_as = tuple(pieces), unpooled, travels_as or dtype
         self._distinct, self._fetched, self._cache = distinct, fetched, cache
+        self._runs = runs
         self._sorts_all, self._sorts = sorts_all, sorts_all or optimizer.kind != "sgd"
         sizes = [(len(piece.rows), len(piece.columns), piece.keys) for piece in pieces]
         places = Places.of(*([size[part] for size in sizes] for part in range(3)))
@@ -198,7 +205,26 @@ class Rows:
             written=self._travels_as.itemsize * touched.found,
             reread=self._reread(features),
             host_read=size * touched.hosted,
+            operations=() if (bags := self._bags(features)) is None else (BagsForward(bags=bags),),
         )
+
+    def _bags(self, features: Features) -> Bags | None:
+        """Describe the bags of one pass; None where not all rows are on the GPU."""
+        return bags_of(
+            self.pieces,
+            self._ids_of_pieces(features),
+            samples=_samples(features),
+            named=self._rows_named,
+            runs=self._runs,
+            dtype=self._dtype,
+            result=self._travels_as,
+            is_pooled=not self._unpooled,
+            is_weighted=features.weights is not None,
+        )
+
+    def _backward(self, features: Features, optimizer: str) -> tuple[Operation, ...]:
+        bags = self._bags(features) if self._sorts else None
+        return () if bags is None else (BagsBackward(bags=bags, optimizer=optimizer),)
 
     def _reread(self, features: Features) -> float:
         """Bytes of rows that a look-up finds in the device's L2."""
@@ -241,6 +267,7 @@ class Rows:
             written=rows + ordering,
             host_read=hosted,
             host_written=hosted,
+            operations=self._backward(features, fbgemms_name(self._optimizer)),
         )
 
     def _row_bytes(self, piece: Piece, dim: int) -> tuple[int, int]:
@@ -287,6 +314,7 @@ class Rows:
             read=touched.naming_bytes + read,
             written=written,
             launches=2,
+            operations=self._backward(features, "none"),
         )
 
     def dense_update_kernel(self) -> Kernel:
@@ -307,6 +335,7 @@ class Rows:
         host_read: float = 0.0,
         host_written: float = 0.0,
         launches: int = 1,
+        operations: tuple[Operation, ...] = (),
     ) -> Kernel:
         """One pass over all pieces, or so many; nothing where there are none."""
         return Kernel(
@@ -319,6 +348,7 @@ class Rows:
             host_written=float(host_written),
             dtype=str(self._dtype).removeprefix("torch."),
             launches=launches if self.pieces else 0,
+            operations=operations,
         )
 
     def _touched(self, features: Features) -> _Touched:

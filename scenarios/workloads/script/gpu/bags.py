@@ -19,13 +19,16 @@ import torch
 from torch import Tensor
 
 from scenarios.config.scenario import Optimizer
+from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.workloads.dlrm.tables.described import Runs
 from scenarios.workloads.dlrm.tables.embedding import Piece, Rows
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
-# By table, how many rows ids name; of those that are not known nothing.
-Named = dict[int, int]
+# By table, how many rows ids name, how many of these often, and how often the most frequent one; of ids that are not
+# known nothing.
+Named = dict[int, tuple[int, int, int]]
 _PERMUTING = "fbgemm_gpu.permute_pooled_embedding_modules_split"
 # By the names of fbgemm's OptimType, of those that `dlrm` knows.
 OPTIMIZERS = {
@@ -123,7 +126,8 @@ class _Bags:
         self._dims = [self._specs[table][1] for table in self._tables]
         precision = type(module.weights_precision)
         self.dtype: torch.dtype = precision.from_int(module.output_dtype).as_dtype()
-        self._named: Named = {}  # of the pass that is priced
+        self._named: dict[int, int] = {}  # of the pass that is priced
+        self._named_often: dict[int, Runs] = {}
         with _by_itself(link):
             self._rows = Rows(
                 [self._piece(table) for table in dict.fromkeys(self._tables)],
@@ -136,6 +140,7 @@ class _Bags:
                 distinct=self._distinct,
                 fetched=self._fetched if l2_bytes else None,
                 sorts_all=True,
+                runs=lambda table: self._named_often.get(table),
             )
 
     def look_up(self, module: Any, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
@@ -150,7 +155,8 @@ class _Bags:
 
     def launch(self, features: KeyedJagged, named: Named, *, is_backward: bool) -> None:
         """A pass through the tables, with what follows from gradients in the backward one."""
-        self._named = named
+        self._named = {table: found[0] for table, found in named.items()}
+        self._named_often = {table: found[1:] for table, found in named.items()}
         with _by_itself(self._link):
             if not is_backward:
                 kernel = self._rows.look_up_kernel(features)
@@ -189,7 +195,9 @@ class _Bags:
             named: Named = {}
             for table in dict.fromkeys(self._tables if known is not None else ()):
                 own = [part for part, of in zip(parts, self._tables, strict=True) if of == table]
-                named[table] = torch.cat(own).unique().numel()
+                counts = torch.cat(own).unique(return_counts=True)[1]
+                longest = int(counts.max()) if counts.numel() else 1
+                named[table] = counts.numel(), int((counts > LONG_RUN).sum()), longest
             features = KeyedJagged(
                 keys=tuple(map(str, range(len(self._tables)))),
                 values=values,

@@ -1,0 +1,76 @@
+"""Describes a pass over a rank's tables for the laws of fbgemm's table-batched embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from scenarios.config.scenario import Optimizer
+from scenarios.seam.operations.bags import LONG_RUN, Bags, mixed
+
+if TYPE_CHECKING:
+    from scenarios.workloads.dlrm.tables.embedding import Piece
+
+# How many rows are named more than `LONG_RUN` times, and how often the most frequent one is.
+Runs = tuple[int, int]
+
+
+def bags_of(
+    pieces: Sequence[Piece],
+    ids: Sequence[Sequence[float]],
+    *,
+    samples: int,
+    named: Callable[[Piece, Sequence[float]], float],
+    runs: Callable[[int], Runs | None] = lambda _: None,
+    dtype: torch.dtype,
+    result: torch.dtype,
+    is_pooled: bool,
+    is_weighted: bool,
+) -> Bags | None:
+    """Return the bags of all pieces, whose `ids` are counted by key; None where rows lie elsewhere than on the GPU.
+
+    `named` says how many of a piece's rows these ids name, `runs` of a table how often, where that is known; else all
+    rows are taken to be named alike.
+    """
+    if not pieces or any(piece.kernel != "fused" for piece in pieces) or not samples:
+        return None
+    parts = []
+    for piece, counts in zip(pieces, ids, strict=True):
+        count, unique = round(sum(counts)), named(piece, counts)
+        long_runs, longest = runs(piece.table) or _alike(count, unique)
+        parts.append(
+            Bags(
+                tables=len(counts),
+                rows=len(piece.rows),
+                dim=len(piece.columns),
+                bags=samples,
+                ids=count,
+                unique=max(round(unique), 1 if count else 0),
+                long_runs=long_runs,
+                longest=longest,
+                weight_dtype=_name(dtype),
+                output_dtype=_name(result),
+                pooled=is_pooled,
+                weighted=is_weighted,
+            )
+        )
+    every = mixed(parts)
+    return every if every.ids else None
+
+
+def fbgemms_name(optimizer: Optimizer) -> str:
+    """Return fbgemm's name of an optimizer, in lower case and without EXACT."""
+    if optimizer.kind == "adagrad":
+        return "adagrad" if optimizer.state == "element" else "rowwise_adagrad"
+    return optimizer.kind
+
+
+def _alike(ids: int, named: float) -> Runs:
+    mean = ids / named if named else 0.0
+    return (round(named) if mean > LONG_RUN else 0), max(1, round(mean + 3 * mean**0.5))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
