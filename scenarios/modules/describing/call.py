@@ -69,6 +69,6 @@ def dtype_of(tensor: Tensor) -> str:
 def alignment(tensor: Tensor, row_elements: int) -> int:
     """Return the alignment in bytes of a matrix whose rows lie `row_elements` apart: at most 16."""
     step = row_elements * tensor.element_size()
-    begin = tensor.storage_offset() * tensor.element_size()
+    begin = int(tensor.storage_offset()) * tensor.element_size()
     both = step | begin | FULL_ALIGNMENT
     return both & -both

@@ -140,7 +140,7 @@ class _Bags:
                 distinct=self._distinct,
                 fetched=self._fetched if l2_bytes else None,
                 sorts_all=True,
-                runs=lambda table: self._named_often.get(table),
+                runs=self._runs,
             )
 
     def look_up(self, module: Any, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
@@ -213,6 +213,9 @@ class _Bags:
             return float(self._named[table])
         count = sum(ids)
         return len(rows) * -expm1(count * log1p(-1 / len(rows))) if len(rows) > 1 else min(count, 1.0)
+
+    def _runs(self, table: int) -> Runs | None:
+        return self._named_often.get(table)
 
     def _fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
         """A row that was read before is found in L2 as likely as there is room for the rows that are named."""
