@@ -24,11 +24,12 @@ from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
 # 0.12; PROFILES names the data sheets), mean errors on 4,000 others: A100 10.8 %, H100 6.6, H200 6.9, B200 9.1,
 # GB200 9.3, GB300 9.5, B300 10.3, L40S 11.4.
 
-# Rate of tiles over the data sheet's, before throttling. L40S: 350 W for 362 TFLOP/s. Volta: assumed.
-_TENSOR_SHARE = (0.85, 1.0, 0.74, 0.976, 0.92)
+# Rate of tiles over the data sheet's, before throttling and where the board's power allows it. Volta: assumed.
+_TENSOR_SHARE = (0.85, 1.0, 0.997, 0.976, 0.92)
 # Watts for 1e12 flop/s at the full clock, of boards whose power is short (`Chip.power_share`): Turing by a T4's 24 of
-# 65 TFLOP/s (forums.developer.nvidia.com/t/264462) and a V100's, which is not short; Ada as the L40S is fitted here.
-_TENSOR_WATTS = (2.4, 1.0, 0.81, 1.0, 1.0)
+# 65 TFLOP/s (forums.developer.nvidia.com/t/264462) and a V100's, which is not short; Ada so that an L40S reaches the
+# 0.74 that is fitted for it, and an RTX PRO 6000, of which no row is fitted, the whole rate.
+_TENSOR_WATTS = (2.4, 1.0, 1.15, 1.0, 1.0)
 # Bytes that a tile loads over those that the L2's rate, shared by all multiprocessors, gives in the same time: clusters
 # of tiles share loads on Hopper and Blackwell.
 _TENSOR_LOAD = (1.81, 1.81, 0.70, 0.436, 0.582)
