@@ -20,6 +20,10 @@ from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
 from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
 
+# Types of which a data sheet has twice the rate of bfloat16, from this compute capability on.
+_EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2", "int8"})
+_EIGHT_BITS_FROM = 89
+
 # The constants of tensor cores are fitted together on 500 linears of each of eight GPUs (bfloat16, aiconfigurator-core
 # 0.12; PROFILES names the data sheets), mean errors on 4,000 others: A100 10.4 %, H100 6.1, H200 6.3, B200 7.9,
 # GB200 8.2, GB300 8.2, B300 9.4, L40S 11.6; of GPUs left out of the fit 1 % worse at most.
@@ -66,6 +70,10 @@ _UNALIGNED_CYCLES = 0.35
 _TF32_NEITHER, _TF32_LEFT = 0.56, 0.93
 # TF32 lowers the clock less.
 _TF32_THROTTLE = 0.2
+
+# Rate of kernels for results that are not aligned to 16 bytes, over the others on Hopper and Blackwell: mma.sync there
+# reaches 62 % of wgmma (Luo et al., arXiv:2402.13499). Assumed: no row of them is at hand.
+_UNALIGNED_RESULT = 0.62
 
 # CUDA cores, fitted together on 2,500 products of a V100, an A100 and an H100 (NeuSight's labels) and 30 of an H200.
 _LANE_SHARE = (0.985, 0.856, 0.872, 0.872, 0.872)
@@ -119,7 +127,7 @@ def busy_seconds(product: Product, gpu: Gpu) -> float:
     """Return the time of the multiprocessors on the best tiles of `product`, without memory."""
     chip = chip_of(gpu)
     if is_on_tensor_cores(product, gpu):
-        return _tensor_s(product, gpu.flops_per_s[product.dtype], chip)
+        return _tensor_s(product, _tensor_rate(product, gpu), chip)
     return _lane_s(product, _lane_rate(product.dtype, gpu), chip)
 
 
@@ -129,8 +137,21 @@ def _operands(product: Product) -> int:
 
 def is_on_tensor_cores(product: Product, gpu: Gpu) -> bool:
     """Return whether tensor cores compute `product`."""
-    is_vector = product.dtype == "tf32" and 1 in (product.rows, product.columns)
-    return product.dtype not in ("float32", "float64") and product.dtype in gpu.flops_per_s and not is_vector
+    return _tensor_rate(product, gpu) > 0
+
+
+def _tensor_rate(product: Product, gpu: Gpu) -> float:
+    """Return the data sheet's flop/s of tensor cores for `product`; 0 if CUDA cores compute it."""
+    if product.dtype in ("float32", "float64") or (product.dtype == "tf32" and 1 in (product.rows, product.columns)):
+        return 0.0
+    if product.dtype in _EIGHT_BITS and gpu.compute_capability >= _EIGHT_BITS_FROM:
+        return 2 * gpu.flops_per_s.get("bfloat16", 0.0)
+    return gpu.flops_per_s.get(product.dtype, 0.0)
+
+
+def _size(product: Product) -> int:
+    """Return the bytes of an operand's element."""
+    return 1 if product.dtype in _EIGHT_BITS else ELEMENT_BYTES.get(product.dtype, 4)
 
 
 def _lane_rate(dtype: str, gpu: Gpu) -> float:
@@ -141,7 +162,7 @@ def _lane_rate(dtype: str, gpu: Gpu) -> float:
 def _tensor_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     """Return the time of the best tiles on tensor cores."""
     generation = chip.generation
-    size, sms = ELEMENT_BYTES.get(product.dtype, 4), chip.multiprocessors
+    size, sms = _size(product), chip.multiprocessors
     rate = flops_per_s * _TENSOR_SHARE[generation] * chip.power_share(flops_per_s, _TENSOR_WATTS[generation])
     throttle = _THROTTLE
     if product.dtype == "tf32":
@@ -154,6 +175,8 @@ def _tensor_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     multiply_s = 2 * sms / rate * (1 + throttle * alone_s / (alone_s + _THROTTLE_S))
     l2_s = size * sms / chip.l2_bytes_per_s  # an element's, of a multiprocessor's share
     load_s = l2_s * _TENSOR_LOAD[generation]
+    if product.result_alignment < FULL_ALIGNMENT and generation >= Generation.HOPPER:
+        multiply_s /= _UNALIGNED_RESULT
     together = _operands(product)
     if together < FULL_ALIGNMENT:
         load_s = max(load_s, _UNALIGNED_CYCLES / chip.clock_hz / max(1, together // size))
@@ -166,7 +189,7 @@ def _tensor_s(product: Product, flops_per_s: float, chip: Chip) -> float:
 def _lane_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     """Return the time of the best tiles on CUDA cores."""
     generation = chip.generation
-    clock, size = chip.clock_hz, ELEMENT_BYTES.get(product.dtype, 4)
+    clock, size = chip.clock_hz, _size(product)
     rate = flops_per_s * _LANE_SHARE[generation] * chip.power_share(flops_per_s, _LANE_WATTS[generation])
     multiply_s = 2 * chip.multiprocessors / rate
     load_s = _LANE_LOAD[generation] * size / 128 / clock
@@ -211,7 +234,7 @@ def _best(
 
 def _memory_s(product: Product, chip: Chip, *, is_cold: bool) -> float:
     """Return the time of the operands' and the result's bytes, some of which are in L2."""
-    size = ELEMENT_BYTES.get(product.dtype, 4)
+    size = _size(product)
     weights = size * product.batch * product.columns * product.inner
     activations = size * product.batch * product.rows * (product.inner + product.columns)
     in_l2 = 0.0
