@@ -44,8 +44,8 @@ _START_CYCLES = (4230.0, 4230.0, 4230.0, 5136.0, 4112.0)
 _TILE_CYCLES = 12.0
 # Cycles of adding up the parts of a split, a kernel of its own, and its bytes over the L2's rate.
 _SPLIT_CYCLES, _SPLIT_BYTES = 6512.0, 0.08
-# The least of `inner` that a part of a split has.
-_LEAST_PART = 128
+# The least of `inner` that a part of a split has, on tensor cores and on CUDA cores.
+_LEAST_PART, _LANE_LEAST_PART = 128, 256
 # Long kernels lower the clock: by this share when they take much longer than `_THROTTLE_S`.
 _THROTTLE, _THROTTLE_S = 0.274, 150e-6
 # Shares of the memory's and of the L2's rate that are reached.
@@ -212,7 +212,7 @@ def _best(
 ) -> float:
     """Return the time of the best of `tiles`: rows, columns, seconds of an element of `inner` and of the tile."""
     sms, rows, columns, batch = chip.multiprocessors, product.rows, product.columns, product.batch
-    best, most = math.inf, inner // _LEAST_PART
+    best, most = math.inf, inner // (_LANE_LEAST_PART if latency_s else _LEAST_PART)
     split_s = _SPLIT_CYCLES / chip.clock_hz
     part_s = _SPLIT_BYTES * batch * rows * columns / chip.l2_bytes_per_s
     for a, b, step_s, tile_s in tiles:
