@@ -15,7 +15,7 @@ from sim.engine.flow_bundle import Bundle
 from sim.engine.host_traffic import Traffic
 from sim.engine.network import Path
 from sim.engine.prices import Prices
-from sim.engine.roofline import Cost, stretch
+from sim.engine.roofline import Cost, cost, stretch
 from sim.engine.sharing import Sharing
 from sim.jitter import Varying
 
@@ -45,6 +45,7 @@ class Machine:
         self.traffic = Traffic(cluster.host.gpus, hosts or ())
         self.draw = draw
         self.prices = Prices(cluster.host.gpu)
+        self._cost = self.prices.cost if cluster.host.gpu.has_laws else partial(cost, gpu=cluster.host.gpu)
         self._kernels = Varying(cluster.host.gpu.spread, None if draw is None else f"kernels {draw}")
         self._sharing = Sharing()
         self._resolving = False
@@ -104,7 +105,7 @@ class Machine:
             return self.sleep(kernel.lasts_ns)
         gpu = self.fabric.cluster.host.gpu
         varied = self._kernels.next() if self._kernels.varies else 1.0
-        price = price or self.prices.cost(kernel)
+        price = price or self._cost(kernel)
         if gpu.kind == "cpu" or not kernel.launches:
             launched_ns = None
         is_ahead = launched_ns is not None

@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 
+from scenarios.config.load import load_profile
+from scenarios.seam.operations.pointwise import contiguous
+from scenarios.seam.operations.products import product
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.script.recording.file import NAME
+from sim.engine.prices import Prices
 from tests.sim.test_gpu_script import SCRIPTS, played
 from tests.sim.test_script_recording import given, keep, play
 
-# Of profile dgx_h100: a launch, what the shortest kernels and the shortest products take, and the rate of products.
-LAUNCH_NS, RAMP_NS, GEMM_RAMP_NS, FLOPS_PER_S = 4_000, 2_000, 8_000, 0.80 * 67e12
+PRICES = Prices(load_profile("dgx_h100").host.gpu)
+LAUNCH_NS = 4_000
+LONG_NS = 1e9 * PRICES.seconds(product(4096, 4096, 4096, dtype="float32", element_bytes=4))
+SHORT_NS = 1e9 * PRICES.seconds(contiguous("add_", 1024, "float32"))
 SHORT = 20
 WAITS = ("item", "float", "if", "tolist", "cpu", "copy_", "stream", "device", "event", "thrice")
 WAITS_WITH_KERNELS = ("nonzero", "mask", "equal", "to the GPU")
@@ -53,10 +59,8 @@ def asked(recording: Recording, way: str) -> list[Any]:
 
 def test_launches_behind_a_wait_are_exposed(recording: Recording) -> None:
     """The long kernel hides those of the short ones behind it, unless the host waits for it."""
-    long_ns = 2 * 4096**3 / FLOPS_PER_S * 1e9
-    hidden_ns = LAUNCH_NS + GEMM_RAMP_NS + long_ns + SHORT * RAMP_NS
-    exposed_ns = LAUNCH_NS + GEMM_RAMP_NS + long_ns + SHORT * LAUNCH_NS
-    # A short kernel's 8 KB pass the GPU's memory within some ns.
+    hidden_ns = LAUNCH_NS + LONG_NS + SHORT * SHORT_NS
+    exposed_ns = LAUNCH_NS + LONG_NS + SHORT * LAUNCH_NS
     assert step_ns(recording, "nothing") == pytest.approx(hidden_ns, abs=SHORT * 5)
     assert {way: step_ns(recording, way) for way in WAITS} == pytest.approx(dict.fromkeys(WAITS, exposed_ns), abs=5)
     for way in WAITS_WITH_KERNELS:

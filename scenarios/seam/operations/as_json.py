@@ -10,7 +10,8 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import Operand
 
 _IS = "is"
-_CLASSES: dict[str, type] = {each.__name__: each for each in (*get_args(Operation), Operand, Bags)}
+_OPERATIONS = get_args(Operation)
+_CLASSES: dict[str, type] = {each.__name__: each for each in (*_OPERATIONS, Operand, Bags)}
 
 
 def to_json(value: Any) -> Any:
@@ -27,6 +28,14 @@ def from_json(value: Any) -> Any:
         kind = _CLASSES[value[_IS]]
         return kind(**{name: from_json(each) for name, each in value.items() if name != _IS})
     return tuple(map(from_json, value)) if isinstance(value, list) else value
+
+
+def is_operation(value: Any) -> bool:
+    """Return whether a value from JSON is a description of an operator."""
+    try:
+        return isinstance(from_json(value), _OPERATIONS)
+    except (KeyError, TypeError):
+        return False
 
 
 def _usual(field: Any) -> Any:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.as_json import is_operation
 
 if TYPE_CHECKING:
     from scenarios.workloads.script.recording.file import Recorded
@@ -98,6 +99,9 @@ def _is_kernel(value: Any, depth: int = 0) -> bool:
     for name, figure in value.items():
         if name == "parts":
             if not _is_list(figure, lambda one: _is_kernel(one, depth + 1)):
+                return False
+        elif name == "operations":
+            if not _is_list(figure, is_operation):
                 return False
         elif _KERNEL[name] == "str":
             if not _is_text(figure):
