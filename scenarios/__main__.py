@@ -56,8 +56,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--module", metavar="PATH", help="the tables' module in that plan (default: as in TorchRec's DLRM)"
     )
     commands.add_parser("list", help="the ready scenarios")
-    profiles = commands.add_parser("profiles", help="the ready hardware profiles, or those in files")
-    profiles.add_argument("files", nargs="*", metavar="FILE")
+    profiles = commands.add_parser("profiles", help="the ready hardware profiles, or those of a name or in a file")
+    profiles.add_argument("files", nargs="*", metavar="PROFILE")
     profile = commands.add_parser("profile", help="a ready profile's file, with its sources: to write one's own from")
     profile.add_argument("name", metavar="NAME")
     commands.add_parser("schema", help="the JSON Schema, for completion in editors")
@@ -181,11 +181,12 @@ def list_library() -> None:
 
 def list_profiles(files: Sequence[str] = ()) -> None:
     """Print each ready profile, or each of some files: its name, main figures, description and how it was measured."""
-    from scenarios.config.catalogue import profile_files
+    from scenarios.config.catalogue import profile_file, profile_files
     from scenarios.config.load import load_measured, load_profile
     from scenarios.config.units import format_bytes, format_rate
 
-    for path, name in [(file, file) for file in files] or [(str(path), path.stem) for path in profile_files()]:
+    given = [(profile_file(file) or file, file) for file in files]
+    for path, name in given or [(str(path), path.stem) for path in profile_files()]:
         host = load_profile(name).host
         nic = f"{host.nics.count} x {format_rate(host.nics.link.bytes_per_s)} to the network"
         gpu = f"{host.gpus} x {host.gpu.name} with {format_bytes(host.gpu.memory_bytes)}"
@@ -193,6 +194,8 @@ def list_profiles(files: Sequence[str] = ()) -> None:
         print(f"{name}\n    {_description(path)}\n    {gpu}, {inside}, {nic}")
         if (measured := load_measured(name)) is not None:
             _print_measured(measured)
+        if host.gpu.kernel_table is not None:
+            _print_kernel_table(host.gpu.kernel_table)
 
 
 def print_profile(name: str) -> None:
@@ -205,6 +208,20 @@ def print_profile(name: str) -> None:
     path = name if file is None else file
     with open(path, encoding="utf-8") as stream:
         print(stream.read(), end="")
+
+
+def _print_kernel_table(name: str) -> None:
+    """Print how many operators a profile's table holds, who measured them, and how far predictions are off."""
+    import pyarrow.parquet as pq
+
+    from scenarios.config.catalogue import kernel_table_file
+
+    table = pq.read_table(kernel_table_file(name))
+    machines, sources = ("; ".join(sorted(set(table[column].to_pylist()))) for column in ("machine", "source"))
+    print(f"    {table.num_rows:,} measured operators of {machines}: {sources}")
+    for each in json.loads((table.schema.metadata or {}).get(b"quality", b"[]")):
+        errors = f"{each['law_error']:.1%} by the law alone, {each['table_error']:.1%} between the table's shapes"
+        print(f"        {each['operator']}, {each['measured']:,} shapes: mean error {errors}")
 
 
 def _print_measured(measured: Measured) -> None:

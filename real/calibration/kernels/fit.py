@@ -124,6 +124,7 @@ def fit_to_peaks(timed: Sequence[Timed], like: Gpu) -> KernelFit:
     shares = {kind: _rounded(min(1.0, roof.bytes_per_s / like.memory_bytes_per_s)) for kind, roof in roofs.items()}
     gpu = dataclasses.replace(
         like,
+        priced_by="efficiency",
         efficiency=_with_default(shares),
         ramp_ns=round(1e9 * float(np.median([roof.launch_s for roof in roofs.values()]))),
         ramps_ns={kind: round(1e9 * roof.launch_s) for kind, roof in roofs.items()},

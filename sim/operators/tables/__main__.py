@@ -5,8 +5,9 @@ WHEEL is aiconfigurator-core's, as `pip download --no-deps aiconfigurator-core` 
 
 from __future__ import annotations
 
+import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 
 from scenarios.config.load import load_profile
 from sim.operators.tables.making import table_of
+from sim.operators.tables.table import QUALITY
 
 # The wheel's systems and the profiles that stand for them. GB300 has none: its law is a GB200's with the compute
 # capability of a B300.
@@ -35,15 +37,24 @@ def main(wheel: str, folder: str) -> None:
     with ZipFile(wheel) as opened:
         for system, profile in SYSTEMS.items():
             gpu = load_profile(profile).host.gpu
-            table = table_of(opened, system, replace(gpu, compute_capability=103) if system == "gb300" else gpu)
+            if system == "gb300":
+                gpu = replace(gpu, compute_capability=103)
+            table, quality = table_of(opened, system, gpu)
             whole = dict.fromkeys(table.select_dtypes("int64"), "int32")
             rounded = table.astype(whole).assign(
                 us=table["us"].map(lambda us: float(f"{us:.4g}")).astype("float32"),
                 over_law=table["over_law"].round(3).astype("float32"),
             )
             file = Path(folder) / f"{system}.parquet"
-            pq.write_table(pa.Table.from_pandas(rounded, preserve_index=False), file, compression="zstd")
+            made = pa.Table.from_pandas(rounded, preserve_index=False)
+            about = {QUALITY: json.dumps([asdict(each) for each in quality])}
+            pq.write_table(made.replace_schema_metadata({**made.schema.metadata, **about}), file, compression="zstd")
             print(f"{file}: {len(table)} rows, {file.stat().st_size / 1e3:.0f} KB")
+            for each in quality:
+                print(
+                    f"    {each.operator}: {each.measured:,} shapes, law {each.law_error:.1%} off,"
+                    f" with the table {each.table_error:.1%}"
+                )
 
 
 if __name__ == "__main__":

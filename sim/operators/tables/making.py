@@ -15,10 +15,11 @@ from zipfile import ZipFile
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from scenarios.config.gpu import Gpu
-from sim.operators.tables.signature import COORDINATES, FIXED
-from sim.operators.tables.table import LAWS
+from sim.operators.tables.signature import COORDINATES, FIXED, signature
+from sim.operators.tables.table import LAWS, Quality, surfaces_of
 
 # Share of a time by which an interpolated one may differ before the measurement is kept.
 TOLERANCE = 0.03
@@ -27,14 +28,41 @@ _NAMES = {"batch_size": "batch", "isl": "queries", "head_dim": "head_size", "att
 _KEYS = ["dtype", "rows", "columns", "inner", "batch", "heads", "key_heads", "queries", "head_size", "window"]
 
 
-def table_of(wheel: ZipFile, system: str, gpu: Gpu) -> pd.DataFrame:
-    """Return the thinned table of one of the wheel's systems, in the columns that `table.read` knows."""
-    kept = [_thinned(operator, rows, gpu) for operator, rows in measured(wheel, system)]
+def table_of(wheel: ZipFile, system: str, gpu: Gpu) -> tuple[pd.DataFrame, list[Quality]]:
+    """Return the thinned table of one of the wheel's systems, in the columns that `table.read` knows.
+
+    With it comes, by operator, how far the law alone and the law with the table are off on all that was measured.
+    """
+    kept, found = [], []
+    for operator, rows in measured(wheel, system):
+        priced = _priced(operator, rows, gpu)
+        thinned = _thinned(operator, priced)
+        kept.append(thinned)
+        found.append(_quality(operator, priced, thinned, gpu))
     table = pd.concat(kept, ignore_index=True)
     version = Path(str(wheel.filename)).name.split("-")[1]
     table["source"] = f"aiconfigurator-core {version} (NVIDIA, Apache-2.0), medians over its servers"
     table["date"] = "2026"
-    return table
+    return table, found
+
+
+def _quality(operator: str, priced: pd.DataFrame, thinned: pd.DataFrame, gpu: Gpu) -> Quality:
+    """Compare the law, and the law with the table, with all rows; the table with those that it does not hold."""
+    surfaces = surfaces_of(operator, pa.Table.from_pandas(thinned), gpu)
+    _, build = LAWS[operator]
+    others = priced.drop(thinned.index)
+    errors = []
+    for row in others.to_dict("records"):
+        placed = signature(build({str(key): value for key, value in row.items()}))
+        if placed is not None and placed[0] in surfaces:
+            name, place, _ = placed
+            errors.append(abs(math.exp(surfaces[name].at(place)) / row["over_law"] - 1))
+    return Quality(
+        operator=operator,
+        measured=len(priced),
+        law_error=float((1 / priced["over_law"] - 1).abs().mean()),
+        table_error=float(np.mean(errors)) if errors else 0.0,
+    )
 
 
 def measured(wheel: ZipFile, system: str) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -64,10 +92,13 @@ def measured(wheel: ZipFile, system: str) -> Iterator[tuple[str, pd.DataFrame]]:
         yield operator, medians.drop(columns="latency")
 
 
-def _thinned(operator: str, rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
+def _priced(operator: str, rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     law, build = LAWS[operator]
     laws = [law(build({str(key): value for key, value in row.items()}), gpu) for row in rows.to_dict("records")]
-    rows = rows.assign(over_law=rows["us"].to_numpy() * 1e-6 / np.array(laws))
+    return rows.assign(over_law=rows["us"].to_numpy() * 1e-6 / np.array(laws)).reset_index(drop=True)
+
+
+def _thinned(operator: str, rows: pd.DataFrame) -> pd.DataFrame:
     *others, along = COORDINATES[operator]
     kept = [
         line.iloc[_kept(np.log2(line[along].to_numpy(float)), np.log(line["over_law"].to_numpy(float)))]

@@ -7,6 +7,7 @@ then computed when the table is read.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,15 +25,33 @@ from sim.operators import attention, products
 from sim.operators.tables.signature import COORDINATES, FIXED, signature, surface_name
 from sim.operators.tables.surface import Surface, surface
 
+# The key of the file's metadata under which `Quality` stands.
+QUALITY = b"quality"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """How far the time of an operator is off: mean |predicted / measured - 1|.
+
+    `law_error` is that of the law alone on all `measured` shapes, `table_error` that of law and table on those of them
+    that are not in the table.
+    """
+
+    operator: str
+    measured: int
+    law_error: float
+    table_error: float
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of `rows` measured operators; `machines` and `sources` say whose they are."""
+    """A table of `rows` measured operators; `machines` and `sources` say whose they are, `quality` how good it is."""
 
     rows: int
     machines: tuple[str, ...]
     sources: tuple[str, ...]
     surfaces: dict[str, Surface]
+    quality: tuple[Quality, ...] = ()
 
     def factor(self, operation: object) -> float:
         """Return what a law's time of `operation` is to be multiplied by; 1 if nothing like it was measured."""
@@ -50,12 +69,13 @@ def read(file: Path, gpu: Gpu) -> Table:
     for operator in COORDINATES:
         rows = table.filter(pc.equal(table["operator"], operator))
         if rows.num_rows:
-            read_surfaces |= _surfaces(operator, rows, gpu)
+            read_surfaces |= surfaces_of(operator, rows, gpu)
     return Table(
         rows=table.num_rows,
         machines=_names(table, "machine"),
         sources=_names(table, "source"),
         surfaces=read_surfaces,
+        quality=tuple(Quality(**each) for each in json.loads((table.schema.metadata or {}).get(QUALITY, b"[]"))),
     )
 
 
@@ -63,7 +83,7 @@ def _names(table: pa.Table, column: str) -> tuple[str, ...]:
     return tuple(sorted(map(str, table[column].unique().to_pylist()))) if column in table.column_names else ()
 
 
-def _surfaces(operator: str, rows: pa.Table, gpu: Gpu) -> dict[str, Surface]:
+def surfaces_of(operator: str, rows: pa.Table, gpu: Gpu) -> dict[str, Surface]:
     """Return the surfaces of one operator: logarithms of measured times over the law's."""
     dtypes = pc.dictionary_encode(rows["dtype"].combine_chunks())
     sizes = [rows[column].to_numpy().astype(np.int64) for column in FIXED[operator][1:]]
