@@ -35,10 +35,10 @@ class _Sum:
 
 
 class _Calls(NamedTuple):
-    """What a computation calls: `count` times the same operator, which take `total_ns` together."""
+    """What a computation calls: `times` times the same operator, which take `total_ns` together."""
 
     key: _Key
-    count: int
+    times: int
     total_ns: float
 
 
@@ -142,7 +142,7 @@ def _add(sums: _Sums, calls: _Calls) -> None:
         if len(sums) >= MOST_ROWS:
             key = key._replace(shapes=OTHERS)
         one = sums.setdefault(key, _Sum())
-    one.count += calls.count
+    one.count += calls.times
     one.total_ns += calls.total_ns
 
 

@@ -181,8 +181,7 @@ def _about(ids: int) -> str:
     if ids < _THOUSAND:
         return str(ids)
     factor, unit = (_THOUSAND**2, "M") if ids >= _THOUSAND**2 else (_THOUSAND, "k")
-    value = ids / factor
-    return f"{value:.1f}{unit}" if value < 10 else f"{float(f'{value:.2g}'):.0f}{unit}"  # noqa: PLR2004 - digits
+    return f"{float(f'{ids / factor:.2g}'):g}{unit}"
 
 
 def _by(*extents: int) -> str:
