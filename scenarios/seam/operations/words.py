@@ -84,7 +84,7 @@ def _softmax(one: Softmax) -> Words:
 
 
 def _row_norm(one: RowNorm) -> Words:
-    return _back("row norm", one.backward), f"{one.rows}x{one.dim}, {one.dtype}"
+    return f"row norm{' backward' if one.backward else ''}", f"{one.rows}x{one.dim}, {one.dtype}"
 
 
 def _batch_norm(one: BatchNorm) -> Words:
