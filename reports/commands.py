@@ -37,7 +37,7 @@ from reports.study import tables as study_tables
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
 from reports.terminal import run_tables, text
-from reports.terminal.present import Tell, check_free, print_json, progress_line
+from reports.terminal.present import Tell, check_free, print_json, progress_line, write_kernels
 from reports.validation import folder as validation_folder
 from reports.validation import tables as validation_tables
 from reports.writer import write
@@ -142,7 +142,11 @@ def _present(
 
 
 def export(options: Namespace) -> None:
-    """Write every frame of a run as CSV."""
+    """Write every frame of a run as CSV, or its kernels alone."""
+    if options.kernels_csv is not None:
+        replace.check_free(options.kernels_csv)
+        write_kernels(store.load(options.run), options.kernels_csv)
+        return
     derived = store.load(options.run).derived()
     with whole_folder(options.csv) as partial:
         for name, frame in derived.items():

@@ -88,6 +88,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--what-if", action="store_true", help="also change one thing at a time, simulate each, and say what it gains"
     )
+    parser.add_argument(
+        "--kernels-csv", type=Path, metavar="FILE.csv", help="a new file for what each operator takes on a GPU"
+    )
     parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
     keep = parser.add_argument_group(
         "fewer spans of a large run", "such as 0,8,16-23 or every:64 or none; default: all"
@@ -129,9 +132,10 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         asked = _Asked(options, given, of_script)
         scenario = asked.load({})
+        from reports.store import replace
         from reports.store import run_folder as store
         from reports.store.drafts import changing
-        from reports.terminal.present import check_free, output, present
+        from reports.terminal.present import check_free, output, present, write_kernels
 
         folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
         if options.what_if and folder.exists():  # now, not when all is done
@@ -139,6 +143,8 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
                 pass
         else:
             check_free(folder)
+        if options.kernels_csv is not None:
+            replace.check_free(options.kernels_csv)
         job = _planned(options, scenario, folder)
     from scenarios.workloads.build import effort_of
 
@@ -150,8 +156,12 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         digest = None if goes_on else _record(job)
         with changing(folder) if options.what_if else nullcontext():
             run, spread = _repeat(job, asked, digest)
+    if options.kernels_csv is not None:
+        write_kernels(run, options.kernels_csv)
     with output():
         present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)
+        if options.kernels_csv is not None and not (options.json or options.quiet):
+            print(f"kernels: {options.kernels_csv}")
     return 0
 
 

@@ -108,6 +108,7 @@ def play(
         memory=[*program.memory, *_buffers(world, program)],
         links=links,
         loads=loads,
+        kernels=[] if world.kernels is None else world.kernels.rows(is_whole=not error),
         sources={source.name: source.text for source in scenario.sources},
         kept=program.kept(),
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],

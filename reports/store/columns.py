@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from scenarios.seam.trace import ChangeRow, LinkRow, LoadRow, MemoryRow, Metric, PlanRow, Span, TrafficRow
+from scenarios.seam.trace import ChangeRow, KernelRow, LinkRow, LoadRow, MemoryRow, Metric, PlanRow, Span, TrafficRow
 
 TABLES: dict[str, type] = {
     "spans": Span,
@@ -22,11 +22,12 @@ TABLES: dict[str, type] = {
     "links": LinkRow,
     "loads": LoadRow,
     "traffic": TrafficRow,
+    "kernels": KernelRow,
     "what_if": ChangeRow,
 }
 
 # Tables and columns that earlier releases did not write.
-LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if"})
+LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if", "kernels"})
 _LATER = {
     Span: {"formula_ns", "launch_ns", "recomputed_flops"},
     PlanRow: {"host_bytes", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes"},

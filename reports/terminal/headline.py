@@ -27,6 +27,7 @@ from reports.run import Run
 from reports.terminal import text
 from reports.terminal.causes import group_name, waiting
 from reports.terminal.costs import costs_line
+from reports.terminal.kernels import without_a_law
 from reports.terminal.rows import operation_name, records, represented
 from reports.terminal.uncertainty import bar, why
 from scenarios.seam.memory import remedy
@@ -61,6 +62,7 @@ def headline(run: Run, spread: str = "") -> list[str]:
         lines.append(f"compute times: measured ones from {text.printable(times['path'])}, roofline for the rest")
     if figures := rests_on(info):
         lines.append(text.printable(figures))
+    lines += filter(None, [without_a_law(run)])
     lines += [text.printable(note) for note in info.plan_notes if note.startswith(_OF_SEARCH)]
     if info.host_counts:
         lines.append(folded(info))

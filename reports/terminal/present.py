@@ -15,7 +15,7 @@ from typing import Protocol
 from reports.analysis.repeats import Plays
 from reports.errors import ReportError
 from reports.run import Run
-from reports.store import drafts
+from reports.store import drafts, replace
 from reports.store import run_folder as store
 from reports.terminal import run_tables as tables
 from reports.terminal import text
@@ -80,6 +80,17 @@ def present(
     else:
         text.show(tables.summarize(run or store.load(folder), spread=spread_line(spread) if spread else ""), sys.stdout)
         print(f"run folder: {folder}")
+
+
+def write_kernels(run: Run, path: Path) -> None:
+    """Write the kernels of a prediction on GPUs as CSV, whole or not at all; note on stderr where there are none.
+
+    Raises:
+        ReportError: as `replace.write_csv` does.
+    """
+    replace.write_csv(run.kernels, path)
+    if not len(run.kernels):
+        print(f"note: {path}: no rows, as only predictions on GPUs list their kernels", file=sys.stderr)
 
 
 def print_json(content: object) -> None:

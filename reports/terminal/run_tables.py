@@ -30,6 +30,7 @@ from reports.run import Run
 from reports.terminal import changes, text
 from reports.terminal.causes import DOMINANT_TITLE, dominant
 from reports.terminal.headline import headline, only, rests_on
+from reports.terminal.kernels import shares
 from reports.terminal.plans import (
     COSTS_COLUMNS,
     COSTS_NOTE,
@@ -116,7 +117,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "imbalance_causes",
         "plan_costs",
     ]
-    names += ["formulas", "rank_memory", "memory", "metrics"]
+    names += ["formulas", "rank_memory", "memory", "metrics", "kernels"]
     steady = steady_steps(run.steps)
     info = run.info
     head = {
@@ -126,6 +127,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "world_size": info.world_size,
         "seed": info.seed,
         "rests_on": rests_on(info),
+        "kernels_priced_by": shares(run),
         "complete": info.complete,
         "host_counts": info.host_counts,
         "thinned": None if info.thinned is None else dataclasses.asdict(info.thinned),

@@ -83,6 +83,7 @@ class Kernel:
             launches=self.launches * count,
             recomputed_flops=self.recomputed_flops * count,
             count=self.count * count,
+            parts=tuple(part.times(count) for part in self.parts),
         )
 
 

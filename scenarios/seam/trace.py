@@ -181,6 +181,29 @@ class TrafficRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRow:
+    """One distinct operator that the GPU of the first simulated rank runs in a step, `count` times in the mean.
+
+    Steps are all but the first. Times are those of an idle GPU at its nominal speed, without the host's launches, in
+    the mean over calls that have these shapes.
+
+    Attributes:
+        operator: torch's name, or what the operator's description is; of a kernel without one its kind, of a
+            computation whose time was measured its label.
+        priced_by: "law", "table" (a law with measured operators), "roofline" or "measured" (`run.compute_times`).
+        predicted_us: time of one call.
+        share: of the time of all kernels of a step.
+    """
+
+    operator: str
+    shapes: str
+    priced_by: str
+    predicted_us: float
+    count: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
     """What the run would be with one thing of its scenario changed; the first row of a run is the scenario as it is.
 
@@ -276,6 +299,7 @@ class Recording:
     links: list[LinkRow] = field(default_factory=list)
     loads: list[LoadRow] = field(default_factory=list)
     traffic: list[TrafficRow] = field(default_factory=list)
+    kernels: list[KernelRow] = field(default_factory=list)  # of a prediction on GPUs
     what_if: list[ChangeRow] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)  # texts of the files of a program of one's own, by name
     kept: dict[str, bytes] = field(default_factory=dict)  # further files, which the program leaves, by name

@@ -15,7 +15,7 @@ from sim.engine.flow_bundle import Bundle
 from sim.engine.host_traffic import Traffic
 from sim.engine.network import Path
 from sim.engine.prices import Prices
-from sim.engine.roofline import Cost, cost, stretch
+from sim.engine.roofline import Cost, alone_ns, cost, stretch
 from sim.engine.sharing import Sharing
 from sim.jitter import Varying
 
@@ -110,7 +110,7 @@ class Machine:
             launched_ns = None
         is_ahead = launched_ns is not None
         host = self._host_transfers(rank, price) if price.host_read or price.host_written else []
-        host_s = max(size / path.bytes_per_ns / 1e9 for path, size in host) if host else 0.0
+        host_s = _seconds_of(host)
         times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead, host_s=host_s)
         host = [(path, times * size) for path, size in host] if host else host
         launch_ns = round(price.launch_ns * (varied if is_ahead else times))
@@ -134,6 +134,12 @@ class Machine:
         if last_ns <= ramp_ns or measured_ns is not None:  # what was measured has its gaps in it
             return done
         return self._not_before(last_ns, done, launching)
+
+    def alone_ns(self, rank: int, price: Cost) -> float:
+        """Return what a kernel takes on a rank's GPU when that is idle and at its nominal speed, once launched."""
+        has_host = price.host_read or price.host_written
+        host_s = _seconds_of(self._host_transfers(rank, price)) if has_host else 0.0
+        return alone_ns(price, self.fabric.cluster.host.gpu, host_s)
 
     def _not_before(self, delay_ns: int, done: Signal[None], launching: Callable[[int], None]) -> Signal[None]:
         """What is done and launched; `launching` is told how much later than it is done the last launch is."""
@@ -218,3 +224,8 @@ class Machine:
         for ended in self._sharing.finish_due(self.clock.now_ns):
             ended.done()
         self._resolve_soon()
+
+
+def _seconds_of(host: Sequence[tuple[Path, float]]) -> float:
+    """Return what the longest of a kernel's transfers from and to the host's memory takes on idle paths."""
+    return max((size / path.bytes_per_ns / 1e9 for path, size in host), default=0.0)

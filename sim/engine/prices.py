@@ -38,6 +38,17 @@ class Prices:
             return self._by_law(kernel, self._peaks) if kernel.operations else cost(kernel, self._gpu)
         return together([self.cost(part) for part in kernel.parts], self._gpu)
 
+    @property
+    def has_laws(self) -> bool:
+        """Whether operators that have a law are priced by it."""
+        return self._peaks is not None
+
+    def priced_by(self, operation: Operation) -> str:
+        """Return by what an operator that has a law is priced, as in KernelRow."""
+        if not self.has_laws:
+            return "roofline"
+        return "law" if self._factor(operation) == 1.0 else "table"
+
     def seconds(self, operation: Operation) -> float:
         """Return the time of an operator by its law, corrected by the nearest measurements of the GPU's table."""
         found = self._seconds.get(operation)

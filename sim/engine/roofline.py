@@ -44,11 +44,16 @@ def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead
     """
     if measured_ns is None:
         return 1.0
-    busy_s = max(price.arithmetic_s, price.memory_bytes / gpu.memory_bytes_per_s, host_s)
-    roofline_ns = price.ramp_ns + 1e9 * busy_s
+    roofline_ns = alone_ns(price, gpu, host_s)
     roofline_ns += 0 if is_launched_ahead else price.launch_ns
     assert roofline_ns > 0, "what has nothing to do is not measured"
     return measured_ns / roofline_ns
+
+
+def alone_ns(price: Cost, gpu: Gpu, host_s: float = 0.0) -> float:
+    """Return what a kernel takes on an idle GPU once it is launched; `host_s` as for `stretch`."""
+    busy_s = max(price.arithmetic_s, price.memory_bytes / gpu.memory_bytes_per_s, host_s)
+    return price.ramp_ns + 1e9 * busy_s
 
 
 def cost(kernel: Kernel, gpu: Gpu) -> Cost:

@@ -19,6 +19,7 @@ from scenarios.seam.trace import Metric
 from sim.engine.machine import Machine
 from sim.library import Library
 from sim.rank.balance import Balance, Computation
+from sim.rank.kernel_ledger import KernelLedger
 from sim.rank.operation import Operation
 from sim.rank.rendezvous import GroupRendezvous, Rendezvous
 from sim.rank.step_ledger import StepLedger
@@ -76,6 +77,8 @@ class World:
         self.balance: Balance | None = None  # of the ranks' work, where that is asked for
         self._measured = Calls(scenario.compute_times)
         self.ledger = StepLedger(len(self.ranks), take)
+        # Of the first rank alone: kernels of all would be as many rows again for each.
+        self.kernels = KernelLedger(machine, self.ranks[0]) if scenario.cluster.host.gpu.kind == "cuda" else None
         self.metrics: list[Metric] = []
         self.outstanding: dict[Operation, None] = {}
         self.waiting: dict[Operation, None] = {}
@@ -92,8 +95,11 @@ class World:
 
     def give_up(self, step: Operation) -> None:
         """Take a rank's step out of the run: what was issued in it belongs to none, and what it recorded is gone."""
-        self.metrics = [each for each in self.metrics if (each.rank, each.step) != (step.rank, step.step)]
+        number = step.step  # which the ledger takes from it
+        self.metrics = [each for each in self.metrics if (each.rank, each.step) != (step.rank, number)]
         self.ledger.give_up(step)
+        if self.kernels is not None and step.rank == self.ranks[0]:
+            self.kernels.give_up(number)
 
     def group(
         self, name: str, ranks: Sequence[int], made_in: GroupRendezvous | None = None, *, is_in_host: bool = False
@@ -141,7 +147,10 @@ class World:
         """What a rank's next computation is priced by."""
         measured = self._measured.next(rank, stream, step, label, cost=kernel)
         own = Computation(kernel=kernel, measured_ns=None if measured is None else measured.time_ns)
-        return own if self.balance is None else self.balance.computation(rank, stream, step, label, own)
+        found = own if self.balance is None else self.balance.computation(rank, stream, step, label, own)
+        if self.kernels is not None and step >= 0 and rank == self.ranks[0]:
+            self.kernels.add(step, label, kernel, found)
+        return found
 
     def start(self, rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine of a rank; what it raises ends the run, and names the rank."""

@@ -18,6 +18,7 @@ from reports.analysis.step_breakdown import (
     utilisation_of,
 )
 from reports.page.blocks import Block, Fact, Facts, Listing, Page, Section, Words
+from reports.page.run import kernels as kernel_sections
 from reports.page.run import links as link_sections
 from reports.page.run import ranks as rank_sections
 from reports.page.run import times as time_sections
@@ -49,6 +50,7 @@ def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (
         time_sections.parts(run),
         _timeline(run, step, also),
         time_sections.hidden(run),
+        kernel_sections.kernels(run),
         time_sections.critical_path(run, step),
         link_sections.links(run, step),
         rank_sections.ranks(run),
