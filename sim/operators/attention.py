@@ -15,50 +15,57 @@ from scenarios.seam.operations.attention import Attention
 from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
 
 # 16-bit forward constants are fitted together on 9,000 rows of eight GPUs (aiconfigurator-core 0.12, medians over
-# three servers, which differ by 26 % themselves), mean errors on 2,500 others a GPU. Causal prefill: A100 11 %,
-# B200 17, B300 15, GB200 13, GB300 13, H100 14, H200 15, L40S 17; encoders (no A100): B200 11, B300 9, GB200 10,
-# GB300 8, H100 12, H200 12, L40S 17.
+# three servers, which differ by 26 % themselves); mean errors on 2,500 others a GPU. Causal prefill: A100 9 %,
+# B200 17, B300 15, GB200 13, GB300 13, H100 14, H200 15, L40S 15; encoders (no A100): B200 11, B300 9, GB200 10,
+# GB300 8, H100 12, H200 12, L40S 12. Tuples are by generation: Volta (assumed as Ampere), Ampere, Ada, Hopper,
+# Blackwell.
 
-# Rate of products over the data sheet's, and cycles of an exponential on a multiprocessor's 16 units, over one. By
-# generation: Volta (assumed), Ampere, Ada, Hopper, Blackwell. Above 1: a clock above the data sheet's.
-_SHARE = (0.6, 0.657, 0.693, 1.03, 1.16)
-_EXPONENTIAL = (0.4, 0.334, 3.17, 0.969, 0.919)
+# Rate of products over the data sheet's, and cycles of an exponential on a multiprocessor's 16 units, over one. Above
+# 1: a clock above the data sheet's.
+_SHARE = (0.6, 0.714, 0.778, 1.05, 1.22)
+_EXPONENTIAL = (0.3, 0.224, 3.58, 0.999, 0.948)
 # Compute capability 10.3 has twice the exponential units of 10.0.
-_SHARE_103, _EXPONENTIAL_103 = 1.38, 0.732
-# Products of larger heads are slower by these factors; 512 runs on fallback kernels.
-_HEAD_192, _HEAD_256, _HEAD_512 = 1.35, 1.25, (2.2, 2.2, 2.2, 2.96, 2.19)
+_SHARE_103, _EXPONENTIAL_103 = 1.43, 0.745
+# Products of other head sizes than 64 are slower by these factors; 512 runs on fallback kernels.
+_HEAD_128_ADA, _HEAD_192, _HEAD_256, _HEAD_512 = 0.775, 1.34, 1.24, (2.2, 2.2, 2.2, 2.77, 2.22)
 # Compute capability 10.3 runs heads that are no multiple of 16 on fallback kernels.
-_HEAD_ODD_103 = 5.2
+_HEAD_ODD_103 = 5.26
 # Blackwell has no fused kernel for heads of 192, whose fallback also computes keys outside a window.
-_HEAD_192_BLACKWELL = 6.1
-_TILE_CYCLES = 6620.0
+_HEAD_192_BLACKWELL = 6.24
+# Cycles of a tile beside its pairs.
+_TILE_CYCLES = (2410.0, 2410.0, 2410.0, 6700.0, 6700.0)
+# A causal mask's longest tiles end late: by this share of their time.
+_TAIL = (0.772, 0.772, 0.772, 0.852, 0.852)
 # The tile's cycles and the tail of `scaled_dot_product_attention`, whose batches are not ragged. These and all that
-# follows of backward and float32 are fitted on nine rows of an H200 and four kernels inside its GPT-2 steps: 2.5 %.
-_PLAIN_TILE_CYCLES, _PLAIN_TAIL = 1975.0, 0.464
-# A causal mask's longest tiles end late: by this share of their time, for kernels that start them last and first.
-_TAIL = (0.367, 0.367, 0.367, 0.883, 0.883)
+# follows of backward and float32 are fitted on nine rows of an H200 and four kernels inside its GPT-2 steps: 2 %.
+_PLAIN_TILE_CYCLES, _PLAIN_TAIL = 2320.0, 0.453
 # Where tiles are fewer than multiprocessors, servers split the keys of a tile, on Ampere and Ada: time over the unsplit
 # tile's as tiles become few.
-_SPLIT = 0.71
+_SPLIT = 0.63
 # Waves of equal tiles: the share of the last wave's idle time that is lost.
-_LAST_WAVE = 0.754
-_THROTTLE, _THROTTLE_S = 0.107, 12.9e-3
-_OVERLAP, _MEMORY_SHARE, _L2_SHARE, _L2_FILL = 1.37, 1.0, 0.364, 0.74
+_LAST_WAVE = 0.729
+# Long kernels lower the clock: by this share when they take much longer than these seconds.
+_THROTTLE, _THROTTLE_S = (0.177, 0.177, 0.177, 0.078, 0.078), (4.9e-3, 4.9e-3, 4.9e-3, 13.7e-3, 13.7e-3)
+# Norm as which arithmetic and memory add up, shares of both memories' rates (above 1: the norm adds what overlaps), and
+# how full L2 is with all bytes.
+_OVERLAP = (0.857, 0.857, 0.857, 1.19, 1.19)
+_MEMORY_SHARE, _L2_SHARE, _L2_FILL = (1.2, 1.2, 1.2, 1.7, 1.7), (0.975, 0.975, 0.975, 0.334, 0.334), 0.834
 # Cycles to start: `scaled_dot_product_attention` (as matrix products), an encoder's ragged batch, and a prefill's cache
 # write on top; the cache's bytes over keys and values, and the share of the memory's rate that its kernel reaches.
 _START_CYCLES = 5000.0
-_SERVING_CYCLES = (6580.0, 6580.0, 7540.0, 16200.0, 11400.0)
-_SERVING_CYCLES_103 = 14000.0
-_CACHE_CYCLES = (5780.0, 5780.0, 4910.0, 3040.0, 4500.0)
-_CACHE_BYTES, _CACHE_SHARE = 1.44, 0.477
-_PART_OF_WINDOW = 0.33
+_SERVING_CYCLES = (8700.0, 8700.0, 11400.0, 15000.0, 10600.0)
+_SERVING_CYCLES_103 = 13100.0
+_CACHE_CYCLES = (7340.0, 7340.0, 5560.0, 3310.0, 6080.0)
+_CACHE_CYCLES_103 = 2910.0
+_CACHE_BYTES, _CACHE_SHARE = 1.35, 0.454
+_PART_OF_WINDOW = 0.394
 
 # Backward: share of the rate and cycles a pair beside its products. HSTU's kernels (H100, head size 128, no row of them
 # fitted) are met within 7 % in the mean; of head size 256 by the factor, which they gave.
-_BACKWARD_SHARE, _BACKWARD_CYCLES, _BACKWARD_256 = 1.03, 0.266, 1.4
+_BACKWARD_SHARE, _BACKWARD_CYCLES, _BACKWARD_256 = 1.05, 0.268, 1.55
 # Float32 runs as three products of TF32 by mma.sync: flop a cycle and further cycles a pair, forward and backward.
 # Ada's tensor cores have half the rate; before Ampere it runs on CUDA cores.
-_FLOAT32_FLOP, _FLOAT32_CYCLES = (349.0, 209.0), (1.14, 1.6)
+_FLOAT32_FLOP, _FLOAT32_CYCLES = (333.0, 199.0), (1.1, 1.45)
 # With caches flushed, beyond the bytes' time.
 _COLD_S = 2.3e-6
 
@@ -72,11 +79,15 @@ def seconds(attention: Attention, gpu: Gpu, *, is_cold: bool = False) -> float:
     if attention.is_serving:
         start = _SERVING_CYCLES_103 if chip.capability == 103 else _SERVING_CYCLES[chip.generation]
     takes_s = start / chip.clock_hz + (_COLD_S if is_cold else 0.0)
-    busy_s, memory_s = _busy_s(attention, gpu, chip), _moved_s(_bytes(attention), chip, _MEMORY_SHARE, is_cold)
-    takes_s += overlapped(busy_s, memory_s, _OVERLAP)
+    busy_s, memory_s = (
+        _busy_s(attention, gpu, chip),
+        _moved_s(_bytes(attention), chip, _MEMORY_SHARE[chip.generation], is_cold),
+    )
+    takes_s += overlapped(busy_s, memory_s, _OVERLAP[chip.generation])
     if attention.is_serving and attention.is_causal:
         cache = 2 * _row_bytes(attention) * attention.key_heads * attention.keys * _CACHE_BYTES
-        takes_s += _CACHE_CYCLES[chip.generation] / chip.clock_hz
+        cycles = _CACHE_CYCLES_103 if chip.capability == 103 else _CACHE_CYCLES[chip.generation]
+        takes_s += cycles / chip.clock_hz
         takes_s += _moved_s(cache, chip, _CACHE_SHARE, is_cold)
     if attention.is_backward:
         takes_s += _passes_s(attention, chip, is_cold)
@@ -95,7 +106,8 @@ def _bytes(attention: Attention) -> float:
 
 def _moved_s(moved: float, chip: Chip, share: float, is_cold: bool) -> float:
     in_l2 = 0.0 if is_cold else found(_L2_FILL * moved / chip.l2_bytes)
-    return moved * ((1 - in_l2) / (chip.memory_bytes_per_s * share) + in_l2 / (chip.l2_bytes_per_s * _L2_SHARE))
+    l2_bytes_per_s = chip.l2_bytes_per_s * _L2_SHARE[chip.generation]
+    return moved * ((1 - in_l2) / (chip.memory_bytes_per_s * share) + in_l2 / l2_bytes_per_s)
 
 
 def _passes_s(attention: Attention, chip: Chip, is_cold: bool) -> float:
@@ -118,7 +130,7 @@ def _busy_s(attention: Attention, gpu: Gpu, chip: Chip) -> float:
     tiles = attention.batch * attention.key_heads * tiles_of_head
     longest, mean = _keys(attention, rows / group, step, chip)
     pair_s = _pair_cycles(attention, gpu, chip, head) / chip.clock_hz
-    tile_s = (_TILE_CYCLES if attention.is_serving else _PLAIN_TILE_CYCLES) / chip.clock_hz
+    tile_s = (_TILE_CYCLES[chip.generation] if attention.is_serving else _PLAIN_TILE_CYCLES) / chip.clock_hz
     tail = _TAIL[chip.generation] if attention.is_serving else _PLAIN_TAIL
     longest_s = rows * longest * pair_s + tile_s
     even_s = tiles * (rows * mean * pair_s + tile_s) / sms
@@ -129,7 +141,7 @@ def _busy_s(attention: Attention, gpu: Gpu, chip: Chip) -> float:
         busy_s = max(longest_s, longest_s * (waves + _LAST_WAVE * (math.ceil(waves) - waves)))
     if attention.is_serving and tiles < sms and chip.generation <= Generation.ADA:
         busy_s *= _SPLIT + (1 - _SPLIT) * tiles / sms
-    return busy_s * (1 + _THROTTLE * busy_s / (busy_s + _THROTTLE_S))
+    return busy_s * (1 + _THROTTLE[chip.generation] * busy_s / (busy_s + _THROTTLE_S[chip.generation]))
 
 
 def _padded(head_size: int) -> int:
@@ -180,4 +192,6 @@ def _slower(attention: Attention, head: int, chip: Chip) -> float:
         return _HEAD_ODD_103
     if head > 256:
         return _HEAD_512[chip.generation]
+    if head == 128 and chip.generation == Generation.ADA:
+        return _HEAD_128_ADA
     return {192: _HEAD_192, 256: _HEAD_256}.get(head, 1.0)

@@ -14,6 +14,13 @@ _CLOCK_HZ, _L2_BYTES, _L2_RATE = 1.5e9, 4e6, 3.0
 # guide, arithmetic instructions).
 _LANES_64 = (70, 75, 80)
 
+# Boards with GDDR memory are made for a power at which they cannot keep their clock. A profile does not say it; over
+# the data sheets of T4, L4, A10, A40, L40S and RTX 6000 Ada (70 to 350 W) it is this many watts at this memory rate,
+# growing with this power of it, within 25 %.
+_GDDR_CAPABILITIES = (75, 86, 89, 120)
+_GDDR_WATTS, _GDDR_BYTES_PER_S, _GDDR_GROWTH = 70.0, 310e9, 1.4
+# The clock over the data sheet's, as the watts over those that the full clock would take to this power.
+_CLOCK_PER_POWER = 0.85
 # How sharply a cache that is too full stops to hold anything.
 _L2_EDGE = 12.0
 
@@ -36,7 +43,7 @@ class Generation(IntEnum):
 class Chip:
     """A GPU by what its kernels see: `clock_hz` is the one at which the data sheet's float32 rate holds.
 
-    `l2_bytes` is all of its L2, over all partitions.
+    `l2_bytes` is all of its L2, over all partitions; `watts` the board's power where that lowers the clock.
     """
 
     capability: int
@@ -46,6 +53,13 @@ class Chip:
     memory_bytes_per_s: float
     l2_bytes: float
     l2_bytes_per_s: float
+    watts: float | None
+
+    def power_share(self, flops_per_s: float, watts_per_tera: float) -> float:
+        """Return the share of `flops_per_s` that the board's power allows, if each 1e12 of them take so many watts."""
+        if self.watts is None:
+            return 1.0
+        return min(1.0, math.pow(self.watts / (flops_per_s * 1e-12 * watts_per_tera), _CLOCK_PER_POWER))
 
 
 def chip_of(gpu: Gpu) -> Chip:
@@ -63,6 +77,7 @@ def chip_of(gpu: Gpu) -> Chip:
         memory_bytes_per_s=gpu.memory_bytes_per_s,
         l2_bytes=float(gpu.l2_bytes * gpu.l2_partitions) if gpu.l2_bytes else _L2_BYTES,
         l2_bytes_per_s=gpu.l2_bytes_per_s or _L2_RATE * gpu.memory_bytes_per_s,
+        watts=_watts(gpu),
     )
 
 
@@ -83,3 +98,9 @@ def found(fill: float) -> float:
 def overlapped(first_s: float, second_s: float, order: float) -> float:
     """Return the time of two parts of a kernel that overlap: 1 adds them up, a great `order` takes the longer."""
     return math.pow(math.pow(first_s, order) + math.pow(second_s, order), 1 / order)
+
+
+def _watts(gpu: Gpu) -> float | None:
+    if gpu.compute_capability not in _GDDR_CAPABILITIES:
+        return None
+    return _GDDR_WATTS * math.pow(gpu.memory_bytes_per_s / _GDDR_BYTES_PER_S, _GDDR_GROWTH)

@@ -24,8 +24,12 @@ from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
 # 0.12; PROFILES names the data sheets), mean errors on 4,000 others: A100 10.8 %, H100 6.6, H200 6.9, B200 9.1,
 # GB200 9.3, GB300 9.5, B300 10.3, L40S 11.4.
 
-# Rate of tiles over the data sheet's, before throttling. L40S: 350 W for 362 TFLOP/s. Volta: assumed.
-_TENSOR_SHARE = (0.85, 1.0, 0.74, 0.976, 0.92)
+# Rate of tiles over the data sheet's, before throttling and where the board's power allows it. Volta: assumed.
+_TENSOR_SHARE = (0.85, 1.0, 0.997, 0.976, 0.92)
+# Watts for 1e12 flop/s at the full clock, of boards whose power is short (`Chip.power_share`): Turing by a T4's 24 of
+# 65 TFLOP/s (forums.developer.nvidia.com/t/264462) and a V100's, which is not short; Ada so that an L40S reaches the
+# 0.74 that is fitted for it, and an RTX PRO 6000, of which no row is fitted, the whole rate.
+_TENSOR_WATTS = (2.4, 1.0, 1.15, 1.0, 1.0)
 # Bytes that a tile loads over those that the L2's rate, shared by all multiprocessors, gives in the same time: clusters
 # of tiles share loads on Hopper and Blackwell.
 _TENSOR_LOAD = (1.81, 1.81, 0.70, 0.436, 0.582)
@@ -60,6 +64,9 @@ _TF32_THROTTLE = 0.2
 
 # CUDA cores, fitted together on 2,500 products of a V100, an A100 and an H100 (NeuSight's labels) and 30 of an H200.
 _LANE_SHARE = (0.985, 0.856, 0.872, 0.872, 0.872)
+# Watts for 1e12 flop/s at the full clock: Turing as a V100 (250 W at 14 TFLOP/s is enough), Ada as an RTX 4090 (450 W
+# at 82 TFLOP/s is enough). Measured on no row.
+_LANE_WATTS = (17.0, 1.0, 5.5, 1.0, 1.0)
 # Cycles per row and column of a tile and element of `inner`, in loads of 32 floats: 128 lanes share what 64 had.
 _LANE_LOAD = (0.708, 0.976, 2.94, 2.94, 2.94)
 _LANE_STORE = 0.117
@@ -125,7 +132,7 @@ def _tensor_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     """Return the time of the best tiles on tensor cores."""
     generation = chip.generation
     size, sms = ELEMENT_BYTES.get(product.dtype, 4), chip.multiprocessors
-    rate = flops_per_s * _TENSOR_SHARE[generation]
+    rate = flops_per_s * _TENSOR_SHARE[generation] * chip.power_share(flops_per_s, _TENSOR_WATTS[generation])
     throttle = _THROTTLE
     if product.dtype == "tf32":
         throttle = _TF32_THROTTLE
@@ -149,7 +156,8 @@ def _lane_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     """Return the time of the best tiles on CUDA cores."""
     generation = chip.generation
     clock, size = chip.clock_hz, ELEMENT_BYTES.get(product.dtype, 4)
-    multiply_s = 2 * chip.multiprocessors / (flops_per_s * _LANE_SHARE[generation])
+    rate = flops_per_s * _LANE_SHARE[generation] * chip.power_share(flops_per_s, _LANE_WATTS[generation])
+    multiply_s = 2 * chip.multiprocessors / rate
     load_s = _LANE_LOAD[generation] * size / 128 / clock
     store_s = _LANE_STORE * size / 128 / clock
     fixed_s, latency_s = _LANE_TILE_CYCLES / clock, _LANE_LATENCY_CYCLES / clock

@@ -6,6 +6,7 @@ WHEEL is aiconfigurator-core's, as `pip download --no-deps aiconfigurator-core` 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -15,13 +16,15 @@ import pyarrow.parquet as pq
 from scenarios.config.load import load_profile
 from sim.operators.tables.making import table_of
 
-# The wheel's systems and the profiles that stand for them.
+# The wheel's systems and the profiles that stand for them. GB300 has none: its law is a GB200's with the compute
+# capability of a B300.
 SYSTEMS = {
     "a100_sxm": "dgx_a100",
     "h100_sxm": "dgx_h100",
     "h200_sxm": "hgx_h200",
     "b200_sxm": "p6_b200",
     "gb200": "gb200_nvl72",
+    "gb300": "gb200_nvl72",
     "b300_sxm": "hgx_b300",
     "l40s": "l40s_pcie",
 }
@@ -31,7 +34,8 @@ def main(wheel: str, folder: str) -> None:
     """Write one Parquet file for each of `SYSTEMS`."""
     with ZipFile(wheel) as opened:
         for system, profile in SYSTEMS.items():
-            table = table_of(opened, system, load_profile(profile).host.gpu)
+            gpu = load_profile(profile).host.gpu
+            table = table_of(opened, system, replace(gpu, compute_capability=103) if system == "gb300" else gpu)
             whole = dict.fromkeys(table.select_dtypes("int64"), "int32")
             rounded = table.astype(whole).assign(
                 us=table["us"].map(lambda us: float(f"{us:.4g}")).astype("float32"),

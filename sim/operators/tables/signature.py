@@ -19,11 +19,18 @@ FIXED = {"linear": ("dtype",), "prefill": ("dtype", "head_size", "window"), "enc
 _ALIKE = {"float16": "bfloat16"}
 
 
-def signature(operation: object) -> tuple[str, tuple[float, ...]] | None:
-    """Return the surface and the logarithms of the coordinates of `operation`; None if no table measures its like.
+# How much of the deviation of a linear layer's kernels products of other layouts share: of 16 gradients of an H200 the
+# law misses 2.7 % in the mean, with all of the deviation 4.5 %, with half of it 2.3 %.
+_OTHER_LAYOUT = 0.5
 
-    A table of linear layers says nothing of products of other layouts or of operands that are not aligned, nor one of
-    a server's attention of that of `scaled_dot_product_attention`: those run other kernels.
+Place = tuple[str, tuple[float, ...], float]
+
+
+def signature(operation: object) -> Place | None:
+    """Return the surface of `operation`, the logarithms of its coordinates, and how much of a deviation it shares.
+
+    None if no table measures its like. A table of linear layers says nothing of products of operands that are not
+    aligned, nor one of a server's attention of `scaled_dot_product_attention`: those run other kernels.
     """
     if isinstance(operation, Product):
         return _of_product(operation)
@@ -32,26 +39,27 @@ def signature(operation: object) -> tuple[str, tuple[float, ...]] | None:
     return None
 
 
-def _of_product(product: Product) -> tuple[str, tuple[float, ...]] | None:
-    is_linear = product.right_is_transposed and not product.left_is_transposed and product.batch == 1
+def _of_product(product: Product) -> Place | None:
     aligned = min(product.left_alignment, product.right_alignment) >= FULL_ALIGNMENT
-    if not (is_linear and aligned and product.rows and product.columns and product.inner):
+    if not (aligned and product.batch == 1 and product.rows and product.columns and product.inner):
         return None
+    is_linear = product.right_is_transposed and not product.left_is_transposed
     name = surface_name("linear", (_ALIKE.get(product.dtype, product.dtype),))
-    return name, (math.log2(product.columns), math.log2(product.inner), math.log2(product.rows))
+    place = (math.log2(product.columns), math.log2(product.inner), math.log2(product.rows))
+    return name, place, 1.0 if is_linear else _OTHER_LAYOUT
 
 
-def _of_attention(attention: Attention) -> tuple[str, tuple[float, ...]] | None:
+def _of_attention(attention: Attention) -> Place | None:
     if not attention.is_serving or attention.is_backward or attention.queries != attention.keys:
         return None
     dtype = _ALIKE.get(attention.dtype, attention.dtype)
     of_batch = (math.log2(attention.batch), math.log2(attention.queries))
     if attention.is_causal:
         name = surface_name("prefill", (dtype, attention.head_size, attention.window or 0))
-        return name, (math.log2(attention.heads), math.log2(attention.key_heads), *of_batch)
+        return name, (math.log2(attention.heads), math.log2(attention.key_heads), *of_batch), 1.0
     if attention.key_heads != attention.heads:
         return None
-    return surface_name("encoder", (dtype, attention.head_size)), (math.log2(attention.heads), *of_batch)
+    return surface_name("encoder", (dtype, attention.head_size)), (math.log2(attention.heads), *of_batch), 1.0
 
 
 def surface_name(operator: str, fixed: tuple[object, ...]) -> str:

@@ -37,8 +37,10 @@ class Table:
     def factor(self, operation: object) -> float:
         """Return what a law's time of `operation` is to be multiplied by; 1 if nothing like it was measured."""
         placed = signature(operation)
-        surface = self.surfaces.get(placed[0]) if placed else None
-        return math.exp(surface.at(placed[1])) if placed and surface else 1.0
+        if placed is None or placed[0] not in self.surfaces:
+            return 1.0
+        name, place, shared = placed
+        return math.exp(shared * self.surfaces[name].at(place))
 
 
 def read(file: Path, gpu: Gpu) -> Table:

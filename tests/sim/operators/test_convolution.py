@@ -1,0 +1,61 @@
+"""The law of convolutions: layouts, gradients, groups, and measured rows."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from scenarios.seam.operations.convolution import Convolution
+from sim.operators.convolution import seconds
+from sim.operators.measuring import EVENTS_S
+from tests.sim.operators.measured import gpu_of, mean_error, rows
+
+H200 = gpu_of("hgx_h200")
+
+
+def test_rows_of_an_h200_are_met() -> None:
+    pairs = []
+    for row in rows("h200_products"):
+        if row["kind"] == "conv2d":
+            batch, inputs, size, outputs, kernel, stride = map(int, row["desc"].split())
+            convolution = _square(batch, inputs, outputs, size, kernel, stride)
+            pairs.append((seconds(convolution, H200, is_cold=True) + EVENTS_S, float(row["us"]) * 1e-6))
+    assert mean_error(pairs) < 0.08
+
+
+def test_other_layouts_are_changed_for_tensor_cores_alone() -> None:
+    last = _square(32, 64, 64, 56, 3, 1)
+    first = dataclasses.replace(last, is_channels_last=False)
+    assert seconds(first, H200) > seconds(last, H200)
+    single = [dataclasses.replace(each, dtype="float32") for each in (first, last)]
+    assert seconds(single[0], H200) == seconds(single[1], H200)
+
+
+def test_gradients_of_a_strided_convolution_do_the_work_of_its_output() -> None:
+    output = _square(64, 256, 512, 28, 3, 2)
+    for makes in ("input_gradient", "weight_gradient"):
+        gradient = dataclasses.replace(output, makes=makes)
+        assert 0.5 < seconds(gradient, H200) / seconds(output, H200) < 2
+
+
+def test_a_channel_a_group_is_bound_by_memory() -> None:
+    depthwise = dataclasses.replace(_square(64, 256, 256, 28, 3, 1), groups=256)
+    moved = 2 * (depthwise.inputs + depthwise.outputs)
+    assert moved / H200.memory_bytes_per_s < seconds(depthwise, H200, is_cold=True) < 5 * moved / 1e12
+
+
+def test_nothing_takes_no_time() -> None:
+    assert seconds(_square(0, 64, 64, 56, 3, 1), H200) == 0
+
+
+def _square(batch: int, inputs: int, outputs: int, size: int, kernel: int, stride: int) -> Convolution:
+    return Convolution(
+        batch=batch,
+        in_channels=inputs,
+        out_channels=outputs,
+        size=(size, size),
+        out_size=(size // stride, size // stride),
+        kernel=(kernel, kernel),
+        stride=(stride, stride),
+        dtype="bfloat16",
+        is_channels_last=True,
+    )

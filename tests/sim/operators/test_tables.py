@@ -1,0 +1,113 @@
+"""Tables of measured operators: what lies between points, what far away, and the tables that the project ships."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from scenarios.seam.operations.attention import Attention
+from scenarios.seam.operations.convolution import Convolution
+from scenarios.seam.operations.products import linear
+from sim.operators import products
+from sim.operators.tables.making import _kept, table_of
+from sim.operators.tables.surface import Surface, surfaces
+from sim.operators.tables.table import LAWS, Table, read
+from tests.sim.operators.measured import SYSTEMS, gpu_of, mean_error, rows, system
+
+H200 = gpu_of("hgx_h200")
+SHIPPED = Path(__file__).parents[3] / "scenarios" / "profiles" / "tables"
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Table:
+    return read(SHIPPED / "h200_sxm.parquet", H200)
+
+
+def test_a_surface_is_linear_between_points_and_halves_with_each_octave_beyond() -> None:
+    line = Surface([((4,), 1.0), ((16,), 3.0)])
+    assert [line.at((math.log2(x),)) for x in (4, 8, 16)] == [1.0, 2.0, 3.0]
+    assert (line.at((5.0,)), line.at((1.0,))) == (1.5, 0.5)
+
+
+def test_a_point_between_lines_takes_of_both() -> None:
+    plane = surfaces([("a", (2, 8), 1.0), ("a", (8, 8), 3.0), ("b", (2, 8), 7.0)])["a"]
+    assert plane.at((2.0, 3.0)) == 2.0
+
+
+def test_equal_points_count_once() -> None:
+    assert surfaces([("a", (2,), 1.0), ("a", (2,), 3.0)])["a"].at((1.0,)) == 3.0
+
+
+def test_a_table_without_the_law_is_compared_when_it_is_read(tmp_path: Path) -> None:
+    layer = linear(512, 1024, 256, "bfloat16", element_bytes=2)
+    zeros = {name: [0] for name in ("batch", "heads", "key_heads", "queries", "head_size", "window")}
+    row = {"operator": ["linear"], "dtype": ["bfloat16"], "rows": [512], "columns": [256], "inner": [1024], **zeros}
+    table = pa.table({**row, "us": [2e6 * products.seconds(layer, H200)], "machine": ["mine"], "source": ["us"]})
+    pq.write_table(table, tmp_path / "mine.parquet")
+    own = read(tmp_path / "mine.parquet", H200)
+    assert own.factor(layer) == pytest.approx(2)
+    assert own.factor(dataclasses.replace(layer, dtype="float16")) == pytest.approx(2)
+    assert own.factor(dataclasses.replace(layer, right_is_transposed=False)) == pytest.approx(2**0.5)
+    assert (own.rows, own.machines, own.sources) == (1, ("mine",), ("us",))
+    assert own.factor(dataclasses.replace(layer, rows=512 << 12)) == pytest.approx(1, abs=1e-3)
+
+
+def test_what_no_table_measures_is_left_to_the_law(shipped: Table) -> None:
+    script = Attention(batch=8, heads=8, key_heads=8, queries=512, keys=512, head_size=64, dtype="bfloat16")
+    convolution = Convolution(
+        batch=8, in_channels=64, out_channels=64, size=(8,), out_size=(8,), kernel=(3,), stride=(1,), dtype="bfloat16"
+    )
+    odd = linear(8192, 479, 1024, "bfloat16", element_bytes=2)
+    single = linear(512, 1024, 256, "float32", element_bytes=4)
+    assert [shipped.factor(each) for each in (script, convolution, odd, single, object())] == [1.0] * 5
+
+
+def test_points_are_kept_until_the_others_lie_between_them() -> None:
+    assert _kept(np.arange(5.0), np.zeros(5)) == [0, 4]
+    assert _kept(np.arange(5.0), np.array([0.0, 0.0, 0.5, 0.0, 0.0])) == [0, 1, 2, 3, 4]
+
+
+def test_a_wheel_becomes_a_table_of_medians(tmp_path: Path) -> None:
+    layer = linear(64, 512, 256, "bfloat16", element_bytes=2)
+    ms = 1e3 * products.seconds(layer, H200)
+    with ZipFile(tmp_path / "aiconfigurator_core-0.1-py3-none-any.whl", "w") as wheel:
+        for server, factor in (("one", 1.0), ("two", 2.0), ("three", 30.0)):
+            measured = {"gemm_dtype": "bfloat16", "m": 64, "n": 256, "k": 512, "latency": factor * ms, "device": "mine"}
+            other = {**measured, "gemm_dtype": "fp8"}
+            file = io.BytesIO()
+            pd.DataFrame([measured, other]).to_parquet(file)
+            wheel.writestr(f"aiconfigurator_core/systems/data/gpu/gemm/{server}/1/gemm_perf.parquet", file.getvalue())
+        table = table_of(wheel, "gpu", H200)
+    assert list(table["over_law"]) == [pytest.approx(2)]
+    assert table["source"][0] == "aiconfigurator-core 0.1 (NVIDIA, Apache-2.0), medians over its servers"
+    assert table["machine"][0] == "mine"
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_shipped_tables_meet_the_wheel(name: str) -> None:
+    table = read(SHIPPED / f"{name}.parquet", system(name))
+    law, build = LAWS["linear"]
+    pairs = []
+    for row in rows("wheel_linear"):
+        if row["gpu"] == name:
+            layer = build({"dtype": "bfloat16", **{key: int(row[key]) for key in ("rows", "columns", "inner")}})
+            pairs.append((law(layer, system(name)) * table.factor(layer), float(row["us"]) * 1e-6))
+    assert mean_error(pairs) < 0.02
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_shipped_tables_are_of_today_s_law(name: str) -> None:
+    """Fails after a law has changed: make the tables again (NOTICE says how)."""
+    table = pq.read_table(SHIPPED / f"{name}.parquet")
+    for row in table.take(list(range(0, table.num_rows, 997))).to_pylist():
+        law, build = LAWS[row["operator"]]
+        assert row["us"] * 1e-6 / law(build(row), system(name)) == pytest.approx(row["over_law"], rel=0.01), row
