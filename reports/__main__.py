@@ -66,7 +66,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="every frame of a run as CSV")
     export.add_argument("run", type=Path, help="a run folder")
     export.add_argument("--csv", type=Path, required=True, metavar="DIR", help="a new folder for the files")
-    published = commands.add_parser("published", help="predictions against published times of operators, collectives or steps")
+    published = commands.add_parser(
+        "published", help="predictions against published times of operators, collectives or steps"
+    )
     _add_rows(published)
     published.add_argument("--json", action="store_true", help="all tables and rows as JSON")
     published.add_argument("--csv", type=Path, metavar="OUT.csv", help="a new file for the rows and their predictions")

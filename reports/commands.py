@@ -24,7 +24,7 @@ from reports.kineto import compute_times, recording
 from reports.kineto import tables as kernel_tables
 from reports.nccl import fit, fit_tables, nccl_tests, profile
 from reports.nccl.fit import Figures
-from reports.published import collective_tables, collectives, kernel_tables, kernels, step_tables, steps
+from reports.published import collective_tables, collectives, kernels, operator_tables, step_tables, steps
 from reports.published.collectives import Measurements, Prediction, PublishedRow
 from reports.published.kernels import KernelPrediction, KernelRow
 from reports.published.steps import StepPrediction, StepRow
@@ -201,9 +201,9 @@ def _predict_kernels(options: Namespace) -> None:
     if options.csv is not None:
         replace.write_csv(joined, options.csv)
     if options.json:
-        print_json(kernel_tables.as_json(joined, options.files, options.profile))
+        print_json(operator_tables.as_json(joined, options.files, options.profile))
     else:
-        text.show(kernel_tables.summarize(joined), sys.stdout)
+        text.show(operator_tables.summarize(joined), sys.stdout)
 
 
 def _check_csv_options(options: Namespace) -> None:

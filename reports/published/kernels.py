@@ -107,13 +107,12 @@ def read(path: Path, profile: str | None = None) -> csv_rows.Measurements[Kernel
     if "gpu" not in names and profile is None:
         name = csv_rows.Log[KernelRow](path).name
         raise ReportError(f"{name}: no column gpu; expected --profile NAME, the profile of the GPU that was measured")
-    times = {timed.column: csv_rows.above_zero(may_be_blank=len(form.timed) > 1) for timed in form.timed}
-    columns = {name: times.get(name) or csv_rows.text(may_be_blank=True) for name in names if name not in JOINED}
-    found = csv_rows.read(path, columns, _Line)
-    rows = [row for line in found.rows for row in line.rows(form)]
-    # fp32.csv has a column `file` of its own, which says nothing that `op` does not.
-    notes = tuple(note for note in found.notes if not note.endswith("first line: 'file': not read"))
-    return csv_rows.Measurements(rows=tuple(rows), notes=notes)
+    times = {timed.column for timed in form.timed}
+    as_text = csv_rows.text(may_be_blank=True)
+    columns = {name: _time(form) if name in times else as_text for name in names if name not in JOINED}
+    lines = csv_rows.read(path, columns, _Line)
+    rows = [row for line in lines.rows for row in line.rows(form)]
+    return csv_rows.Measurements(rows=tuple(rows), notes=lines.notes)
 
 
 def join(rows: Iterable[KernelRow], predict: Predict, profile: str | None = None) -> pd.DataFrame:
@@ -135,22 +134,31 @@ def join(rows: Iterable[KernelRow], predict: Predict, profile: str | None = None
 class _Line:
     """One line of a file; its cells come by their columns' names."""
 
-    def __init__(self, file: str, line: int, **cells: Any) -> None:
+    def __init__(self, file: str, line: int, **cells: str) -> None:
         self._file, self._line, self._cells = file, line, cells
 
     def rows(self, form: Form) -> Iterable[KernelRow]:
-        cells = {name: cell for name, cell in self._cells.items() if isinstance(cell, str)}
         for timed in form.timed:
-            value = self._cells[timed.column]
-            if value is not None:
+            if cell := self._cells[timed.column]:
                 yield KernelRow(
                     file=self._file,
                     line=self._line,
                     timed=timed.column,
                     form=timed.form,
-                    measured_us=value * timed.us,
-                    cells=cells,
+                    measured_us=float(cell) * timed.us,
+                    cells=self._cells,
                 )
+
+
+def _time(form: Form) -> csv_rows.Column:
+    """Return a column of times that stay text; of two times in a line one may be blank."""
+    time = csv_rows.above_zero(may_be_blank=len(form.timed) > 1)
+
+    def checked(cell: str) -> str:
+        time.parse(cell)
+        return cell
+
+    return dataclasses.replace(time, parse=checked, blank="")
 
 
 def _outcome(row: KernelRow, predict: Predict, profile: str | None) -> KernelPrediction | str:
@@ -158,7 +166,8 @@ def _outcome(row: KernelRow, predict: Predict, profile: str | None) -> KernelPre
         found = predict(row, profile)
     except ReportError as error:
         return " ".join(str(error).split())
-    assert math.isfinite(found.predicted_us) and found.predicted_us > 0, f"{row}: predicted {found.predicted_us} us"
+    assert found.predicted_us > 0, f"{row}: predicted {found.predicted_us} us"
+    assert math.isfinite(found.predicted_us), f"{row}: predicted {found.predicted_us} us"
     return found
 
 

@@ -27,7 +27,7 @@ class Described:
     is_cold: bool = False
 
 
-class NotDescribed(ValueError):
+class NotDescribedError(ValueError):
     """A row of which no law can be asked; its text is a reason for the reader."""
 
 
@@ -35,11 +35,11 @@ def dtype_of(word: str) -> str:
     """Return torch's name of a dtype, or "tf32"; a note in brackets behind it is left out.
 
     Raises:
-        NotDescribed: the word names none.
+        NotDescribedError: the word names none.
     """
-    found = _DTYPES.get(word.split("[")[0].strip().lower())
+    found = _DTYPES.get(word.split("[", maxsplit=1)[0].strip().lower())
     if found is None:
-        raise NotDescribed(f"dtype '{word}': expected one of {', '.join(_DTYPES)}")
+        raise NotDescribedError(f"dtype '{word}': expected one of {', '.join(_DTYPES)}")
     return found
 
 
@@ -57,14 +57,14 @@ def whole(text: str, name: str) -> int:
     """Return a number of at least 1.
 
     Raises:
-        NotDescribed: the text is none.
+        NotDescribedError: the text is none.
     """
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 1 <= value <= 1e15 or value != int(value):
-        raise NotDescribed(f"{name} = '{text}': expected a whole number from 1 on")
+        raise NotDescribedError(f"{name} = '{text}': expected a whole number from 1 on")
     return int(value)
 
 
@@ -72,11 +72,11 @@ def sizes(words: list[str], names: str) -> list[int]:
     """Return as many numbers as there are `names`, in their order.
 
     Raises:
-        NotDescribed: there are more or fewer words, or one is no number of at least 1.
+        NotDescribedError: there are more or fewer words, or one is no number of at least 1.
     """
     expected = names.split()
     if len(words) != len(expected):
-        raise NotDescribed(f"desc '{' '.join(words)}': expected {names}")
+        raise NotDescribedError(f"desc '{' '.join(words)}': expected {names}")
     return [whole(word, name) for word, name in zip(words, expected, strict=True)]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from scenarios.seam.operations.bags import LONG_RUN, Bags, BagsBackward, BagsForward, uniform
-from sim.measured.described import Described, NotDescribed, dtype_of, first_number, whole
+from sim.measured.described import Described, NotDescribedError, dtype_of, first_number, whole
 from sim.operators.measuring import BAGS_BACKWARD_KERNELS, BAGS_FORWARD_KERNELS, EVENTS_S, GAP_S
 
 FORWARD, BACKWARD = "embedding forward", "embedding backward"
@@ -20,7 +20,7 @@ def describe(cells: Mapping[str, str], *, is_backward: bool) -> Described:
     """Return what a row with `T` tables of `E` rows and `D` columns and `B` bags of `L` ids says of one direction.
 
     Raises:
-        NotDescribed: a number is missing or impossible.
+        NotDescribedError: a number is missing or impossible.
     """
     tables, rows, dim, bags, length = (whole(cells[name], name) for name in "TEDBL")
     made = uniform(
@@ -45,20 +45,20 @@ def describe_named(cells: Mapping[str, str]) -> Described:
     """Return what a row with `op`, `shape`, `rows`, `dim`, `pooling_or_ids`, `unique_ids` and `notes` says.
 
     Raises:
-        NotDescribed: the operator is not fbgemm's on rows in the GPU's memory, or the row does not say how many ids.
+        NotDescribedError: the operator is not fbgemm's on the GPU's memory, or the row does not say how many ids.
     """
     op, shape, ids_said = cells["op"], cells["shape"], cells.get("pooling_or_ids", "")
     if "tbe" not in op.lower():
-        raise NotDescribed(f"op '{op}': no law of such rows")
+        raise NotDescribedError(f"op '{op}': no law of such rows")
     if re.search(r"uvm|prefetch", op, re.IGNORECASE):
-        raise NotDescribed("rows in the host's memory: no law of them")
+        raise NotDescribedError("rows in the host's memory: no law of them")
     tables = first_number(r"(\d+) tables?", shape)
     bags, rows, dim = (whole(cells.get(name, ""), name) for name in ("batch", "rows", "dim"))
     ids = first_number(r"([\d,]+) ids in all", ids_said)
     if ids is None and (length := first_number(r"([\d,]+) ids a bag", ids_said)) is not None and tables:
         ids = tables * bags * length
     if tables is None or ids is None:
-        raise NotDescribed("the row does not say how many tables or ids")
+        raise NotDescribedError("the row does not say how many tables or ids")
     drawn = uniform(tables=tables, rows=rows, dim=dim, bags=bags, length=max(1, round(ids / (tables * bags))))
     made = replace(drawn, ids=ids, weight_dtype=dtype_of(cells["dtype"]))
     made = replace(made, pooled=not re.search(r"sequence|none|nobag", shape))
@@ -87,9 +87,7 @@ def zipf(bags: Bags, exponent: float) -> Bags:
     return replace(bags, long_runs=bags.tables * min(long_runs, rows), longest=max(1, round(longest)))
 
 
-def _passed(
-    bags: Bags, optimizer: str, beside_s: float, *, is_backward: bool, checks_bounds: bool = True
-) -> Described:
+def _passed(bags: Bags, optimizer: str, beside_s: float, *, is_backward: bool, checks_bounds: bool = True) -> Described:
     name = optimizer.lower().removeprefix("exact_")
     forward = BagsForward(bags=bags, checks_bounds=checks_bounds)
     call = BagsBackward(bags=bags, optimizer=name) if is_backward else forward
@@ -102,7 +100,7 @@ def _exponent(text: str) -> float:
     except ValueError:
         exponent = math.nan
     if not 0 <= exponent < 100:
-        raise NotDescribed(f"zipf = '{text}': expected a number from 0 on")
+        raise NotDescribedError(f"zipf = '{text}': expected a number from 0 on")
     return exponent if exponent != 1 else 1 + 1e-9
 
 

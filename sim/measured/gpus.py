@@ -12,23 +12,24 @@ from collections.abc import Mapping
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.normalisations import RowNorm, Softmax
 from scenarios.seam.operations.operation import Operation
-from scenarios.seam.operations.pointwise import contiguous
+from scenarios.seam.operations.pointwise import Pointwise, contiguous
 from scenarios.seam.operations.products import Product, linear
 from sim.measured import embeddings
-from sim.measured.described import Described, NotDescribed, dtype_of, element_bytes, whole
+from sim.measured.described import Described, NotDescribedError, dtype_of, element_bytes, whole
 from sim.measured.operators import ELEMENTWISE
 from sim.operators.measuring import NEUSIGHT_S
 
-# float32 operators of two tensors, of a tensor and a number ("u"), and of one tensor.
+# Operators of two tensors, of a tensor and a number ("u"), and of one tensor.
 _TWO_INPUTS = ("add", "sub", "mul", "div", "pow")
-_ONE_INPUT = (*(f"{name}u" for name in _TWO_INPUTS), "relu", "gelu", "tanh", "sigmoid", "silu", "exp", "sqrt")
+_WITH_NUMBER = {f"{name}u": name for name in _TWO_INPUTS}
+_ONE_INPUT = (*_WITH_NUMBER, "relu", "gelu", "tanh", "sigmoid", "silu", "exp", "sqrt")
 
 
 def describe(cells: Mapping[str, str]) -> Described:
     """Return what a row with `op`, `dtype` and `shape` says.
 
     Raises:
-        NotDescribed: no law knows its operator, or the row does not say enough.
+        NotDescribedError: no law knows its operator, or the row does not say enough.
     """
     op = cells["op"].lower()
     if "tbe" in op or "embedding" in op:
@@ -37,7 +38,17 @@ def describe(cells: Mapping[str, str]) -> Described:
         return _attention(op, cells)
     if op.startswith("linear") or "gemm" in op:
         return _linear(cells)
-    raise NotDescribed(f"op '{cells['op']}': no law of such rows")
+    if op in _TWO_INPUTS or op in _ONE_INPUT:
+        (elements,) = _needed(_shape(cells["shape"]), "n", cells["shape"])
+        call = _elementwise(op, elements, dtype_of(cells["dtype"]))
+        return Described(family=ELEMENTWISE, operations=(call,), beside_s=0.0)
+    raise NotDescribedError(f"op '{cells['op']}': no law of such rows")
+
+
+def _elementwise(op: str, elements: int, dtype: str) -> Pointwise:
+    if op in _TWO_INPUTS:
+        return contiguous(op, elements, dtype, inputs=2)
+    return contiguous(_WITH_NUMBER.get(op, op), elements, dtype)
 
 
 def _shape(text: str) -> dict[str, int]:
@@ -47,7 +58,9 @@ def _shape(text: str) -> dict[str, int]:
 
 def _needed(shape: Mapping[str, int], names: str, text: str) -> list[int]:
     if missing := [name for name in names.split() if not shape.get(name)]:
-        raise NotDescribed(f"shape '{text}': no {' and no '.join(missing)}; expected {names}, each before its number")
+        raise NotDescribedError(
+            f"shape '{text}': no {' and no '.join(missing)}; expected {names}, each before its number"
+        )
     return [shape[name] for name in names.split()]
 
 
@@ -75,7 +88,8 @@ def _attention(op: str, cells: Mapping[str, str]) -> Described:
         is_backward=is_backward,
         is_serving=not is_backward and ("prefill" in op or "encoder" in op),
     )
-    family = "HSTU attention" if is_hstu else "prefill" if "prefill" in op else "attention"
+    family = next((name for name in ("prefill", "encoder") if name in op), "attention")
+    family = "HSTU attention" if is_hstu else family
     return Described(
         family=f"{family} backward" if is_backward else family,
         operations=(attention,),
@@ -87,7 +101,7 @@ def describe_float32(cells: Mapping[str, str]) -> Described:
     """Return what a row with `op`, `B`, `M`, `N`, `K` and `H` says.
 
     Raises:
-        NotDescribed: no law knows its operator, or a size is missing.
+        NotDescribedError: no law knows its operator, or a size is missing.
     """
     op = cells["op"].lower()
     family, operation = _float32(op, cells)
@@ -105,8 +119,6 @@ def _float32(op: str, cells: Mapping[str, str]) -> tuple[str, Operation]:
         return op, Softmax(rows=rows, dim=dim, dtype="float32", is_staged=False)
     if op in ("ln", "layer_norm"):
         return "layer_norm", RowNorm(rows=rows, dim=dim, dtype="float32")
-    if op in _TWO_INPUTS:
-        return ELEMENTWISE, contiguous(op, rows * dim, "float32", inputs=2)
-    if op in _ONE_INPUT:
-        return ELEMENTWISE, contiguous(op.removesuffix("u") if op != "relu" else op, rows * dim, "float32")
-    raise NotDescribed(f"op '{cells['op']}': no law of such rows")
+    if op in _TWO_INPUTS or op in _ONE_INPUT:
+        return ELEMENTWISE, _elementwise(op, rows * dim, "float32")
+    raise NotDescribedError(f"op '{cells['op']}': no law of such rows")

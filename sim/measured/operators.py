@@ -6,7 +6,6 @@ They lie between two CUDA events, with caches flushed before. The last words of 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from scenarios.seam.operations.products import (
 from scenarios.seam.operations.reductions import Qr, Reduction
 from scenarios.seam.operations.rows import Index, IndexPut
 from scenarios.seam.operations.sorting import Scan, Sort
-from sim.measured.described import Described, NotDescribed, dtype_of, element_bytes, is_dtype, sizes, whole
+from sim.measured.described import Described, NotDescribedError, dtype_of, element_bytes, is_dtype, sizes, whole
 from sim.operators.measuring import EVENTS_S, GAP_S, NOTHING_S
 
 ELEMENTWISE = "elementwise"
@@ -54,12 +53,12 @@ def describe(cells: Mapping[str, str]) -> Described:
     """Return what a row says.
 
     Raises:
-        NotDescribed: there is no law of its kind, or its sizes are not those of its kind.
+        NotDescribedError: there is no law of its kind, or its sizes are not those of its kind.
     """
     words = _words(cells["kind"], cells["desc"])
     make = _KINDS.get(words.kind)
     if make is None:
-        raise NotDescribed(f"kind '{cells['kind']}': no law of such rows")
+        raise NotDescribedError(f"kind '{cells['kind']}': no law of such rows")
     family, operations = make(words)
     beside_s = EVENTS_S + GAP_S * (len(operations) - 1)
     if all(isinstance(each, OneRankCollective) and each.in_place for each in operations):
@@ -130,7 +129,7 @@ def _convolution(makes: str, words: _Words) -> _Made:
 
 def _elements(words: _Words) -> int:
     if not words.sizes:
-        raise NotDescribed("desc has no number: expected the number of elements")
+        raise NotDescribedError("desc has no number: expected the number of elements")
     return math.prod(whole(word, "desc") for word in words.sizes)
 
 
@@ -155,7 +154,7 @@ def _sum(words: _Words) -> _Made:
 def _rows(words: _Words) -> tuple[int, int]:
     """Return rows and their elements: the last size."""
     if len(words.sizes) < 2:
-        raise NotDescribed(f"desc '{' '.join(words.sizes)}': expected rows and their elements")
+        raise NotDescribedError(f"desc '{' '.join(words.sizes)}': expected rows and their elements")
     *outer, dim = (whole(word, "desc") for word in words.sizes)
     return math.prod(outer), dim
 
@@ -223,10 +222,10 @@ def _ordered(words: _Words) -> _Made:
     return "sort", (Sort(elements=elements),)
 
 
-_TWO_INPUTS = ("add", "add_", "sub", "mul", "mul_", "div", "pow", "maximum", "minimum", "lerp_", "axpy")
+_TWO_INPUTS = ("add", "add_", "sub", "mul", "mul_", "div", "pow", "maximum", "minimum", "lerp_")
 _ONE_INPUT = (
     *("relu", "relu_", "gelu", "tanh", "sigmoid", "silu", "exp", "log", "sqrt", "rsqrt", "neg", "abs", "clamp"),
-    *("clamp_min", "addu", "subu", "mulu", "divu", "powu", "scale", "copy_"),
+    *("clamp_min", "copy_"),
 )
 _GRADIENTS = ("relu_backward", "threshold_backward", "gelu_backward", "silu_backward", "tanh_backward")
 _FILLS = ("fill_", "zero_", "zeros", "ones")
@@ -241,7 +240,7 @@ _KINDS: dict[str, Callable[[_Words], _Made]] = {
     "conv2d_grad_input": partial(_convolution, "input_gradient"),
     "conv2d_grad_weight": partial(_convolution, "weight_gradient"),
     **{name: partial(_pointwise, name, 2) for name in (*_TWO_INPUTS, *_GRADIENTS)},
-    **{name: partial(_pointwise, re.sub(r"u$", "", name), 1) for name in _ONE_INPUT},
+    **{name: partial(_pointwise, name, 1) for name in _ONE_INPUT},
     **{name: partial(_pointwise, "fill_", 0) for name in _FILLS},
     "copy": partial(_pointwise, "copy_", 1),
     "cast": _cast,

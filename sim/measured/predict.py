@@ -12,7 +12,7 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.operation import Operation
 from sim.gpu_profiles import profile_of
 from sim.measured import embeddings, gpus, operators
-from sim.measured.described import Described, NotDescribed
+from sim.measured.described import Described, NotDescribedError
 from sim.operators.laws import seconds
 
 # How rows of each form are described; `reports.published.kernels` tells the forms by their columns.
@@ -28,7 +28,7 @@ _UNNAMED = "not named"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """The law's time of a row's operator with what the row holds beside it, its family, and the profile that was taken."""
+    """The law's time of a row's operator with what the row holds beside it, its family, and its GPU's profile."""
 
     predicted_us: float
     family: str
@@ -48,7 +48,7 @@ def predict(form: str, cells: Mapping[str, str], profile: str | None = None) -> 
     """
     try:
         described = _FORMS[form](cells)
-    except NotDescribed as error:
+    except NotDescribedError as error:
         raise ScenarioError([str(error)]) from None
     name = _profile_of_row(cells.get("gpu", ""), profile)
     took_s = described.beside_s

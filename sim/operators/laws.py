@@ -66,7 +66,7 @@ _WARM = (products.Product, attention.Attention, convolution.Convolution)
 
 
 def seconds(operation: Operation, gpu: Gpu, *, is_cold: bool = False) -> float:
-    """Return the time of an operator's kernels on an idle GPU, without the host's; `is_cold`: no cache held anything."""
+    """Return the time of an operator's kernels on an idle GPU, without the host; `is_cold`: no cache held anything."""
     if is_cold and isinstance(operation, _WARM):
         return _LAWS[type(operation)](operation, gpu, is_cold=True)
     return _LAWS[type(operation)](operation, gpu)

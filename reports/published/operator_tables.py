@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,9 @@ _TITLES = {
     "by_family_and_gpu": ("By family and GPU", "family"),
 }
 _WORST, _LINES = 10, 60
-# Columns that say in a few words what was measured, of whichever form.
-_SAID = ("kind", "op", "desc", "shape", "T", "E", "D", "B", "L", "M", "N", "K", "H", "opt", "w", "dtype")
+# Columns of sizes, where a row has no text that says them, and the family of several kinds.
+_SIZES = ("T", "E", "D", "B", "L", "M", "N", "K", "H")
+_MIXED = "elementwise"
 
 
 def tables(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -97,11 +98,11 @@ def missed(joined: pd.DataFrame) -> Iterator[str]:
 def _errors_by(known: pd.DataFrame, labels: Sequence[tuple[str, str]], order: Sequence[Any] = ()) -> pd.DataFrame:
     """Return the errors of each label's rows; labels by their rows' `order`, else alphabetically."""
     errors = known["error"].to_numpy(float)
-    groups: dict[Hashable, list[int]] = {}
+    groups: dict[tuple[str, str], list[int]] = {}
     for place in sorted(range(len(labels)), key=order.__getitem__ if order else labels.__getitem__):
         groups.setdefault(labels[place], []).append(place)
     rows = []
-    for (label, gpu), members in groups.items():  # type: ignore[misc]
+    for (label, gpu), members in groups.items():
         signed = errors[members]
         short = statistics.errors(signed.tolist())
         mean = float(np.abs(signed).mean())
@@ -140,8 +141,12 @@ def _worst(known: pd.DataFrame) -> RenderableType:
         times = [text.duration(1e3 * row[name]) for name in ("measured_us", "predicted_us")]
         line = f"{Path(row['file']).stem}:{row['line']}" if several else str(row["line"])
         rows.append([line, row["family"], _said(row), *times, text.signed_percent(row["error"])])
-    return text.table("The worst rows", ["line", "family", "row", "measured", "predicted", "error"], rows, left=3)
+    return text.table(
+        "The worst rows", ["line", "family", "sizes", "measured", "predicted", "error"], rows, left=3, kept=(0, 18, 24)
+    )
 
 
 def _said(row: dict[str, Any]) -> str:
-    return " ".join(str(row[name]) for name in _SAID if row.get(name))
+    named = next((row[name] for name in ("desc", "shape") if row.get(name)), None)
+    sizes = named or " ".join(f"{name}{row[name]}" for name in _SIZES if row.get(name))
+    return f"{row['kind']} {sizes}" if row["family"] == _MIXED and row.get("kind") else str(sizes)
