@@ -59,6 +59,10 @@ CROSSINGS = {
     "sim/study/curves/cli.py": {"reports"},
     "sim/study/play.py": {"reports"},
     "sim/clock.py": {"simpy"},
+    "sim/operators/tables/table.py": {"pyarrow"},
+    "sim/operators/tables/read.py": {"pyarrow"},
+    "sim/operators/tables/__main__.py": {"pyarrow"},
+    "sim/operators/tables/making.py": {"pandas"},
 }
 
 

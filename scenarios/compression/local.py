@@ -8,19 +8,25 @@ from torch import Tensor
 
 from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.pointwise import streamed
 from scenarios.seam.rank import Rank
+
+# Kinds whose kernels stream through memory.
+_PLAIN = frozenset({"elementwise", "permute"})
 
 
 def cost(kind: str, like: Tensor, *, flops: float, read: float, written: float, launches: int = 1) -> Kernel:
     """A kernel that reads and writes so many elements of the dtype of `like`."""
-    size = like.element_size()
+    size, dtype = like.element_size(), dtype_name(like)
+    plain = kind in _PLAIN and launches == 1 and read + written > 0
     return Kernel(
         kind=kind,
         flops=flops,
         bytes_read=read * size,
         bytes_written=written * size,
-        dtype=dtype_name(like),
+        dtype=dtype,
         launches=launches,
+        operations=(streamed(kind, dtype, read=read, written=written),) if plain else (),
     )
 
 

@@ -51,6 +51,16 @@ def profile_files() -> tuple[Path, ...]:
     return tuple(sorted((_PACKAGE / "profiles").glob("*.toml")))
 
 
+def kernel_tables() -> tuple[Path, ...]:
+    """Return the files of the ready tables of measured operators, by name."""
+    return tuple(sorted((_PACKAGE / "profiles" / "tables").glob("*.parquet")))
+
+
+def kernel_table_file(name: str) -> Path:
+    """Return the file of a table of measured operators given by its path, or by the name of a ready one."""
+    return next((file for file in kernel_tables() if file.stem == name), Path(name))
+
+
 def profile_names() -> tuple[str, ...]:
     """What `cluster.profile` may say."""
     return tuple(path.stem for path in profile_files())

@@ -8,7 +8,18 @@ from typing import Annotated, Literal
 
 from scenarios.config.kernel_kinds import EFFICIENCY, FLOP_RATES, LAUNCHES, RAMPS
 from scenarios.config.keys import Key, tenths_of, version_of
-from scenarios.config.toml.values import Count, Efficient, FlopRate, Latency, Name, Quantiles, Rate, Reserve, Size
+from scenarios.config.toml.values import (
+    Count,
+    Efficient,
+    FlopRate,
+    KernelTable,
+    Latency,
+    Name,
+    Quantiles,
+    Rate,
+    Reserve,
+    Size,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +123,14 @@ class Gpu:
             " `efficiency`. A 'cpu', and a GPU without `multiprocessors`, have no laws. Default 'laws'.",
         ),
     ] = "laws"
+    kernel_table: Annotated[
+        KernelTable | None,
+        Key(
+            "kernel_table",
+            "A table of measured operators, which corrects the laws by the nearest of them: the name of a ready one"
+            " such as 'h200_sxm', or the path of a Parquet file (docs/kernels.md). Default: laws alone.",
+        ),
+    ] = None
     efficiency: Annotated[
         Mapping[str, Efficient],
         Key("efficiency", "The share of both peaks that kernels reach. Default 1 for all.", names=EFFICIENCY),

@@ -6,7 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.pointwise import contiguous
+from scenarios.seam.operations.products import product
 
 # Bytes of an element, by the names of torch's dtypes.
 ELEMENT_BYTES = {
@@ -120,6 +123,7 @@ def gemm(m: int, n: int, k: int, *, dtype: str = "float32", batch: int = 1) -> K
         bytes_read=float(size * batch * (m * k + k * n)),
         bytes_written=float(size * batch * m * n),
         dtype=dtype,
+        operations=(product(m, n, k, dtype=dtype, element_bytes=size, batch=batch),),
     )
 
 
@@ -139,6 +143,18 @@ def attention(
         bytes_read=float(size * rows * (tensors + queries if backward else tensors - queries)),
         bytes_written=float(size * rows * (tensors - queries if backward else queries)),
         dtype=dtype,
+        operations=(
+            Attention(
+                batch=batch,
+                heads=heads,
+                key_heads=heads,
+                queries=queries,
+                keys=keys,
+                head_size=dim,
+                dtype=dtype,
+                is_backward=backward,
+            ),
+        ),
     )
 
 
@@ -146,5 +162,10 @@ def elementwise(elements: int, *, dtype: str = "float32", inputs: int = 1, outpu
     """An operation on each element of `inputs` tensors, which writes `outputs` tensors."""
     size = float(ELEMENT_BYTES[dtype] * elements)
     return Kernel(
-        kind="elementwise", flops=float(elements), bytes_read=inputs * size, bytes_written=outputs * size, dtype=dtype
+        kind="elementwise",
+        flops=float(elements),
+        bytes_read=inputs * size,
+        bytes_written=outputs * size,
+        dtype=dtype,
+        operations=(contiguous("elementwise", elements, dtype, inputs=inputs, outputs=outputs),) if elements else (),
     )

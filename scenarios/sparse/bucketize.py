@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.sorting import BucketizeSparse
 
 Column = npt.NDArray[np.int64]
 
@@ -165,7 +166,13 @@ def bucketize_kernel(
         bytes_read=float(3 * bags + 2 * my_size * bags + 2 * width + carried),
         bytes_written=float(bags + 2 * my_size * bags + written),
         launches=4 + (weights is not None) + positions + sequence,
+        operations=(_bucketize(lengths, ids, my_size, carried),) if ids.numel() else (),
     )
+
+
+def _bucketize(lengths: Tensor, ids: Tensor, my_size: int, weights_bytes: int) -> BucketizeSparse:
+    id_bytes = ids.element_size() + weights_bytes // ids.numel()
+    return BucketizeSparse(bags=lengths.numel(), ids=ids.numel(), buckets=my_size, id_bytes=id_bytes)
 
 
 def _kernels(device: torch.device) -> ModuleType:

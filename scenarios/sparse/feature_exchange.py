@@ -13,10 +13,13 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from scenarios.seam.arguments import size_bytes
+from scenarios.seam.arguments import dtype_name, size_bytes
 from scenarios.seam.backend import Work
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.pointwise import contiguous
+from scenarios.seam.operations.sorting import PermuteSparse
 from scenarios.seam.rank import Rank
 from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chunk_sums, take_chunks
 
@@ -121,8 +124,9 @@ async def reorder(rank: Rank, arrived: Arrived, route: Route) -> KeyedJagged:
 
 def permute_kernel(tensor: Tensor, launches: int = 1) -> Kernel:
     """Moving a tensor in memory once: all bytes are read and written."""
-    size = float(size_bytes(tensor))
-    return Kernel(kind="permute", bytes_read=size, bytes_written=size, launches=launches)
+    size, numel = float(size_bytes(tensor)), tensor.numel()
+    operations = (contiguous("copy_", numel, dtype_name(tensor)),) if numel else ()
+    return Kernel(kind="permute", bytes_read=size, bytes_written=size, launches=launches, operations=operations)
 
 
 def chunks_kernel(share: float, lengths: Tensor, *others: Tensor | None) -> Kernel:
@@ -137,7 +141,16 @@ def chunks_kernel(share: float, lengths: Tensor, *others: Tensor | None) -> Kern
         bytes_read=size + size_bytes(lengths),
         bytes_written=size + 2 * offsets,
         launches=CHUNK_SUMS_LAUNCHES + (len(moved) if share else 0),
+        operations=_permutation(lengths, moved[1:]) if share == 1.0 else (),
     )
+
+
+def _permutation(lengths: Tensor, others: Sequence[Tensor]) -> tuple[Operation, ...]:
+    """Describe fbgemm's permutation of all keys' lengths and ids, and of what goes with each id."""
+    if not (others and others[0].numel()):
+        return ()
+    id_bytes = sum(size_bytes(each) for each in others) // others[0].numel()
+    return (PermuteSparse(bags=lengths.numel(), ids=others[0].numel(), id_bytes=id_bytes),)
 
 
 def per_rank(items: Sequence[int], counts: Sequence[int]) -> list[int]:

@@ -9,6 +9,8 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
 from sim.engine.roofline import Cost, cost, together
 from sim.operators.laws import seconds
+from sim.operators.tables.read import table_of
+from sim.operators.tables.table import Table
 
 # What a kernel without work takes (`sim.operators.memory.START_S`), in which it leaves arithmetic and memory to others.
 _START_S = 1e-6
@@ -22,6 +24,7 @@ class Prices:
         # Peaks: a law has its own shares of them.
         self._peaks = dataclasses.replace(gpu, efficiency={}, ramp_ns=0, ramps_ns={}) if gpu.has_laws else None
         self._seconds: dict[Operation, float] = {}
+        self._table: Table | None = None
 
     def cost(self, kernel: Kernel) -> Cost:
         """Return the cost of a kernel; of one made of parts, which run one after the other, that of all of them.
@@ -36,11 +39,19 @@ class Prices:
         return together([self.cost(part) for part in kernel.parts], self._gpu)
 
     def seconds(self, operation: Operation) -> float:
-        """Return the time of an operator by its law."""
+        """Return the time of an operator by its law, corrected by the nearest measurements of the GPU's table."""
         found = self._seconds.get(operation)
         if found is None:
-            found = self._seconds[operation] = seconds(operation, self._gpu)
+            found = self._seconds[operation] = seconds(operation, self._gpu) * self._factor(operation)
         return found
+
+    def _factor(self, operation: Operation) -> float:
+        name = self._gpu.kernel_table
+        if name is None:
+            return 1.0
+        if self._table is None:
+            self._table = table_of(name, self._gpu)
+        return self._table.factor(operation)
 
     def _by_law(self, kernel: Kernel, peaks: Gpu) -> Cost:
         """Return a cost whose parts take together what the law says, in the proportions of a roofline of peaks."""

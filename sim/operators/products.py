@@ -6,8 +6,7 @@ multiprocessors the inner dimension may be split, for which the parts are added 
 a few tiles and splits, as cuBLAS's heuristics choose. Times are those of kernels issued back to back, as in a step:
 activations are in L2 if they fit.
 
-How well it does (mean |predicted / measured - 1|; `docs/kernels.md` has the command): bfloat16 linears of the wheel
-aiconfigurator-core 0.12, 36,000 shapes a GPU: see each constant.
+Errors beside the constants are means of |predicted / measured - 1|.
 """
 
 from __future__ import annotations
@@ -20,38 +19,47 @@ from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
 from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
 
+# Types of which a data sheet has twice the rate of bfloat16, from this compute capability on.
+_EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2", "int8"})
+_EIGHT_BITS_FROM = 89
+
 # The constants of tensor cores are fitted together on 500 linears of each of eight GPUs (bfloat16, aiconfigurator-core
-# 0.12; PROFILES names the data sheets), mean errors on 4,000 others: A100 10.8 %, H100 6.6, H200 6.9, B200 9.1,
-# GB200 9.3, GB300 9.5, B300 10.3, L40S 11.4.
+# 0.12, figures of the profiles), mean errors on 4,000 others: A100 10.4 %, H100 6.1, H200 6.3, B200 7.9,
+# GB200 8.2, GB300 8.2, B300 9.4, L40S 11.6; of GPUs left out of the fit 1 % worse at most.
 
 # Rate of tiles over the data sheet's, before throttling and where the board's power allows it. Volta: assumed.
-_TENSOR_SHARE = (0.85, 1.0, 0.997, 0.976, 0.92)
+_TENSOR_SHARE = (0.85, 1.0, 1.0, 1.0, 0.904)
 # Watts for 1e12 flop/s at the full clock, of boards whose power is short (`Chip.power_share`): Turing by a T4's 24 of
 # 65 TFLOP/s (forums.developer.nvidia.com/t/264462) and a V100's, which is not short; Ada so that an L40S reaches the
 # 0.74 that is fitted for it, and an RTX PRO 6000, of which no row is fitted, the whole rate.
 _TENSOR_WATTS = (2.4, 1.0, 1.15, 1.0, 1.0)
 # Bytes that a tile loads over those that the L2's rate, shared by all multiprocessors, gives in the same time: clusters
 # of tiles share loads on Hopper and Blackwell.
-_TENSOR_LOAD = (1.81, 1.81, 0.70, 0.436, 0.582)
+_TENSOR_LOAD = (1.81, 1.81, 0.71, 0.442, 0.632)
 # Writing a tile, in times of the L2's share: Hopper and Blackwell overlap it with the next tile.
-_TENSOR_STORE = (2.97, 2.97, 2.97, 1.26, 1.26)
+_TENSOR_STORE = (3.03, 3.03, 3.03, 1.45, 1.45)
 # Cycles from a kernel's start to its first multiplication and from its last to its end.
-_START_CYCLES = (4530.0, 4530.0, 4530.0, 5165.0, 4145.0)
-_TILE_CYCLES = 101.0
+_START_CYCLES = (4230.0, 4230.0, 4230.0, 5136.0, 4112.0)
+_TILE_CYCLES = 12.0
 # Cycles of adding up the parts of a split, a kernel of its own, and its bytes over the L2's rate.
-_SPLIT_CYCLES, _SPLIT_BYTES = 6670.0, 0.047
-# The least of `inner` that a part of a split has.
-_LEAST_PART = 128
+_SPLIT_CYCLES, _SPLIT_BYTES = 6512.0, 0.08
+# The least of `inner` that a part of a split has, on tensor cores and on CUDA cores.
+_LEAST_PART, _LANE_LEAST_PART = 128, 256
 # Long kernels lower the clock: by this share when they take much longer than `_THROTTLE_S`.
-_THROTTLE, _THROTTLE_S = 0.266, 150e-6
+_THROTTLE, _THROTTLE_S = 0.274, 150e-6
 # Shares of the memory's and of the L2's rate that are reached.
-_MEMORY_SHARE, _L2_SHARE = 0.82, 0.45
+_MEMORY_SHARE, _L2_SHARE = 0.83, 0.48
 # What has to fit into L2 to be found there: all activations and results with a margin, weights six times (others of
 # the same step push them out). Fitted on the L40S, whose L2 is six times as quick as its memory.
-_ACTIVATIONS_IN_L2, _WEIGHTS_IN_L2 = 1.48, 5.9
-# Arithmetic and memory overlap: their times add up as a norm of this order.
-_OVERLAP = 2.3
-_TENSOR_TILES = ((16, 64), (64, 16), (64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256))
+_ACTIVATIONS_IN_L2, _WEIGHTS_IN_L2 = 1.46, 6.06
+# Arithmetic and memory overlap: their times add up as a norm of this order, on tensor cores and on CUDA cores.
+_OVERLAP, _LANE_OVERLAP = 2.1, 2.7
+# Tiles of all generations, and those that Hopper's and Blackwell's kernels have beside them.
+_TENSOR_TILES = (
+    *((64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256)),
+    *((256, 64), (64, 256), (32, 64), (64, 32)),
+)
+_NEW_TILES = (*_TENSOR_TILES, (192, 128), (128, 192), (192, 192))
 
 # Kernels for operands that are not aligned to 16 bytes load single elements through registers (`align1`): cycles of a
 # multiprocessor for each, fitted on the products of inner or outer size 479 and 13 of an H200.
@@ -61,6 +69,10 @@ _UNALIGNED_CYCLES = 0.35
 _TF32_NEITHER, _TF32_LEFT = 0.56, 0.93
 # TF32 lowers the clock less.
 _TF32_THROTTLE = 0.2
+
+# Rate of kernels for results that are not aligned to 16 bytes, over the others on Hopper and Blackwell: mma.sync there
+# reaches 62 % of wgmma (Luo et al., arXiv:2402.13499). Assumed: no row of them is at hand.
+_UNALIGNED_RESULT = 0.62
 
 # CUDA cores, fitted together on 2,500 products of a V100, an A100 and an H100 (NeuSight's labels) and 30 of an H200.
 _LANE_SHARE = (0.985, 0.856, 0.872, 0.872, 0.872)
@@ -73,6 +85,10 @@ _LANE_STORE = 0.117
 _LANE_TILE_CYCLES = 39.0
 # Cycles per element of `inner` of a tile by itself, and how many tiles of a multiprocessor hide each other's.
 _LANE_LATENCY_CYCLES, _LANE_RESIDENT = 33.0, 4
+# The smallest tile's multiplications and loads take longer: bmm_interaction of an H200.
+_LANE_SMALLEST = 1.25
+# A result of one row or column is not split by cuBLAS: cycles per element of `inner`, by a DLRM's last layer.
+_LANE_VECTOR_CYCLES = 26.0
 # `inner` is rounded up to this: NeuSight's labels of 64 and 96 take as long as 128 on an A100, 96 as 128 on an H100.
 _LANE_STEP = (32, 128, 128, 64, 64)
 _LANE_TILES = (
@@ -90,7 +106,7 @@ def seconds(product: Product, gpu: Gpu, *, is_cold: bool = False) -> float:
     if not (product.batch and product.rows and product.columns):
         return 0.0
     busy_s, memory_s = busy_seconds(product, gpu), _memory_s(product, chip_of(gpu), is_cold=is_cold)
-    both_s = overlapped(busy_s, memory_s, _OVERLAP)
+    both_s = overlapped(busy_s, memory_s, _OVERLAP if is_on_tensor_cores(product, gpu) else _LANE_OVERLAP)
     return start_seconds(product, gpu, is_cold=is_cold) + both_s
 
 
@@ -110,7 +126,7 @@ def busy_seconds(product: Product, gpu: Gpu) -> float:
     """Return the time of the multiprocessors on the best tiles of `product`, without memory."""
     chip = chip_of(gpu)
     if is_on_tensor_cores(product, gpu):
-        return _tensor_s(product, gpu.flops_per_s[product.dtype], chip)
+        return _tensor_s(product, _tensor_rate(product, gpu), chip)
     return _lane_s(product, _lane_rate(product.dtype, gpu), chip)
 
 
@@ -120,7 +136,21 @@ def _operands(product: Product) -> int:
 
 def is_on_tensor_cores(product: Product, gpu: Gpu) -> bool:
     """Return whether tensor cores compute `product`."""
-    return product.dtype not in ("float32", "float64") and product.dtype in gpu.flops_per_s
+    return _tensor_rate(product, gpu) > 0
+
+
+def _tensor_rate(product: Product, gpu: Gpu) -> float:
+    """Return the data sheet's flop/s of tensor cores for `product`; 0 if CUDA cores compute it."""
+    if product.dtype in ("float32", "float64") or (product.dtype == "tf32" and 1 in (product.rows, product.columns)):
+        return 0.0
+    if product.dtype in _EIGHT_BITS and gpu.compute_capability >= _EIGHT_BITS_FROM:
+        return 2 * gpu.flops_per_s.get("bfloat16", 0.0)
+    return gpu.flops_per_s.get(product.dtype, 0.0)
+
+
+def _size(product: Product) -> int:
+    """Return the bytes of an operand's element."""
+    return 1 if product.dtype in _EIGHT_BITS else ELEMENT_BYTES.get(product.dtype, 4)
 
 
 def _lane_rate(dtype: str, gpu: Gpu) -> float:
@@ -131,7 +161,7 @@ def _lane_rate(dtype: str, gpu: Gpu) -> float:
 def _tensor_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     """Return the time of the best tiles on tensor cores."""
     generation = chip.generation
-    size, sms = ELEMENT_BYTES.get(product.dtype, 4), chip.multiprocessors
+    size, sms = _size(product), chip.multiprocessors
     rate = flops_per_s * _TENSOR_SHARE[generation] * chip.power_share(flops_per_s, _TENSOR_WATTS[generation])
     throttle = _THROTTLE
     if product.dtype == "tf32":
@@ -144,18 +174,21 @@ def _tensor_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     multiply_s = 2 * sms / rate * (1 + throttle * alone_s / (alone_s + _THROTTLE_S))
     l2_s = size * sms / chip.l2_bytes_per_s  # an element's, of a multiprocessor's share
     load_s = l2_s * _TENSOR_LOAD[generation]
+    if product.result_alignment < FULL_ALIGNMENT and generation >= Generation.HOPPER:
+        multiply_s /= _UNALIGNED_RESULT
     together = _operands(product)
     if together < FULL_ALIGNMENT:
         load_s = max(load_s, _UNALIGNED_CYCLES / chip.clock_hz / max(1, together // size))
     fixed_s, store_s = _TILE_CYCLES / chip.clock_hz, l2_s * _TENSOR_STORE[generation]
-    tiles = ((a, b, max(a * b * multiply_s, (a + b) * load_s), fixed_s + a * b * store_s) for a, b in _TENSOR_TILES)
+    shapes = _NEW_TILES if generation >= Generation.HOPPER else _TENSOR_TILES
+    tiles = ((a, b, max(a * b * multiply_s, (a + b) * load_s), fixed_s + a * b * store_s) for a, b in shapes)
     return _best(tiles, product, product.inner, chip)
 
 
 def _lane_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     """Return the time of the best tiles on CUDA cores."""
     generation = chip.generation
-    clock, size = chip.clock_hz, ELEMENT_BYTES.get(product.dtype, 4)
+    clock, size = chip.clock_hz, _size(product)
     rate = flops_per_s * _LANE_SHARE[generation] * chip.power_share(flops_per_s, _LANE_WATTS[generation])
     multiply_s = 2 * chip.multiprocessors / rate
     load_s = _LANE_LOAD[generation] * size / 128 / clock
@@ -163,8 +196,14 @@ def _lane_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     fixed_s, latency_s = _LANE_TILE_CYCLES / clock, _LANE_LATENCY_CYCLES / clock
     step = _LANE_STEP[generation] if product.inner > _LANE_STEP[Generation.VOLTA] else _LANE_STEP[Generation.VOLTA]
     inner = math.ceil(product.inner / step) * step
-    tiles = ((a, b, a * b * multiply_s + (a + b) * load_s, fixed_s + a * b * store_s) for a, b in _LANE_TILES)
-    return _best(tiles, product, inner, chip, latency_s=latency_s)
+    if product.left_is_transposed and 1 in (product.rows, product.columns):
+        waves = math.ceil(product.batch * max(product.rows, product.columns) / 128 / chip.multiprocessors)
+        return waves * product.inner * _LANE_VECTOR_CYCLES / clock
+    smallest, *others = (
+        (a, b, a * b * multiply_s + (a + b) * load_s, fixed_s + a * b * store_s) for a, b in _LANE_TILES
+    )
+    smallest = (*smallest[:2], smallest[2] * _LANE_SMALLEST, smallest[3])
+    return _best([smallest, *others], product, inner, chip, latency_s=latency_s)
 
 
 def _best(
@@ -172,7 +211,7 @@ def _best(
 ) -> float:
     """Return the time of the best of `tiles`: rows, columns, seconds of an element of `inner` and of the tile."""
     sms, rows, columns, batch = chip.multiprocessors, product.rows, product.columns, product.batch
-    best, most = math.inf, inner // _LEAST_PART
+    best, most = math.inf, inner // (_LANE_LEAST_PART if latency_s else _LEAST_PART)
     split_s = _SPLIT_CYCLES / chip.clock_hz
     part_s = _SPLIT_BYTES * batch * rows * columns / chip.l2_bytes_per_s
     for a, b, step_s, tile_s in tiles:
@@ -194,7 +233,7 @@ def _best(
 
 def _memory_s(product: Product, chip: Chip, *, is_cold: bool) -> float:
     """Return the time of the operands' and the result's bytes, some of which are in L2."""
-    size = ELEMENT_BYTES.get(product.dtype, 4)
+    size = _size(product)
     weights = size * product.batch * product.columns * product.inner
     activations = size * product.batch * product.rows * (product.inner + product.columns)
     in_l2 = 0.0

@@ -169,6 +169,9 @@ FlopRate = Annotated[float, _quantity(units.FLOP_RATE, units.parse_flop_rate, "1
 Flops = Annotated[float, _quantity(units.FLOPS, units.parse_flops, "0 FLOP", most="1000 EFLOP")]
 Name = Annotated[str, _text("a name without '/'", lambda value: bool(value.strip()) and "/" not in value)]
 File = Annotated[str, _text("a path relative to this file", lambda value: bool(value.strip()))]
+KernelTable = Annotated[
+    str, _text("a table's name, or a path that ends in .parquet", lambda value: bool(value.strip()))
+]
 Profile = Annotated[str, _text("a profile's name, or a path that ends in .toml", lambda value: bool(value.strip()))]
 Text = Annotated[str, _text("a string", lambda value: True)]
 Uniform = Annotated[str, _text("'uniform', {zipf = 1.05} or {file = 'ids.csv'}", lambda value: value == "uniform")]

@@ -45,6 +45,13 @@ def contiguous(name: str, elements: int, dtype: str, *, inputs: int = 1, outputs
     return Pointwise(name=name, elements=elements, inputs=(operand,) * inputs, outputs=(operand,) * outputs)
 
 
+def streamed(name: str, dtype: str, *, read: float, written: float) -> Pointwise:
+    """Return a call that reads and writes so many contiguous elements."""
+    inputs = (Operand(dtype=dtype, elements=round(read)),) if read else ()
+    outputs = (Operand(dtype=dtype, elements=round(written)),) if written else ()
+    return Pointwise(name=name, elements=round(max(read, written)), inputs=inputs, outputs=outputs)
+
+
 def strided(name: str, shape: Sequence[int], inputs: Sequence[Strided], outputs: Sequence[Strided]) -> Pointwise:
     """Return a call of operands given by their strides, with neighbouring dimensions merged as torch merges them.
 

@@ -42,6 +42,20 @@ def alignment(contiguous: int, element_bytes: int) -> int:
     return min(row_bytes & -row_bytes, FULL_ALIGNMENT) if row_bytes else FULL_ALIGNMENT
 
 
+def product(rows: int, columns: int, inner: int, *, dtype: str, element_bytes: int, batch: int = 1) -> Product:
+    """Return the product of packed matrices [rows, inner] and [inner, columns]."""
+    return Product(
+        batch=batch,
+        rows=rows,
+        columns=columns,
+        inner=inner,
+        dtype=dtype,
+        left_alignment=alignment(inner, element_bytes),
+        right_alignment=alignment(columns, element_bytes),
+        result_alignment=alignment(columns, element_bytes),
+    )
+
+
 def linear(rows: int, inner: int, columns: int, dtype: str, *, element_bytes: int) -> Product:
     """Return the product of `torch.nn.functional.linear`: [rows, inner] by a weight [columns, inner]."""
     shared = alignment(inner, element_bytes)

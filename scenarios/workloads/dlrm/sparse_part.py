@@ -259,6 +259,7 @@ class SparsePart:
             fetched=self._laws.fetched if self._laws.has_l2 else None,
             cache=row_cache(pieces, self._scenario),
             sorts_all=self._scenario.cluster.host.gpu.kind == "cuda",
+            is_fbgemms=not self._scenario.launching.fusion,
         )
 
 

@@ -8,11 +8,13 @@ then computed when the table is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from scenarios.config.gpu import Gpu
@@ -20,9 +22,7 @@ from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.products import Product, linear
 from sim.operators import attention, products
 from sim.operators.tables.signature import COORDINATES, FIXED, signature, surface_name
-from sim.operators.tables.surface import Surface, surfaces
-
-_COLUMNS = ("rows", "columns", "inner", "batch", "heads", "key_heads", "queries", "head_size", "window")
+from sim.operators.tables.surface import Surface, surface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +45,17 @@ class Table:
 
 def read(file: Path, gpu: Gpu) -> Table:
     """Read a table; `gpu` is that of the law where the table has no column `over_law`."""
-    table = pq.read_table(file, memory_map=False)
-    points: list[tuple[str, tuple[int, ...], float]] = []
+    table = pq.read_table(file)
+    read_surfaces: dict[str, Surface] = {}
     for operator in COORDINATES:
-        points += _points(operator, table.filter(pa.compute.equal(table["operator"], operator)), gpu)
+        rows = table.filter(pc.equal(table["operator"], operator))
+        if rows.num_rows:
+            read_surfaces |= _surfaces(operator, rows, gpu)
     return Table(
         rows=table.num_rows,
         machines=_names(table, "machine"),
         sources=_names(table, "source"),
-        surfaces=surfaces(points),
+        surfaces=read_surfaces,
     )
 
 
@@ -61,17 +63,24 @@ def _names(table: pa.Table, column: str) -> tuple[str, ...]:
     return tuple(sorted(map(str, table[column].unique().to_pylist()))) if column in table.column_names else ()
 
 
-def _points(operator: str, rows: pa.Table, gpu: Gpu) -> Iterator[tuple[str, tuple[int, ...], float]]:
-    """Yield surface, coordinates and logarithm of measured time over the law's, of the rows of one operator."""
-    fixed = zip(*(rows[column].to_pylist() for column in FIXED[operator]), strict=True)
-    places = zip(*(rows[column].to_pylist() for column in COORDINATES[operator]), strict=True)
-    names = (surface_name(operator, values) for values in fixed)
+def _surfaces(operator: str, rows: pa.Table, gpu: Gpu) -> dict[str, Surface]:
+    """Return the surfaces of one operator: logarithms of measured times over the law's."""
+    dtypes = pc.dictionary_encode(rows["dtype"].combine_chunks())
+    sizes = [rows[column].to_numpy().astype(np.int64) for column in FIXED[operator][1:]]
+    fixed = np.stack([np.asarray(dtypes.indices).astype(np.int64), *sizes], axis=1)
+    coordinates = np.stack([rows[column].to_numpy().astype(np.int64) for column in COORDINATES[operator]], axis=1)
     if "over_law" in rows.column_names:
-        ratios = rows["over_law"].to_pylist()
+        ratios = rows["over_law"].to_numpy().astype(float)
     else:
         law, build = LAWS[operator]
-        ratios = [row["us"] * 1e-6 / law(build(row), gpu) for row in rows.to_pylist()]
-    yield from zip(names, places, map(math.log, ratios), strict=True)
+        ratios = np.array([row["us"] * 1e-6 / law(build(row), gpu) for row in rows.to_pylist()])
+    found: dict[str, Surface] = {}
+    kinds, kind_of = np.unique(fixed, axis=0, return_inverse=True)
+    for number, (dtype, *others) in enumerate(kinds.tolist()):
+        mine = kind_of.reshape(-1) == number
+        name = surface_name(operator, (dtypes.dictionary[dtype].as_py(), *others))
+        found[name] = surface(coordinates[mine], np.log(ratios[mine]))
+    return found
 
 
 def _linear(row: dict[str, object]) -> Product:

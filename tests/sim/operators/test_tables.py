@@ -19,7 +19,7 @@ from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.products import linear
 from sim.operators import products
 from sim.operators.tables.making import _kept, table_of
-from sim.operators.tables.surface import Surface, surfaces
+from sim.operators.tables.surface import surface
 from sim.operators.tables.table import LAWS, Table, read
 from tests.sim.operators.measured import SYSTEMS, gpu_of, mean_error, rows, system
 
@@ -33,18 +33,18 @@ def shipped() -> Table:
 
 
 def test_a_surface_is_linear_between_points_and_halves_with_each_octave_beyond() -> None:
-    line = Surface([((4,), 1.0), ((16,), 3.0)])
+    line = surface(np.array([[4], [16]]), np.array([1.0, 3.0]))
     assert [line.at((math.log2(x),)) for x in (4, 8, 16)] == [1.0, 2.0, 3.0]
     assert (line.at((5.0,)), line.at((1.0,))) == (1.5, 0.5)
 
 
 def test_a_point_between_lines_takes_of_both() -> None:
-    plane = surfaces([("a", (2, 8), 1.0), ("a", (8, 8), 3.0), ("b", (2, 8), 7.0)])["a"]
+    plane = surface(np.array([[8, 8], [2, 8]]), np.array([3.0, 1.0]))
     assert plane.at((2.0, 3.0)) == 2.0
 
 
 def test_equal_points_count_once() -> None:
-    assert surfaces([("a", (2,), 1.0), ("a", (2,), 3.0)])["a"].at((1.0,)) == 3.0
+    assert surface(np.array([[2], [2]]), np.array([1.0, 3.0])).at((1.0,)) == 3.0
 
 
 def test_a_table_without_the_law_is_compared_when_it_is_read(tmp_path: Path) -> None:

@@ -104,6 +104,7 @@ class Rows:
         fetched: Callable[[int, range, Sequence[float], int], float] | None = None,
         cache: RowCache | None = None,
         sorts_all: bool = False,
+        is_fbgemms: bool = False,
         runs: Callable[[int], Runs | None] = lambda _: None,
     ) -> None:
         """`distinct` says how many of a table's rows so many ids, by feature, name that fall into them; without it, as
@@ -111,13 +112,14 @@ class Rows:
 
         `fetched` says how many such rows, of so many bytes each, a look-up reads from memory; without it, one an id.
 
-        `runs` says how often a table's most frequent rows are named, where that is known.
+        `is_fbgemms`: kernels on a GPU are those of fbgemm, whose laws are known. `runs` says how often
+        a table's most frequent rows are named, where that is known.
 
         `sorts_all`: whatever is made of gradients, SGD too, has their ids in order before, as fbgemm has it on GPUs.
         """
         self.pieces, self._unpooled, self._travels_as = tuple(pieces), unpooled, travels_as or dtype
         self._distinct, self._fetched, self._cache = distinct, fetched, cache
-        self._runs = runs
+        self._is_fbgemms, self._runs = is_fbgemms, runs
         self._sorts_all, self._sorts = sorts_all, sorts_all or optimizer.kind != "sgd"
         sizes = [(len(piece.rows), len(piece.columns), piece.keys) for piece in pieces]
         places = Places.of(*([size[part] for size in sizes] for part in range(3)))
@@ -209,7 +211,9 @@ class Rows:
         )
 
     def _bags(self, features: Features) -> Bags | None:
-        """Describe the bags of one pass; None where not all rows are on the GPU."""
+        """Describe the bags of one pass; None where not all rows are on the GPU, or its kernels are not fbgemm's."""
+        if not self._is_fbgemms:
+            return None
         return bags_of(
             self.pieces,
             self._ids_of_pieces(features),

@@ -140,6 +140,7 @@ class _Bags:
                 distinct=self._distinct,
                 fetched=self._fetched if l2_bytes else None,
                 sorts_all=True,
+                is_fbgemms=True,
                 runs=self._runs,
             )
 
