@@ -60,7 +60,7 @@ FORMS = (
 # What `join` says of each row beside its own columns. A column of a file that has one of these names is left out.
 JOINED = {
     **{"file": "str", "line": "int", "timed": "str"},
-    **dict.fromkeys(["measured_us", "predicted_us", "error"], "float"),
+    **dict.fromkeys(["measured_us", "predicted_us", "error", "law_us", "law_error"], "float"),
     **dict.fromkeys(["family", "profile", "reason"], "str"),
 }
 
@@ -79,9 +79,13 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPrediction:
-    """The time of a row, its family of operators, and the profile that stands for its GPU."""
+    """The time of a row, its family of operators, and the profile that stands for its GPU.
+
+    `predicted_us` is by the law and the profile's table of measured operators, `law_us` by the law alone.
+    """
 
     predicted_us: float
+    law_us: float
     family: str
     profile: str
 
@@ -174,6 +178,8 @@ def _outcome(row: KernelRow, predict: Predict, profile: str | None) -> KernelPre
 def _joined(row: KernelRow, outcome: KernelPrediction | str) -> dict[str, Any]:
     known = {name: getattr(row, name) for name in ("file", "line", "timed", "measured_us")}
     if isinstance(outcome, str):
-        known |= {"predicted_us": math.nan, "error": math.nan, "family": "", "profile": "", "reason": outcome}
-        return known
-    return known | dataclasses.asdict(outcome) | {"error": outcome.predicted_us / row.measured_us - 1, "reason": ""}
+        known |= dict.fromkeys(("predicted_us", "error", "law_us", "law_error"), math.nan)
+        return known | dict.fromkeys(("family", "profile"), "") | {"reason": outcome}
+    known |= dataclasses.asdict(outcome) | {"reason": ""}
+    known["error"] = outcome.predicted_us / row.measured_us - 1
+    return known | {"law_error": outcome.law_us / row.measured_us - 1}

@@ -15,10 +15,11 @@ from reports.store.columns import fixed
 from reports.terminal import text
 from reports.terminal.rows import cells, records
 
-# Errors of the rows of one group: `signed_median` and `worst` keep the sign, the others are of the errors' sizes.
+# Errors of the rows of one group: `signed_median` and `worst` keep the sign, the others are of the errors' sizes;
+# `law_mean` is of the laws alone, without the profiles' tables of measured operators.
 GROUP_ERRORS = {
     **{"group": "str", "gpu": "str", "rows": "int"},
-    **dict.fromkeys(["mean", "median", "p95", "signed_median", "worst"], "float"),
+    **dict.fromkeys(["mean", "median", "p95", "signed_median", "worst", "law_mean"], "float"),
 }
 # Classes of measured times by their lower end, us.
 _CLASSES = (
@@ -97,16 +98,18 @@ def missed(joined: pd.DataFrame) -> Iterator[str]:
 
 def _errors_by(known: pd.DataFrame, labels: Sequence[tuple[str, str]], order: Sequence[Any] = ()) -> pd.DataFrame:
     """Return the errors of each label's rows; labels by their rows' `order`, else alphabetically."""
-    errors = known["error"].to_numpy(float)
+    errors, laws = known["error"].to_numpy(float), known["law_error"].to_numpy(float)
     groups: dict[tuple[str, str], list[int]] = {}
     for place in sorted(range(len(labels)), key=order.__getitem__ if order else labels.__getitem__):
         groups.setdefault(labels[place], []).append(place)
     rows = []
     for (label, gpu), members in groups.items():
-        signed = errors[members]
+        signed, law_mean = errors[members], float(np.abs(laws[members]).mean())
         short = statistics.errors(signed.tolist())
         mean = float(np.abs(signed).mean())
-        rows.append((label, gpu, len(members), mean, short.median, short.p95, short.signed_median, short.worst))
+        rows.append(
+            (label, gpu, len(members), mean, short.median, short.p95, short.signed_median, short.worst, law_mean)
+        )
     return fixed({name: [row[at] for row in rows] for at, name in enumerate(GROUP_ERRORS)}, GROUP_ERRORS)
 
 
@@ -116,12 +119,13 @@ def _is_shown(name: str, known: pd.DataFrame) -> bool:
 
 
 def _headline(joined: pd.DataFrame, predicted: int) -> str:
-    found = f"{text.counted(len(joined), 'measured operator')}, {predicted:,} of them predicted by their laws."
+    found = f"{text.counted(len(joined), 'measured operator')}, {predicted:,} of them predicted."
     if not predicted:
         return found
     return (
         f"{found} An error is predicted / measured - 1: positive is too slow a prediction. mean, median, 95th"
-        " (percentile): of the errors' sizes; signed: the median with its sign; worst: with its sign."
+        " (percentile): of the errors' sizes; signed: the median with its sign; worst: with its sign; law: the mean for"
+        " the laws alone, without the tables of measured operators that profiles name."
     )
 
 
@@ -129,7 +133,7 @@ def _shown(name: str, frame: pd.DataFrame) -> RenderableType:
     title, first = _TITLES[name]
     with_gpu = name == "by_family_and_gpu"
     shown = [column for column in GROUP_ERRORS if with_gpu or column != "gpu"]
-    columns = [first, *(["GPU"] if with_gpu else []), "rows", "mean", "median", "95th", "signed", "worst"]
+    columns = [first, *(["GPU"] if with_gpu else []), "rows", "mean", "median", "95th", "signed", "worst", "law"]
     return text.table(title, columns, cells(frame, shown), left=2 if with_gpu else 1)
 
 

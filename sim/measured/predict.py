@@ -1,4 +1,4 @@
-"""Predicts the time of a measured operator by its law alone, in the way in which its row was measured."""
+"""Predicts the time of a measured operator as the simulator prices it, in the way in which its row was measured."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from sim.gpu_profiles import profile_of
 from sim.measured import embeddings, gpus, operators
 from sim.measured.described import Described, NotDescribedError
 from sim.operators.laws import seconds
+from sim.operators.tables.read import table_of
+from sim.operators.tables.signature import signature
 
 # How rows of each form are described; `reports.published.kernels` tells the forms by their columns.
 _FORMS: Mapping[str, Callable[[Mapping[str, str]], Described]] = {
@@ -28,9 +30,13 @@ _UNNAMED = "not named"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """The law's time of a row's operator with what the row holds beside it, its family, and its GPU's profile."""
+    """The time of a row's operator with what the row holds beside it, its family, and its GPU's profile.
+
+    `predicted_us` is by the law and the table of measured operators that the profile names; `law_us` by the law alone.
+    """
 
     predicted_us: float
+    law_us: float
     family: str
     profile: str
 
@@ -51,10 +57,11 @@ def predict(form: str, cells: Mapping[str, str], profile: str | None = None) -> 
     except NotDescribedError as error:
         raise ScenarioError([str(error)]) from None
     name = _profile_of_row(cells.get("gpu", ""), profile)
-    took_s = described.beside_s
+    took_s = law_s = described.beside_s
     for operation in described.operations:
-        took_s += _seconds(operation, name, described.is_cold)
-    return Predicted(predicted_us=took_s * 1e6, family=described.family, profile=name)
+        alone_s, factor = _price(operation, name, described.is_cold)
+        took_s, law_s = took_s + alone_s * factor, law_s + alone_s
+    return Predicted(predicted_us=took_s * 1e6, law_us=law_s * 1e6, family=described.family, profile=name)
 
 
 def _profile_of_row(gpu: str, profile: str | None) -> str:
@@ -88,5 +95,10 @@ def _gpu(profile: str) -> Gpu:
 
 
 @cache
-def _seconds(operation: Operation, profile: str, is_cold: bool) -> float:
-    return seconds(operation, _gpu(profile), is_cold=is_cold)
+def _price(operation: Operation, profile: str, is_cold: bool) -> tuple[float, float]:
+    """Return the seconds of an operator by its law, and the factor by which the profile's table corrects it."""
+    gpu = _gpu(profile)
+    factor = 1.0
+    if gpu.kernel_table is not None and signature(operation) is not None:
+        factor = table_of(gpu.kernel_table, gpu).factor(operation)
+    return seconds(operation, gpu, is_cold=is_cold), factor

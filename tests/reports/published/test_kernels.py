@@ -39,7 +39,10 @@ def half_too_slow(row: KernelRow, profile: str | None) -> KernelPrediction:
     if row.cells.get("kind") == "fft":
         raise ReportError("kind 'fft': no law\nof such rows")
     return KernelPrediction(
-        predicted_us=1.5 * row.measured_us, family="f", profile=row.cells.get("gpu") or str(profile)
+        predicted_us=1.5 * row.measured_us,
+        law_us=2 * row.measured_us,
+        family="f",
+        profile=row.cells.get("gpu") or str(profile),
     )
 
 
@@ -103,6 +106,7 @@ def test_tables_are_by_family_gpu_and_size(write: Write) -> None:
     (row,) = found["in_all"].to_dict("records")
     assert row["rows"] == 3
     assert {row[name] for name in ("mean", "median", "p95", "signed_median", "worst")} == {0.5}
+    assert row["law_mean"] == 1.0
 
 
 def test_what_is_not_predicted_is_counted_with_its_reason(write: Write) -> None:
@@ -115,7 +119,7 @@ def test_the_command_predicts_by_the_laws_and_writes_csv(write: Write, capsys: p
     assert main(["published", str(path), "--profile", "hgx_h200", "--csv", "out.csv"]) == 0
     shown, complaint = capsys.readouterr()
     assert complaint == ""
-    assert shown.startswith("3 measured operators, 2 of them predicted by their laws.")
+    assert shown.startswith("3 measured operators, 2 of them predicted.")
     assert "k.csv: 1 row (line 3): kind 'fft': no law of such rows" in shown
     assert max(map(len, shown.splitlines())) <= WIDTH
     out = pd.read_csv("out.csv")
@@ -154,4 +158,4 @@ def test_the_command_refuses_in_one_sentence(
 
 def test_thousands_of_rows_are_described_and_priced_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["published", str(PUBLISHED / "fp32.csv")]) == 0
-    assert capsys.readouterr().out.startswith("4,806 measured operators, 4,806 of them predicted by their laws.")
+    assert capsys.readouterr().out.startswith("4,806 measured operators, 4,806 of them predicted.")
