@@ -59,10 +59,10 @@ def parts(page: str) -> tuple[str, str, str]:
 
 def main() -> None:
     made = table(errors())
-    print(made)
     if "--write" in sys.argv[1:]:
         before, _, after = parts(PAGE.read_text(encoding="utf-8"))
         PAGE.write_text(f"{before}\n{made}\n{after}", encoding="utf-8")
+    print(made)
 
 
 if __name__ == "__main__":
