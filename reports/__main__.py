@@ -68,7 +68,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     files = export.add_mutually_exclusive_group(required=True)
     files.add_argument("--csv", type=Path, metavar="DIR", help="a new folder for the files")
     files.add_argument("--kernels-csv", type=Path, metavar="FILE.csv", help="a new file for the kernels alone")
-    published = commands.add_parser("published", help="predictions against published times of collectives")
+    published = commands.add_parser(
+        "published", help="predictions against published times of operators, collectives or steps"
+    )
     _add_rows(published)
     published.add_argument("--json", action="store_true", help="all tables and rows as JSON")
     published.add_argument("--csv", type=Path, metavar="OUT.csv", help="a new file for the rows and their predictions")
@@ -107,7 +109,7 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", type=Path, nargs="+", metavar="FILE", help="CSV, or nccl-tests' output (docs/reports.md)"
     )
-    parser.add_argument("--profile", metavar="NAME", help="this hardware profile for all rows, not their GPU's")
+    parser.add_argument("--profile", metavar="NAME", help="this hardware profile, not the one that has the rows' GPU")
     header = parser.add_argument_group("nccl-tests' output", "what a header does not say")
     header.add_argument("--op", choices=_OPERATIONS, metavar="OP", help=f"one of {', '.join(_OPERATIONS)}")
     header.add_argument("--gpu", metavar="NAME", help="such as H100")

@@ -24,8 +24,9 @@ from reports.kineto import compute_times, recording
 from reports.kineto import tables as kernel_tables
 from reports.nccl import fit, fit_tables, nccl_tests, profile
 from reports.nccl.fit import Figures
-from reports.published import collective_tables, collectives, step_tables, steps
+from reports.published import collective_tables, collectives, kernels, operator_tables, step_tables, steps
 from reports.published.collectives import Measurements, Prediction, PublishedRow
+from reports.published.kernels import KernelPrediction, KernelRow
 from reports.published.steps import StepPrediction, StepRow
 from reports.run import Run
 from reports.side_by_side import frames as side_by_side
@@ -154,13 +155,21 @@ def export(options: Namespace) -> None:
 
 
 def predict_published(options: Namespace) -> None:
-    """Predictions against published times: of collectives, or of whole steps."""
+    """Predictions against published times: of collectives, of whole steps, or of single operators."""
     of_steps = [file for file in options.files if steps.is_steps(file)]
-    if of_steps and len(of_steps) < len(options.files):
-        raise ReportError(f"{of_steps[0]}: times of steps, and of collectives beside it; expected files of one kind")
+    of_kernels = [file for file in options.files if kernels.form_of(file) is not None and file not in of_steps]
+    for found, what in ((of_steps, "steps"), (of_kernels, "single operators")):
+        if found and len(found) < len(options.files):
+            raise ReportError(f"{found[0]}: times of {what}, and others beside it; expected files of one kind")
     if of_steps:
         _predict_steps(options)
-        return
+    elif of_kernels:
+        _predict_kernels(options)
+    else:
+        _predict_collectives(options)
+
+
+def _predict_collectives(options: Namespace) -> None:
     found = _measurements(options, options.csv)
     _say_notes(found.notes)
     joined = collectives.join(found.rows, _predict, options.profile)
@@ -174,11 +183,7 @@ def predict_published(options: Namespace) -> None:
 
 
 def _predict_steps(options: Namespace) -> None:
-    given = _taken(nccl_tests.Given, options)
-    if given != nccl_tests.NOTHING:
-        raise ReportError(nccl_tests.needless(given))
-    if options.csv is not None:
-        replace.check_free(options.csv)
+    _check_csv_options(options)
     found = [steps.read(file) for file in options.files]
     _say_notes(note for one in found for note in one.notes)
     joined = steps.join((_with_scenario(row) for one in found for row in one.rows), _predict_step, options.profile)
@@ -188,6 +193,30 @@ def _predict_steps(options: Namespace) -> None:
         print_json(step_tables.as_json(joined, options.files, options.profile))
     else:
         text.show(step_tables.summarize(joined), sys.stdout)
+
+
+def _predict_kernels(options: Namespace) -> None:
+    _check_csv_options(options)
+    if options.profile is not None:
+        _figures(options.profile)  # once, not as every row's reason
+    found = [kernels.read(file, options.profile) for file in options.files]
+    _say_notes(note for one in found for note in one.notes)
+    joined = kernels.join((row for one in found for row in one.rows), _predict_kernel, options.profile)
+    if options.csv is not None:
+        replace.write_csv(joined, options.csv)
+    if options.json:
+        print_json(operator_tables.as_json(joined, options.files, options.profile))
+    else:
+        text.show(operator_tables.summarize(joined), sys.stdout)
+
+
+def _check_csv_options(options: Namespace) -> None:
+    """Refuse options that only nccl-tests' output has, and a file to write that is there already."""
+    given = _taken(nccl_tests.Given, options)
+    if given != nccl_tests.NOTHING:
+        raise ReportError(nccl_tests.needless(given))
+    if options.csv is not None:
+        replace.check_free(options.csv)
 
 
 def kineto(options: Namespace) -> None:
@@ -288,6 +317,16 @@ def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | Non
     except ScenarioError as error:
         raise ReportError("; ".join(error.sentences)) from None
     return _taken(Prediction, found)
+
+
+def _predict_kernel(row: KernelRow, profile_name: str | None) -> KernelPrediction:
+    from scenarios.seam.errors import ScenarioError
+    from sim.measured.predict import predict
+
+    try:
+        return _taken(KernelPrediction, predict(row.form, row.cells, profile_name))
+    except ScenarioError as error:
+        raise ReportError("; ".join(error.sentences)) from None
 
 
 def _with_scenario(row: StepRow) -> StepRow:

@@ -6,13 +6,12 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from scenarios.config.catalogue import TEMPLATE, library_files, profile_names
+from scenarios.config.catalogue import library_files
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import LIBRARIES
 from scenarios.config.load import load, load_profile
@@ -23,6 +22,7 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 from scenarios.workloads.build import build_simulation
+from sim.gpu_profiles import profile_of
 from sim.library import library_of
 from sim.run import simulate
 
@@ -30,8 +30,6 @@ from sim.run import simulate
 _MOST_FLOWS = 64
 _MOST_RANKS = 1 << 14
 _LABEL = "measured"
-# Forms of GPUs without NVSwitch.
-_CARDS = frozenset({"PCIE", "NVL"})
 _TIMEOUT_S = 60.0
 
 
@@ -88,46 +86,6 @@ def predict(
         protocol="" if chosen is None else chosen.protocol,
         profile=name,
     )
-
-
-def profile_of(gpu: str, gpus_per_node: int) -> str:
-    """The ready profile with this GPU: a card or not, as many words of its name as possible, then a host that fits.
-
-    A name may be NVIDIA's own, such as "NVIDIA H100-SXM5-80GB"; one with PCIe or NVL in it is that of a card, one that
-    says no form is not, if there is another. Hosts fit best that have just enough GPUs, else as many as possible.
-
-    Raises:
-        ScenarioError: no ready profile has such a GPU.
-    """
-    wanted, known = _words_of(gpu), _gpus_of_profiles()
-    alike = {name: words for name, (words, _) in known.items() if words[0] in wanted}
-    if not alike:
-        names = ", ".join(sorted({words[0] for words, _ in known.values()}))
-        raise ScenarioError([f"gpu = '{gpu}': expected one that a ready profile has ({names}), or a profile"])
-
-    def unlike(name: str) -> tuple[bool, int, bool, int]:
-        gpus = known[name][1]
-        common = len(set(wanted) & set(alike[name]))
-        is_other_form = _CARDS.isdisjoint(alike[name]) != _CARDS.isdisjoint(wanted)
-        return is_other_form, -common, gpus < gpus_per_node, abs(gpus - gpus_per_node)
-
-    return min(alike, key=unlike)
-
-
-@cache
-def _gpus_of_profiles() -> dict[str, tuple[list[str], int]]:
-    """Of each ready profile the words of its GPU's name, and how many a host has."""
-    known = {}
-    for name in profile_names():
-        host = load_profile(name).host
-        if host.gpu.kind == "cuda" and name != TEMPLATE:
-            known[name] = _words_of(host.gpu.name), host.gpus
-    return known
-
-
-def _words_of(gpu: str) -> list[str]:
-    """Names, forms and gigabytes in a GPU's name: of "H100-SXM5-80GB" H100, SXM, 80."""
-    return [re.sub(r"^(SXM)\d+$", r"\1", word) for word in re.findall(r"[A-Z]+\d+[A-Z]?|[A-Z]+|\d+", gpu.upper())]
 
 
 def ready_scenario(model: str, round: str = "", system: str = "") -> str:

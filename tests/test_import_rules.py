@@ -49,6 +49,7 @@ CROSSINGS = {
     "reports/user_keys.py": {"scenarios.config.overrides"},
     "reports/commands.py": {
         "sim.published",
+        "sim.measured.predict",
         "scenarios.seam.errors",
         "scenarios.config.load",
         "scenarios.config.catalogue",

@@ -100,6 +100,16 @@ def read(path: Path, columns: Mapping[str, Column], make: Callable[..., Row]) ->
     return log.measurements("a first line with the columns' names, and rows below it")
 
 
+def names_of(path: Path) -> list[str]:
+    """Return the columns' names in a CSV file's first line; none of a file that cannot be read."""
+    try:
+        with StringIO(given_file.text(path), newline="") as stream:
+            first = next((record for record in csv.reader(stream) if any(map(str.strip, record))), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
+    return [name.strip() for name in first]
+
+
 def whole(least: int) -> Column:
     """A whole number."""
 

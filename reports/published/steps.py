@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from io import StringIO
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ import pandas as pd
 from reports.errors import ReportError
 from reports.published import csv_rows
 from reports.store.columns import fixed
-from scenarios import given_file
 
 # What a prediction needs to know of a row, and what makes two predicted rows the same configuration.
 SETTING = ("scenario", "model", "round", "gpu", "nodes", "gpus", "global_batch")
@@ -74,12 +71,7 @@ Predict = Callable[[StepRow, str | None], StepPrediction]
 
 def is_steps(path: Path) -> bool:
     """Return whether a file's first line names `step_ms`; not of a file that cannot be read."""
-    try:
-        with StringIO(given_file.text(path), newline="") as stream:
-            first = next((record for record in csv.reader(stream) if any(map(str.strip, record))), [])
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return False
-    return "step_ms" in map(str.strip, first)
+    return "step_ms" in csv_rows.names_of(path)
 
 
 def read(path: Path) -> csv_rows.Measurements[StepRow]:

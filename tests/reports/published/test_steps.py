@@ -16,7 +16,8 @@ from scenarios.config.catalogue import profile_files
 from scenarios.config.load import load, load_published
 from scenarios.config.provenance import PublishedConfiguration
 from scenarios.seam.errors import ScenarioError
-from sim.published import profile_of, ready_scenario, scenario_of_step
+from sim.gpu_profiles import profile_of
+from sim.published import ready_scenario, scenario_of_step
 
 HEAD = "model,round,system,gpu,nodes,gpus,global_batch,step_ms"
 ROWS = """\
@@ -150,6 +151,12 @@ def test_files_of_both_kinds_are_refused(tmp_path: Path, capsys: pytest.CaptureF
         ("NVIDIA A40", 8, "a40_pcie"),
         ("NVIDIA L40", 8, "l40_pcie"),
         ("NVIDIA L40S", 8, "l40s_pcie"),
+        ("NVIDIA L4", 1, "l4_pcie"),
+        ("Tesla T4", 1, "t4_pcie"),
+        ("Tesla V100-PCIE-32GB", 1, "v100_pcie"),
+        ("NVIDIA A100 80GB PCIe", 1, "a100_pcie"),
+        ("NVIDIA A100-PCIE-40GB", 1, "a100_pcie_40gb"),
+        ("NVIDIA H100 80GB HBM3", 1, "dgx_h100"),
         ("NVIDIA B300-SXM-270GB", 8, "hgx_b300"),
         ("NVIDIA B200-SXM-180GB", 8, "p6_b200"),
     ],

@@ -35,8 +35,11 @@ PROFILES = (
     "hgx_h200",
     "l40_pcie",
     "l40s_pcie",
+    "l4_pcie",
     "p6_b200",
+    "t4_pcie",
     "template",
+    "v100_pcie",
     "v100_tcp_10g",
 )
 INLINE = """

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from scenarios.config.load import load_profile
 from scenarios.seam.kernel import Kernel, attention, gemm, together
 from sim.engine.roofline import cost
 from tests.small import CORE
@@ -58,3 +59,24 @@ def test_what_is_in_l2_takes_no_memory_but_no_less_than_l2_takes() -> None:
     assert cost(kernel, GPU).memory_bytes == pytest.approx(4 * 3e6)
     slow = dataclasses.replace(GPU, l2_bytes_per_s=2 * GPU.memory_bytes_per_s)
     assert cost(kernel, slow).memory_bytes == pytest.approx(4 * 5e6)
+
+
+def test_a_small_kernel_has_a_smaller_share_of_the_gpu() -> None:
+    gpu = load_profile("dgx_a100").host.gpu
+
+    def share(side: int) -> float:
+        flops = 2.0 * side**3
+        price = cost(Kernel(kind="gemm", dtype="float16", flops=flops), gpu)
+        return flops / gpu.flops_per_s["float16"] / (price.ramp_ns / 1e9 + price.arithmetic_s)
+
+    shares = [share(side) for side in (256, 1024, 4096, 16384)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.02
+    assert shares[-1] == pytest.approx(gpu.efficiency["gemm"], rel=0.01)
+
+
+def test_work_that_takes_as_long_as_the_ramp_reaches_half_of_the_efficiency() -> None:
+    gpu = load_profile("dgx_a100").host.gpu
+    flops = gpu.ramps_ns["gemm"] / 1e9 * gpu.flops_per_s["float16"] * gpu.efficiency["gemm"]
+    price = cost(Kernel(kind="gemm", dtype="float16", flops=flops), gpu)
+    assert price.arithmetic_s == pytest.approx(price.ramp_ns / 1e9)

@@ -11,15 +11,10 @@ import pytest
 
 from scenarios.config.gpu import Gpu
 from scenarios.config.load import load_profile
+from sim.operators.measuring import EVENTS_S, GAP_S, NEUSIGHT_S
 
-# What a measured operator's row holds beside its kernel: a pair of events around it (1.3 us where no kernel runs
-# between them) and the start of a kernel behind an event. The H200's rows, caches flushed before each.
-MEASURING_US = 3.0
-# What lies between two kernels of one operator, in such rows: measured less the sum of kernels, three backward passes
-# of fbgemm with 24 kernels each.
-GAP_US = 1.1
-# What rows of the A100 PCIe and V100 PCIe hold beside their kernels (elementwise, by its offset at 0 bytes).
-FP32_MEASURING_US = 17.0
+# What rows of the H200 hold beside a kernel, what lies between two kernels, and what NeuSight's labels hold, us.
+MEASURING_US, GAP_US, FP32_MEASURING_US = (seconds * 1e6 for seconds in (EVENTS_S, GAP_S, NEUSIGHT_S))
 
 
 def gpu(profile: str, **figures: Any) -> Gpu:
@@ -28,7 +23,7 @@ def gpu(profile: str, **figures: Any) -> Gpu:
 
 H200 = gpu("hgx_h200")
 A100_PCIE = gpu("a100_pcie_40gb")
-V100_PCIE = gpu("dgx1_v100", memory_bytes_per_s=897e9, flops_per_s={"float32": 14e12})
+V100_PCIE = gpu("v100_pcie")
 A100_SXM, H100 = gpu("dgx_a100"), gpu("dgx_h100")
 Law = Callable[[Any, Gpu], float]
 EVERY = (H200, A100_PCIE, V100_PCIE, A100_SXM, H100, gpu("p6_b200"), gpu("l40s_pcie"))

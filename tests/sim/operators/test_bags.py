@@ -5,44 +5,35 @@ import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from scenarios.config.gpu import Gpu
-from scenarios.seam.operations.bags import LONG_RUN, Bags, BagsBackward, BagsForward, mixed, uniform
+from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward, mixed, uniform
+from sim.measured.embeddings import describe
 from sim.operators.bags import backward_seconds, forward_seconds
+from sim.operators.measuring import BAGS_BACKWARD_KERNELS, BAGS_FORWARD_KERNELS
 from tests.sim.operators.rows import GAP_US, H200, MEASURING_US, errors, mean_error, on_every_gpu
 
-# One H200, fbgemm_gpu 1.6.0, 2026-11-26: forward and backward between events, us; caches flushed before each. Forward
-# is 4 kernels, backward 24.
-ROWS = Path(__file__).parents[2] / "data" / "kernels" / "tbe_h200.csv"
-FORWARD_BESIDE_US, BACKWARD_BESIDE_US = MEASURING_US + 3 * GAP_US, MEASURING_US + 23 * GAP_US
+# One H200, fbgemm_gpu 1.6.0, 2026-11-26: forward and backward between events, ms; caches flushed before each.
+ROWS = Path(__file__).parents[2] / "data" / "published" / "kernels" / "h200_tbe.csv"
+FORWARD_BESIDE_US = MEASURING_US + (BAGS_FORWARD_KERNELS - 1) * GAP_US
+BACKWARD_BESIDE_US = MEASURING_US + (BAGS_BACKWARD_KERNELS - 1) * GAP_US
 # Kernels of forward and backward alone, from profiles: tables, samples, ids a bag, us.
 KERNELS = [((8, 4096, 10), 68.9, 293.2), ((26, 8192, 1), 132.0, 258.4), ((8, 4096, 50), 222.6, 1068.9)]
 
 
-def zipf(bags: Bags, exponent: float) -> Bags:
-    """Replace the numbers of long runs by a bounded Zipf law's expectations."""
-    a, rows, drawn = exponent, bags.rows, bags.ids / bags.tables
-    norm = ((rows + 1) ** (1 - a) - 1) / (1 - a)
-    # The ids are floors of a continuous law's: the first is all between 1 and 2.
-    longest = drawn * (2 ** (1 - a) - 1) / (1 - a) / norm
-    long_runs = int((drawn / norm / LONG_RUN) ** (1 / a))
-    return replace(bags, long_runs=bags.tables * long_runs, longest=round(longest))
-
-
 @cache
-def rows() -> tuple[tuple[Bags, str, float, float], ...]:
-    read = []
-    for row in csv.DictReader(ROWS.read_text().splitlines()):
-        numbers = {name: int(row[name]) for name in ("tables", "rows", "dim", "bags", "length")}
-        bags = uniform(**numbers, weight_dtype=row["weight_dtype"], pooled=bool(int(row["pooled"])))
-        bags = replace(bags, unique=bags.tables * int(row["unique_first_table"]))
-        bags = zipf(bags, float(row["zipf"])) if row["zipf"] else bags
-        read.append((bags, row["optimizer"], float(row["forward_us"]), float(row["backward_us"])))
-    return tuple(read)
+def lines() -> tuple[dict[str, str], ...]:
+    return tuple(csv.DictReader(ROWS.read_text().splitlines()))
 
 
-FORWARD = [(BagsForward(bags=bags), us) for bags, _, us, _ in rows()]
-BACKWARD = [(BagsBackward(bags=bags, optimizer=optimizer), us) for bags, optimizer, _, us in rows()]
+def calls(column: str) -> list[tuple[Any, float]]:
+    """Calls as the rows say them, and what they took, us."""
+    is_backward = column == "bwd_ms"
+    return [(describe(row, is_backward=is_backward).operations[0], 1e3 * float(row[column])) for row in lines()]
+
+
+FORWARD, BACKWARD = calls("fwd_ms"), calls("bwd_ms")
 
 
 def bags(tables: int = 8, dim: int = 128, samples: int = 4096, length: int = 10) -> Bags:
@@ -70,16 +61,11 @@ def _of(shape: tuple[int, int, int]) -> tuple[int, int, int, int]:
 
 
 def test_expected_rows_are_those_counted() -> None:
-    counted = [
-        (each, row)
-        for each, row in zip(rows(), csv.DictReader(ROWS.read_text().splitlines()), strict=True)
-        if not row["zipf"]
-    ]
-    for (measured, *_), row in counted:
-        made = uniform(
-            **{name: int(row[name]) for name in ("tables", "rows", "dim", "bags", "length")}  # type: ignore[arg-type]
-        )
-        assert math.isclose(made.unique, measured.unique, rel_tol=0.01)
+    for row in lines():
+        if not row["zipf"]:
+            drawn = describe(row | {"unique_first_table": ""}, is_backward=False).operations[0]
+            assert isinstance(drawn, BagsForward)
+            assert math.isclose(drawn.bags.unique, drawn.bags.tables * int(row["unique_first_table"]), rel_tol=0.01)
 
 
 @on_every_gpu

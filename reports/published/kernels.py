@@ -1,0 +1,185 @@
+"""Published times of single operators on GPUs: read from CSV files, and joined with predictions by the laws of kernels.
+
+A file's columns say which form its rows have; all of them are kept, as they are what a prediction knows of a row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from reports.errors import ReportError
+from reports.published import csv_rows
+from reports.store.columns import fixed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """A column with times: `form` is how a prediction knows rows with it, `us` what one of its units is."""
+
+    column: str
+    form: str
+    us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """The columns by which rows of one form are known; `gpu` may be one of them."""
+
+    columns: frozenset[str]
+    timed: tuple[Timed, ...]
+
+
+FORMS = (
+    Form(
+        columns=frozenset(("kind", "desc", "us")),
+        timed=(Timed(column="us", form="operators", us=1.0),),
+    ),
+    Form(
+        columns=frozenset(("T", "E", "D", "B", "L", "opt", "w", "fwd_ms", "bwd_ms")),
+        timed=(
+            Timed(column="fwd_ms", form="embeddings forward", us=1e3),
+            Timed(column="bwd_ms", form="embeddings backward", us=1e3),
+        ),
+    ),
+    Form(
+        columns=frozenset(("op", "gpu", "B", "M", "N", "K", "H", "ms")),
+        timed=(Timed(column="ms", form="float32", us=1e3),),
+    ),
+    Form(
+        columns=frozenset(("op", "gpu", "dtype", "shape", "value_us")),
+        timed=(Timed(column="value_us", form="gpus", us=1.0),),
+    ),
+)
+# What `join` says of each row beside its own columns. A column of a file that has one of these names is left out.
+JOINED = {
+    **{"file": "str", "line": "int", "timed": "str"},
+    **dict.fromkeys(["measured_us", "predicted_us", "error", "law_us", "law_error"], "float"),
+    **dict.fromkeys(["family", "profile", "reason"], "str"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRow:
+    """One measured time: of the column `timed` of a line, whose other cells are `cells`."""
+
+    file: str
+    line: int
+    timed: str
+    form: str
+    measured_us: float
+    cells: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelPrediction:
+    """The time of a row, its family of operators, and the profile that stands for its GPU.
+
+    `predicted_us` is by the law and the profile's table of measured operators, `law_us` by the law alone.
+    """
+
+    predicted_us: float
+    law_us: float
+    family: str
+    profile: str
+
+
+# Of a row and a profile's name (None: the row's GPU decides). It raises ReportError where it cannot predict the row.
+Predict = Callable[[KernelRow, str | None], KernelPrediction]
+
+
+def form_of(path: Path) -> Form | None:
+    """Return the form that a file's first line names; None if it names none, and of a file that cannot be read."""
+    names = frozenset(csv_rows.names_of(path))
+    return next((form for form in FORMS if form.columns <= names), None)
+
+
+def read(path: Path, profile: str | None = None) -> csv_rows.Measurements[KernelRow]:
+    """Return every measured time of a CSV file that has a form; lines with a blank time have none.
+
+    Raises:
+        ReportError: with a sentence for every mistake in the file, or if its rows name no GPU and there is no profile.
+    """
+    form, names = form_of(path), csv_rows.names_of(path)
+    assert form is not None, f"{path}: no form"
+    if "gpu" not in names and profile is None:
+        name = csv_rows.Log[KernelRow](path).name
+        raise ReportError(f"{name}: no column gpu; expected --profile NAME, the profile of the GPU that was measured")
+    times = {timed.column for timed in form.timed}
+    as_text = csv_rows.text(may_be_blank=True)
+    columns = {name: _time(form) if name in times else as_text for name in names if name not in JOINED}
+    lines = csv_rows.read(path, columns, _Line)
+    rows = [row for line in lines.rows for row in line.rows(form)]
+    return csv_rows.Measurements(rows=tuple(rows), notes=lines.notes)
+
+
+def join(rows: Iterable[KernelRow], predict: Predict, profile: str | None = None) -> pd.DataFrame:
+    """Return a frame of the rows' own columns and `JOINED`: the prediction and its signed error, or why there is none.
+
+    Columns of several files stand one behind the other, blank where a file has none of that name.
+    """
+    every = [(row, _outcome(row, predict, profile)) for row in rows]
+    own = dict.fromkeys(name for row, _ in every for name in row.cells)
+    kinds = {"file": "str", "line": "int", **dict.fromkeys(own, "str")} | JOINED
+    table: dict[str, list[Any]] = {name: [] for name in kinds}
+    for row, outcome in every:
+        joined = _joined(row, outcome)
+        for name, column in table.items():
+            column.append(joined[name] if name in JOINED else row.cells.get(name, ""))
+    return fixed(table, kinds)
+
+
+class _Line:
+    """One line of a file; its cells come by their columns' names."""
+
+    def __init__(self, file: str, line: int, **cells: str) -> None:
+        self._file, self._line, self._cells = file, line, cells
+
+    def rows(self, form: Form) -> Iterable[KernelRow]:
+        for timed in form.timed:
+            if cell := self._cells[timed.column]:
+                yield KernelRow(
+                    file=self._file,
+                    line=self._line,
+                    timed=timed.column,
+                    form=timed.form,
+                    measured_us=float(cell) * timed.us,
+                    cells=self._cells,
+                )
+
+
+def _time(form: Form) -> csv_rows.Column:
+    """Return a column of times that stay text; of two times in a line one may be blank."""
+    time = csv_rows.above_zero(may_be_blank=len(form.timed) > 1)
+
+    def checked(cell: str) -> str:
+        time.parse(cell)
+        return cell
+
+    return dataclasses.replace(time, parse=checked, blank="")
+
+
+def _outcome(row: KernelRow, predict: Predict, profile: str | None) -> KernelPrediction | str:
+    try:
+        found = predict(row, profile)
+    except ReportError as error:
+        return " ".join(str(error).split())
+    assert found.predicted_us > 0, f"{row}: predicted {found.predicted_us} us"
+    assert math.isfinite(found.predicted_us), f"{row}: predicted {found.predicted_us} us"
+    return found
+
+
+def _joined(row: KernelRow, outcome: KernelPrediction | str) -> dict[str, Any]:
+    known = {name: getattr(row, name) for name in ("file", "line", "timed", "measured_us")}
+    if isinstance(outcome, str):
+        known |= dict.fromkeys(("predicted_us", "error", "law_us", "law_error"), math.nan)
+        return known | dict.fromkeys(("family", "profile"), "") | {"reason": outcome}
+    known |= dataclasses.asdict(outcome) | {"reason": ""}
+    known["error"] = outcome.predicted_us / row.measured_us - 1
+    return known | {"law_error": outcome.law_us / row.measured_us - 1}
