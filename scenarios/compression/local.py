@@ -8,6 +8,7 @@ from torch import Tensor
 
 from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import streamed
 from scenarios.seam.rank import Rank
 
@@ -15,8 +16,20 @@ from scenarios.seam.rank import Rank
 _PLAIN = frozenset({"elementwise", "permute"})
 
 
-def cost(kind: str, like: Tensor, *, flops: float, read: float, written: float, launches: int = 1) -> Kernel:
-    """A kernel that reads and writes so many elements of the dtype of `like`."""
+def cost(
+    kind: str,
+    like: Tensor,
+    *,
+    flops: float,
+    read: float,
+    written: float,
+    launches: int = 1,
+    operations: tuple[Operation, ...] = (),
+) -> Kernel:
+    """Return a kernel that reads and writes so many elements of the dtype of `like`.
+
+    `operations` describe it; one launch of elements or copies describes itself.
+    """
     size, dtype = like.element_size(), dtype_name(like)
     plain = kind in _PLAIN and launches == 1 and read + written > 0
     return Kernel(
@@ -26,7 +39,7 @@ def cost(kind: str, like: Tensor, *, flops: float, read: float, written: float, 
         bytes_written=written * size,
         dtype=dtype,
         launches=launches,
-        operations=(streamed(kind, dtype, read=read, written=written),) if plain else (),
+        operations=(streamed(kind, dtype, read=read, written=written),) if plain else operations,
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from scenarios.compression.local import cost
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.reductions import Qr
 
 _GRAM_SCHMIDT_COLUMNS = 2  # up to here Gram-Schmidt, as torch 2.13 chooses; QR beyond
 _HALF = (torch.float16, torch.bfloat16)  # which have no QR
@@ -66,7 +67,18 @@ def orthogonalise_cost(like: Tensor, stacks: Sequence[Tensor], epsilon: float, z
             writes += numel * (1 + 1.5 * (columns - 1))
     launches = sum(orthogonalise_launches(stack, epsilon, zero_vanished) for stack in stacks)
     is_qr = any(not uses_gram_schmidt(stack.shape[-1], stack.dtype) for stack in stacks)
-    return cost("qr" if is_qr else "elementwise", like, flops=flops, read=reads, written=writes, launches=launches)
+    kind = "qr" if is_qr else "elementwise"
+    operations = tuple(map(_qr, stacks)) if all(map(_is_by_qr, stacks)) else ()
+    return cost(kind, like, flops=flops, read=reads, written=writes, launches=launches, operations=operations)
+
+
+def _is_by_qr(stack: Tensor) -> bool:
+    return stack.numel() > 0 and not uses_gram_schmidt(stack.shape[-1], stack.dtype)
+
+
+def _qr(stack: Tensor) -> Qr:
+    rows, columns = stack.shape[-2:]
+    return Qr(rows=rows, columns=columns, batch=stack.numel() // (rows * columns))
 
 
 REFILL_LAUNCHES = 4  # of `refill_zero_columns`

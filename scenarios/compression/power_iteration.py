@@ -17,6 +17,8 @@ from scenarios.compression.orthogonalise import (
     refill_zero_columns,
 )
 from scenarios.compression.state import PowerSGDState, draw_normal
+from scenarios.seam.arguments import dtype_name
+from scenarios.seam.operations.of_tensors import product_of
 from scenarios.seam.rank import Rank
 
 _FEW_COLUMNS = 4
@@ -189,7 +191,11 @@ async def multiply_all(
     """Multiply each matrix with a factor, or its factors with each other."""
     flops = 2 * sum(shape.numel * shape.rank for shape in factors.shapes)
     launches = sum(_multiply_launches(left, right) for left, right, _ in products)
-    kernel = cost("gemm", factors.p_memory, flops=flops, read=read, written=written, launches=launches)
+    dtype = dtype_name(factors.p_memory)
+    operations = tuple(product_of(left, right, dtype) for left, right, out in products if out.numel())
+    kernel = cost(
+        "gemm", factors.p_memory, flops=flops, read=read, written=written, launches=launches, operations=operations
+    )
     await compute(rank, kernel, _multiply_each, products, label=label)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from scenarios.seam.trace import (
     ChangeRow,
+    KernelRow,
     LinkRow,
     LoadRow,
     MemoryRow,
@@ -192,6 +193,18 @@ def with_changes(recording: Recording) -> Recording:
     ]
     rows = [dataclasses.replace(row, group="" if row.change == "as it is" else "hardware") for row in rows]
     return dataclasses.replace(recording, what_if=rows)
+
+
+def with_kernels(recording: Recording, count: int = 2) -> Recording:
+    """Return the recording as if its first rank had run so many kernels of 10 us: the first by a roofline, the others
+    by a law.
+    """
+    known: dict[str, Any] = {"predicted_us": 10.0, "count": 2.0, "share": 1 / count}
+    rows = [
+        KernelRow(operator="mm", shapes=f"{at}x8 x 8, float32", priced_by="law" if at else "roofline", **known)
+        for at in range(count)
+    ]
+    return dataclasses.replace(recording, kernels=rows)
 
 
 def of_script(recording: Recording) -> Recording:

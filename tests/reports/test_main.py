@@ -12,7 +12,7 @@ import pytest
 
 from reports.__main__ import main
 from reports.store import run_folder as store
-from tests.reports.recordings import by_hand
+from tests.reports.recordings import by_hand, with_kernels
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,6 +101,23 @@ def test_every_frame_is_exported(folders, tmp_path, capsys):
     assert capsys.readouterr().err == (
         f"{tmp_path / 'csv'}: exists already; nothing is ever overwritten, give another folder\n"
     )
+
+
+def test_kernels_are_exported_alone_to_a_new_file(folders, tmp_path, capsys):
+    run, file = store.write(with_kernels(by_hand()), tmp_path / "run"), tmp_path / "kernels.csv"
+    assert main(["export", str(run), "--kernels-csv", str(file)]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert file.read_text(encoding="utf-8") == (
+        "operator,shapes,priced_by,predicted_us,count,share\n"
+        'mm,"0x8 x 8, float32",roofline,10.0,2.0,0.5\n'
+        'mm,"1x8 x 8, float32",law,10.0,2.0,0.5\n'
+    )
+    assert main(["export", folders[0], "--kernels-csv", str(file)]) == 2
+    assert capsys.readouterr().err == f"{file}: exists already; nothing is ever overwritten, give another file\n"
+    other = tmp_path / "other.csv"
+    assert main(["export", folders[1], "--kernels-csv", str(other)]) == 0
+    assert capsys.readouterr().err == f"note: {other}: no rows, as only predictions on GPUs list their kernels\n"
+    assert other.read_text(encoding="utf-8") == "operator,shapes,priced_by,predicted_us,count,share\n"
 
 
 def test_a_mistake_is_one_sentence(tmp_path, folders, capsys):

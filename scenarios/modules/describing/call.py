@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor
 
 from scenarios.seam.arguments import dtype_name
-from scenarios.seam.operations.products import FULL_ALIGNMENT
 
 
 class Call:
@@ -64,11 +63,3 @@ def _parameters(func: Any) -> dict[str, tuple[int, Any]]:
 def dtype_of(tensor: Tensor) -> str:
     """Return the name of a tensor's dtype."""
     return dtype_name(tensor)
-
-
-def alignment(tensor: Tensor, row_elements: int) -> int:
-    """Return the alignment in bytes of a matrix whose rows lie `row_elements` apart: at most 16."""
-    step = row_elements * tensor.element_size()
-    begin = int(tensor.storage_offset()) * tensor.element_size()
-    both = step | begin | FULL_ALIGNMENT
-    return both & -both

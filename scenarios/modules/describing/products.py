@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, channels_last, channels_last_3d
 
-from scenarios.modules.describing.call import Call, alignment, dtype_of
+from scenarios.modules.describing.call import Call, dtype_of
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.convolution import Convolution
+from scenarios.seam.operations.of_tensors import product_of
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import contiguous
-from scenarios.seam.operations.products import Product
 from scenarios.seam.operations.reductions import Reduction
 
 _LEFT = {"addmm": "mat1", "addmm_": "mat1", "baddbmm": "batch1", "addbmm": "batch1"}
@@ -21,27 +21,7 @@ def product(call: Call) -> tuple[Operation, ...]:
     """Return the product of `mm`, `addmm`, `bmm`, `baddbmm` and the like; of vectors as of one column."""
     left = call[_LEFT.get(call.name, "self")]
     right = call[_RIGHT[call.name]] if call.name in _RIGHT else _first(call, _RIGHT_NAMES)
-    if left.dim() == 1:  # dot
-        left = left[None]
-    if right.dim() == 1:  # mv
-        right = right[:, None]
-    left_step, left_is_transposed = _rows(left)
-    right_step, right_is_transposed = _rows(right)
-    columns = right.shape[-1]
-    return (
-        Product(
-            batch=left.shape[0] if left.dim() == 3 else 1,
-            rows=left.shape[-2],
-            columns=columns,
-            inner=left.shape[-1],
-            dtype=call.dtype,
-            left_is_transposed=left_is_transposed,
-            right_is_transposed=right_is_transposed,
-            left_alignment=alignment(left, left_step),
-            right_alignment=alignment(right, right_step),
-            result_alignment=alignment(call.made[0], columns),
-        ),
-    )
+    return (product_of(left, right, call.dtype),)
 
 
 def attention(call: Call) -> tuple[Operation, ...]:
@@ -118,12 +98,3 @@ def _convolution(call: Call, inputs: Tensor, weight: Tensor, outputs: Tensor, ma
 
 def _first(call: Call, names: tuple[str, ...]) -> Tensor:
     return next(found for name in names if (found := call.get(name)) is not None)  # type: ignore[no-any-return]
-
-
-def _rows(matrix: Tensor) -> tuple[int, bool]:
-    """Return how many elements lie between rows in memory, and whether the last dimension is not the contiguous one."""
-    outer, inner = matrix.stride()[-2:]
-    rows, columns = matrix.shape[-2:]
-    if inner == 1 or columns == 1:
-        return (outer if rows > 1 else columns), inner != 1 and rows > 1
-    return inner, True

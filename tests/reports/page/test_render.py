@@ -11,7 +11,7 @@ from reports.page import charts, render
 from reports.page.blocks import Chart, Fact, Facts, Link, Listing, Page, Section, Table, Words
 from reports.page.run import page as run_page
 from reports.run import Run
-from tests.reports.recordings import by_hand, thinned, with_changes, with_loads, with_spans
+from tests.reports.recordings import by_hand, thinned, with_changes, with_kernels, with_loads, with_spans
 
 WICKED = "</script><script>alert(1)</script>&amp;<b>"
 
@@ -64,10 +64,21 @@ def test_operations_outside_of_steps_are_not_said_to_be_missing():
 
 def test_a_step_that_takes_no_time_has_nothing_to_wait_for_and_no_load_over_time():
     spans = [dataclasses.replace(one, issued_ns=0, start_ns=0, end_ns=0, wait_until_ns=0) for one in by_hand().spans]
-    recording = with_spans(with_changes(with_loads(by_hand())), *spans)
+    recording = with_spans(with_kernels(with_changes(with_loads(by_hand()))), *spans)
     assert absent(recording) == {"critical-path": "Step 1 took no time."}
     links = next(one for one in run_page.page(Run.of(recording)).sections if one.name == "links")
     assert Words("Load over time: no time passed in step 1.") in links.blocks
+
+
+def test_a_page_lists_the_twenty_most_expensive_kernels():
+    sections = {one.name: one for one in run_page.page(Run.of(with_kernels(by_hand(), 25))).sections}
+    (table,) = sections["kernels"].blocks
+    assert isinstance(table, Table)
+    assert (table.title, len(table.rows)) == ("The 20 most expensive kernels", 20)
+    assert table.rows[0] == ["mm", "0x8 x 8, float32", "roofline", "10.0 us", "2", "4.0 %"]
+    assert table.raw == {"us": 500.0}
+    assert table.note.endswith("law 96.0 %, roofline 4.0 %. The other 5 are in kernels.csv.")
+    assert absent(by_hand())["kernels"] == "Only a prediction on GPUs lists its kernels."
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,19 @@ from reports.run import Run
 from reports.store import run_folder as store
 from reports.store.columns import LATER_TABLES
 from reports.store.drafts import check_free
-from scenarios.seam.trace import LoadRow, PlanRow, Recording, RunInfo, Span, Thinned, TrafficRow
-from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, thinned, with_loads, with_spans
+from scenarios.seam.trace import KernelRow, LoadRow, PlanRow, Recording, RunInfo, Span, Thinned, TrafficRow
+from tests.reports.recordings import (
+    PATIENT,
+    by_hand,
+    info,
+    on_nccl,
+    recordings,
+    span,
+    thinned,
+    with_kernels,
+    with_loads,
+    with_spans,
+)
 
 
 @pytest.fixture
@@ -41,7 +52,7 @@ def as_spans(run: Run) -> list[Span]:
 
 
 def test_a_folder_holds_what_its_document_lists(folder):
-    tables = ["links", "loads", "memory", "metrics", "own_plan", "plan", "spans", "traffic", "what_if"]
+    tables = ["kernels", "links", "loads", "memory", "metrics", "own_plan", "plan", "spans", "traffic", "what_if"]
     names = {"run.json", "trace.json", *(f"{table}.parquet" for table in tables)}
     assert {path.name for path in folder.iterdir()} == names
     assert os.listdir(folder.parent) == ["run"]
@@ -62,6 +73,12 @@ def test_a_script_s_plan_and_ours_are_loaded_as_they_were_recorded(tmp_path):
     run = store.load(store.write(recording, tmp_path / "run"))
     assert [PlanRow(**row) for row in run.own_plan.to_dict("records")] == recording.own_plan
     assert run.info.plan_notes == ("64 samples per rank",)
+
+
+def test_kernels_are_loaded_as_they_were_recorded(tmp_path):
+    recording = with_kernels(by_hand(), 3)
+    run = store.load(store.write(recording, tmp_path / "run"))
+    assert [KernelRow(**row) for row in run.kernels.to_dict("records")] == recording.kernels
 
 
 def test_a_name_that_is_not_utf_8_is_a_sentence(folder, tmp_path):

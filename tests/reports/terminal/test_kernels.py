@@ -1,0 +1,44 @@
+"""What the first screen and JSON say of the kernels of a prediction on GPUs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from reports.run import Run
+from reports.terminal.headline import headline
+from reports.terminal.run_tables import as_json
+from tests.reports.recordings import by_hand, with_kernels
+
+LINE = "kernels without a law, priced by a roofline: {} of a step's kernel time"
+
+
+def test_the_first_screen_says_what_share_has_no_law_below_what_the_prediction_rests_on() -> None:
+    recording = with_kernels(by_hand(), 8)
+    recording.info = dataclasses.replace(recording.info, scenario={**recording.info.scenario, "rests_on": "profile x"})
+    lines = headline(Run.of(recording))
+    assert lines[1:3] == ["profile x", LINE.format("12.5 %")]
+
+
+@pytest.mark.parametrize(("share", "said"), [(1.0, "100.0 %"), (0.0005, "0.1 %"), (0.0004, "under 0.1 %")])
+def test_a_share_is_said_to_a_digit(share: float, said: str) -> None:
+    recording = with_kernels(by_hand())
+    recording.kernels = [dataclasses.replace(recording.kernels[0], share=share)]
+    assert LINE.format(said) in headline(Run.of(recording))
+
+
+def test_nothing_is_said_where_all_have_a_law_or_nothing_ran_on_a_gpu() -> None:
+    lawful = with_kernels(by_hand())
+    lawful.kernels = lawful.kernels[1:]
+    for recording in (by_hand(), by_hand(world="real"), lawful):
+        assert not any(line.startswith("kernels") for line in headline(Run.of(recording)))
+
+
+def test_json_has_all_kernels_and_the_shares_of_what_prices_them() -> None:
+    content = as_json(Run.of(with_kernels(by_hand(), 4)))
+    assert content["kernels_priced_by"] == {"law": 0.75, "roofline": 0.25}
+    assert len(content["kernels"]) == 4
+    assert list(content["kernels"][0]) == ["operator", "shapes", "priced_by", "predicted_us", "count", "share"]
+    bare = as_json(Run.of(by_hand()))
+    assert (bare["kernels"], bare["kernels_priced_by"]) == ([], None)
