@@ -10,6 +10,7 @@ from scenarios.seam.operations.operation import Operation
 
 _DTYPES = {
     **{"fp64": "float64", "fp32": "float32", "tf32": "tf32", "bf16": "bfloat16", "fp16": "float16", "half": "float16"},
+    **{"fp8": "float8_e4m3fn"},
     **{name: name for name in ("float64", "float32", "bfloat16", "float16")},
 }
 
@@ -50,7 +51,7 @@ def is_dtype(word: str) -> bool:
 
 def element_bytes(dtype: str) -> int:
     """Return the bytes of an element in memory; TF32 is a way to multiply float32."""
-    return ELEMENT_BYTES.get(dtype, 4)
+    return ELEMENT_BYTES.get(dtype, 1 if dtype.startswith("float8") else 4)
 
 
 def whole(text: str, name: str) -> int:

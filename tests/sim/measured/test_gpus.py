@@ -87,7 +87,8 @@ def test_a_float32_row_is_one_call_and_its_launch(cells: dict[str, str], family:
         (row("linear", "m256 n128"), "shape 'm256 n128': no k; expected m n k, each before its number"),
         (
             row("linear", "m256 n128 k64", "int3"),
-            "dtype 'int3': expected one of fp64, fp32, tf32, bf16, fp16, half, float64, float32, bfloat16, float16",
+            "dtype 'int3': expected one of fp64, fp32, tf32, bf16, fp16, half, fp8, float64, float32, bfloat16,"
+            " float16",
         ),
         (row("fft", "n64"), "op 'fft': no law of such rows"),
     ],
