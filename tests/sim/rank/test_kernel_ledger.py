@@ -99,7 +99,7 @@ def test_a_data_loader_and_what_has_nothing_to_do_are_no_kernels() -> None:
 
 def test_all_is_a_roofline_on_a_gpu_without_laws() -> None:
     host = CLUSTER.host
-    machine = Machine(replace(CLUSTER, host=replace(host, gpu=replace(host.gpu, priced_by="roofline"))))
+    machine = Machine(replace(CLUSTER, host=replace(host, gpu=replace(host.gpu, priced_by="efficiency"))))
     found = KernelLedger(machine, 0)
     add(found, 0, GEMM)
     (row,) = found.rows(is_whole=True)
