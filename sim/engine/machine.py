@@ -110,7 +110,7 @@ class Machine:
             launched_ns = None
         is_ahead = launched_ns is not None
         host = self._host_transfers(rank, price) if price.host_read or price.host_written else []
-        host_s = _seconds_of(host)
+        host_s = _seconds_of(host) if host else 0.0
         times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead, host_s=host_s)
         host = [(path, times * size) for path, size in host] if host else host
         launch_ns = round(price.launch_ns * (varied if is_ahead else times))

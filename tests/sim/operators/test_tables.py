@@ -86,8 +86,10 @@ def test_a_wheel_becomes_a_table_of_medians(tmp_path: Path) -> None:
             file = io.BytesIO()
             pd.DataFrame([measured, other]).to_parquet(file)
             wheel.writestr(f"aiconfigurator_core/systems/data/gpu/gemm/{server}/1/gemm_perf.parquet", file.getvalue())
-        table = table_of(wheel, "gpu", H200)
+        table, (quality,) = table_of(wheel, "gpu", H200)
     assert list(table["over_law"]) == [pytest.approx(2)]
+    assert (quality.operator, quality.measured) == ("linear", 1)
+    assert quality.law_error == pytest.approx(0.5)
     assert table["source"][0] == "aiconfigurator-core 0.1 (NVIDIA, Apache-2.0), medians over its servers"
     assert table["machine"][0] == "mine"
 

@@ -114,7 +114,11 @@ def play_in_simulation(shares: Mapping[str, float]) -> object:
         few = dataclasses.replace(scenario, steps=2)
         host, gpu = scenario.cluster.host, scenario.cluster.host.gpu
         gpu = dataclasses.replace(
-            gpu, efficiency={"gemm": 0.7, **shares, "default": 0.5}, ramp_ns=3_000, ramps_ns={"gemm": 5_000}
+            gpu,
+            priced_by="efficiency",
+            efficiency={"gemm": 0.7, **shares, "default": 0.5},
+            ramp_ns=3_000,
+            ramps_ns={"gemm": 5_000},
         )
         cluster = dataclasses.replace(scenario.cluster, host=dataclasses.replace(host, gpu=gpu))
         few = dataclasses.replace(few, cluster=cluster)
