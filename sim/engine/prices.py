@@ -9,11 +9,9 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
 from sim.engine.roofline import Cost, cost, together
 from sim.operators.laws import seconds
+from sim.operators.memory import START_S
 from sim.operators.tables.read import table_of
 from sim.operators.tables.table import Table
-
-# What a kernel without work takes (`sim.operators.memory.START_S`), in which it leaves arithmetic and memory to others.
-_START_S = 1e-6
 
 
 class Prices:
@@ -67,7 +65,8 @@ class Prices:
     def _by_law(self, kernel: Kernel, peaks: Gpu) -> Cost:
         """Return a cost whose parts take together what the law says, in the proportions of a roofline of peaks."""
         took_s = kernel.count * sum(map(self.seconds, kernel.operations))
-        ramp_s = min(took_s, kernel.count * len(kernel.operations) * _START_S)
+        # What kernels take without work leaves arithmetic and memory to others.
+        ramp_s = min(took_s, kernel.count * len(kernel.operations) * START_S)
         roofline = cost(kernel, peaks)
         bound_s = max(roofline.arithmetic_s, roofline.memory_bytes / peaks.memory_bytes_per_s)
         busy_s = took_s - ramp_s

@@ -11,19 +11,9 @@ from pathlib import Path
 
 from scenarios.config.gpu import Gpu
 from scenarios.config.load import load_profile
+from sim.operators.tables.__main__ import SYSTEMS
 
 _FOLDER = Path(__file__).parents[2] / "data" / "kernels"
-# The wheel's systems, in the project's profiles.
-SYSTEMS = {
-    "a100_sxm": "dgx_a100",
-    "h100_sxm": "dgx_h100",
-    "h200_sxm": "hgx_h200",
-    "b200_sxm": "p6_b200",
-    "gb200": "gb200_nvl72",
-    "gb300": "gb200_nvl72",
-    "b300_sxm": "hgx_b300",
-    "l40s": "l40s_pcie",
-}
 
 
 def rows(name: str) -> list[dict[str, str]]:
