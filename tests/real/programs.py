@@ -44,9 +44,15 @@ async def _kills_itself(rank: Rank) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def _kills_the_forker(rank: Rank) -> None:
-    os.kill(os.getppid(), signal.SIGKILL)
-    time.sleep(60.0)
+async def _loses_the_forker(rank: Rank) -> None:
+    """Three steps; in the last one a rank kills the process that forked all, once every rank is in that step."""
+    for index in range(STEPS):
+        with rank.step(index):
+            await rank.all_reduce(torch.ones(16), label="gradients")
+            if index == STEPS - 1 and rank.rank == LATE:
+                os.kill(os.getppid(), signal.SIGKILL)
+                time.sleep(60.0)
+            await rank.all_reduce(torch.ones(16), label="gradients")
 
 
 async def _raises(rank: Rank) -> None:
@@ -102,7 +108,7 @@ def is_killed(scenario: Scenario) -> Program:
 
 
 def loses_the_forker(scenario: Scenario) -> Program:
-    return Script(_trains, (_kills_the_forker,))
+    return Script(_loses_the_forker)
 
 
 def is_killed_later(scenario: Scenario) -> Program:
