@@ -128,7 +128,8 @@ class Gpu:
         Key(
             "kernel_table",
             "A table of measured operators, which corrects the laws by the nearest of them: the name of a ready one"
-            " such as 'h200_sxm', or the path of a Parquet file (docs/kernels.md). Default: laws alone.",
+            " such as 'h200_sxm', of a whole one that `pip install \"twinstep[tables]\"` brings such as"
+            " 'aiconfigurator/h200_sxm', or the path of a Parquet file (docs/kernels.md). Default: laws alone.",
         ),
     ] = None
     efficiency: Annotated[
