@@ -8,8 +8,8 @@ from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
 from sim.engine.roofline import Cost, cost, together
+from sim.operators.chip import START_S
 from sim.operators.laws import seconds
-from sim.operators.memory import START_S
 from sim.operators.tables.read import table_of
 from sim.operators.tables.table import Table
 

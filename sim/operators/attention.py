@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.attention import Attention
-from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
+from sim.operators.chip import Chip, Generation, found, overlapped
 
 # 16-bit forward constants are fitted together on 9,000 rows of eight GPUs (aiconfigurator-core 0.12, medians over
 # three servers, which differ by 26 % themselves); mean errors on 2,500 others a GPU. Causal prefill: A100 9 %,
@@ -70,17 +69,16 @@ _FLOAT32_FLOP, _FLOAT32_CYCLES = (333.0, 199.0), (1.1, 1.45)
 _COLD_S = 2.3e-6
 
 
-def seconds(attention: Attention, gpu: Gpu, *, is_cold: bool = False) -> float:
-    """Return the time of `attention` on `gpu` in seconds, without the host; `is_cold`: as if no cache held anything."""
+def seconds(attention: Attention, chip: Chip, *, is_cold: bool = False) -> float:
+    """Return the time of `attention` on `chip` in seconds, without the host; `is_cold`: no cache held anything."""
     if not attention.batch * attention.heads * attention.queries * attention.keys:
         return 0.0
-    chip = chip_of(gpu)
     start = _START_CYCLES
     if attention.is_serving:
         start = _SERVING_CYCLES_103 if chip.capability == 103 else _SERVING_CYCLES[chip.generation]
     takes_s = start / chip.clock_hz + (_COLD_S if is_cold else 0.0)
     busy_s, memory_s = (
-        _busy_s(attention, gpu, chip),
+        _busy_s(attention, chip),
         _moved_s(_bytes(attention), chip, _MEMORY_SHARE[chip.generation], is_cold),
     )
     takes_s += overlapped(busy_s, memory_s, _OVERLAP[chip.generation])
@@ -121,7 +119,7 @@ def _passes_s(attention: Attention, chip: Chip, is_cold: bool) -> float:
     return sums_s + clearing_s + _moved_s((4.0 + size) * queries, chip, 0.8, is_cold) + 3 * 2000.0 / chip.clock_hz
 
 
-def _busy_s(attention: Attention, gpu: Gpu, chip: Chip) -> float:
+def _busy_s(attention: Attention, chip: Chip) -> float:
     """Return the time of all tiles on the multiprocessors."""
     head, sms = _padded(attention.head_size), chip.multiprocessors
     rows, step = (128, 128) if head <= 128 and attention.queries > 64 else (64, 128 if head <= 128 else 64)
@@ -129,7 +127,7 @@ def _busy_s(attention: Attention, gpu: Gpu, chip: Chip) -> float:
     tiles_of_head = math.ceil(attention.queries * group / rows)
     tiles = attention.batch * attention.key_heads * tiles_of_head
     longest, mean = _keys(attention, rows / group, step, chip)
-    pair_s = _pair_cycles(attention, gpu, chip, head) / chip.clock_hz
+    pair_s = _pair_cycles(attention, chip, head) / chip.clock_hz
     tile_s = (_TILE_CYCLES[chip.generation] if attention.is_serving else _PLAIN_TILE_CYCLES) / chip.clock_hz
     tail = _TAIL[chip.generation] if attention.is_serving else _PLAIN_TAIL
     longest_s = rows * longest * pair_s + tile_s
@@ -164,7 +162,7 @@ def _is_fallback(attention: Attention, chip: Chip) -> bool:
     return chip.generation == Generation.BLACKWELL and 128 < attention.head_size <= 192
 
 
-def _pair_cycles(attention: Attention, gpu: Gpu, chip: Chip, head: int) -> float:
+def _pair_cycles(attention: Attention, chip: Chip, head: int) -> float:
     """Return a multiprocessor's cycles for one pair of query and key."""
     flop = (10.0 if attention.is_backward else 4.0) * head
     if attention.dtype not in ("bfloat16", "float16"):
@@ -174,7 +172,7 @@ def _pair_cycles(attention: Attention, gpu: Gpu, chip: Chip, head: int) -> float
         elif chip.generation == Generation.ADA:
             rate *= 0.5
         return flop / rate + _FLOAT32_CYCLES[attention.is_backward]
-    peak = gpu.flops_per_s.get(attention.dtype) or gpu.flops_per_s["float32"]
+    peak = chip.flops_per_s.get(attention.dtype) or chip.flops_per_s["float32"]
     a_cycle = peak / (chip.multiprocessors * chip.clock_hz)
     share, exponential = _SHARE[chip.generation], _EXPONENTIAL[chip.generation]
     if chip.capability == 103:

@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
-from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
+from sim.operators.chip import Chip, Generation, found, overlapped
 
 # Types of which a data sheet has twice the rate of bfloat16, from this compute capability on.
 _EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2", "int8"})
@@ -101,51 +100,49 @@ _COLD_LANE_S = 3.9e-6
 _COLD_TENSOR_S = 2.3e-6
 
 
-def seconds(product: Product, gpu: Gpu, *, is_cold: bool = False) -> float:
-    """Return the time of `product` on `gpu` in seconds, without the host; `is_cold`: as if no cache held anything."""
+def seconds(product: Product, chip: Chip, *, is_cold: bool = False) -> float:
+    """Return the time of `product` on `chip` in seconds, without the host; `is_cold`: no cache held anything."""
     if not (product.batch and product.rows and product.columns):
         return 0.0
-    busy_s, memory_s = busy_seconds(product, gpu), _memory_s(product, chip_of(gpu), is_cold=is_cold)
-    both_s = overlapped(busy_s, memory_s, _OVERLAP if is_on_tensor_cores(product, gpu) else _LANE_OVERLAP)
-    return start_seconds(product, gpu, is_cold=is_cold) + both_s
+    busy_s, memory_s = busy_seconds(product, chip), _memory_s(product, chip, is_cold=is_cold)
+    both_s = overlapped(busy_s, memory_s, _OVERLAP if is_on_tensor_cores(product, chip) else _LANE_OVERLAP)
+    return start_seconds(product, chip, is_cold=is_cold) + both_s
 
 
-def start_seconds(product: Product, gpu: Gpu, *, is_cold: bool) -> float:
+def start_seconds(product: Product, chip: Chip, *, is_cold: bool) -> float:
     """Return what the kernel of `product` takes to start and to end."""
-    chip = chip_of(gpu)
     start_s = _START_CYCLES[chip.generation] / chip.clock_hz
     if not is_cold:
         return start_s
-    if not is_on_tensor_cores(product, gpu):
+    if not is_on_tensor_cores(product, chip):
         return start_s + _COLD_LANE_S
     is_new = product.dtype != "tf32" and chip.generation >= Generation.HOPPER and _operands(product) == FULL_ALIGNMENT
     return start_s + (0.0 if is_new else _COLD_TENSOR_S)
 
 
-def busy_seconds(product: Product, gpu: Gpu) -> float:
+def busy_seconds(product: Product, chip: Chip) -> float:
     """Return the time of the multiprocessors on the best tiles of `product`, without memory."""
-    chip = chip_of(gpu)
-    if is_on_tensor_cores(product, gpu):
-        return _tensor_s(product, _tensor_rate(product, gpu), chip)
-    return _lane_s(product, _lane_rate(product.dtype, gpu), chip)
+    if is_on_tensor_cores(product, chip):
+        return _tensor_s(product, _tensor_rate(product, chip), chip)
+    return _lane_s(product, _lane_rate(product.dtype, chip), chip)
 
 
 def _operands(product: Product) -> int:
     return min(product.left_alignment, product.right_alignment)
 
 
-def is_on_tensor_cores(product: Product, gpu: Gpu) -> bool:
+def is_on_tensor_cores(product: Product, chip: Chip) -> bool:
     """Return whether tensor cores compute `product`."""
-    return _tensor_rate(product, gpu) > 0
+    return _tensor_rate(product, chip) > 0
 
 
-def _tensor_rate(product: Product, gpu: Gpu) -> float:
+def _tensor_rate(product: Product, chip: Chip) -> float:
     """Return the data sheet's flop/s of tensor cores for `product`; 0 if CUDA cores compute it."""
     if product.dtype in ("float32", "float64") or (product.dtype == "tf32" and 1 in (product.rows, product.columns)):
         return 0.0
-    if product.dtype in _EIGHT_BITS and gpu.compute_capability >= _EIGHT_BITS_FROM:
-        return 2 * gpu.flops_per_s.get("bfloat16", 0.0)
-    return gpu.flops_per_s.get(product.dtype, 0.0)
+    if product.dtype in _EIGHT_BITS and chip.capability >= _EIGHT_BITS_FROM:
+        return 2 * chip.flops_per_s.get("bfloat16", 0.0)
+    return chip.flops_per_s.get(product.dtype, 0.0)
 
 
 def _size(product: Product) -> int:
@@ -153,9 +150,9 @@ def _size(product: Product) -> int:
     return 1 if product.dtype in _EIGHT_BITS else ELEMENT_BYTES.get(product.dtype, 4)
 
 
-def _lane_rate(dtype: str, gpu: Gpu) -> float:
+def _lane_rate(dtype: str, chip: Chip) -> float:
     """Return the flop/s outside the tensor cores; a GPU without the dtype's rate computes in float32."""
-    return gpu.flops_per_s.get(dtype) or gpu.flops_per_s["float32"]
+    return chip.flops_per_s.get(dtype) or chip.flops_per_s["float32"]
 
 
 def _tensor_s(product: Product, flops_per_s: float, chip: Chip) -> float:

@@ -18,8 +18,9 @@ import pandas as pd
 import pyarrow as pa
 
 from scenarios.config.gpu import Gpu
+from sim.operators.laws import seconds
 from sim.operators.tables.signature import COORDINATES, FIXED, signature
-from sim.operators.tables.table import LAWS, Quality, surfaces_of
+from sim.operators.tables.table import OPERATIONS, Quality, surfaces_of
 
 # Share of a time by which an interpolated one may differ before the measurement is kept.
 TOLERANCE = 0.03
@@ -49,7 +50,7 @@ def table_of(wheel: ZipFile, system: str, gpu: Gpu) -> tuple[pd.DataFrame, list[
 def _quality(operator: str, priced: pd.DataFrame, thinned: pd.DataFrame, gpu: Gpu) -> Quality:
     """Compare the law, and the law with the table, with all rows; the table with those that it does not hold."""
     surfaces = surfaces_of(operator, pa.Table.from_pandas(thinned), gpu)
-    _, build = LAWS[operator]
+    build = OPERATIONS[operator]
     others = priced.drop(thinned.index)
     errors = []
     for row in others.to_dict("records"):
@@ -93,8 +94,8 @@ def measured(wheel: ZipFile, system: str) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _priced(operator: str, rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
-    law, build = LAWS[operator]
-    laws = [law(build({str(key): value for key, value in row.items()}), gpu) for row in rows.to_dict("records")]
+    build = OPERATIONS[operator]
+    laws = [seconds(build({str(key): value for key, value in row.items()}), gpu) for row in rows.to_dict("records")]
     return rows.assign(over_law=rows["us"].to_numpy() * 1e-6 / np.array(laws)).reset_index(drop=True)
 
 

@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.attention import Attention
+from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.products import Product, linear
-from sim.operators import attention, products
+from sim.operators.laws import seconds
 from sim.operators.tables.signature import COORDINATES, FIXED, signature, surface_name
 from sim.operators.tables.surface import Surface, surface
 
@@ -92,8 +93,8 @@ def surfaces_of(operator: str, rows: pa.Table, gpu: Gpu) -> dict[str, Surface]:
     if "over_law" in rows.column_names:
         ratios = rows["over_law"].to_numpy().astype(float)
     else:
-        law, build = LAWS[operator]
-        ratios = np.array([row["us"] * 1e-6 / law(build(row), gpu) for row in rows.to_pylist()])
+        build = OPERATIONS[operator]
+        ratios = np.array([row["us"] * 1e-6 / seconds(build(row), gpu) for row in rows.to_pylist()])
     found: dict[str, Surface] = {}
     kinds, kind_of = np.unique(fixed, axis=0, return_inverse=True)
     for number, (dtype, *others) in enumerate(kinds.tolist()):
@@ -128,9 +129,9 @@ def _int(row: dict[str, object], column: str) -> int:
     return value
 
 
-# How the time of an operator's rows is computed: its law, and the operation of a row.
-LAWS: dict[str, tuple[Callable[..., float], Callable[[dict[str, object]], object]]] = {
-    "linear": (products.seconds, _linear),
-    "prefill": (attention.seconds, _attention),
-    "encoder": (attention.seconds, _attention),
+# The operation of an operator's row.
+OPERATIONS: dict[str, Callable[[dict[str, object]], Operation]] = {
+    "linear": _linear,
+    "prefill": _attention,
+    "encoder": _attention,
 }

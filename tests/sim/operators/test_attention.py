@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.seam.operations.attention import Attention
-from sim.operators.attention import seconds
+from sim.operators.laws import seconds
 from sim.operators.measuring import EVENTS_S
 from tests.sim.operators.measured import SYSTEMS, gpu_of, mean_error, rows, system
 

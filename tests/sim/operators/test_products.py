@@ -16,8 +16,8 @@ from scenarios.seam.operations.products import (
     linear_input_gradient,
     linear_weight_gradient,
 )
+from sim.operators.laws import seconds
 from sim.operators.measuring import EVENTS_S, NEUSIGHT_S
-from sim.operators.products import seconds
 from tests.sim.operators.measured import SYSTEMS, gpu_of, mean_error, rows, system
 
 BUILD = {"linear": linear, "grad_input": linear_input_gradient, "grad_weight": linear_weight_gradient}
