@@ -70,9 +70,9 @@ class Chip:
     """A GPU by what its kernels see; `capability` is its compute capability in tenths.
 
     `clock_hz` is the clock at which the data sheet's float32 rate holds, `flops_per_s` the data sheet's rates by dtype,
-    `streamed_bytes_per_s` the memory's rate less what error correction takes. `l2_bytes` is all of its L2, of which
-    `l2_kept_bytes` hold different bytes: before Hopper each partition keeps copies of its own. `watts` is the board's
-    power where that lowers the clock.
+    `streamed_bytes_per_s` the memory's rate less what error correction takes. `l2_bytes` are those of its L2 that hold
+    different bytes: before Hopper each partition keeps copies of its own. `watts` is the power of a board that cannot
+    keep its clock.
     """
 
     capability: int
@@ -84,7 +84,6 @@ class Chip:
     memory_bytes_per_s: float
     streamed_bytes_per_s: float
     l2_bytes: float
-    l2_kept_bytes: float
     l2_bytes_per_s: float
     watts: float | None
 
@@ -122,7 +121,7 @@ def chip_of(gpu: Gpu) -> Chip:
     if multiprocessors is None:
         multiprocessors = max(1, round(float32 / (2 * lanes * _CLOCK_HZ))) if float32 else _MULTIPROCESSORS
     clock_hz = float32 / (2 * lanes * multiprocessors) if float32 else _CLOCK_HZ
-    l2_bytes = float(gpu.l2_bytes * gpu.l2_partitions) if gpu.l2_bytes else _L2_BYTES
+    partitions = gpu.l2_partitions if generation >= Generation.HOPPER else 1
     return Chip(
         capability=capability,
         generation=generation,
@@ -132,8 +131,7 @@ def chip_of(gpu: Gpu) -> Chip:
         flops_per_s=gpu.flops_per_s,
         memory_bytes_per_s=gpu.memory_bytes_per_s,
         streamed_bytes_per_s=gpu.memory_bytes_per_s / (_ECC_FACTOR if capability in _ECC_IN_MEMORY else 1.0),
-        l2_bytes=l2_bytes,
-        l2_kept_bytes=l2_bytes / (1 if generation >= Generation.HOPPER else gpu.l2_partitions),
+        l2_bytes=float(gpu.l2_bytes * partitions) if gpu.l2_bytes else _L2_BYTES,
         l2_bytes_per_s=gpu.l2_bytes_per_s or _L2_BYTES_A_CLOCK * multiprocessors * clock_hz,
         watts=_watts(gpu),
     )

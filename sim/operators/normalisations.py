@@ -113,4 +113,4 @@ def nll_loss_seconds(call: NllLoss, chip: Chip) -> float:
 
 def _lost_share(at_work: float, chip: Chip) -> float:
     """Return the share of rereads that L2 does not serve while rows of `at_work` bytes are in use."""
-    return min(1.0, max(0.0, (at_work / chip.l2_kept_bytes - KEPT_SHARE) / LOST_SHARE))
+    return min(1.0, max(0.0, (at_work / chip.l2_bytes - KEPT_SHARE) / LOST_SHARE))

@@ -23,7 +23,7 @@ _EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2", "int8"})
 _EIGHT_BITS_FROM = 89
 
 # The constants of tensor cores are fitted together on 500 linears of each of eight GPUs (bfloat16, aiconfigurator-core
-# 0.12, figures of the profiles), mean errors on 4,000 others: A100 10.4 %, H100 6.1, H200 6.3, B200 7.9,
+# 0.12, figures of the profiles), mean errors on 4,000 others: A100 10.2 %, H100 6.1, H200 6.3, B200 7.9,
 # GB200 8.2, GB300 8.2, B300 9.4, L40S 11.6; of GPUs left out of the fit 1 % worse at most.
 
 # Rate of tiles over the data sheet's, before throttling and where the board's power allows it. Volta: assumed.
