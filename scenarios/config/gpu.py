@@ -15,6 +15,7 @@ from scenarios.config.toml.values import (
     KernelTable,
     Latency,
     Name,
+    Positive,
     Quantiles,
     Rate,
     Reserve,
@@ -111,6 +112,14 @@ class Gpu:
             "multiprocessors",
             "Its multiprocessors: each of NCCL's channels takes one from kernels, and scripts on simulated GPUs get"
             " their number. Default: NCCL takes nothing from kernels, and scripts that ask get an error.",
+        ),
+    ] = None
+    watts: Annotated[
+        Positive | None,
+        Key(
+            "watts",
+            "Its power limit in watts, such as 350: matrix products that would draw more lower its clock. Default:"
+            " enough for the full clock; of a board with GDDR memory an estimate from `memory_rate`.",
         ),
     ] = None
     flops_per_s: Annotated[

@@ -29,7 +29,7 @@ FILES = (
 BARS: dict[str, dict[str, float]] = {
     "HSTU attention": {"dgx_h100": 13},
     "HSTU attention backward": {"dgx_h100": 9},
-    "bmm float32": {"a100_pcie_40gb": 14, "dgx_h100": 9.5, "hgx_h200": 8, "v100_pcie": 8},
+    "bmm float32": {"a100_pcie_40gb": 11, "dgx_h100": 9.5, "hgx_h200": 8, "v100_pcie": 8},
     "collective of one rank": {"hgx_h200": 5},
     "conv2d": {"hgx_h200": 7.5},
     "cross_entropy": {"hgx_h200": 9},
