@@ -18,7 +18,7 @@ _MOST_KNOWN = 16384
 
 
 class Prices:
-    """The costs of kernels on one GPU; an operator that comes again is priced once."""
+    """A price list of kernels on one GPU; an operator that comes again is priced once."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu

@@ -48,7 +48,7 @@ def _clocks(call: Pointwise) -> float:
 
 
 def _is_vectorised(call: Pointwise) -> bool:
-    """Whether no operand's dtype is looked up while the kernel runs.
+    """Return whether no operand's dtype is looked up while the kernel runs.
 
     torch has kernels of their own for casts to 16 bit; a bool result (of comparisons) is its operator's own too.
     """

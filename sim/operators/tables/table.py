@@ -32,7 +32,7 @@ QUALITY = b"quality"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """How far the time of an operator is off: mean |predicted / measured - 1|.
+    """A measure of how far the time of an operator is off: mean |predicted / measured - 1|.
 
     `law_error` is that of the law alone on all `measured` shapes, `table_error` that of law and table on those of them
     that are not in the table.
