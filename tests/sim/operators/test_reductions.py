@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
+from sim.operators.chip import chip_of
 from sim.operators.laws import seconds
+from sim.operators.reductions import pool_seconds
 from tests.sim.operators.rows import H200, MEASURING_US, mean_error, on_every_gpu
 
 
@@ -76,6 +78,6 @@ def test_many_long_rows_are_bound_by_memory() -> None:
 @on_every_gpu
 def test_larger_windows_and_backward_take_longer(on: Gpu) -> None:
     call = Pool(dtype="float16", inputs=1 << 26, outputs=1 << 24, window=9, with_indices=True)
-    assert seconds(call, on) < seconds(replace(call, backward=True), on)
-    assert seconds(call, on) <= seconds(replace(call, window=49), on)
-    assert seconds(replace(call, with_indices=False), on) <= seconds(call, on)
+    assert pool_seconds(call, chip_of(on)) < pool_seconds(replace(call, backward=True), chip_of(on))
+    assert pool_seconds(call, chip_of(on)) <= pool_seconds(replace(call, window=49), chip_of(on))
+    assert pool_seconds(replace(call, with_indices=False), chip_of(on)) <= pool_seconds(call, chip_of(on))
