@@ -8,14 +8,17 @@ from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
 from sim.engine.roofline import Cost, cost, together
+from sim.operators.chip import START_S
 from sim.operators.laws import seconds
-from sim.operators.memory import START_S
 from sim.operators.tables.read import table_of
 from sim.operators.tables.table import Table
 
+# Operators whose time is kept: steps with drawn ids have other look-ups each.
+_MOST_KNOWN = 16384
+
 
 class Prices:
-    """What kernels cost on one GPU; each operator is priced once."""
+    """A price list of kernels on one GPU; an operator that comes again is priced once."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -51,6 +54,8 @@ class Prices:
         """Return the time of an operator by its law, corrected by the nearest measurements of the GPU's table."""
         found = self._seconds.get(operation)
         if found is None:
+            if len(self._seconds) >= _MOST_KNOWN:
+                self._seconds.clear()
             found = self._seconds[operation] = seconds(operation, self._gpu) * self._factor(operation)
         return found
 

@@ -35,7 +35,7 @@ class Cost:
 
 
 def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead: bool, host_s: float = 0.0) -> float:
-    """The factor for all parts of a kernel with which it takes `measured_ns` on an idle GPU; 1 if that is None.
+    """Return the factor for all parts of a kernel with which it takes `measured_ns` on an idle GPU; 1 if that is None.
 
     One factor for launch, ramp, arithmetic and memory keeps the roofline's proportions, as a time alone does not say
     what it went to: beside other kernels, or NCCL's channels, a kernel that is bound by memory goes on sharing memory,
@@ -57,14 +57,14 @@ def alone_ns(price: Cost, gpu: Gpu, host_s: float = 0.0) -> float:
 
 
 def cost(kernel: Kernel, gpu: Gpu) -> Cost:
-    """Return the cost of `kernel` on `gpu`; of one made of parts, which run one after the other, that of all of them.
+    """Return the cost of `kernel` on `gpu`; of one made of parts, and of theirs, that of all one after the other.
 
     Raises:
         ProgramError: the kernel computes in a dtype for which the GPU has no rate, or its numbers are impossible.
     """
     if not kernel.parts:
         return _cost(kernel, gpu)
-    return together([_cost(part, gpu) for part in kernel.parts], gpu)
+    return together([cost(part, gpu) for part in kernel.parts], gpu)
 
 
 def together(parts: Sequence[Cost], gpu: Gpu) -> Cost:
@@ -117,7 +117,7 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
 
 
 def _of_kind(table: Mapping[str, T], kind: str, default: T) -> T:
-    """What a table of a profile has for this kind of kernel."""
+    """Return what a table of a profile has for this kind of kernel."""
     if kind not in table and kind in TRACED_KINDS:
         kind = TRACED_KINDS[kind][1]
     return table.get(kind, default)

@@ -15,9 +15,10 @@ import pandas as pd
 import pyarrow as pa
 
 from scenarios.config.gpu import Gpu
+from sim.operators.laws import seconds
 from sim.operators.tables.about import Quality, source
 from sim.operators.tables.signature import COORDINATES, FIXED, signature
-from sim.operators.tables.table import LAWS, surfaces_of
+from sim.operators.tables.table import OPERATIONS, surfaces_of
 from sim.operators.tables.wheel import measured
 
 # Share of a time by which an interpolated one may differ before the measurement is kept.
@@ -52,7 +53,7 @@ def table_of(system: Traversable, release: str, gpu: Gpu) -> tuple[pd.DataFrame,
 def _quality(operator: str, priced: pd.DataFrame, thinned: pd.DataFrame, gpu: Gpu) -> Quality:
     """Compare the law, and the law with the table, with all rows; the table with those that it does not hold."""
     surfaces = surfaces_of(operator, pa.Table.from_pandas(thinned), gpu)
-    _, build = LAWS[operator]
+    build = OPERATIONS[operator]
     others = priced.drop(thinned.index)
     errors = []
     for row in others.to_dict("records"):
@@ -69,8 +70,8 @@ def _quality(operator: str, priced: pd.DataFrame, thinned: pd.DataFrame, gpu: Gp
 
 
 def _priced(operator: str, rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
-    law, build = LAWS[operator]
-    laws = [law(build({str(key): value for key, value in row.items()}), gpu) for row in rows.to_dict("records")]
+    build = OPERATIONS[operator]
+    laws = [seconds(build({str(key): value for key, value in row.items()}), gpu) for row in rows.to_dict("records")]
     return rows.assign(over_law=rows["us"].to_numpy() * 1e-6 / np.array(laws)).reset_index(drop=True)
 
 

@@ -23,8 +23,9 @@ from pyarrow import ArrowException
 from scenarios.config.gpu import Gpu
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.attention import Attention
+from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.products import Product, linear
-from sim.operators import attention, products
+from sim.operators.laws import seconds
 from sim.operators.tables.signature import COORDINATES, FIXED, signature, surface_name
 from sim.operators.tables.surface import Surface, Values, surface
 
@@ -71,7 +72,7 @@ class _Computed:
     """Logarithms of measured times over the law's, each computed when it is first wanted."""
 
     def __init__(self, operator: str, dtype: str, rows: pa.Table, gpu: Gpu) -> None:
-        self._law, self._build = LAWS[operator]
+        self._build = OPERATIONS[operator]
         self._known: dict[str, object] = {"operator": operator, "dtype": dtype}
         self._sizes = {name: _sizes(rows, name) for name in (*COORDINATES[operator], *FIXED[operator][1:])}
         self._us = rows["us"].to_numpy()
@@ -82,7 +83,7 @@ class _Computed:
         found = self._found.get(place)
         if found is None:
             row = self._known | {name: sizes[place].item() for name, sizes in self._sizes.items()}
-            found = math.log(self._us[place].item() * 1e-6 / self._law(self._build(row), self._gpu))
+            found = math.log(self._us[place].item() * 1e-6 / seconds(self._build(row), self._gpu))
             self._found[place] = found
         return found
 
@@ -139,9 +140,9 @@ def _int(row: dict[str, object], column: str) -> int:
     return value
 
 
-# How the time of an operator's rows is computed: its law, and the operation of a row.
-LAWS: dict[str, tuple[Callable[..., float], Callable[[dict[str, object]], object]]] = {
-    "linear": (products.seconds, _linear),
-    "prefill": (attention.seconds, _attention),
-    "encoder": (attention.seconds, _attention),
+# The operation of an operator's row.
+OPERATIONS: dict[str, Callable[[dict[str, object]], Operation]] = {
+    "linear": _linear,
+    "prefill": _attention,
+    "encoder": _attention,
 }

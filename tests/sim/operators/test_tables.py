@@ -19,18 +19,18 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.products import linear
-from sim.operators import attention, products
+from sim.operators.laws import seconds
 from sim.operators.tables.making import _kept, table_of
 from sim.operators.tables.read import about_table
 from sim.operators.tables.read import table_of as named_table
 from sim.operators.tables.surface import surface
-from sim.operators.tables.table import LAWS, Table, read
+from sim.operators.tables.table import OPERATIONS, Table, read
 from sim.operators.tables.wheel import DATA
 from tests.sim.operators.measured import SYSTEMS, gpu_of, mean_error, rows, system
 
 H200 = gpu_of("hgx_h200")
 LAYER = linear(64, 512, 256, "bfloat16", element_bytes=2)
-LAYER_S = products.seconds(LAYER, H200)
+LAYER_S = seconds(LAYER, H200)
 PREFILL = Attention(
     batch=2,
     heads=8,
@@ -42,7 +42,7 @@ PREFILL = Attention(
     is_causal=True,
     is_serving=True,
 )
-PREFILL_S = attention.seconds(PREFILL, H200)
+PREFILL_S = seconds(PREFILL, H200)
 SHIPPED = Path(__file__).parents[3] / "scenarios" / "profiles" / "tables"
 
 
@@ -70,7 +70,7 @@ def test_a_table_without_the_law_is_compared_when_it_is_read(tmp_path: Path) -> 
     layer = linear(512, 1024, 256, "bfloat16", element_bytes=2)
     zeros = {name: [0] for name in ("batch", "heads", "key_heads", "queries", "head_size", "window")}
     row = {"operator": ["linear"], "dtype": ["bfloat16"], "rows": [512], "columns": [256], "inner": [1024], **zeros}
-    table = pa.table({**row, "us": [2e6 * products.seconds(layer, H200)], "machine": ["mine"], "source": ["us"]})
+    table = pa.table({**row, "us": [2e6 * seconds(layer, H200)], "machine": ["mine"], "source": ["us"]})
     pq.write_table(table, tmp_path / "mine.parquet")
     own = read(tmp_path / "mine.parquet", H200)
     assert own.factor(layer) == pytest.approx(2)
@@ -175,12 +175,12 @@ def test_a_point_left_out_is_what_its_line_says() -> None:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_shipped_tables_meet_the_wheel(name: str) -> None:
     table = read(SHIPPED / f"{name}.parquet", system(name))
-    law, build = LAWS["linear"]
+    build = OPERATIONS["linear"]
     pairs = []
     for row in rows("wheel_linear"):
         if row["gpu"] == name:
             layer = build({"dtype": "bfloat16", **{key: int(row[key]) for key in ("rows", "columns", "inner")}})
-            pairs.append((law(layer, system(name)) * table.factor(layer), float(row["us"]) * 1e-6))
+            pairs.append((seconds(layer, system(name)) * table.factor(layer), float(row["us"]) * 1e-6))
     assert mean_error(pairs) < 0.02
 
 
@@ -189,5 +189,5 @@ def test_shipped_tables_are_of_today_s_law(name: str) -> None:
     """Fails after a law has changed: make the tables again (NOTICE says how)."""
     table = pq.read_table(SHIPPED / f"{name}.parquet")
     for row in table.take(list(range(0, table.num_rows, 997))).to_pylist():
-        law, build = LAWS[row["operator"]]
-        assert row["us"] * 1e-6 / law(build(row), system(name)) == pytest.approx(row["over_law"], rel=0.01), row
+        build = OPERATIONS[row["operator"]]
+        assert row["us"] * 1e-6 / seconds(build(row), system(name)) == pytest.approx(row["over_law"], rel=0.01), row
