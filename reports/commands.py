@@ -310,8 +310,11 @@ def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | Non
     from sim.published import predict
 
     known = {name: getattr(row, name) for name in collectives.SETTING}
-    if figures is not None:
-        known["figures"] = dataclasses.asdict(figures)
+    replaced = {} if figures is None else dataclasses.asdict(figures)
+    if row.launch_us is not None:
+        replaced["nccl_floor_ns"] = round(1e3 * row.launch_us)
+    if replaced:
+        known["figures"] = replaced
     try:
         found = predict(**known, profile=profile_name)
     except ScenarioError as error:

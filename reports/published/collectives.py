@@ -24,7 +24,8 @@ class PublishedRow:
     """One measurement: the time of one operation, and where it was taken.
 
     `size_bytes` is the buffer of one rank; of all_gather and reduce_scatter the larger one, as nccl-tests gives it.
-    `gpu` and `quality` are "" and the link's rate and delay None where the file does not say.
+    `gpu` and `quality` are "" and the link's rate and delay None where the file does not say. `launch_us` is what the
+    host takes to launch one operation on its GPUs, where that bounded the time; None: the GPUs had enough to do.
     """
 
     file: str
@@ -40,6 +41,7 @@ class PublishedRow:
     one_way_delay_ms: float | None
     time_us: float
     quality: str
+    launch_us: float | None = None
 
 
 # What `join` gives, one row a measurement.
@@ -111,4 +113,5 @@ _COLUMNS = {
     "one_way_delay_ms": csv_rows.number(lambda value: value >= 0, "a number from 0 on", may_be_blank=True),
     "time_us": csv_rows.above_zero(),
     "quality": csv_rows.text(may_be_blank=True),
+    "launch_us": csv_rows.above_zero(may_be_blank=True),
 }

@@ -271,10 +271,10 @@ class Cluster:
     Rank r is GPU r mod gpus of host r // gpus.
 
     `payload_share` is the part of a network link's rate that carries payload (headers take the rest);
-    `nccl_efficiency` what NCCL's pipelines reach of what the links carry. Its collectives take up to `nccl_start_ns` to
-    get going beyond NCCL's own latencies and at least `nccl_floor_ns` in all, and over NVLink its point-to-point
-    exchanges reach `nccl_p2p_share` of what it counts a link for; over TCP it has `nccl_sockets` connections for each
-    pair of ranks. With `tcp` the hosts' side is known; with
+    `nccl_efficiency` what NCCL's pipelines reach of what the links carry. Its collectives over several hosts take up to
+    `nccl_start_ns` to get going beyond NCCL's own latencies (within a host their start is in proportion), all take at
+    least `nccl_floor_ns`, and over NVLink its point-to-point exchanges reach `nccl_p2p_share` of what it counts a link
+    for; over TCP it has `nccl_sockets` connections for each pair of ranks. With `tcp` the hosts' side is known; with
     `hosts_share_cores` all hosts are emulated on one machine, whose `host.cores` they share. For GPUs gloo adds and
     copies in the host's memory, of which a core reads and writes `core_bytes_per_s` (None: that takes no time).
     """
@@ -297,8 +297,8 @@ class Cluster:
         Latency,
         Key(
             "nccl_start",
-            "What NCCL's collectives take at most to get going, beyond its own latencies; a tree over"
-            " nodes has levels instead. Default '32 us'.",
+            "What NCCL's collectives over several hosts take at most to get going, beyond its own latencies; a tree"
+            " over nodes has levels instead. Within a host their start is in proportion. Default '32 us'.",
             always=True,
         ),
     ] = NCCL_START_NS

@@ -19,9 +19,9 @@ class NcclCosts:
     `by_rail`: a NIC reaches only those of its number. `sharp`: the network's switches reduce.
     `network_latency_ns` is what lies between two NICs; NCCL's formula knows nothing of it. `compute_capability` is 90
     for 9.0. `payload_share` is what of a NIC's bytes is payload, `efficiency` what NCCL reaches of all links,
-    `p2p_share` what point-to-point reaches of an NVLink beside that. `start_ns` is what collectives take at most to get
-    going, `floor_ns` what they take at least in all. `mesh`: which GPUs of a host have NVLinks to each other, where no
-    switch joins all of them.
+    `p2p_share` what point-to-point reaches of an NVLink beside that. `start_ns` is what collectives over several nodes
+    take at most to get going (starts within a host are in proportion), `floor_ns` what all take at least. `mesh`: which
+    GPUs of a host have NVLinks to each other, where no switch joins all of them.
     """
 
     intra_bytes_per_s: float

@@ -19,7 +19,8 @@ from sim.nccl import rings_and_trees as paths
 from sim.nccl.coalesced import runs
 from sim.nccl.costs import NcclCosts, Shape
 from sim.nccl.model.predictor import Choice, Operation
-from sim.nccl.model.topology import Function, Protocol, ring_steps
+from sim.nccl.model.topology import Function, ring_steps
+from sim.nccl.one_host import PAYLOAD_SHARES
 from sim.nccl.tuning import (
     P2P_LL_BYTES,
     SHARP_SHARE,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 Calls: TypeAlias = "Sequence[Call]"
 Layout: TypeAlias = Sequence[int]
 
-LL_PAYLOAD_SHARE = 0.5  # 4 bytes of data, 4 of a flag
-_PAYLOAD_SHARES: Mapping[Protocol, float] = {"LL": LL_PAYLOAD_SHARE, "LL128": 120 / 128, "Simple": 1.0}
 BARRIER_BYTES = 4  # torch's barrier is an all_reduce of one float
 BARRIERS = ("barrier", "monitored_barrier")  # NCCL has no monitored one: on real ranks, too, it is a barrier
 
@@ -95,7 +94,7 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | N
         return NO_PLAN
     group = _group_of(layout, costs, gpus)
     if call.op in GROUPED:
-        return _grouped(GROUPED[call.op](calls), layout, group, costs)
+        return _grouped(GROUPED[call.op](calls), layout, group, costs, own_bytes=_own_bytes(calls))
     return pipeline(call, group, costs)
 
 
@@ -169,7 +168,7 @@ def _transfers(loads: paths.Loads, choice: Choice, operation: Operation, group: 
     pcie_ns = 1e9 * paths.pcie_seconds(loads, group.members, costs, group.gpus)
     factor = taken_ns / counted_ns
     if pcie_ns > counted_ns:
-        least_bytes = operation.size_bytes * overhead(True, costs) / _PAYLOAD_SHARES[choice.protocol]
+        least_bytes = operation.size_bytes * overhead(True, costs) / PAYLOAD_SHARES[choice.protocol]
         factor = max(taken_ns / pcie_ns, least_bytes)
     return tuple((source, target, share * factor) for (source, target), share in loads.items())
 
@@ -256,7 +255,7 @@ def _loads(op: Function, choice: Choice, group: Placed, costs: NcclCosts, *, roo
 Transfers: TypeAlias = Iterable[tuple[int, int, int]]
 
 
-def _grouped(transfers: Transfers, layout: Layout, group: Placed, costs: NcclCosts) -> NcclPlan:
+def _grouped(transfers: Transfers, layout: Layout, group: Placed, costs: NcclCosts, *, own_bytes: int) -> NcclPlan:
     """Every transfer a flow of its own, after a latency that grows with the peers of the busiest rank.
 
     LL doubles the bytes; NCCL takes it message by message, for what fits.
@@ -266,11 +265,12 @@ def _grouped(transfers: Transfers, layout: Layout, group: Placed, costs: NcclCos
         return NO_PLAN
     largest_bytes = max(size_bytes for _, _, size_bytes in moved)
     crosses = any(layout[source] != layout[target] for source, target, _ in moved)
-    inside, across = overhead(True, costs), overhead(False, costs)
     sources, targets, _ = zip(*moved, strict=True)
     peers = max(*Counter(sources).values(), *Counter(targets).values())
+    inside, across = overhead(True, costs, _peers_inside(moved, layout)), overhead(False, costs)
+    latency = p2p_latency_ns(largest_bytes, peers, group.shape, costs, crosses=crosses, own_bytes=own_bytes)
     phase = Phase(
-        latency_ns=round(p2p_latency_ns(largest_bytes, peers, group.shape, costs, crosses=crosses)),
+        latency_ns=round(latency),
         transfers=tuple(
             (source, target, _p2p_link_bytes(size_bytes) * (inside if layout[source] == layout[target] else across))
             for source, target, size_bytes in moved
@@ -285,12 +285,12 @@ def _grouped(transfers: Transfers, layout: Layout, group: Placed, costs: NcclCos
 
 
 def _p2p_link_bytes(size_bytes: float) -> float:
-    return size_bytes / LL_PAYLOAD_SHARE if size_bytes <= P2P_LL_BYTES else float(size_bytes)
+    return size_bytes / PAYLOAD_SHARES["LL"] if size_bytes <= P2P_LL_BYTES else float(size_bytes)
 
 
 def p2p_link_bytes(sizes_bytes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The same of many messages; without what NCCL cannot use of a link."""
-    return np.where(sizes_bytes <= P2P_LL_BYTES, sizes_bytes / LL_PAYLOAD_SHARE, sizes_bytes)
+    return np.where(sizes_bytes <= P2P_LL_BYTES, sizes_bytes / PAYLOAD_SHARES["LL"], sizes_bytes)
 
 
 def _exchange(calls: Calls) -> Transfers:
@@ -301,14 +301,24 @@ def _exchange(calls: Calls) -> Transfers:
             yield rank, target, sends[rank][target]
 
 
+def _peers_inside(moved: Iterable[tuple[int, int, int]], layout: Layout) -> int:
+    """Return how many others of its host the busiest rank sends to."""
+    return max(Counter(source for source, target, _ in moved if layout[source] == layout[target]).values(), default=1)
+
+
+def _own_bytes(calls: Calls) -> int:
+    """Return the most that any rank of an exchange keeps, which its channels copy."""
+    return max((call.send_bytes[rank] for rank, call in enumerate(calls) if call.op in _EXCHANGES), default=0)
+
+
 def _point_to_point(calls: Calls) -> Transfers:
     sender = next(call for call in calls if call.op == "send")
     return [(sender.group.index(sender.rank), sender.root, sender.bytes_in)]
 
 
+_EXCHANGES = ("all_to_all", "all_to_all_single")
 GROUPED: dict[str, Callable[[Calls], Transfers]] = {
-    "all_to_all": _exchange,
-    "all_to_all_single": _exchange,
+    **dict.fromkeys(_EXCHANGES, _exchange),
     "gather": lambda calls: ((rank, call.root, call.bytes_in) for rank, call in enumerate(calls)),
     "scatter": lambda calls: ((call.root, rank, call.bytes_out) for rank, call in enumerate(calls)),
     "send": _point_to_point,

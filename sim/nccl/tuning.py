@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from scenarios.config.hardware import NCCL_START_NS
+from sim.nccl import one_host
 from sim.nccl.costs import NcclCosts, Shape
 from sim.nccl.model import mesh as nccl_mesh
 from sim.nccl.model import predictor, tables
@@ -14,18 +16,15 @@ from sim.nccl.model.topology import Algorithm, Function, Graph, Path, Protocol, 
 
 # A communicator opens every channel of its graphs twice, as in the named topologies of NCCL's golden record.
 _COPIES = 2
-# A ring works through a buffer in rounds, of which each channel takes so much for each rank at most.
-_IN_ROUNDS: frozenset[Function] = frozenset({"all_reduce", "reduce_scatter", "all_gather"})
-_CHUNK_BYTES = 2 << 20
-# When the last chunk of a round has come, the rank still copies it, which nothing overlaps: one channel, GB/s.
-# From vTrain's all-reduce of 1 GiB on 2 A100s, whose channels have 20 GB/s (docs/collectives.md); quicker ones copy
+_IN_CHUNKS: frozenset[Function] = frozenset({"all_reduce", "reduce_scatter", "all_gather"})
+# Over several nodes, when the last chunk has come, a channel still copies it, which nothing overlaps: GB/s. From
+# vTrain's all-reduce of 1 GiB on 2 A100s, whose channels have 20 GB/s (docs/collectives.md); quicker ones copy
 # quicker in proportion, or a faster link made a ring slower.
 _COPY_GB_PER_S, _COPY_SPEED = 25.0, 1.25
 
-# How the time to get going (`NcclCosts.start_ns`) grows with the size: from LLMCompass's all-reduces of 8 B to 8 GiB on
-# 4 A100s, too.
+# How the time to get going (`NcclCosts.start_ns`) grows with the size over several nodes.
 _STARTED_BYTES, _STARTING = 640 << 10, 0.4
-# Through the switch and back by NVLS: from the all-reduces of 128 to 512 MiB on 8 B200 of stas00/ml-engineering.
+# Through a switch that reduces and back by NVLS, over several nodes: not measured.
 _NVLS_US = 25.0
 # A tree over nodes fills level by level, with chunks that grow with the buffer: what each of the levels, up and down,
 # adds. From the all-reduces on 8 DGX H100 of arXiv 2411.13055.
@@ -138,7 +137,18 @@ def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
 
 
 def latency_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
-    """What an operation takes beside its bytes: NCCL's figure, and what measurements show beyond it."""
+    """Return what an operation takes besides its bytes.
+
+    Within a host a law says it; over several it is NCCL's figure and what measurements show beyond it.
+    """
+    if shape.hosts == 1:
+        found_ns = 1e3 * _in_one_host(choice, operation, shape, costs).latency_us
+    else:
+        found_ns = _latency_over_hosts_ns(choice, operation, shape, costs)
+    return max(found_ns, costs.floor_ns - transfer_ns(choice, operation, shape, costs))
+
+
+def _latency_over_hosts_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
     size_bytes, group = operation.size_bytes, topology(shape, costs)
     if is_offloaded(choice.algorithm, shape):
         crossings = 1  # up to the switches that reduce, and down again
@@ -157,28 +167,53 @@ def latency_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCo
     if operation.function in ("broadcast", "reduce") and choice.protocol == "Simple":
         slices_bytes = min(size_bytes, _COPIES * shape.rails * _SLICE_BYTES)
         beyond_ns += crossings * slices_bytes / (bus_gb_per_s(shape, costs) * costs.efficiency)
-    return max(choice.latency_ns + beyond_ns, costs.floor_ns - transfer_ns(choice, operation, shape, costs))
+    return choice.latency_ns + beyond_ns
 
 
 def transfer_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
-    """What the bytes of an operation take on links that nothing else uses: NCCL's figure, but at what the links carry.
+    """Return what the bytes of an operation take on links that nothing else uses.
 
-    A ring by Simple goes round once for each `_CHUNK_BYTES` of a channel and rank: the last copy of a round, and the
-    latency of all rounds but the first, come on top.
+    Within a host a law says it; over several it is NCCL's figure, but at what the links carry, and for a ring by Simple
+    the last copy.
     """
-    found = topology(shape, costs)
-    ring = found.graphs["ring"]
-    counted = ring.channels * (ring.intra_gb_per_s if shape.hosts <= 2 else ring.inter_gb_per_s)
-    taken_ns = choice.transfer_ns * counted / bus_gb_per_s(shape, costs) / costs.efficiency
-    if choice.algorithm != "ring" or choice.protocol != "Simple" or operation.function not in _IN_ROUNDS:
+    if shape.hosts == 1:
+        return 1e3 * _in_one_host(choice, operation, shape, costs).transfer_us / costs.efficiency
+    taken_ns = _counted_ns(choice, shape, costs) / costs.efficiency
+    if choice.algorithm != "ring" or choice.protocol != "Simple" or operation.function not in _IN_CHUNKS:
         return taken_ns
+    found = topology(shape, costs)
     a_channel_bytes = operation.size_bytes / (found.channels * shape.ranks)
-    rounds = max(1.0, a_channel_bytes / _CHUNK_BYTES)
-    again_ns = (rounds - 1) * (choice.latency_ns - tables.BASE_US["Simple"]["ring"] * 1e3)
-    return (
-        taken_ns
-        + a_channel_bytes / max(_COPY_GB_PER_S, _COPY_SPEED * ring.intra_gb_per_s)
-        + (again_ns if shape.hosts == 1 else 0.0)
+    return taken_ns + a_channel_bytes / max(_COPY_GB_PER_S, _COPY_SPEED * found.graphs["ring"].intra_gb_per_s)
+
+
+def _counted_ns(choice: Choice, shape: Shape, costs: NcclCosts) -> float:
+    """Return NCCL's figure for the bytes, at what the links carry."""
+    ring = topology(shape, costs).graphs["ring"]
+    counted = ring.channels * (ring.intra_gb_per_s if shape.hosts <= 2 else ring.inter_gb_per_s)
+    return choice.transfer_ns * counted / bus_gb_per_s(shape, costs)
+
+
+@lru_cache(maxsize=4096)
+def _in_one_host(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> one_host.Taken:
+    group, counted_us = _group(shape, costs), _counted_ns(choice, shape, costs) / 1e3
+    if choice.algorithm == "ring":
+        if choice.protocol == "Simple":
+            return one_host.simple_ring(operation, group)
+        return one_host.low_latency_ring(operation, group, choice.protocol)
+    if choice.algorithm == "nvls":
+        return one_host.nvls(operation.size_bytes, counted_us, group)
+    return one_host.tree(choice.protocol, counted_us, group)
+
+
+def _group(shape: Shape, costs: NcclCosts) -> one_host.Group:
+    found = topology(shape, costs)
+    return one_host.Group(
+        ranks=shape.ranks,
+        link_gb_per_s=bus_gb_per_s(shape, costs),
+        channels=found.channels,
+        generation=found.generation,
+        nvlink=costs.nvlink,
+        start_share=costs.start_ns / NCCL_START_NS,
     )
 
 
@@ -193,16 +228,26 @@ def pipeline_overhead(is_inside: bool, costs: NcclCosts) -> float:
     return 1 / (share * costs.efficiency)
 
 
-def overhead(is_inside: bool, costs: NcclCosts) -> float:
-    """Bytes of a link for one of payload: inside a host less of the data sheet's rate can be used than NCCL counts."""
+def overhead(is_inside: bool, costs: NcclCosts, peers: int = 1) -> float:
+    """Return the bytes of a link for one of payload, where each rank sends to `peers` others.
+
+    Inside a host less of the data sheet's rate can be used than NCCL counts, of PCI Express less the more peers.
+    """
     if not is_inside:
         return 1 / costs.efficiency
-    share = costs.p2p_share if costs.nvlink else 1.0
+    share = costs.p2p_share if costs.nvlink else 1 / (1 + max(0, peers - 1) * one_host.PCIE_PEER)
     return 1 / (counted_share(costs.compute_capability, nvlink=costs.nvlink) * share * costs.efficiency)
 
 
-def p2p_latency_ns(size_bytes: int, peers: int, shape: Shape, costs: NcclCosts, *, crosses: bool) -> float:
-    """Until the last of `peers` grouped transfers may start, and its one hop; our own, for NCCL has no predictor."""
+def p2p_latency_ns(
+    size_bytes: int, peers: int, shape: Shape, costs: NcclCosts, *, crosses: bool, own_bytes: float = 0.0
+) -> float:
+    """Return the time until the last of `peers` grouped transfers may start, and its one hop.
+
+    NCCL has no predictor for it: within a host a law says it, with what a rank copies for itself (`own_bytes`).
+    """
+    if shape.hosts == 1:
+        return 1e3 * one_host.sends_us(size_bytes, own_bytes / costs.efficiency, peers, _group(shape, costs))
     protocol: Protocol = "LL" if size_bytes <= P2P_LL_BYTES else "Simple"
     hop_us = (inter_hop_us if crosses else intra_hop_us)(topology(shape, costs), "ring", protocol)
     network_ns = costs.network_latency_ns if crosses else 0

@@ -87,14 +87,17 @@ class FoldedNccl:
         on_links = nccl.p2p_link_bytes(sends)
         across = on_links * overhead(False, costs)
         rows.cross(to, come, across, costs)
-        rows.stay(inside * is_sent, on_links * overhead(True, costs), costs)
+        to_peers = on_links * overhead(True, costs, int((inside * is_sent).sum(1).max()))
+        rows.stay(inside * is_sent, to_peers, costs)
+        own_bytes, largest = float(sends.diagonal().max()), math.ceil(largest_bytes)
+        latency_ns = p2p_latency_ns(largest, most, members.shape, costs, crosses=crosses, own_bytes=own_bytes)
         carried = Carried(
-            latency_ns=round(p2p_latency_ns(math.ceil(largest_bytes), most, members.shape, costs, crosses=crosses)),
+            latency_ns=round(latency_ns),
             touched=rows.touched.tolist(),
             largest=self._largest(members, np.where(to > 0, across, 0.0)),
         )
         rows.load(carried)
-        hosts, to_self = self._hosts_of(members), inside * on_links * overhead(True, costs)
+        hosts, to_self = self._hosts_of(members), inside * to_peers
         same_host = np.equal.outer(hosts, hosts)
         carried.between, carried.inside = self._nothing()
         carried.inside = np.bincount(hosts, (to_self * same_host).sum(axis=1), len(carried.inside))

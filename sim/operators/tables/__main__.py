@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from zipfile import Path as InZip
 
@@ -19,15 +19,14 @@ from sim.operators.tables.about import QUALITY
 from sim.operators.tables.making import table_of
 from sim.operators.tables.wheel import DATA
 
-# The wheel's systems and the profiles that stand for them. GB300 has none: its law is a GB200's with the compute
-# capability of a B300.
+# The wheel's systems and the profiles that stand for them.
 SYSTEMS = {
     "a100_sxm": "dgx_a100",
     "h100_sxm": "dgx_h100",
     "h200_sxm": "hgx_h200",
     "b200_sxm": "p6_b200",
     "gb200": "gb200_nvl72",
-    "gb300": "gb200_nvl72",
+    "gb300": "gb300_nvl72",
     "b300_sxm": "hgx_b300",
     "l40s": "l40s_pcie",
 }
@@ -38,8 +37,6 @@ def main(wheel: str, folder: str) -> None:
     release = Path(wheel).name.split("-")[1]
     for system, profile in SYSTEMS.items():
         gpu = load_profile(profile).host.gpu
-        if system == "gb300":
-            gpu = replace(gpu, compute_capability=103)
         table, quality = table_of(InZip(wheel, f"{DATA}/{system}/"), release, gpu)
         whole = dict.fromkeys(table.select_dtypes("int64"), "int32")
         rounded = table.astype(whole).assign(

@@ -364,7 +364,7 @@ def test_logs_become_a_profile_that_a_scenario_names(logs, capsys):
     assert complaint == ""
     assert shown.endswith("profile: mine.toml\n")
     assert max(map(cell_len, shown.splitlines())) <= WIDTH
-    assert "nccl_start = 20" in shown
+    assert "nccl_start = 19.98 us" in shown  # of 20: times in a log have two decimals
     text = Path("mine.toml").read_text()
     assert text.splitlines()[1] == "#   python -m reports calibrate all_reduce.txt all_to_all.txt --out mine.toml"
     profile = load_profile("mine.toml")

@@ -235,8 +235,8 @@ def test_every_mistake_of_every_file_is_said(log):
         "m.txt: line 4: time = '0.00': expected a number above 0",
         "n.txt: no measurements; expected rows below the head of nccl-tests' table",
         "bad.csv: first line: source, op, library, nodes, gpus_per_node, size_bytes, time_us: missing; expected source,"
-        " op, library, gpu, nodes, gpus_per_node, size_bytes, link_gbit_per_s, one_way_delay_ms, time_us, quality, with"
-        " commas between them",
+        " op, library, gpu, nodes, gpus_per_node, size_bytes, link_gbit_per_s, one_way_delay_ms, time_us, quality,"
+        " launch_us, with commas between them",
         "big.txt: line 2: size = 1677721600000000: expected at most 15 digits",
         "cpu.txt: line 1: columns size, count, type, redop, root…cputime, algbw, busbw, #wrong: expected time and"
         " busbw among them (no option -C)",
@@ -307,7 +307,7 @@ def test_a_damaged_log_is_read_or_refused_with_sentences(tmp_path_factory, path,
 
 def test_csv_and_output_are_told_apart_by_content(log):
     columns = [name for name in PublishedRow.__slots__ if name not in ("file", "line")]
-    csv = log(",".join(columns), "s,all_reduce,nccl,A100,1,8,1024,,,20,", name="m.txt")
+    csv = log(",".join(columns), "s,all_reduce,nccl,A100,1,8,1024,,,20,,", name="m.txt")
     text = log(*NEW.read_text().split("\n"), name="m.csv")
     found = nccl_tests.read_files([csv, text])
     assert [row.source for row in found.rows] == ["s"] + 5 * ["m.csv"]

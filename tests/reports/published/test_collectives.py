@@ -31,7 +31,7 @@ HEAD = ",".join(COLUMNS)
 ROW = {
     "source": "some, one (A100)", "op": "all_reduce", "library": "nccl", "gpu": "A100", "nodes": "2",
     "gpus_per_node": "8", "size_bytes": "16777216", "link_gbit_per_s": "200.0", "one_way_delay_ms": "",
-    "time_us": "250.5", "quality": "plot",
+    "time_us": "250.5", "quality": "plot", "launch_us": "",
 }  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def test_a_row_is_read_as_it_stands(file):
         PublishedRow(
             file="m.csv", line=2, source="some, one (A100)", op="all_reduce", library="nccl", gpu="A100", nodes=2,
             gpus_per_node=8, size_bytes=16777216, link_gbit_per_s=200.0, one_way_delay_ms=None, time_us=250.5,
-            quality="plot",
+            quality="plot", launch_us=None,
         ),
     )  # fmt: skip
     assert found.notes == ()
@@ -106,12 +106,20 @@ def test_numbers_come_through_unchanged(tmp_path_factory, nodes, size, time):
 
 
 def test_columns_that_may_be_blank_may_be_missing(file):
-    kept = [name for name in COLUMNS if name not in ("gpu", "link_gbit_per_s", "one_way_delay_ms", "quality")]
+    blank = ("gpu", "link_gbit_per_s", "one_way_delay_ms", "quality", "launch_us")
+    kept = [name for name in COLUMNS if name not in blank]
     found = collectives.read(file(csv_text([{name: ROW[name] for name in kept}], kept)))
     (row,) = found.rows
-    assert (row.gpu, row.link_gbit_per_s, row.one_way_delay_ms, row.quality) == ("", None, None, "")
+    assert (row.gpu, row.link_gbit_per_s, row.one_way_delay_ms, row.quality, row.launch_us) == (
+        "",
+        None,
+        None,
+        "",
+        None,
+    )
     assert found.notes == (
-        "m.csv: first line: gpu, link_gbit_per_s, one_way_delay_ms, quality: missing; taken as blank in every row",
+        "m.csv: first line: gpu, link_gbit_per_s, one_way_delay_ms, quality, launch_us: missing; taken as blank in"
+        " every row",
     )
 
 
@@ -138,9 +146,9 @@ def test_every_mistake_of_every_file_is_said(file):
         "m.csv: line 5: time_us = '1_000': expected a number above 0",
         "m.csv: line 5: quality = '\\x1b[31mred': expected printable text or nothing",
         "none.csv: could not be read: No such file or directory",
-        "n.csv: line 2: 3 values; expected 11, as in the first line",
-        "n.csv: line 3: 2 values; expected 11, as in the first line",
-        "n.csv: line 5: 1 value; expected 11, as in the first line",
+        "n.csv: line 2: 3 values; expected 12, as in the first line",
+        "n.csv: line 3: 2 values; expected 12, as in the first line",
+        "n.csv: line 5: 1 value; expected 12, as in the first line",
     ]
 
 
@@ -248,6 +256,12 @@ def test_the_command_asks_the_simulator_and_shows_tables(file, asked, capsys):
         "op": "all_reduce", "library": "nccl", "gpu": "A100", "nodes": 2, "gpus_per_node": 8, "size_bytes": 16777216,
         "link_gbit_per_s": 200.0, "one_way_delay_ms": None, "profile": None,
     }  # fmt: skip
+
+
+def test_what_the_host_takes_to_launch_is_the_least_that_a_row_is_predicted_to_take(file, asked, capsys):
+    assert main(["published", str(file(csv_text([ROW, ROW | {"launch_us": "47.2"}])))]) == 0
+    assert capsys.readouterr().err == ""
+    assert [given.get("figures") for given in asked] == [None, {"nccl_floor_ns": 47_200}]
 
 
 def test_the_command_gives_json_and_csv(file, asked, capsys):

@@ -29,6 +29,7 @@ PROFILES = (
     "dgx_h100",
     "emulated_200mbit",
     "gb200_nvl72",
+    "gb300_nvl72",
     "h100_pcie",
     "h200_nvl",
     "hgx_b300",

@@ -26,8 +26,8 @@ nic = {per = "gpu", rate = "1 GB/s", latency = "1 us"}
 A2A_INLINE = EXCHANGE.replace(CLUSTER, INLINE)
 PROFILES = (
     "a100_pcie, a100_pcie_40gb, a30_pcie, a40_pcie, cpu_local, dgx1_v100, dgx2_v100, dgx_a100, dgx_a100_40gb,"
-    " dgx_h100, emulated_200mbit, gb200_nvl72, h100_pcie, h200_nvl, hgx_b300, hgx_h200, l40_pcie, l40s_pcie, l4_pcie,"
-    " p6_b200, t4_pcie, template, v100_pcie, v100_tcp_10g"
+    " dgx_h100, emulated_200mbit, gb200_nvl72, gb300_nvl72, h100_pcie, h200_nvl, hgx_b300, hgx_h200, l40_pcie,"
+    " l40s_pcie, l4_pcie, p6_b200, t4_pcie, template, v100_pcie, v100_tcp_10g"
 )
 WHOLE = "a whole number of at least 1"
 
