@@ -89,8 +89,8 @@ class Gpu:
         Eager,
         Key(
             "eager",
-            "What PyTorch and Python take on the host between launches: of a 'cuda' GPU, and without launching.cuda_graphs."
-            " Default: a current server.",
+            "What PyTorch and Python take on the host between launches, beside a 'cuda' GPU and without"
+            " launching.cuda_graphs. Default: a current server.",
         ),
     ] = field(default_factory=Eager)
     spread: Annotated[

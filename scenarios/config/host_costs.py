@@ -112,30 +112,31 @@ class Eager:
         Latency, Key("dispatch", "Dispatching an operator, a view too. Default '1.5 us'.", always=True)
     ] = 1_500
     operator_ns: Annotated[
-        Latency, Key("operator", "More of an operator that launches a kernel. Default '3 us'.", always=True)
-    ] = 3_000
+        Latency, Key("operator", "More of an operator that launches kernels. Default '6.5 us'.", always=True)
+    ] = 6_500
     product_ns: Annotated[
         Latency,
         Key(
             "product",
-            "More of a matrix product, a convolution or attention: a library chooses its kernel. Default '12 us'.",
+            "More of a matrix product, a convolution or attention: a library chooses its kernel. Default '14 us'.",
             always=True,
         ),
-    ] = 12_000
-    node_ns: Annotated[Latency, Key("node", "A node of autograd in a backward pass. Default '6 us'.", always=True)] = (
-        6_000
+    ] = 14_000
+    node_ns: Annotated[Latency, Key("node", "A node of autograd in a backward pass. Default '12 us'.", always=True)] = (
+        12_000
     )
     gradient_ns: Annotated[
-        Latency, Key("gradient", "More of a node that accumulates a parameter's gradient. Default '4 us'.", always=True)
-    ] = 4_000
+        Latency, Key("gradient", "More of a node that accumulates a parameter's gradient. Default '3 us'.", always=True)
+    ] = 3_000
     bags_ns: Annotated[
-        Latency,
-        Key("bags", "A pass through fbgemm's table-batched embeddings. Default '200 us'.", always=True),
+        Latency, Key("bags", "A pass through fbgemm's table-batched embeddings. Default '200 us'.", always=True)
     ] = 200_000
-    call_ns: Annotated[Latency, Key("call", "A call of a Python function. Default '500 ns'.", always=True)] = 500
+    call_ns: Annotated[
+        Latency, Key("call", "A call of a Python function, with what it does itself. Default '1.5 us'.", always=True)
+    ] = 1_500
     collective_ns: Annotated[
-        Latency, Key("collective", "Issuing a collective through torch.distributed. Default '60 us'.", always=True)
-    ] = 60_000
+        Latency, Key("collective", "Issuing a collective through torch.distributed. Default '80 us'.", always=True)
+    ] = 80_000
 
     def takes_ns(self, work: HostWork) -> int:
         """Return what a host's thread takes for `work`, in ns; launches are counted by kernels."""

@@ -40,7 +40,7 @@ class Streams:
             if is_kernel:
                 each = list(group)
                 before += (work for works, _ in each for work in works)
-                self._compute(number, [one for _, one in each], label, before)
+                self._compute(number, [one for _, one in each if one is not None], label, before)
                 before = []
             else:
                 for works, event in group:

@@ -18,6 +18,7 @@ from torch.distributed import rpc
 
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.gpu.properties import SeenGpu
+from scenarios.workloads.script.host.calls import CountedCalls
 from scenarios.workloads.script.host.left_out import LeftOut
 from scenarios.workloads.script.process.children import stand_alone, watch_children
 from scenarios.workloads.script.process.errors import left, place_of, raised
@@ -66,7 +67,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
             refuse_cuda(link)
         watch_gradients(link)
         keep_apart(folder, link.shadows)
-        play(script, link, before=ended, begin=link.host.watch_calls if gpu is not None else lambda: None)
+        play(script, link, before=ended, begin=CountedCalls(link.host).begin if gpu is not None else lambda: None)
     _exit(0)
 
 
