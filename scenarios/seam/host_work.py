@@ -13,7 +13,8 @@ class HostWork(NamedTuple):
         dispatches: operators that torch dispatches below autograd, views among them.
         operators: operators among them that launch kernels, except those of `products`.
         products: operators that call a library: matrix products, convolutions, attention.
-        nodes: nodes that autograd's engine runs in a backward pass.
+        passes: backward passes that begin, in which autograd's engine starts.
+        nodes: nodes that the engine runs in them.
         gradients: nodes among them that accumulate the gradient of a parameter.
         bags: passes through fbgemm's table-batched embeddings, forward or backward.
         calls: calls of Python functions, of the script and of the libraries that it uses.
@@ -24,6 +25,7 @@ class HostWork(NamedTuple):
     dispatches: int = 0
     operators: int = 0
     products: int = 0
+    passes: int = 0
     nodes: int = 0
     gradients: int = 0
     bags: int = 0

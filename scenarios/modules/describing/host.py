@@ -17,7 +17,9 @@ class HostCounter:
     """Counts of one thread since they were taken last; `calls` are those of Python functions."""
 
     def __init__(self) -> None:
-        self._dispatches = self._operators = self._products = self._nodes = self._gradients = self._bags = 0
+        self._dispatches = self._operators = self._products = self._passes = self._nodes = self._gradients = (
+            self._bags
+        ) = 0
         self.calls = 0
         self._node: tuple[int, int] | None = None
 
@@ -31,6 +33,7 @@ class HostCounter:
         accumulates = node.name() == _ACCUMULATES
         # A gradient's nodes all have the same sequence number. No node is kept: it would keep tensors.
         key = node._sequence_nr(), id(node.variable) if accumulates else 0
+        self._passes += self._node is None
         if key != self._node:
             self._node = key
             self._nodes += 1
@@ -53,6 +56,7 @@ class HostCounter:
             dispatches=self._dispatches,
             operators=self._operators,
             products=self._products,
+            passes=self._passes,
             nodes=self._nodes,
             gradients=self._gradients,
             bags=self._bags,
@@ -60,6 +64,8 @@ class HostCounter:
         )
         if not any(taken):
             return NO_WORK
-        self._dispatches = self._operators = self._products = self._nodes = self._gradients = self._bags = 0
+        self._dispatches = self._operators = self._products = self._passes = self._nodes = self._gradients = (
+            self._bags
+        ) = 0
         self.calls = 0
         return taken
