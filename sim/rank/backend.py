@@ -57,8 +57,8 @@ class SimBackend:
 
     @property
     def now_ns(self) -> int:
-        """Simulated time."""
-        return self.clock.now_ns
+        """Simulated time: of an eager GPU's host, which may be ahead, that up to which it has worked."""
+        return max(self.clock.now_ns, self.shared.launched_until_ns[self.rank])
 
     @property
     def threads(self) -> Hosts:
@@ -239,7 +239,11 @@ class SimBackend:
         )
 
         def begin() -> None:
-            world.machine.sleep(issued_ns - self.clock.now_ns).then(enter)
+            late_ns = issued_ns - self.clock.now_ns
+            if late_ns > 0:
+                world.machine.sleep(late_ns).then(enter)
+            else:
+                enter()
 
         def enter() -> None:
             work.start_ns = self.clock.now_ns

@@ -32,7 +32,7 @@ WAYS = ("nothing", *WAITS, *WAITS_WITH_KERNELS, *GOES_ON, "index", *WITH_CALLS)
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return played(SCRIPTS / "reads.py", ranks=(1, 2), steps=len(WAYS))
+    return played(SCRIPTS / "reads.py", ranks=(1, 2), steps=len(WAYS), has_free_host=True)
 
 
 def spans(recording: Recording, way: str) -> list[Span]:

@@ -331,8 +331,10 @@ class _Played:
             if isinstance(part, str):
                 await self._compute(sum(each.cpu_ns for each in group if isinstance(each, Computed)), part)
             elif part is None:
-                self._note_priced()
-                self._streams.launch(each for each in group if not isinstance(each, Computed))
+                given = [each for each in group if not isinstance(each, Computed)]
+                if any(isinstance(each, Launched) for each in given):
+                    self._note_priced()
+                self._streams.launch(given)
             elif self._exchange is not None:
                 assert part.gradient is not None, "it is one"
                 self._exchange.add(*part.gradient, self._streams.tail(part.stream))
