@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 from scenarios.interruption import code_of, end
 
 if TYPE_CHECKING:
+    from scenarios.config.gpu import Gpu
     from scenarios.config.provenance import Measured
     from scenarios.config.scenario import Scenario
     from scenarios.planner.placed import Plan
@@ -195,7 +196,7 @@ def list_profiles(files: Sequence[str] = ()) -> None:
         if (measured := load_measured(name)) is not None:
             _print_measured(measured)
         if host.gpu.kernel_table is not None:
-            _print_kernel_table(host.gpu.kernel_table)
+            _print_kernel_table(host.gpu.kernel_table, host.gpu)
 
 
 def print_profile(name: str) -> None:
@@ -210,18 +211,16 @@ def print_profile(name: str) -> None:
         print(stream.read(), end="")
 
 
-def _print_kernel_table(name: str) -> None:
+def _print_kernel_table(name: str, gpu: Gpu) -> None:
     """Print how many operators a profile's table holds, who measured them, and how far predictions are off."""
-    import pyarrow.parquet as pq
+    from sim.operators.tables.read import about_table
 
-    from scenarios.config.catalogue import kernel_table_file
-
-    table = pq.read_table(kernel_table_file(name))
-    machines, sources = ("; ".join(sorted(set(table[column].to_pylist()))) for column in ("machine", "source"))
-    print(f"    {table.num_rows:,} measured operators of {machines}: {sources}")
-    for each in json.loads((table.schema.metadata or {}).get(b"quality", b"[]")):
-        errors = f"{each['law_error']:.1%} by the law alone, {each['table_error']:.1%} between the table's shapes"
-        print(f"        {each['operator']}, {each['measured']:,} shapes: mean error {errors}")
+    table = about_table(name, gpu)
+    print(f"    {table.rows:,} measured operators of {'; '.join(table.machines)}: {'; '.join(table.sources)}")
+    for each in table.quality:
+        place = "with each shape left out in turn" if each.is_whole else "between the table's shapes"
+        errors = f"{each.law_error:.1%} by the law alone, {each.table_error:.1%} {place}"
+        print(f"        {each.operator}, {each.measured:,} shapes: mean error {errors}")
 
 
 def _print_measured(measured: Measured) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from reports.errors import ReportError
 from reports.published import csv_rows
+from reports.published.outcome import outcome_of
 from reports.store.columns import fixed
 
 # What of a row a prediction needs to know.
@@ -84,13 +84,7 @@ def join(rows: Iterable[PublishedRow], predict: Predict, profile: str | None = N
 def _outcome(row: PublishedRow, predict: Predict, profile: str | None) -> Prediction | str:
     if not row.size_bytes:
         return "size_bytes = 0: expected something to send"  # nccl-tests lists what rounds down to nothing
-    try:
-        found = predict(row, profile)
-    except ReportError as error:
-        return " ".join(str(error).split())
-    assert found.predicted_us > 0, f"{row}: predicted {found.predicted_us} us"
-    assert math.isfinite(found.predicted_us), f"{row}: predicted {found.predicted_us} us"
-    return found
+    return outcome_of(row, predict, profile, "us")
 
 
 def _joined(row: PublishedRow, outcome: Prediction | str) -> dict[str, Any]:

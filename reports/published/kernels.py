@@ -16,6 +16,7 @@ import pandas as pd
 
 from reports.errors import ReportError
 from reports.published import csv_rows
+from reports.published.outcome import outcome_of
 from reports.store.columns import fixed
 
 
@@ -124,7 +125,7 @@ def join(rows: Iterable[KernelRow], predict: Predict, profile: str | None = None
 
     Columns of several files stand one behind the other, blank where a file has none of that name.
     """
-    every = [(row, _outcome(row, predict, profile)) for row in rows]
+    every = [(row, outcome_of(row, predict, profile, "us")) for row in rows]
     own = dict.fromkeys(name for row, _ in every for name in row.cells)
     kinds = {"file": "str", "line": "int", **dict.fromkeys(own, "str")} | JOINED
     table: dict[str, list[Any]] = {name: [] for name in kinds}
@@ -163,16 +164,6 @@ def _time(form: Form) -> csv_rows.Column:
         return cell
 
     return dataclasses.replace(time, parse=checked, blank="")
-
-
-def _outcome(row: KernelRow, predict: Predict, profile: str | None) -> KernelPrediction | str:
-    try:
-        found = predict(row, profile)
-    except ReportError as error:
-        return " ".join(str(error).split())
-    assert found.predicted_us > 0, f"{row}: predicted {found.predicted_us} us"
-    assert math.isfinite(found.predicted_us), f"{row}: predicted {found.predicted_us} us"
-    return found
 
 
 def _joined(row: KernelRow, outcome: KernelPrediction | str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from reports.errors import ReportError
 from reports.published import csv_rows
+from reports.published.outcome import outcome_of
 from reports.store.columns import fixed
 
 # What a prediction needs to know of a row, and what makes two predicted rows the same configuration.
@@ -101,7 +102,7 @@ def join(rows: Iterable[StepRow], predict: Predict, profile: str | None = None) 
     for row in rows:
         key = tuple(getattr(row, name) for name in SETTING)
         if key not in known:
-            known[key] = _outcome(row, predict, profile)
+            known[key] = outcome_of(row, predict, profile, "ms")
         each.append(_joined(row, known[key]))
     return fixed({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
 
@@ -131,15 +132,6 @@ def name_of(row: Mapping[Any, Any]) -> str:
     own = row["scenario"] if ready is None else ready[1]
     said = f"{row['nodes']}x{row['gpus'] // row['nodes']} {row['profile']} {row['global_batch']:,}"
     return " ".join(filter(None, (said, row["round"], own)))
-
-
-def _outcome(row: StepRow, predict: Predict, profile: str | None) -> StepPrediction | str:
-    try:
-        found = predict(row, profile)
-    except ReportError as error:
-        return " ".join(str(error).split())
-    assert math.isfinite(found.predicted_ms), f"{row}: predicted {found.predicted_ms} ms"
-    return found
 
 
 def _joined(row: StepRow, outcome: StepPrediction | str) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""Finds the ready scenarios and hardware profiles that are installed with this package."""
+"""Finds ready scenarios, hardware profiles and measured tables: this package's, and tables installed beside it."""
 
 from __future__ import annotations
 
 import os
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent.parent
 # The profile to write one's own from: no machine that anybody has measured.
 TEMPLATE = "template"
+# What names of whole tables begin with; a system that aiconfigurator-core has measured follows.
+WHOLE_TABLE = "aiconfigurator/"
 
 
 def library_files() -> tuple[Path, ...]:
@@ -56,8 +59,25 @@ def kernel_tables() -> tuple[Path, ...]:
     return tuple(sorted((_PACKAGE / "profiles" / "tables").glob("*.parquet")))
 
 
+def whole_tables() -> Path | None:
+    """Return the folder of the systems that aiconfigurator-core has measured; None if it is not installed.
+
+    The package is not imported: only its data are read.
+    """
+    spec = find_spec("aiconfigurator_core")
+    places = [] if spec is None else spec.submodule_search_locations or []
+    return next((folder for place in places if (folder := Path(place, "systems", "data")).is_dir()), None)
+
+
+def whole_table_names(folder: Path) -> tuple[str, ...]:
+    """Return the names of the whole tables below `whole_tables()`: systems of which linear layers were measured."""
+    return tuple(f"{WHOLE_TABLE}{found.parent.name}" for found in sorted(folder.glob("*/gemm")))
+
+
 def kernel_table_file(name: str) -> Path:
-    """Return the file of a table of measured operators given by its path, or by the name of a ready one."""
+    """Return the file of a table of measured operators given by its path, or by its name; of a whole one its folder."""
+    if name.startswith(WHOLE_TABLE) and (folder := whole_tables()) is not None:
+        return folder / name.removeprefix(WHOLE_TABLE)
     return next((file for file in kernel_tables() if file.stem == name), Path(name))
 
 

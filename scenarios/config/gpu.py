@@ -16,6 +16,7 @@ from scenarios.config.toml.values import (
     KernelTable,
     Latency,
     Name,
+    Positive,
     Quantiles,
     Rate,
     Reserve,
@@ -28,7 +29,8 @@ class Gpu:
     """One accelerator, or the CPU process in its place.
 
     `flops_per_s` is by dtype name, `efficiency`, `launches_ns` and `ramps_ns` by kind of kernel ("default" in
-    `efficiency`: kinds not listed). A ramp makes the efficiency grow with the size of the work.
+    `efficiency`: kinds not listed). A ramp makes the efficiency grow with the size of the work. Equal GPUs have one
+    hash, to which mappings add nothing.
     """
 
     name: Annotated[Name, Key("name", "What reports call it. Default: its kind.")]
@@ -72,7 +74,7 @@ class Gpu:
     launches_ns: Annotated[
         Mapping[str, Latency],
         Key("launches", "What launching costs by kind of kernel. Default: `launch` for all.", names=LAUNCHES),
-    ] = field(default_factory=dict)
+    ] = field(default_factory=dict, hash=False)
     ramp_ns: Annotated[
         Latency,
         Key(
@@ -84,7 +86,7 @@ class Gpu:
     ] = 0
     ramps_ns: Annotated[
         Mapping[str, Latency], Key("ramps", "The same by kind of kernel. Default: `ramp` for all.", names=RAMPS)
-    ] = field(default_factory=dict)
+    ] = field(default_factory=dict, hash=False)
     eager: Annotated[
         Eager,
         Key(
@@ -121,9 +123,17 @@ class Gpu:
             " their number. Default: NCCL takes nothing from kernels, and scripts that ask get an error.",
         ),
     ] = None
+    watts: Annotated[
+        Positive | None,
+        Key(
+            "watts",
+            "Its power limit in watts, such as 350: matrix products that would draw more lower its clock. Default:"
+            " enough for the full clock; of a board with GDDR memory an estimate from `memory_rate`.",
+        ),
+    ] = None
     flops_per_s: Annotated[
         Mapping[str, FlopRate], Key("flops", "Peak arithmetic by dtype. Required.", names=FLOP_RATES)
-    ]
+    ] = field(hash=False)
     priced_by: Annotated[
         Literal["laws", "efficiency"],
         Key(
@@ -137,13 +147,14 @@ class Gpu:
         Key(
             "kernel_table",
             "A table of measured operators, which corrects the laws by the nearest of them: the name of a ready one"
-            " such as 'h200_sxm', or the path of a Parquet file (docs/kernels.md). Default: laws alone.",
+            " such as 'h200_sxm', of a whole one that `pip install \"twinstep[tables]\"` brings such as"
+            " 'aiconfigurator/h200_sxm', or the path of a Parquet file (docs/kernels.md). Default: laws alone.",
         ),
     ] = None
     efficiency: Annotated[
         Mapping[str, Efficient],
         Key("efficiency", "The share of both peaks that kernels reach. Default 1 for all.", names=EFFICIENCY),
-    ] = field(default_factory=dict)
+    ] = field(default_factory=dict, hash=False)
 
     @property
     def has_laws(self) -> bool:

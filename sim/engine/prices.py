@@ -7,15 +7,18 @@ import dataclasses
 from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
-from sim.engine.roofline import Cost, cost, leaf_cost, together, with_host
+from sim.engine.roofline import Cost, cost, together, with_host, without_host
+from sim.operators.chip import START_S
 from sim.operators.laws import seconds
-from sim.operators.memory import START_S
 from sim.operators.tables.read import table_of
 from sim.operators.tables.table import Table
 
+# Operators whose time is kept: steps with drawn ids have other look-ups each.
+_MOST_KNOWN = 16384
+
 
 class Prices:
-    """What kernels cost on one GPU; each operator is priced once."""
+    """A price list of kernels on one GPU; an operator that comes again is priced once."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -49,12 +52,14 @@ class Prices:
         """Return the time of an operator by its law, corrected by the nearest measurements of the GPU's table."""
         found = self._seconds.get(operation)
         if found is None:
+            if len(self._seconds) >= _MOST_KNOWN:
+                self._seconds.clear()
             found = self._seconds[operation] = seconds(operation, self._gpu) * self._factor(operation)
         return found
 
     def _without_host(self, kernel: Kernel, peaks: Gpu) -> Cost:
         if not kernel.parts:
-            return self._by_law(kernel, peaks) if kernel.operations else leaf_cost(kernel, self._gpu)
+            return self._by_law(kernel, peaks) if kernel.operations else without_host(kernel, self._gpu)
         return together([self._without_host(part, peaks) for part in kernel.parts], self._gpu)
 
     def _factor(self, operation: Operation) -> float:
@@ -70,7 +75,7 @@ class Prices:
         took_s = kernel.count * sum(map(self.seconds, kernel.operations))
         # What kernels take without work leaves arithmetic and memory to others.
         ramp_s = min(took_s, kernel.count * len(kernel.operations) * START_S)
-        roofline = leaf_cost(kernel, peaks)
+        roofline = without_host(kernel, peaks)
         bound_s = max(roofline.arithmetic_s, roofline.memory_bytes / peaks.memory_bytes_per_s)
         busy_s = took_s - ramp_s
         factor = busy_s / bound_s if bound_s else 0.0

@@ -36,7 +36,7 @@ class Cost:
 
 
 def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead: bool, host_s: float = 0.0) -> float:
-    """The factor for all parts of a kernel with which it takes `measured_ns` on an idle GPU; 1 if that is None.
+    """Return the factor for all parts of a kernel with which it takes `measured_ns` on an idle GPU; 1 if that is None.
 
     One factor for launch, ramp, arithmetic and memory keeps the roofline's proportions, as a time alone does not say
     what it went to: beside other kernels, or NCCL's channels, a kernel that is bound by memory goes on sharing memory,
@@ -58,13 +58,19 @@ def alone_ns(price: Cost, gpu: Gpu, host_s: float = 0.0) -> float:
 
 
 def cost(kernel: Kernel, gpu: Gpu) -> Cost:
-    """Return the cost of `kernel` on `gpu`; of one made of parts, which run one after the other, that of all of them.
+    """Return the cost of `kernel` on `gpu`; of one made of parts, and of theirs, that of all one after the other.
 
     Raises:
         ProgramError: the kernel computes in a dtype for which the GPU has no rate, or its numbers are impossible.
     """
-    found = together([leaf_cost(part, gpu) for part in kernel.parts], gpu) if kernel.parts else leaf_cost(kernel, gpu)
-    return with_host(found, kernel.host, gpu)
+    return with_host(without_host(kernel, gpu), kernel.host, gpu)
+
+
+def without_host(kernel: Kernel, gpu: Gpu) -> Cost:
+    """Return the cost of `kernel` as `cost` does, but for what the host does before its launches."""
+    if not kernel.parts:
+        return _cost(kernel, gpu)
+    return together([without_host(part, gpu) for part in kernel.parts], gpu)
 
 
 def together(parts: Sequence[Cost], gpu: Gpu) -> Cost:
@@ -87,8 +93,7 @@ def together(parts: Sequence[Cost], gpu: Gpu) -> Cost:
     )
 
 
-def leaf_cost(kernel: Kernel, gpu: Gpu) -> Cost:
-    """Return the cost of a kernel without parts, without what the host does for it."""
+def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
     for name in ("flops", "bytes_read", "bytes_written", "bytes_reread", "host_read", "host_written"):
         amount = getattr(kernel, name)
         if not 0 <= amount < math.inf:
@@ -125,7 +130,7 @@ def with_host(cost: Cost, work: HostWork, gpu: Gpu) -> Cost:
 
 
 def _of_kind(table: Mapping[str, T], kind: str, default: T) -> T:
-    """What a table of a profile has for this kind of kernel."""
+    """Return what a table of a profile has for this kind of kernel."""
     if kind not in table and kind in TRACED_KINDS:
         kind = TRACED_KINDS[kind][1]
     return table.get(kind, default)

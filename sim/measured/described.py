@@ -17,7 +17,7 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """One measured operator: the calls that run one after the other, and the seconds that the row holds beside them.
+    """A measured operator: the calls that run one after the other, and the seconds that the row holds beside them.
 
     `family` is what tables of errors group by. `is_cold`: caches were flushed before.
     """

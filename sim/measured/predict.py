@@ -30,7 +30,7 @@ _UNNAMED = "not named"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predicted:
-    """The time of a row's operator with what the row holds beside it, its family, and its GPU's profile.
+    """A prediction for a row's operator with what the row holds beside it, its family, and its GPU's profile.
 
     `predicted_us` is by the law and the table of measured operators that the profile names; `law_us` by the law alone.
     """

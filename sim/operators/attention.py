@@ -9,33 +9,36 @@ from __future__ import annotations
 
 import math
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.attention import Attention
-from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
+from sim.operators.chip import Chip, Generation, found, overlapped
 
-# 16-bit forward constants are fitted together on 9,000 rows of eight GPUs (aiconfigurator-core 0.12, medians over
-# three servers, which differ by 26 % themselves); mean errors on 2,500 others a GPU. Causal prefill: A100 9 %,
-# B200 17, B300 15, GB200 13, GB300 13, H100 14, H200 15, L40S 15; encoders (no A100): B200 11, B300 9, GB200 10,
-# GB300 8, H100 12, H200 12, L40S 12. Tuples are by generation: Volta (assumed as Ampere), Ampere, Ada, Hopper,
-# Blackwell.
+# 16-bit forward constants are fitted together on 13,000 rows of eight GPUs (aiconfigurator-core 0.12, medians over
+# three servers, which differ by 26 % themselves); mean errors on all 31,000 and 7,700 rows a GPU (A100: 5,600). Causal
+# prefill: A100 7.5 %, B200 13.2, B300 13.2, GB200 12.8, GB300 12.2, H100 14.4, H200 14.9, L40S 15.3; encoders (no
+# A100): B200 10.6, B300 8.8, GB200 10.6, GB300 7.7, H100 12.0, H200 12.3, L40S 12.3. Tuples are by generation: Volta
+# (assumed as Ampere), Ampere, Ada, Hopper, Blackwell.
 
 # Rate of products over the data sheet's, and cycles of an exponential on a multiprocessor's 16 units, over one. Above
 # 1: a clock above the data sheet's.
-_SHARE = (0.6, 0.714, 0.778, 1.05, 1.22)
-_EXPONENTIAL = (0.3, 0.224, 3.58, 0.999, 0.948)
+_SHARE = (0.6, 0.714, 0.778, 1.05, 1.19)
+_EXPONENTIAL = (0.3, 0.226, 3.58, 0.999, 0.948)
 # Compute capability 10.3 has twice the exponential units of 10.0.
-_SHARE_103, _EXPONENTIAL_103 = 1.43, 0.745
+_SHARE_103, _EXPONENTIAL_103 = 1.37, 0.745
 # Products of other head sizes than 64 are slower by these factors; 512 runs on fallback kernels.
 _HEAD_128_ADA, _HEAD_192, _HEAD_256, _HEAD_512 = 0.775, 1.34, 1.24, (2.2, 2.2, 2.2, 2.77, 2.22)
 # Compute capability 10.3 runs heads that are no multiple of 16 on fallback kernels.
 _HEAD_ODD_103 = 5.26
 # Blackwell has no fused kernel for heads of 192, whose fallback also computes keys outside a window.
 _HEAD_192_BLACKWELL = 6.24
+# Whether a tile holds the queries of all heads that share keys: prefill of 16 positions, 256 samples, 32 heads and 8
+# key heads takes 2.7 times as long on a B200 as on an H200. Single queries run on kernels for decoding, whose tiles do
+# so on every GPU.
+_PACKED = (False, False, True, True, False)
 # Cycles of a tile beside its pairs.
-_TILE_CYCLES = (2410.0, 2410.0, 2410.0, 6700.0, 6700.0)
+_TILE_CYCLES = (648.0, 648.0, 2410.0, 6700.0, 5570.0)
 # A causal mask's longest tiles end late: by this share of their time.
-_TAIL = (0.772, 0.772, 0.772, 0.852, 0.852)
+_TAIL = (0.735, 0.735, 0.772, 0.615, 0.965)
 # The tile's cycles and the tail of `scaled_dot_product_attention`, whose batches are not ragged. These and all that
 # follows of backward and float32 are fitted on nine rows of an H200 and four kernels inside its GPT-2 steps: 2 %.
 _PLAIN_TILE_CYCLES, _PLAIN_TAIL = 2320.0, 0.453
@@ -45,18 +48,19 @@ _SPLIT = 0.63
 # Waves of equal tiles: the share of the last wave's idle time that is lost.
 _LAST_WAVE = 0.729
 # Long kernels lower the clock: by this share when they take much longer than these seconds.
-_THROTTLE, _THROTTLE_S = (0.177, 0.177, 0.177, 0.078, 0.078), (4.9e-3, 4.9e-3, 4.9e-3, 13.7e-3, 13.7e-3)
+_THROTTLE, _THROTTLE_S = (0.164, 0.164, 0.177, 0.078, 0.078), (4.9e-3, 4.9e-3, 4.9e-3, 13.7e-3, 13.7e-3)
 # Norm as which arithmetic and memory add up, shares of both memories' rates (above 1: the norm adds what overlaps), and
 # how full L2 is with all bytes.
-_OVERLAP = (0.857, 0.857, 0.857, 1.19, 1.19)
-_MEMORY_SHARE, _L2_SHARE, _L2_FILL = (1.2, 1.2, 1.2, 1.7, 1.7), (0.975, 0.975, 0.975, 0.334, 0.334), 0.834
+_OVERLAP = (0.857, 0.857, 0.857, 1.19, 1.44)
+_MEMORY_SHARE, _L2_SHARE = (0.929, 0.929, 1.2, 1.7, 0.924), (0.512, 0.512, 0.975, 0.334, 0.227)
+_L2_FILL = 0.834
 # Cycles to start: `scaled_dot_product_attention` (as matrix products), an encoder's ragged batch, and a prefill's cache
 # write on top; the cache's bytes over keys and values, and the share of the memory's rate that its kernel reaches.
 _START_CYCLES = 5000.0
-_SERVING_CYCLES = (8700.0, 8700.0, 11400.0, 15000.0, 10600.0)
-_SERVING_CYCLES_103 = 13100.0
-_CACHE_CYCLES = (7340.0, 7340.0, 5560.0, 3310.0, 6080.0)
-_CACHE_CYCLES_103 = 2910.0
+_SERVING_CYCLES = (8700.0, 8700.0, 11400.0, 15000.0, 11850.0)
+_SERVING_CYCLES_103 = 14500.0
+_CACHE_CYCLES = (7710.0, 7710.0, 5560.0, 3820.0, 3760.0)
+_CACHE_CYCLES_103 = 1510.0
 _CACHE_BYTES, _CACHE_SHARE = 1.35, 0.454
 _PART_OF_WINDOW = 0.394
 
@@ -70,17 +74,16 @@ _FLOAT32_FLOP, _FLOAT32_CYCLES = (333.0, 199.0), (1.1, 1.45)
 _COLD_S = 2.3e-6
 
 
-def seconds(attention: Attention, gpu: Gpu, *, is_cold: bool = False) -> float:
-    """Return the time of `attention` on `gpu` in seconds, without the host; `is_cold`: as if no cache held anything."""
+def seconds(attention: Attention, chip: Chip, *, is_cold: bool = False) -> float:
+    """Return the time of `attention` on `chip` in seconds, without the host; `is_cold`: no cache held anything."""
     if not attention.batch * attention.heads * attention.queries * attention.keys:
         return 0.0
-    chip = chip_of(gpu)
     start = _START_CYCLES
     if attention.is_serving:
         start = _SERVING_CYCLES_103 if chip.capability == 103 else _SERVING_CYCLES[chip.generation]
     takes_s = start / chip.clock_hz + (_COLD_S if is_cold else 0.0)
     busy_s, memory_s = (
-        _busy_s(attention, gpu, chip),
+        _busy_s(attention, chip),
         _moved_s(_bytes(attention), chip, _MEMORY_SHARE[chip.generation], is_cold),
     )
     takes_s += overlapped(busy_s, memory_s, _OVERLAP[chip.generation])
@@ -121,15 +124,15 @@ def _passes_s(attention: Attention, chip: Chip, is_cold: bool) -> float:
     return sums_s + clearing_s + _moved_s((4.0 + size) * queries, chip, 0.8, is_cold) + 3 * 2000.0 / chip.clock_hz
 
 
-def _busy_s(attention: Attention, gpu: Gpu, chip: Chip) -> float:
+def _busy_s(attention: Attention, chip: Chip) -> float:
     """Return the time of all tiles on the multiprocessors."""
     head, sms = _padded(attention.head_size), chip.multiprocessors
     rows, step = (128, 128) if head <= 128 and attention.queries > 64 else (64, 128 if head <= 128 else 64)
-    group = attention.heads // attention.key_heads
-    tiles_of_head = math.ceil(attention.queries * group / rows)
-    tiles = attention.batch * attention.key_heads * tiles_of_head
+    is_packed = _PACKED[chip.generation] or attention.queries == 1
+    group = attention.heads // attention.key_heads if is_packed else 1
+    tiles = attention.batch * attention.heads // group * math.ceil(attention.queries * group / rows)
     longest, mean = _keys(attention, rows / group, step, chip)
-    pair_s = _pair_cycles(attention, gpu, chip, head) / chip.clock_hz
+    pair_s = _pair_cycles(attention, chip, head) / chip.clock_hz
     tile_s = (_TILE_CYCLES[chip.generation] if attention.is_serving else _PLAIN_TILE_CYCLES) / chip.clock_hz
     tail = _TAIL[chip.generation] if attention.is_serving else _PLAIN_TAIL
     longest_s = rows * longest * pair_s + tile_s
@@ -164,7 +167,7 @@ def _is_fallback(attention: Attention, chip: Chip) -> bool:
     return chip.generation == Generation.BLACKWELL and 128 < attention.head_size <= 192
 
 
-def _pair_cycles(attention: Attention, gpu: Gpu, chip: Chip, head: int) -> float:
+def _pair_cycles(attention: Attention, chip: Chip, head: int) -> float:
     """Return a multiprocessor's cycles for one pair of query and key."""
     flop = (10.0 if attention.is_backward else 4.0) * head
     if attention.dtype not in ("bfloat16", "float16"):
@@ -174,7 +177,7 @@ def _pair_cycles(attention: Attention, gpu: Gpu, chip: Chip, head: int) -> float
         elif chip.generation == Generation.ADA:
             rate *= 0.5
         return flop / rate + _FLOAT32_CYCLES[attention.is_backward]
-    peak = gpu.flops_per_s.get(attention.dtype) or gpu.flops_per_s["float32"]
+    peak = chip.flops_per_s.get(attention.dtype) or chip.flops_per_s["float32"]
     a_cycle = peak / (chip.multiprocessors * chip.clock_hz)
     share, exponential = _SHARE[chip.generation], _EXPONENTIAL[chip.generation]
     if chip.capability == 103:

@@ -9,18 +9,8 @@ from __future__ import annotations
 
 import math
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
-from sim.operators.memory import (
-    READ_COST,
-    START_S,
-    WRITE_COST,
-    issue_s,
-    l2_s,
-    multiprocessors,
-    reached_bytes_per_s,
-    size,
-)
+from sim.operators.chip import READ_COST, START_S, WRITE_COST, Chip, size
 from sim.operators.sorting import radix_s
 
 # Warps of a multiprocessor in these kernels (blocks of 512 threads).
@@ -56,41 +46,41 @@ STATES = {
 }
 
 
-def forward_seconds(call: BagsForward, gpu: Gpu) -> float:
+def forward_seconds(call: BagsForward, chip: Chip) -> float:
     """Return the time of the look-up's kernels."""
     bags = call.bags
     row, result = bags.dim * size(bags.weight_dtype), bags.dim * size(bags.output_dtype)
     results = bags.tables * bags.bags if bags.pooled else bags.ids
     read = bags.unique * max(row, 32) + bags.ids * (12 if bags.weighted else 8)
-    memory = ROW_FACTOR * (READ_COST * read + WRITE_COST * results * result) / reached_bytes_per_s(gpu)
-    cached = l2_s(CACHED_SHARE * bags.ids * row + results * result, gpu)
-    latency = _waves(bags, gpu) * (BAG_S + ID_S * bags.ids / (bags.tables * bags.bags))
+    memory = ROW_FACTOR * (READ_COST * read + WRITE_COST * results * result) / chip.streamed_bytes_per_s
+    cached = chip.l2_s(CACHED_SHARE * bags.ids * row + results * result)
+    latency = _waves(bags, chip) * (BAG_S + ID_S * bags.ids / (bags.tables * bags.bags))
     total = LOOKUP_S + math.hypot(max(memory, cached), latency)
-    return total + (_check_s(bags, gpu) if call.checks_bounds else 0.0)
+    return total + (_check_s(bags, chip) if call.checks_bounds else 0.0)
 
 
-def _waves(bags: Bags, gpu: Gpu) -> float:
-    return bags.tables * bags.bags / (WARPS * multiprocessors(gpu))
+def _waves(bags: Bags, chip: Chip) -> float:
+    return bags.tables * bags.bags / (WARPS * chip.multiprocessors)
 
 
-def _check_s(bags: Bags, gpu: Gpu) -> float:
+def _check_s(bags: Bags, chip: Chip) -> float:
     """Return the time of the kernels that check ids and count those out of bounds."""
     steps = math.ceil(bags.ids / (32 * bags.tables * bags.bags))
-    return 3 * START_S + max(1.0, _waves(bags, gpu)) * (CHECK_S + CHECK_STEP_S * steps)
+    return 3 * START_S + max(1.0, _waves(bags, chip)) * (CHECK_S + CHECK_STEP_S * steps)
 
 
-def backward_seconds(call: BagsBackward, gpu: Gpu) -> float:
+def backward_seconds(call: BagsBackward, chip: Chip) -> float:
     """Return the time of all kernels of the backward pass and update."""
     bags = call.bags
     bits = max(1, math.ceil(math.log2(bags.tables * bags.rows)))
-    sort = radix_s(bags.ids, bits, gpu, pair_bytes=12 if bags.pooled else 16)
+    sort = radix_s(bags.ids, bits, chip, pair_bytes=12 if bags.pooled else 16)
     steps = 32 * math.ceil(bags.ids / (32 * bags.tables * bags.bags))
-    linear = LINEAR_S + max(steps * LINEAR_STEP_S, issue_s(LINEAR_CLOCKS * steps * bags.tables * bags.bags, gpu))
-    runs = RUNS_S + FILLS_S + issue_s(RUNS_CLOCKS * bags.ids, gpu)
-    return linear + sort + runs + _update_s(call, gpu) + _long_s(bags, gpu)
+    linear = LINEAR_S + max(steps * LINEAR_STEP_S, chip.issue_s(LINEAR_CLOCKS * steps * bags.tables * bags.bags))
+    runs = RUNS_S + FILLS_S + chip.issue_s(RUNS_CLOCKS * bags.ids)
+    return linear + sort + runs + _update_s(call, chip) + _long_s(bags, chip)
 
 
-def _update_s(call: BagsBackward, gpu: Gpu) -> float:
+def _update_s(call: BagsBackward, chip: Chip) -> float:
     """Return the time of the kernel in which a warp sums the gradients of a row and updates it."""
     bags = call.bags
     each, rows = size(bags.weight_dtype), bags.unique - bags.long_runs
@@ -98,17 +88,17 @@ def _update_s(call: BagsBackward, gpu: Gpu) -> float:
     state = whole * bags.dim * 4 + single * ROW_STATE_BYTES
     gradients = (bags.tables * bags.bags if bags.pooled else bags.ids) * bags.dim * size(bags.output_dtype)
     moved = rows * (bags.dim * each + state)
-    memory = UPDATE_FACTOR * (READ_COST * (moved + gradients / 2) + WRITE_COST * moved) / reached_bytes_per_s(gpu)
-    memory += issue_s(ROUNDING_CLOCKS * rows * bags.dim, gpu) if each < 4 else 0.0
-    at_once = 32 / min(32, max(8, bags.dim / 4)) * UPDATE_WARPS * multiprocessors(gpu)
+    memory = UPDATE_FACTOR * (READ_COST * (moved + gradients / 2) + WRITE_COST * moved) / chip.streamed_bytes_per_s
+    memory += chip.issue_s(ROUNDING_CLOCKS * rows * bags.dim) if each < 4 else 0.0
+    at_once = 32 / min(32, max(8, bags.dim / 4)) * UPDATE_WARPS * chip.multiprocessors
     latency = rows / at_once * (UPDATE_S + STATE_S * (whole + min(1, single)))
     return float(START_S + min(UPDATE_START_S, latency) + (memory**4 + latency**4) ** 0.25)
 
 
-def _long_s(bags: Bags, gpu: Gpu) -> float:
+def _long_s(bags: Bags, chip: Chip) -> float:
     """Return the time of the kernel in which a block sums the gradients of each long run."""
     if not bags.long_runs:
         return START_S
     longest = min(bags.longest, LONG_MOST)
     alone = LONG_S + LONG_STEP_S * longest / 32
-    return START_S + max(alone, bags.long_runs * LONG_S / multiprocessors(gpu))
+    return START_S + max(alone, bags.long_runs * LONG_S / chip.multiprocessors)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.products import Product
-from sim.operators.chip import Chip, chip_of, found, overlapped
+from sim.operators.chip import Chip, found, overlapped
 from sim.operators.products import busy_seconds, is_on_tensor_cores, start_seconds
 
 # Channels are padded to this many bytes.
@@ -27,22 +26,21 @@ _LAYOUT_SHARE, _LAYOUT_S = 0.7, 2e-6
 _OVERLAP = 4.0
 
 
-def seconds(convolution: Convolution, gpu: Gpu, *, is_cold: bool = False) -> float:
-    """Return the time of `convolution` on `gpu` in seconds, without the host; `is_cold`: no cache held anything."""
+def seconds(convolution: Convolution, chip: Chip, *, is_cold: bool = False) -> float:
+    """Return the time of `convolution` on `chip` in seconds, without the host; `is_cold`: no cache held anything."""
     if not convolution.inputs * convolution.outputs:
         return 0.0
-    chip = chip_of(gpu)
     size = ELEMENT_BYTES.get(convolution.dtype, 4)
     moved = size * (convolution.inputs + convolution.outputs + convolution.weights)
     if convolution.in_channels == convolution.groups > 1:
         memory_s = _moved_s(moved, chip, _DEPTHWISE_SHARE, is_cold)
-        return start_seconds(_product(convolution), gpu, is_cold=is_cold) + memory_s
+        return start_seconds(_product(convolution), chip, is_cold=is_cold) + memory_s
     product = _product(convolution)
-    busy_s = busy_seconds(product, gpu) * (_GATHER if math.prod(convolution.kernel) > 1 else 1.0)
+    busy_s = busy_seconds(product, chip) * (_GATHER if math.prod(convolution.kernel) > 1 else 1.0)
     memory_s = _moved_s(moved, chip, _MEMORY_SHARE, is_cold)
-    takes_s = start_seconds(product, gpu, is_cold=is_cold)
+    takes_s = start_seconds(product, chip, is_cold=is_cold)
     takes_s += overlapped(busy_s, memory_s, _OVERLAP)
-    if not convolution.is_channels_last and is_on_tensor_cores(product, gpu):
+    if not convolution.is_channels_last and is_on_tensor_cores(product, chip):
         takes_s += 2 * _LAYOUT_S + _moved_s(2 * moved, chip, _LAYOUT_SHARE, is_cold)
     return takes_s
 

@@ -30,6 +30,7 @@ from sim.operators import products as products_law
 from sim.operators import reductions as reductions_law
 from sim.operators import rows as rows_law
 from sim.operators import sorting as sorting_law
+from sim.operators.chip import chip_of
 
 _LAWS: dict[type[Operation], Callable[..., float]] = {
     products.Product: products_law.seconds,
@@ -67,6 +68,5 @@ _WARM = (products.Product, attention.Attention, convolution.Convolution)
 
 def seconds(operation: Operation, gpu: Gpu, *, is_cold: bool = False) -> float:
     """Return the time of an operator's kernels on an idle GPU, without the host; `is_cold`: no cache held anything."""
-    if is_cold and isinstance(operation, _WARM):
-        return _LAWS[type(operation)](operation, gpu, is_cold=True)
-    return _LAWS[type(operation)](operation, gpu)
+    law, chip = _LAWS[type(operation)], chip_of(gpu)
+    return law(operation, chip, is_cold=True) if is_cold and isinstance(operation, _WARM) else law(operation, chip)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.moves import Cat, HostCopy, OneRankCollective
-from sim.operators.memory import START_S, dram_s, issue_s, size
+from sim.operators.chip import START_S, Chip, size
 
 # Clocks of a multiprocessor an element of a concatenation of strided inputs, and in addition for each dimension of the
 # result. Fitted on an H200's steps of DLRMs (2 dimensions, 13M to 218M elements) and GPT-2 (4): within 7 %.
@@ -22,30 +21,30 @@ HOST_COPY_START_S = 4.7e-6
 PAGEABLE_BYTES_PER_S, PAGEABLE_START_S = 9e9, 5e-6
 
 
-def cat_seconds(call: Cat, gpu: Gpu) -> float:
+def cat_seconds(call: Cat, chip: Chip) -> float:
     """Return the time of a concatenation's kernel."""
     touched = float(call.elements * size(call.dtype))
-    memory = dram_s(touched, touched, gpu)
+    memory = chip.dram_s(touched, touched)
     if call.contiguous:
         return START_S * -(-call.inputs // CAT_CONTIGUOUS_INPUTS) + memory
     clocks = call.elements * (CAT_CLOCKS + CAT_DIM_CLOCKS * call.dims)
-    return CAT_START_S * -(-call.inputs // CAT_INPUTS) + max(memory, issue_s(clocks, gpu))
+    return CAT_START_S * -(-call.inputs // CAT_INPUTS) + max(memory, chip.issue_s(clocks))
 
 
-def host_copy_seconds(call: HostCopy, gpu: Gpu) -> float:
+def host_copy_seconds(call: HostCopy, chip: Chip) -> float:
     """Return the time of a copy between the host's and the GPU's memory."""
-    rate = PCIE_BYTES_PER_S[_generation(gpu)]
+    rate = PCIE_BYTES_PER_S[_generation(chip)]
     if call.pinned:
         return HOST_COPY_START_S + call.size_bytes / rate
     return HOST_COPY_START_S + PAGEABLE_START_S + call.size_bytes / min(rate, PAGEABLE_BYTES_PER_S)
 
 
-def one_rank_seconds(call: OneRankCollective, gpu: Gpu) -> float:
+def one_rank_seconds(call: OneRankCollective, chip: Chip) -> float:
     """Return the time of a collective of one rank: NCCL copies on the device, or does nothing."""
-    return 0.0 if call.in_place else START_S + dram_s(call.size_bytes, call.size_bytes, gpu)
+    return 0.0 if call.in_place else START_S + chip.dram_s(call.size_bytes, call.size_bytes)
 
 
-def _generation(gpu: Gpu) -> int:
-    if gpu.compute_capability < 80:
+def _generation(chip: Chip) -> int:
+    if chip.capability < 80:
         return 3
-    return 4 if gpu.compute_capability < 90 else 5
+    return 4 if chip.capability < 90 else 5

@@ -8,20 +8,8 @@ from __future__ import annotations
 
 import math
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm, Softmax
-from sim.operators.memory import (
-    READ_COST,
-    START_S,
-    WRITE_COST,
-    dram_s,
-    issue_s,
-    l2_bytes,
-    multiprocessors,
-    reached_bytes_per_s,
-    resident_blocks,
-    size,
-)
+from sim.operators.chip import READ_COST, START_S, WRITE_COST, Chip, size
 
 # torch/aten, PersistentSoftmax.cuh: rows of up to 1,024 elements belong to a warp, which holds a power of 2 of them.
 WARP_ROW, WARP_ROW_BYTES = 1024, 4096
@@ -49,25 +37,25 @@ LOSS_THREADS, LOSS_STEP_S = 1024, 1.2e-6
 MEETING_S = 4e-6
 
 
-def softmax_seconds(call: Softmax, gpu: Gpu) -> float:
+def softmax_seconds(call: Softmax, chip: Chip) -> float:
     """Return the time of a softmax's kernel."""
     row = call.dim * size(call.dtype)
     inputs = 2 if call.backward else 1
     if call.dim <= WARP_ROW and row <= WARP_ROW_BYTES:
         padded = 1 << max(0, call.dim - 1).bit_length()
-        memory = dram_s(inputs * call.rows * row, call.rows * row, gpu)
-        return START_S + WARP_START_S + max(memory, issue_s(WARP_CLOCKS * call.rows * padded, gpu))
+        memory = chip.dram_s(inputs * call.rows * row, call.rows * row)
+        return START_S + WARP_START_S + max(memory, chip.issue_s(WARP_CLOCKS * call.rows * padded))
     vector = 16 // size(call.dtype)
     threads = _softmax_threads(call, vector)
-    blocks = resident_blocks(threads, gpu)
+    blocks = chip.resident_blocks(threads)
     waves = max(1.0, call.rows / blocks)
     is_shared = call.is_staged and not call.backward and row < SHARED_BYTES and call.dim % vector == 0
     rereads = 1 if call.backward else 0 if is_shared else 2
     reread_inputs = 1 if call.is_log or not call.backward else 2  # log_softmax's backward first sums one of the two
-    passes = inputs + rereads * reread_inputs * _lost_share(min(blocks, call.rows) * row * reread_inputs, gpu)
+    passes = inputs + rereads * reread_inputs * _lost_share(min(blocks, call.rows) * row * reread_inputs, chip)
     step = threads * vector
     steps = (1 if is_shared else 1 + rereads) * (call.dim // step + -(-(call.dim % step) // threads))
-    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / reached_bytes_per_s(gpu)
+    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / chip.streamed_bytes_per_s
     if is_shared:
         return START_S + math.hypot(memory, waves * (steps * STEP_S + SHARED_S))
     return START_S + memory + waves * steps * STEP_S
@@ -80,54 +68,49 @@ def _softmax_threads(call: Softmax, vector: int) -> int:
     return threads if call.is_staged and not call.backward else max(32, threads // 2)
 
 
-def row_norm_seconds(call: RowNorm, gpu: Gpu) -> float:
+def row_norm_seconds(call: RowNorm, chip: Chip) -> float:
     """Return the time of a layer norm's or RMS norm's kernels: one forward; backward those for inputs and weights."""
-    row, blocks = call.dim * size(call.dtype), resident_blocks(ROW_THREADS, gpu, at_most=16)
+    row, blocks = call.dim * size(call.dtype), chip.resident_blocks(ROW_THREADS, at_most=16)
     waves = max(1.0, call.rows / blocks)
     inputs = 2 if call.backward else 1
-    passes = inputs + inputs * _lost_share(min(blocks, call.rows) * row * inputs, gpu)
-    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / reached_bytes_per_s(gpu)
+    passes = inputs + inputs * _lost_share(min(blocks, call.rows) * row * inputs, chip)
+    memory = call.rows * row * (READ_COST * passes + WRITE_COST) / chip.streamed_bytes_per_s
     steps = -(-call.dim // (ROW_THREADS * ROW_VECTOR)) * 2
     latency = waves * (steps * STEP_S + (SUMS_S if call.backward else MOMENTS_S))
     total = START_S + (memory**OVERLAP + latency**OVERLAP) ** (1 / OVERLAP)
-    return float(total) + (_weights_s(call, gpu) if call.backward and call.weights else 0.0)
+    return float(total) + (_weights_s(call, chip) if call.backward and call.weights else 0.0)
 
 
-def _weights_s(call: RowNorm, gpu: Gpu) -> float:
+def _weights_s(call: RowNorm, chip: Chip) -> float:
     """Return the time of the kernel that sums the gradients of weights over the rows."""
     groups = -(-call.dim // WEIGHT_COLUMNS)
-    at_once = resident_blocks(1024, gpu)
+    at_once = chip.resident_blocks(1024)
     splits = 1
-    if call.rows > MANY_ROWS and groups < multiprocessors(gpu) / 2:
+    if call.rows > MANY_ROWS and groups < chip.multiprocessors / 2:
         splits = max(1, at_once // groups)
     steps = -(-call.rows // (WEIGHT_ROWS * splits)) * math.ceil(groups * splits / at_once)
-    memory = dram_s(2 * call.rows * call.dim * size(call.dtype), 0, gpu)
+    memory = chip.dram_s(2 * call.rows * call.dim * size(call.dtype), 0)
     return START_S + max(steps * WEIGHT_STEP_S, memory) + (MEETING_S if splits > 1 else 0.0)
 
 
-def batch_norm_seconds(call: BatchNorm, gpu: Gpu) -> float:
+def batch_norm_seconds(call: BatchNorm, chip: Chip) -> float:
     """Return the time of a batch norm's kernels: one pass for sums if it is training, one for the elements."""
     each = call.elements * size(call.dtype)
     inputs = 2 if call.backward else 1
-    elements = START_S + dram_s(inputs * each, each, gpu)
+    elements = START_S + chip.dram_s(inputs * each, each)
     if not (call.training or call.backward):
         return elements
-    return elements + START_S + dram_s(inputs * each, 0, gpu) + MEETING_S
+    return elements + START_S + chip.dram_s(inputs * each, 0) + MEETING_S
 
 
-def nll_loss_seconds(call: NllLoss, gpu: Gpu) -> float:
+def nll_loss_seconds(call: NllLoss, chip: Chip) -> float:
     """Return the time of the loss's kernel; backward with the zeros that it writes first."""
     kernel = START_S + -(-call.rows // LOSS_THREADS) * LOSS_STEP_S
     if not call.backward:
         return kernel
-    return kernel + START_S + dram_s(0, call.rows * call.classes * size(call.dtype), gpu)
+    return kernel + START_S + chip.dram_s(0, call.rows * call.classes * size(call.dtype))
 
 
-def _lost_share(at_work: float, gpu: Gpu) -> float:
+def _lost_share(at_work: float, chip: Chip) -> float:
     """Return the share of rereads that L2 does not serve while rows of `at_work` bytes are in use."""
-    return min(1.0, max(0.0, (at_work / _kept_bytes(gpu) - KEPT_SHARE) / LOST_SHARE))
-
-
-def _kept_bytes(gpu: Gpu) -> float:
-    """Return the bytes of L2 that rows find: all of it since Hopper; before, each partition keeps its own copies."""
-    return l2_bytes(gpu) * (gpu.l2_partitions if gpu.compute_capability >= 90 else 1)
+    return min(1.0, max(0.0, (at_work / chip.l2_bytes - KEPT_SHARE) / LOST_SHARE))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.optimizers import Foreach
-from sim.operators.memory import START_S, dram_s, size
+from sim.operators.chip import START_S, Chip, size
 
 # torch/aten's MultiTensorApply: elements of a chunk, chunks of a launch, tensors of a launch by number of lists,
 # elements that a block of 512 threads handles at once.
@@ -21,7 +20,7 @@ LAUNCH_S = 8e-6
 LIST_COST = 0.06
 
 
-def seconds(call: Foreach, gpu: Gpu) -> float:
+def seconds(call: Foreach, chip: Chip) -> float:
     """Return the time of all launches of one call."""
     total, tensors, chunks, elements, longest = 0.0, 0, 0, 0, 0
     most, full = TENSORS_A_LAUNCH[min(call.lists, 5)], CHUNKS_A_LAUNCH * CHUNK
@@ -29,21 +28,21 @@ def seconds(call: Foreach, gpu: Gpu) -> float:
         tensors += 1
         left = numel
         if not chunks and left >= full:  # whole launches of one tensor
-            total += left // full * _launch_s(call, full, CHUNK, gpu)
+            total += left // full * _launch_s(call, full, CHUNK, chip)
             left %= full
         while left > 0:
             part = min(left, (CHUNKS_A_LAUNCH - chunks) * CHUNK)
             chunks, elements, longest = chunks - (-part // CHUNK), elements + part, max(longest, min(part, CHUNK))
             left -= part
             if chunks == CHUNKS_A_LAUNCH or (tensors == most and not left):
-                total += _launch_s(call, elements, longest, gpu)
+                total += _launch_s(call, elements, longest, chip)
                 tensors, chunks, elements, longest = (1 if left else 0), 0, 0, 0
-    return total + (_launch_s(call, elements, longest, gpu) if chunks else 0.0)
+    return total + (_launch_s(call, elements, longest, chip) if chunks else 0.0)
 
 
-def _launch_s(call: Foreach, elements: int, longest: int, gpu: Gpu) -> float:
+def _launch_s(call: Foreach, elements: int, longest: int, chip: Chip) -> float:
     each = size(call.dtype)
-    memory = dram_s(call.read * elements * each, call.written * elements * each, gpu)
+    memory = chip.dram_s(call.read * elements * each, call.written * elements * each)
     memory *= 1 + LIST_COST * max(0, call.lists - 2)
     alone = -(-longest // CHUNK_STEP) * (STEP_S + STEP_STREAM_S * (call.read + call.written))
     return START_S + max(alone, memory + min(LAUNCH_S, alone))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.pointwise import Operand, Pointwise
-from sim.operators.memory import SECTOR, START_S, dram_s, issue_s, l2_s, size
+from sim.operators.chip import SECTOR, START_S, Chip, size
 
 # Instructions an element, of 128 that a multiprocessor issues a clock, for operators that are bound by them in 16 bit.
 # gelu and gelu_backward: an H200's step of GPT-2 (2.98 and 3.28 TB/s instead of 4.3). Others: assumed from these.
@@ -25,13 +24,13 @@ STRIDED_CLOCKS, STRIDED_OPERAND_CLOCKS = 0.62, 0.06
 BOTH_CLOCKS = 0.2
 
 
-def seconds(call: Pointwise, gpu: Gpu) -> float:
+def seconds(call: Pointwise, chip: Chip) -> float:
     """Return the time of the operator's kernel on an idle GPU, caches cold."""
     read, written = (sum(each.elements * size(each.dtype) for each in some) for some in (call.inputs, call.outputs))
-    times = [dram_s(read, written, gpu), issue_s(_clocks(call), gpu)]
+    times = [chip.dram_s(read, written), chip.issue_s(_clocks(call))]
     operands = (*call.inputs, *call.outputs)
     if any(_is_scattered(each) for each in operands):
-        times.append(l2_s(sum(_l2_bytes(each, call.elements) for each in operands), gpu))
+        times.append(chip.l2_s(sum(_l2_bytes(each, call.elements) for each in operands)))
     return START_S + max(times)
 
 
@@ -49,7 +48,7 @@ def _clocks(call: Pointwise) -> float:
 
 
 def _is_vectorised(call: Pointwise) -> bool:
-    """Whether no operand's dtype is looked up while the kernel runs.
+    """Return whether no operand's dtype is looked up while the kernel runs.
 
     torch has kernels of their own for casts to 16 bit; a bool result (of comparisons) is its operator's own too.
     """

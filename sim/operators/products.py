@@ -14,25 +14,29 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
-from sim.operators.chip import Chip, Generation, chip_of, found, overlapped
+from sim.operators.chip import Chip, Generation, found, overlapped
 
 # Types of which a data sheet has twice the rate of bfloat16, from this compute capability on.
 _EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2", "int8"})
 _EIGHT_BITS_FROM = 89
+# Compute capability of Turing, whose boards are made for less power than Volta's.
+_TURING = 75
 
 # The constants of tensor cores are fitted together on 500 linears of each of eight GPUs (bfloat16, aiconfigurator-core
-# 0.12, figures of the profiles), mean errors on 4,000 others: A100 10.4 %, H100 6.1, H200 6.3, B200 7.9,
+# 0.12, figures of the profiles), mean errors on 4,000 others: A100 10.2 %, H100 6.1, H200 6.3, B200 7.9,
 # GB200 8.2, GB300 8.2, B300 9.4, L40S 11.6; of GPUs left out of the fit 1 % worse at most.
 
-# Rate of tiles over the data sheet's, before throttling and where the board's power allows it. Volta: assumed.
-_TENSOR_SHARE = (0.85, 1.0, 1.0, 1.0, 0.904)
-# Watts for 1e12 flop/s at the full clock, of boards whose power is short (`Chip.power_share`): Turing by a T4's 24 of
-# 65 TFLOP/s (forums.developer.nvidia.com/t/264462) and a V100's, which is not short; Ada so that an L40S reaches the
-# 0.74 that is fitted for it, and an RTX PRO 6000, of which no row is fitted, the whole rate.
-_TENSOR_WATTS = (2.4, 1.0, 1.15, 1.0, 1.0)
+# Rate of tiles over the data sheet's, before throttling and where the board's power allows it. Volta: by a V100's 97 of
+# 125 TFLOP/s (see below).
+_TENSOR_SHARE = (1.0, 1.0, 1.0, 1.0, 0.904)
+# Watts for 1e12 16-bit flop/s at the full clock, which tensor cores' other types draw at their own rates. Fitted to
+# what products of 4,096 to 10,240 sustain on boards whose power is short (zzc0721/torch-performance-test-data on
+# GitHub): an L4 (issue 120, 72 W; within 15 %) with the 0.74 that is fitted for an L40S, an A100 PCIe (108, 250 W; 7 %
+# in the mean), an H100 PCIe (95, 350 W; within 7 %). SXM boards and Blackwell's have enough. A T4 (70 W) has 24 of 65
+# TFLOP/s (forums.developer.nvidia.com/t/264462), a V100 97 of 125 (issue 140, 300 W).
+_TENSOR_WATTS, _TURING_TENSOR_WATTS = (2.2, 1.01, 1.53, 0.68, 0.4), 3.4
 # Bytes that a tile loads over those that the L2's rate, shared by all multiprocessors, gives in the same time: clusters
 # of tiles share loads on Hopper and Blackwell.
 _TENSOR_LOAD = (1.81, 1.81, 0.71, 0.442, 0.632)
@@ -75,10 +79,11 @@ _TF32_THROTTLE = 0.2
 _UNALIGNED_RESULT = 0.62
 
 # CUDA cores, fitted together on 2,500 products of a V100, an A100 and an H100 (NeuSight's labels) and 30 of an H200.
-_LANE_SHARE = (0.985, 0.856, 0.872, 0.872, 0.872)
-# Watts for 1e12 flop/s at the full clock: Turing as a V100 (250 W at 14 TFLOP/s is enough), Ada as an RTX 4090 (450 W
-# at 82 TFLOP/s is enough). Measured on no row.
-_LANE_WATTS = (17.0, 1.0, 5.5, 1.0, 1.0)
+# Ada: by an A40 (zzc0721/torch-performance-test-data, issue 185), whose power is enough.
+_LANE_SHARE = (0.985, 0.856, 0.72, 0.872, 0.872)
+# Watts for 1e12 flop/s at the full clock: Ada by the L4 and an L40S (350 W), Hopper by the H100 PCIe of these
+# measurements, Turing by a T4's 4.4 TFLOP/s there (pull request 29, 70 W). Others have enough.
+_LANE_WATTS, _TURING_LANE_WATTS = (17.0, 12.0, 5.6, 7.6, 7.6), 19.8
 # Cycles per row and column of a tile and element of `inner`, in loads of 32 floats: 128 lanes share what 64 had.
 _LANE_LOAD = (0.708, 0.976, 2.94, 2.94, 2.94)
 _LANE_STORE = 0.117
@@ -95,57 +100,58 @@ _LANE_TILES = (
     *((32, 32), (64, 32), (32, 64), (64, 64), (128, 32), (32, 128), (128, 64), (64, 128)),
     *((128, 128), (256, 64), (64, 256), (256, 128), (128, 256)),
 )
+# The least rows of a tile of batched products. An A100's are `ampere_sgemm_128x128_nn` in all of NeuSight's 1,141
+# labels: with 64 rows they reach half of the rate, with 64 columns nearly all of it.
+_LANE_BATCHED_ROWS = (0, 128, 0, 0, 0)
 # With caches flushed, CUDA-core kernels' first loads come from memory: beyond the bytes' time, on an H200.
 _COLD_LANE_S = 3.9e-6
 # The same of tensor cores' older kernels: TF32 and unaligned ones.
 _COLD_TENSOR_S = 2.3e-6
 
 
-def seconds(product: Product, gpu: Gpu, *, is_cold: bool = False) -> float:
-    """Return the time of `product` on `gpu` in seconds, without the host; `is_cold`: as if no cache held anything."""
+def seconds(product: Product, chip: Chip, *, is_cold: bool = False) -> float:
+    """Return the time of `product` on `chip` in seconds, without the host; `is_cold`: no cache held anything."""
     if not (product.batch and product.rows and product.columns):
         return 0.0
-    busy_s, memory_s = busy_seconds(product, gpu), _memory_s(product, chip_of(gpu), is_cold=is_cold)
-    both_s = overlapped(busy_s, memory_s, _OVERLAP if is_on_tensor_cores(product, gpu) else _LANE_OVERLAP)
-    return start_seconds(product, gpu, is_cold=is_cold) + both_s
+    busy_s, memory_s = busy_seconds(product, chip), _memory_s(product, chip, is_cold=is_cold)
+    both_s = overlapped(busy_s, memory_s, _OVERLAP if is_on_tensor_cores(product, chip) else _LANE_OVERLAP)
+    return start_seconds(product, chip, is_cold=is_cold) + both_s
 
 
-def start_seconds(product: Product, gpu: Gpu, *, is_cold: bool) -> float:
+def start_seconds(product: Product, chip: Chip, *, is_cold: bool) -> float:
     """Return what the kernel of `product` takes to start and to end."""
-    chip = chip_of(gpu)
     start_s = _START_CYCLES[chip.generation] / chip.clock_hz
     if not is_cold:
         return start_s
-    if not is_on_tensor_cores(product, gpu):
+    if not is_on_tensor_cores(product, chip):
         return start_s + _COLD_LANE_S
     is_new = product.dtype != "tf32" and chip.generation >= Generation.HOPPER and _operands(product) == FULL_ALIGNMENT
     return start_s + (0.0 if is_new else _COLD_TENSOR_S)
 
 
-def busy_seconds(product: Product, gpu: Gpu) -> float:
+def busy_seconds(product: Product, chip: Chip) -> float:
     """Return the time of the multiprocessors on the best tiles of `product`, without memory."""
-    chip = chip_of(gpu)
-    if is_on_tensor_cores(product, gpu):
-        return _tensor_s(product, _tensor_rate(product, gpu), chip)
-    return _lane_s(product, _lane_rate(product.dtype, gpu), chip)
+    if is_on_tensor_cores(product, chip):
+        return _tensor_s(product, _tensor_rate(product, chip), chip)
+    return _lane_s(product, _lane_rate(product.dtype, chip), chip)
 
 
 def _operands(product: Product) -> int:
     return min(product.left_alignment, product.right_alignment)
 
 
-def is_on_tensor_cores(product: Product, gpu: Gpu) -> bool:
+def is_on_tensor_cores(product: Product, chip: Chip) -> bool:
     """Return whether tensor cores compute `product`."""
-    return _tensor_rate(product, gpu) > 0
+    return _tensor_rate(product, chip) > 0
 
 
-def _tensor_rate(product: Product, gpu: Gpu) -> float:
+def _tensor_rate(product: Product, chip: Chip) -> float:
     """Return the data sheet's flop/s of tensor cores for `product`; 0 if CUDA cores compute it."""
     if product.dtype in ("float32", "float64") or (product.dtype == "tf32" and 1 in (product.rows, product.columns)):
         return 0.0
-    if product.dtype in _EIGHT_BITS and gpu.compute_capability >= _EIGHT_BITS_FROM:
-        return 2 * gpu.flops_per_s.get("bfloat16", 0.0)
-    return gpu.flops_per_s.get(product.dtype, 0.0)
+    if product.dtype in _EIGHT_BITS and chip.capability >= _EIGHT_BITS_FROM:
+        return 2 * chip.flops_per_s.get("bfloat16", 0.0)
+    return chip.flops_per_s.get(product.dtype, 0.0)
 
 
 def _size(product: Product) -> int:
@@ -153,16 +159,18 @@ def _size(product: Product) -> int:
     return 1 if product.dtype in _EIGHT_BITS else ELEMENT_BYTES.get(product.dtype, 4)
 
 
-def _lane_rate(dtype: str, gpu: Gpu) -> float:
+def _lane_rate(dtype: str, chip: Chip) -> float:
     """Return the flop/s outside the tensor cores; a GPU without the dtype's rate computes in float32."""
-    return gpu.flops_per_s.get(dtype) or gpu.flops_per_s["float32"]
+    return chip.flops_per_s.get(dtype) or chip.flops_per_s["float32"]
 
 
 def _tensor_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     """Return the time of the best tiles on tensor cores."""
     generation = chip.generation
     size, sms = _size(product), chip.multiprocessors
-    rate = flops_per_s * _TENSOR_SHARE[generation] * chip.power_share(flops_per_s, _TENSOR_WATTS[generation])
+    watts_a_tera = _TURING_TENSOR_WATTS if chip.capability == _TURING else _TENSOR_WATTS[generation]
+    full_watts = 1e-12 * chip.flops_per_s.get("float16", flops_per_s) * watts_a_tera
+    rate = flops_per_s * _TENSOR_SHARE[generation] * chip.power_share(full_watts)
     throttle = _THROTTLE
     if product.dtype == "tf32":
         throttle = _TF32_THROTTLE
@@ -189,7 +197,8 @@ def _lane_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     """Return the time of the best tiles on CUDA cores."""
     generation = chip.generation
     clock, size = chip.clock_hz, _size(product)
-    rate = flops_per_s * _LANE_SHARE[generation] * chip.power_share(flops_per_s, _LANE_WATTS[generation])
+    watts_a_tera = _TURING_LANE_WATTS if chip.capability == _TURING else _LANE_WATTS[generation]
+    rate = flops_per_s * _LANE_SHARE[generation] * chip.power_share(1e-12 * flops_per_s * watts_a_tera)
     multiply_s = 2 * chip.multiprocessors / rate
     load_s = _LANE_LOAD[generation] * size / 128 / clock
     store_s = _LANE_STORE * size / 128 / clock
@@ -199,11 +208,13 @@ def _lane_s(product: Product, flops_per_s: float, chip: Chip) -> float:
     if product.left_is_transposed and 1 in (product.rows, product.columns):
         waves = math.ceil(product.batch * max(product.rows, product.columns) / 128 / chip.multiprocessors)
         return waves * product.inner * _LANE_VECTOR_CYCLES / clock
-    smallest, *others = (
-        (a, b, a * b * multiply_s + (a + b) * load_s, fixed_s + a * b * store_s) for a, b in _LANE_TILES
-    )
-    smallest = (*smallest[:2], smallest[2] * _LANE_SMALLEST, smallest[3])
-    return _best([smallest, *others], product, inner, chip, latency_s=latency_s)
+    least_rows = _LANE_BATCHED_ROWS[generation] if product.batch > 1 else 0
+    tiles = []
+    for a, b in _LANE_TILES:
+        if a >= least_rows:
+            slower = _LANE_SMALLEST if (a, b) == _LANE_TILES[0] else 1.0
+            tiles.append((a, b, (a * b * multiply_s + (a + b) * load_s) * slower, fixed_s + a * b * store_s))
+    return _best(tiles, product, inner, chip, latency_s=latency_s)
 
 
 def _best(

@@ -10,18 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
-from sim.operators.memory import (
-    START_S,
-    dram_s,
-    issue_s,
-    l2_s,
-    multiprocessors,
-    resident_blocks,
-    resident_threads,
-    size,
-)
+from sim.operators.chip import START_S, Chip, size
 
 # torch/aten: threads of a block, elements of a thread below which and above which it splits a sum.
 THREADS, VECTOR, FEW, MANY = 512, 4, 16, 256
@@ -59,17 +49,17 @@ class Blocks:
     partials: int
 
 
-def seconds(call: Reduction, gpu: Gpu) -> float:
+def seconds(call: Reduction, chip: Chip) -> float:
     """Return the time of a reduction's kernel, and of what sets its flags to zero."""
     elements, each = call.outer * call.reduced * call.inner, size(call.dtype)
-    blocks = _blocks(call, gpu)
-    waves = math.ceil(blocks.results * blocks.splits / resident_blocks(blocks.threads, gpu))
+    blocks = _blocks(call, chip)
+    waves = math.ceil(blocks.results * blocks.splits / chip.resident_blocks(blocks.threads))
     step_s, factor = (ROW_STEP_S, ROW_READ_FACTOR) if call.inner == 1 else (COLUMN_STEP_S, COLUMN_READ_FACTOR)
     latency = waves * blocks.steps * step_s
     written = call.outer * call.inner * each
-    memory = factor * dram_s(elements * each, 0, gpu) + dram_s(0, written, gpu)
+    memory = factor * chip.dram_s(elements * each, 0) + chip.dram_s(0, written)
     if each < 4:
-        memory += issue_s(HALF_CLOCKS * elements, gpu)
+        memory += chip.issue_s(HALF_CLOCKS * elements)
     total = START_S + math.hypot(memory, latency)
     if blocks.splits > 1:
         total += START_S + PARTIAL_S + blocks.partials * PARTIAL_STEP_S
@@ -77,7 +67,7 @@ def seconds(call: Reduction, gpu: Gpu) -> float:
     return total
 
 
-def _blocks(call: Reduction, gpu: Gpu) -> Blocks:
+def _blocks(call: Reduction, chip: Chip) -> Blocks:
     """Divide as torch does; see the head of this module."""
     along_rows = call.inner == 1
     fast, slow = (call.reduced, call.outer) if along_rows else (call.inner, call.reduced)
@@ -91,7 +81,7 @@ def _blocks(call: Reduction, gpu: Gpu) -> Blocks:
         values = -(-values // height)
     else:
         outputs = -(-outputs // height)
-    target = multiprocessors(gpu) * max(1, resident_threads(gpu) // (width * height))
+    target = chip.multiprocessors * max(1, chip.resident_threads // (width * height))
     splits = 1
     if is_split and values >= MANY and outputs <= target:
         splits = max(min(-(-target // outputs), -(-values // FEW)), -(-values // MANY))
@@ -109,22 +99,22 @@ def _block(fast: int, slow: int, most: int) -> tuple[int, int]:
     return min(wide, most // height), height
 
 
-def pool_seconds(call: Pool, gpu: Gpu) -> float:
+def pool_seconds(call: Pool, chip: Chip) -> float:
     """Return the time of a pooling's kernel; backward with the zeros that it writes first."""
     each = size(call.dtype)
     index = 8 if call.with_indices else 0
-    clocks = issue_s(WINDOW_CLOCKS * call.outputs * call.window, gpu)
+    clocks = chip.issue_s(WINDOW_CLOCKS * call.outputs * call.window)
     if call.backward:
-        zeros = START_S + dram_s(0, call.inputs * each, gpu)
-        return zeros + START_S + max(clocks, dram_s(call.outputs * (each + index), call.inputs * each, gpu))
-    return START_S + max(clocks, dram_s(call.inputs * each, call.outputs * (each + index), gpu))
+        zeros = START_S + chip.dram_s(0, call.inputs * each)
+        return zeros + START_S + max(clocks, chip.dram_s(call.outputs * (each + index), call.inputs * each))
+    return START_S + max(clocks, chip.dram_s(call.inputs * each, call.outputs * (each + index)))
 
 
-def qr_seconds(call: Qr, gpu: Gpu) -> float:
+def qr_seconds(call: Qr, chip: Chip) -> float:
     """Return the time of a QR decomposition: panels one after the other, each a chain of reductions."""
     elements = call.rows * call.columns
     flops = 4.0 * call.rows * call.columns**2
-    arithmetic = flops / (gpu.flops_per_s.get("float32", 30e12) * QR_SHARE)
+    arithmetic = flops / (chip.flops_per_s.get("float32", 30e12) * QR_SHARE)
     chain = math.ceil(call.columns / PANEL) * PANEL_S + min(call.columns, PANEL) * call.rows * ELEMENT_S
-    memory = l2_s(elements * 4.0 * min(call.columns, PANEL), gpu)
+    memory = chip.l2_s(elements * 4.0 * min(call.columns, PANEL))
     return call.batch * max(chain, arithmetic, memory)

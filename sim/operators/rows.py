@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import math
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
-from sim.operators.memory import (
-    SECTOR,
-    START_S,
-    dram_s,
-    issue_s,
-    l2_bytes,
-    l2_s,
-    multiprocessors,
-    resident_blocks,
-    size,
-)
+from sim.operators.chip import SECTOR, START_S, Chip, size
 from sim.operators.sorting import radix_s
 
 # An element-by-element index: seconds beside, and clocks of a multiprocessor an element. H200, z[:, i, j] of 8,192 and
@@ -36,49 +25,49 @@ WALK_S, RUNS_S, WALK_THREADS = 1.8e-6, 14e-6, 1024
 ATOMIC_CLOCKS = 1.5
 
 
-def gather_seconds(call: Gather, gpu: Gpu) -> float:
+def gather_seconds(call: Gather, chip: Chip) -> float:
     """Return the time to read rows by index and to write them one after the other."""
     row = call.dim * size(call.dtype)
     read, written = (call.unique or call.rows) * max(row, SECTOR), call.rows * row
-    return START_S + max(dram_s(read + 8 * call.rows, written, gpu), l2_s(2 * written, gpu))
+    return START_S + max(chip.dram_s(read + 8 * call.rows, written), chip.l2_s(2 * written))
 
 
-def index_seconds(call: Index, gpu: Gpu) -> float:
+def index_seconds(call: Index, chip: Chip) -> float:
     """Return the time to move elements each by its own index."""
     each = size(call.dtype)
     touched = min(call.elements * SECTOR, (call.source_elements or call.elements) * each)
     clocks = call.elements * (INDEX_CLOCKS + INDEX_CLOCKS_MORE * call.indices)
-    return INDEX_S + max(issue_s(clocks, gpu), dram_s(touched, call.elements * each, gpu))
+    return INDEX_S + max(chip.issue_s(clocks), chip.dram_s(touched, call.elements * each))
 
 
-def index_put_seconds(call: IndexPut, gpu: Gpu) -> float:
+def index_put_seconds(call: IndexPut, chip: Chip) -> float:
     """Return the time of all kernels of an accumulating `index_put_`."""
     each, elements = size(call.dtype), call.slices * call.count * call.inner
-    total = LINEAR_S + radix_s(call.count, 64, gpu, pair_bytes=16)
+    total = LINEAR_S + radix_s(call.count, 64, chip, pair_bytes=16)
     if not call.is_contiguous:
-        total += START_S + max(issue_s(COPY_CLOCKS * elements, gpu), dram_s(elements * each, elements * each, gpu))
-    memory = dram_s(2 * elements * each, elements * each, gpu)
+        total += START_S + max(chip.issue_s(COPY_CLOCKS * elements), chip.dram_s(elements * each, elements * each))
+    memory = chip.dram_s(2 * elements * each, elements * each)
     # One warp an index; with neighbours behind the index, for each 128 of them.
     warps = call.slices * 4 * -(-call.count // 4) * -(-call.inner // 128)
-    outside = 1 - min(1.0, l2_bytes(gpu) / 2 / (call.target_elements * each))
-    latency = warps / (WARPS * multiprocessors(gpu)) * (WARP_S + WARP_MEMORY_S * outside)
+    outside = 1 - min(1.0, chip.l2_bytes / 4 / (call.target_elements * each))
+    latency = warps / (WARPS * chip.multiprocessors) * (WARP_S + WARP_MEMORY_S * outside)
     return total + START_S + max(memory, latency)
 
 
-def embedding_backward_seconds(call: EmbeddingBackward, gpu: Gpu) -> float:
+def embedding_backward_seconds(call: EmbeddingBackward, chip: Chip) -> float:
     """Return the time of all kernels of `embedding_dense_backward`, the table's zeros included."""
     row = call.dim * size(call.dtype)
-    zeros = START_S + dram_s(0, call.table_rows * row, gpu)
+    zeros = START_S + chip.dram_s(0, call.table_rows * row)
     threads = min(WALK_THREADS, -(-call.dim // 32) * 32)
     blocks = call.ids * -(-call.dim // threads)
-    latency = math.ceil(blocks / resident_blocks(threads, gpu)) * WALK_S
-    walk = START_S + max(latency, dram_s(call.ids * row, call.ids * row, gpu))
-    return zeros + radix_s(call.ids, 64, gpu, pair_bytes=16) + RUNS_S + 2 * walk
+    latency = math.ceil(blocks / chip.resident_blocks(threads)) * WALK_S
+    walk = START_S + max(latency, chip.dram_s(call.ids * row, call.ids * row))
+    return zeros + radix_s(call.ids, 64, chip, pair_bytes=16) + RUNS_S + 2 * walk
 
 
-def scatter_add_seconds(call: ScatterAdd, gpu: Gpu) -> float:
+def scatter_add_seconds(call: ScatterAdd, chip: Chip) -> float:
     """Return the time of a kernel that adds by atomic operations, each of which L2 carries out."""
     each = size(call.dtype)
     changed = min(call.target_elements, call.elements) * each
-    memory = dram_s(call.elements * (each + 8) + changed, changed, gpu)
-    return START_S + max(memory, issue_s(ATOMIC_CLOCKS * call.elements, gpu), l2_s(call.elements * each * 2, gpu))
+    memory = chip.dram_s(call.elements * (each + 8) + changed, changed)
+    return START_S + max(memory, chip.issue_s(ATOMIC_CLOCKS * call.elements), chip.l2_s(call.elements * each * 2))

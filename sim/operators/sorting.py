@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 
-from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Scan, Sort
-from sim.operators.memory import START_S, dram_s, issue_s
+from sim.operators.chip import START_S, Chip
 
 # CUB: bits of a digit, bytes of keys that one block sorts alone, its bits a round.
 DIGIT_BITS, ONE_BLOCK_BYTES, ONE_BLOCK_BITS = 8, 19456, 6
@@ -31,51 +30,50 @@ PERMUTE_BAG_CLOCKS, BUCKETIZE_BAG_CLOCKS, BUCKETIZE_ID_CLOCKS = 35, 48, 16
 POOLED_S = 38e-6
 
 
-def sort_seconds(call: Sort, gpu: Gpu) -> float:
+def sort_seconds(call: Sort, chip: Chip) -> float:
     """Return the time of a sort of rows one after the other, or of all at once where a block sorts each."""
     if call.elements * call.key_bytes <= ONE_BLOCK_BYTES:
-        waves = -(-call.rows // (2 * (gpu.multiprocessors or 100)))
+        waves = -(-call.rows // (2 * chip.multiprocessors))
         return START_S + waves * math.ceil(call.bits / ONE_BLOCK_BITS) * ROUND_S
     keys, more_bits = call.elements * call.rows, math.ceil(math.log2(call.rows)) if call.rows > 1 else 0
-    return radix_s(keys, call.bits + more_bits, gpu, pair_bytes=call.key_bytes + 8) + (
+    return radix_s(keys, call.bits + more_bits, chip, pair_bytes=call.key_bytes + 8) + (
         MEMSET_S if call.rows == 1 else 0
     )
 
 
-def radix_s(keys: int, bits: int, gpu: Gpu, *, pair_bytes: int = 12) -> float:
+def radix_s(keys: int, bits: int, chip: Chip, *, pair_bytes: int = 12) -> float:
     """Return the time of CUB's sort of pairs by their key's lowest `bits` bits."""
     if keys * 8 <= ONE_BLOCK_BYTES:
         return START_S + math.ceil(bits / ONE_BLOCK_BITS) * ROUND_S
     passes = max(1, math.ceil(bits / DIGIT_BITS))
-    moved = max(issue_s(PASS_CLOCKS * keys, gpu), dram_s(keys * pair_bytes, keys * pair_bytes, gpu))
+    moved = max(chip.issue_s(PASS_CLOCKS * keys), chip.dram_s(keys * pair_bytes, keys * pair_bytes))
     one = MEMSET_S + START_S + PASS_S + min(LOOKBACK_S, keys * LOOKBACK_KEY_S) + moved
-    return COUNT_S + issue_s(COUNT_CLOCKS * keys, gpu) + SUM_S + passes * one
+    return COUNT_S + chip.issue_s(COUNT_CLOCKS * keys) + SUM_S + passes * one
 
 
-def scan_seconds(call: Scan, gpu: Gpu) -> float:
+def scan_seconds(call: Scan, chip: Chip) -> float:
     """Return the time of a scan's kernels."""
     touched = call.elements * call.element_bytes
-    return SCAN_S + max(issue_s(SCAN_CLOCKS * call.elements, gpu), dram_s(touched, touched, gpu))
+    return SCAN_S + max(chip.issue_s(SCAN_CLOCKS * call.elements), chip.dram_s(touched, touched))
 
 
-def permute_seconds(call: PermuteSparse, gpu: Gpu) -> float:
+def permute_seconds(call: PermuteSparse, chip: Chip) -> float:
     """Return the time of the kernels that permute lengths, sum both, and move ids bag by bag."""
-    scans = 2 * scan_seconds(Scan(elements=call.bags), gpu)
-    lengths = START_S + dram_s(8 * call.bags, 8 * call.bags, gpu)
-    moved = issue_s(PERMUTE_BAG_CLOCKS * call.bags, gpu) + dram_s(
-        call.ids * call.id_bytes, call.ids * call.id_bytes, gpu
-    )
+    ids_bytes = call.ids * call.id_bytes
+    scans = 2 * scan_seconds(Scan(elements=call.bags), chip)
+    lengths = START_S + chip.dram_s(8 * call.bags, 8 * call.bags)
+    moved = chip.issue_s(PERMUTE_BAG_CLOCKS * call.bags) + chip.dram_s(ids_bytes, ids_bytes)
     return scans + lengths + START_S + moved
 
 
-def bucketize_seconds(call: BucketizeSparse, gpu: Gpu) -> float:
+def bucketize_seconds(call: BucketizeSparse, chip: Chip) -> float:
     """Return the time of the kernels that count ids by bucket, sum the counts, and move the ids."""
-    scans = scan_seconds(Scan(elements=call.bags), gpu) + scan_seconds(Scan(elements=call.bags * call.buckets), gpu)
+    scans = scan_seconds(Scan(elements=call.bags), chip) + scan_seconds(Scan(elements=call.bags * call.buckets), chip)
     clocks = BUCKETIZE_BAG_CLOCKS * call.bags + BUCKETIZE_ID_CLOCKS * call.ids
-    memory = dram_s(2 * call.ids * call.id_bytes, call.ids * call.id_bytes, gpu)
-    return scans + 2 * START_S + max(issue_s(clocks, gpu), memory)
+    memory = chip.dram_s(2 * call.ids * call.id_bytes, call.ids * call.id_bytes)
+    return scans + 2 * START_S + max(chip.issue_s(clocks), memory)
 
 
-def pooled_seconds(call: PermutePooled, gpu: Gpu) -> float:
+def pooled_seconds(call: PermutePooled, chip: Chip) -> float:
     """Return the time of the copies of offsets and of the kernel that permutes."""
-    return POOLED_S + dram_s(call.size_bytes, call.size_bytes, gpu)
+    return POOLED_S + chip.dram_s(call.size_bytes, call.size_bytes)

@@ -28,14 +28,14 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Sum:
-    """How often something is called, and what all calls take together."""
+    """A sum of calls: how many there are and what they take together."""
 
     count: int = 0
     total_ns: float = 0.0
 
 
 class _Calls(NamedTuple):
-    """What a computation calls: `times` times the same operator, which take `total_ns` together."""
+    """A computation's calls of one operator: `times` of them, which take `total_ns` together."""
 
     key: _Key
     times: int
@@ -46,7 +46,7 @@ _Sums = dict[_Key, _Sum]
 
 
 class KernelLedger:
-    """Counts what a rank computes in its steps; the first step counts only where it is the only one."""
+    """A count of what a rank computes in its steps; the first step counts only where it is the only one."""
 
     def __init__(self, machine: Machine, rank: int) -> None:
         self._machine, self._rank = machine, rank
@@ -73,7 +73,7 @@ class KernelLedger:
             self._now = {}
 
     def rows(self, *, is_whole: bool) -> list[KernelRow]:
-        """Return a row for each distinct operator, those that take most first; the run has ended.
+        """Return a row for each distinct operator after the run, those that take most first.
 
         `is_whole` is false where it was interrupted: the last step then counts only if there is no other.
         """

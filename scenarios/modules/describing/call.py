@@ -48,14 +48,14 @@ class Call:
 
     @property
     def lists(self) -> list[Sequence[Tensor]]:
-        """The lists of tensors that it is given, without empty ones."""
+        """Lists of tensors that the call is given, without empty ones."""
         given = (*self._args, *self._kwargs.values())
         return [each for each in given if isinstance(each, (tuple, list)) and each and isinstance(each[0], Tensor)]
 
 
 @cache
 def _parameters(func: Any) -> dict[str, tuple[int, Any]]:
-    """The places and usual values of an operator's parameters."""
+    """Return the places and usual values of an operator's parameters."""
     arguments = func._schema.arguments
     return {each.name: (place, each.default_value) for place, each in enumerate(arguments)}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Attention of [batch, heads, queries, head_size] to [batch, key_heads, keys, head_size], or its backward pass.
+    """An attention of [batch, heads, queries, head_size] to [batch, key_heads, keys, head_size], or its backward pass.
 
     `key_heads` below `heads` are grouped-query attention. With `window`, a query sees itself and that many keys before
     it. `is_serving`: by an inference server's kernels, for prompts of a ragged batch whose keys and values are also

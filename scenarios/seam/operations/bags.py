@@ -37,7 +37,7 @@ class Bags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BagsForward:
-    """The look-up of `bags`; `checks_bounds`: with the kernel that checks all ids first, fbgemm's default."""
+    """A look-up of `bags`; `checks_bounds`: with the kernel that checks all ids first, fbgemm's default."""
 
     bags: Bags
     checks_bounds: bool = True
@@ -45,7 +45,7 @@ class BagsForward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BagsBackward:
-    """The backward pass of `bags`, which updates the rows named: `optimizer` by fbgemm's name, in lower case.
+    """A backward pass of `bags`, which updates the rows named: `optimizer` by fbgemm's name, in lower case.
 
     ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam", "lamb", "none", ...)
     """

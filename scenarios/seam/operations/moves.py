@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cat:
-    """`cat` or `stack` of `inputs` tensors into one of `elements` elements.
+    """A `cat` or `stack` of `inputs` tensors into one of `elements` elements.
 
     `contiguous`: all inputs and the result are; torch then copies 16 bytes at a time. `dims` are the result's
     dimensions, those before and those behind the concatenated one merged where all inputs are contiguous.

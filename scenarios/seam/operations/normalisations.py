@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
-    """`_softmax` or `_log_softmax` of [rows, dim] over dim, or its backward.
+    """A `_softmax` or `_log_softmax` of [rows, dim] over dim, or its backward.
 
     `is_staged`: rows of less than 48 KB stay in shared memory and a block has up to 1,024 threads, as in current torch;
     in torch 2.0 it had 512 and read each row three times.
@@ -23,7 +23,7 @@ class Softmax:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowNorm:
-    """`native_layer_norm` or `_fused_rms_norm` of [rows, dim], or its backward.
+    """A `native_layer_norm` or `_fused_rms_norm` of [rows, dim], or its backward.
 
     `weights`: parameters whose gradients the backward pass computes too: 2 with a bias, 1 without, 0 for none.
     """
@@ -37,7 +37,7 @@ class RowNorm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchNorm:
-    """Batch norm of `elements` elements in `channels` channels, or its backward; `training` computes statistics."""
+    """A batch norm of `elements` elements in `channels` channels, or its backward; `training` computes statistics."""
 
     elements: int
     channels: int
@@ -48,7 +48,7 @@ class BatchNorm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NllLoss:
-    """`nll_loss_forward` of [rows, classes], reduced to a number, or its backward: zeros but for one a row."""
+    """An `nll_loss_forward` of [rows, classes], reduced to a number, or its backward: zeros but for one a row."""
 
     rows: int
     classes: int

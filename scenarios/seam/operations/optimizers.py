@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreach:
-    """One call of a multi-tensor operator: `torch._foreach_*` or `torch._fused_*`.
+    """A call of a multi-tensor operator: `torch._foreach_*` or `torch._fused_*`.
 
     `numels` holds each tensor's number of elements, in the order of the list. `lists` is the number of tensor lists
     that the kernel is handed (fused Adam 4: parameters, gradients, two moments); of these `read` are read and `written`

@@ -25,7 +25,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointwise:
-    """One call of a pointwise operator, a fill, a cast or a copy on the device.
+    """A call of a pointwise operator, a fill, a cast or a copy on the device.
 
     `name` is torch's, without the overload ("add", "gelu_backward", "copy_"). `elements` is the result's number of
     elements, `dims` the number of dimensions that are left once those that lie next to each other in all operands have

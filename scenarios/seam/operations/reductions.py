@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """`sum`, `mean`, `amax` and the like over the middle of a contiguous tensor [outer, reduced, inner].
+    """A `sum`, `mean`, `amax` and the like over the middle of a contiguous tensor [outer, reduced, inner].
 
     Sums of a [8192, 256] tensor over its rows are outer 1, reduced 8192, inner 256; over its columns outer 8192,
     reduced 256, inner 1; over everything outer 1, inner 1. `dtype` is that of the elements read.
@@ -22,7 +22,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qr:
-    """`linalg_qr`, reduced, of `batch` matrices [rows, columns]."""
+    """A reduced `linalg_qr` of `batch` matrices [rows, columns]."""
 
     rows: int
     columns: int

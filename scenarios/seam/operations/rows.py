@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gather:
-    """`embedding`, `index_select` or `gather` of whole rows: `rows` rows of `dim` elements, of which `unique` differ.
+    """An `embedding`, `index_select` or `gather` of whole rows: `rows` rows of `dim` elements, `unique` different.
 
     `unique` 0: not known; all differ.
     """
@@ -20,7 +20,7 @@ class Gather:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """`index` by tensors, or `index_put_` without accumulation: `elements` elements, each found by its index.
+    """An `index` by tensors, or `index_put_` without accumulation: `elements` elements, each found by its index.
 
     `indices` index tensors, of int64; `source_elements` is the size of the indexed tensor.
     """
@@ -33,7 +33,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPut:
-    """`index_put_` with accumulation, the backward of `index`: all indices are sorted, runs of equal ones are summed.
+    """An `index_put_` with accumulation, the backward of `index`: all indices are sorted, equal ones summed.
 
     `slices` are the elements before the indexed dimensions (8,192 for the backward of `z[:, i, j]`), `count` the
     indices, `inner` the elements behind; `target_elements` those of the tensor that is added to. `is_contiguous`: the
@@ -50,7 +50,7 @@ class IndexPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingBackward:
-    """`embedding_dense_backward`: `ids` rows of `dim` elements are summed into a table of `table_rows` zeros."""
+    """An `embedding_dense_backward`: `ids` rows of `dim` elements are summed into a table of `table_rows` zeros."""
 
     ids: int
     dim: int
@@ -60,7 +60,7 @@ class EmbeddingBackward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterAdd:
-    """`scatter_add`, `index_add` or `scatter_reduce`: `elements` elements are added by atomic operations."""
+    """A `scatter_add`, `index_add` or `scatter_reduce`: `elements` elements are added by atomic operations."""
 
     elements: int
     dtype: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sort:
-    """`sort` or `argsort` of `rows` rows of `elements` keys of `key_bytes`, each with an int64 position.
+    """A `sort` or `argsort` of `rows` rows of `elements` keys of `key_bytes`, each with an int64 position.
 
     `bits` of a key differ at most: all of its bits unless the caller knows the greatest key.
     """
@@ -20,7 +20,7 @@ class Sort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """`cumsum` or the like, or fbgemm's `asynchronous_complete_cumsum`, over all of `elements` elements."""
+    """A `cumsum` or the like, or fbgemm's `asynchronous_complete_cumsum`, over all of `elements` elements."""
 
     elements: int
     element_bytes: int = 8

@@ -9,14 +9,15 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from zipfile import ZipFile
+from zipfile import Path as InZip
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scenarios.config.load import load_profile
+from sim.operators.tables.about import QUALITY
 from sim.operators.tables.making import table_of
-from sim.operators.tables.table import QUALITY
+from sim.operators.tables.wheel import DATA
 
 # The wheel's systems and the profiles that stand for them. GB300 has none: its law is a GB200's with the compute
 # capability of a B300.
@@ -34,27 +35,27 @@ SYSTEMS = {
 
 def main(wheel: str, folder: str) -> None:
     """Write one Parquet file for each of `SYSTEMS`."""
-    with ZipFile(wheel) as opened:
-        for system, profile in SYSTEMS.items():
-            gpu = load_profile(profile).host.gpu
-            if system == "gb300":
-                gpu = replace(gpu, compute_capability=103)
-            table, quality = table_of(opened, system, gpu)
-            whole = dict.fromkeys(table.select_dtypes("int64"), "int32")
-            rounded = table.astype(whole).assign(
-                us=table["us"].map(lambda us: float(f"{us:.4g}")).astype("float32"),
-                over_law=table["over_law"].round(3).astype("float32"),
+    release = Path(wheel).name.split("-")[1]
+    for system, profile in SYSTEMS.items():
+        gpu = load_profile(profile).host.gpu
+        if system == "gb300":
+            gpu = replace(gpu, compute_capability=103)
+        table, quality = table_of(InZip(wheel, f"{DATA}/{system}/"), release, gpu)
+        whole = dict.fromkeys(table.select_dtypes("int64"), "int32")
+        rounded = table.astype(whole).assign(
+            us=table["us"].map(lambda us: float(f"{us:.4g}")).astype("float32"),
+            over_law=table["over_law"].round(3).astype("float32"),
+        )
+        file = Path(folder) / f"{system}.parquet"
+        made = pa.Table.from_pandas(rounded, preserve_index=False)
+        about = {QUALITY: json.dumps([asdict(each) for each in quality])}
+        pq.write_table(made.replace_schema_metadata({**made.schema.metadata, **about}), file, compression="zstd")
+        print(f"{file}: {len(table)} rows, {file.stat().st_size / 1e3:.0f} KB")
+        for each in quality:
+            print(
+                f"    {each.operator}: {each.measured:,} shapes, law {each.law_error:.1%} off,"
+                f" with the table {each.table_error:.1%}"
             )
-            file = Path(folder) / f"{system}.parquet"
-            made = pa.Table.from_pandas(rounded, preserve_index=False)
-            about = {QUALITY: json.dumps([asdict(each) for each in quality])}
-            pq.write_table(made.replace_schema_metadata({**made.schema.metadata, **about}), file, compression="zstd")
-            print(f"{file}: {len(table)} rows, {file.stat().st_size / 1e3:.0f} KB")
-            for each in quality:
-                print(
-                    f"    {each.operator}: {each.measured:,} shapes, law {each.law_error:.1%} off,"
-                    f" with the table {each.table_error:.1%}"
-                )
 
 
 if __name__ == "__main__":

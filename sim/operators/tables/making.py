@@ -6,11 +6,8 @@ Of each line of measurements (one coordinate varies) those are kept between whic
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Iterator
-from pathlib import Path
-from zipfile import ZipFile
+from importlib.resources.abc import Traversable
 
 import numpy as np
 import numpy.typing as npt
@@ -18,30 +15,37 @@ import pandas as pd
 import pyarrow as pa
 
 from scenarios.config.gpu import Gpu
+from sim.operators.laws import seconds
+from sim.operators.tables.about import Quality, source
 from sim.operators.tables.signature import COORDINATES, FIXED, signature
-from sim.operators.tables.table import LAWS, Quality, surfaces_of
+from sim.operators.tables.table import OPERATIONS, surfaces_of
+from sim.operators.tables.wheel import measured
 
 # Share of a time by which an interpolated one may differ before the measurement is kept.
 TOLERANCE = 0.03
-_ROOT = "aiconfigurator_core/systems/data"
-_NAMES = {"batch_size": "batch", "isl": "queries", "head_dim": "head_size", "attn_dtype": "dtype"}
-_KEYS = ["dtype", "rows", "columns", "inner", "batch", "heads", "key_heads", "queries", "head_size", "window"]
 
 
-def table_of(wheel: ZipFile, system: str, gpu: Gpu) -> tuple[pd.DataFrame, list[Quality]]:
+def table_of(system: Traversable, release: str, gpu: Gpu) -> tuple[pd.DataFrame, list[Quality]]:
     """Return the thinned table of one of the wheel's systems, in the columns that `table.read` knows.
 
     With it comes, by operator, how far the law alone and the law with the table are off on all that was measured.
+
+    Args:
+        system: the system's folder in the wheel.
+        release: the wheel's version.
+        gpu: the GPU of the law.
     """
     kept, found = [], []
-    for operator, rows in measured(wheel, system):
+    for operator in COORDINATES:
+        rows = measured(system, operator).to_pandas()
+        if rows.empty:
+            continue
         priced = _priced(operator, rows, gpu)
         thinned = _thinned(operator, priced)
         kept.append(thinned)
         found.append(_quality(operator, priced, thinned, gpu))
     table = pd.concat(kept, ignore_index=True)
-    version = Path(str(wheel.filename)).name.split("-")[1]
-    table["source"] = f"aiconfigurator-core {version} (NVIDIA, Apache-2.0), medians over its servers"
+    table["source"] = source(release)
     table["date"] = "2026"
     return table, found
 
@@ -49,7 +53,7 @@ def table_of(wheel: ZipFile, system: str, gpu: Gpu) -> tuple[pd.DataFrame, list[
 def _quality(operator: str, priced: pd.DataFrame, thinned: pd.DataFrame, gpu: Gpu) -> Quality:
     """Compare the law, and the law with the table, with all rows; the table with those that it does not hold."""
     surfaces = surfaces_of(operator, pa.Table.from_pandas(thinned), gpu)
-    _, build = LAWS[operator]
+    build = OPERATIONS[operator]
     others = priced.drop(thinned.index)
     errors = []
     for row in others.to_dict("records"):
@@ -65,36 +69,9 @@ def _quality(operator: str, priced: pd.DataFrame, thinned: pd.DataFrame, gpu: Gp
     )
 
 
-def measured(wheel: ZipFile, system: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the operators that the wheel has of a system in bfloat16, with the median of what its servers measured."""
-    for operator, folder, names in (
-        ("linear", "gemm", {"m": "rows", "n": "columns", "k": "inner", "gemm_dtype": "dtype"}),
-        ("prefill", "attention", {"num_heads": "heads", "num_key_value_heads": "key_heads", "window_size": "window"}),
-        ("encoder", "encoder_attention", {"num_heads": "heads"}),
-    ):
-        files = [
-            name
-            for name in wheel.namelist()
-            if name.startswith(f"{_ROOT}/{system}/{folder}/") and name.endswith(".parquet") and "generation" not in name
-        ]
-        if not files:
-            continue
-        rows = pd.concat([pd.read_parquet(io.BytesIO(wheel.read(name))) for name in files])
-        rows = rows.rename(columns={**_NAMES, **names})
-        rows = rows[rows["dtype"] == "bfloat16"]
-        if "kv_cache_dtype" in rows:
-            rows = rows[rows["kv_cache_dtype"] == "bfloat16"]
-        if operator == "encoder":
-            rows = rows.assign(key_heads=rows["heads"])
-        rows = rows.assign(**{key: rows[key].fillna(0).astype(int) if key in rows else 0 for key in _KEYS[1:]})
-        medians = rows.groupby([*_KEYS, "device"], sort=True)["latency"].median().reset_index()
-        medians = medians.rename(columns={"device": "machine"}).assign(operator=operator, us=medians["latency"] * 1e3)
-        yield operator, medians.drop(columns="latency")
-
-
 def _priced(operator: str, rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
-    law, build = LAWS[operator]
-    laws = [law(build({str(key): value for key, value in row.items()}), gpu) for row in rows.to_dict("records")]
+    build = OPERATIONS[operator]
+    laws = [seconds(build({str(key): value for key, value in row.items()}), gpu) for row in rows.to_dict("records")]
     return rows.assign(over_law=rows["us"].to_numpy() * 1e-6 / np.array(laws)).reset_index(drop=True)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +15,24 @@ import numpy.typing as npt
 _PER_OCTAVE = 0.5
 
 
+class Values(Protocol):
+    """Values of points by their places; one may be computed when it is first wanted."""
+
+    def __getitem__(self, place: int, /) -> float: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Surface:
     """A function of points with coordinates of at least 1; towards 0 far away from all known points.
 
     The first coordinates pick lines, along the last of which most points lie: a line is interpolated by itself, and a
     point between lines from those around it. `keys` are logarithms (to base 2) of the first coordinate, `children` what
-    there is at each: surfaces of the other coordinates, or values.
+    there is at each: surfaces of the other coordinates, or places in `values`.
     """
 
     keys: list[float]
-    children: Sequence[Surface | float]
+    children: Sequence[Surface | int]
+    values: Values
 
     def at(self, point: Sequence[float]) -> float:
         """Return the value at the logarithms (to base 2) of the coordinates."""
@@ -40,30 +48,41 @@ class Surface:
         share = (where - keys[place - 1]) / (above - keys[place - 1])
         return (1 - share) * self._child(place - 1, point) + share * self._child(place, point)
 
+    def left_out(self) -> Iterator[tuple[float, float]]:
+        """Yield each point's value, and what the other points of its line say there; 0 for the only one of a line."""
+        for place, child in enumerate(self.children):
+            if isinstance(child, Surface):
+                yield from child.left_out()
+                continue
+            others = [other for other in range(len(self.keys)) if other != place]
+            line = Surface(
+                [self.keys[other] for other in others], [self.children[other] for other in others], self.values
+            )
+            yield self.values[child], line.at([self.keys[place]]) if others else 0.0
+
     def _child(self, place: int, point: Sequence[float]) -> float:
         child = self.children[place]
-        return child.at(point[1:]) if isinstance(child, Surface) else child
+        return child.at(point[1:]) if isinstance(child, Surface) else self.values[child]
 
 
-def surface(coordinates: npt.NDArray[np.int64], values: npt.NDArray[np.float64]) -> Surface:
+def surface(coordinates: npt.NDArray[np.int64], values: Values) -> Surface:
     """Return the surface through `values` [points] at `coordinates` [points, axes]; of equal points the last counts."""
     order = np.lexsort(coordinates.T[::-1])
-    coordinates, values = coordinates[order], values[order]
+    coordinates = coordinates[order]
     differs = coordinates[1:] != coordinates[:-1]
     last = np.append(differs.any(axis=1), True)
-    coordinates, values = coordinates[last], values[last]
+    coordinates, places = coordinates[last], order[last].tolist()
     differs = np.logical_or.accumulate(coordinates[1:] != coordinates[:-1], axis=1)
     logs = [column.tolist() for column in np.log2(coordinates).T]
     starts = [[0, *(np.flatnonzero(column) + 1).tolist()] for column in differs.T]
-    return _built(logs, values.tolist(), starts, range(len(values)))
 
+    def built(axis: int, points: range) -> Surface:
+        """Return the surface of some of the sorted points by the coordinates from `axis` on."""
+        if axis == len(logs) - 1:
+            return Surface(logs[axis][points.start : points.stop], places[points.start : points.stop], values)
+        first, past = bisect_left(starts[axis], points.start), bisect_left(starts[axis], points.stop)
+        mine = starts[axis][first:past]
+        children = [built(axis + 1, range(*ends)) for ends in zip(mine, [*mine[1:], points.stop], strict=True)]
+        return Surface([logs[axis][start] for start in mine], children, values)
 
-def _built(logs: list[list[float]], values: list[float], starts: list[list[int]], points: range) -> Surface:
-    """Return the surface of some of the sorted points; `starts`: of each axis, where it or one before it changes."""
-    if len(logs) == 1:
-        return Surface(logs[0][points.start : points.stop], values[points.start : points.stop])
-    first, past = bisect_left(starts[0], points.start), bisect_left(starts[0], points.stop)
-    mine = starts[0][first:past]
-    stops = [*mine[1:], points.stop]
-    children = [_built(logs[1:], values, starts[1:], range(*ends)) for ends in zip(mine, stops, strict=True)]
-    return Surface([logs[0][start] for start in mine], children)
+    return built(0, range(len(places)))

@@ -2,105 +2,116 @@
 
 A table is Parquet with a row for each measurement: `operator` (`signature.COORDINATES`), the columns that describe it,
 `us`, `machine`, `date`, `source`, and `over_law`, the measured time over the law's. `over_law` may be missing: it is
-then computed when the table is read.
+then computed of each measurement that is first used.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import ArrowException
 
 from scenarios.config.gpu import Gpu
+from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.attention import Attention
+from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.products import Product, linear
-from sim.operators import attention, products
+from sim.operators.laws import seconds
 from sim.operators.tables.signature import COORDINATES, FIXED, signature, surface_name
-from sim.operators.tables.surface import Surface, surface
-
-# The key of the file's metadata under which `Quality` stands.
-QUALITY = b"quality"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quality:
-    """How far the time of an operator is off: mean |predicted / measured - 1|.
-
-    `law_error` is that of the law alone on all `measured` shapes, `table_error` that of law and table on those of them
-    that are not in the table.
-    """
-
-    operator: str
-    measured: int
-    law_error: float
-    table_error: float
+from sim.operators.tables.surface import Surface, Values, surface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of `rows` measured operators; `machines` and `sources` say whose they are, `quality` how good it is."""
+    """A table of measured operators: logarithms of measured times over the law's, by the name of their surface."""
 
-    rows: int
-    machines: tuple[str, ...]
-    sources: tuple[str, ...]
-    surfaces: dict[str, Surface]
-    quality: tuple[Quality, ...] = ()
+    surfaces: Mapping[str, Surface]
 
     def factor(self, operation: object) -> float:
         """Return what a law's time of `operation` is to be multiplied by; 1 if nothing like it was measured."""
         placed = signature(operation)
-        if placed is None or placed[0] not in self.surfaces:
+        if placed is None:
             return 1.0
         name, place, shared = placed
-        return math.exp(shared * self.surfaces[name].at(place))
+        found = self.surfaces.get(name)
+        return 1.0 if found is None else math.exp(shared * found.at(place))
 
 
 def read(file: Path, gpu: Gpu) -> Table:
     """Read a table; `gpu` is that of the law where the table has no column `over_law`."""
     table = pq.read_table(file)
-    read_surfaces: dict[str, Surface] = {}
+    found: dict[str, Surface] = {}
     for operator in COORDINATES:
-        rows = table.filter(pc.equal(table["operator"], operator))
-        if rows.num_rows:
-            read_surfaces |= surfaces_of(operator, rows, gpu)
-    return Table(
-        rows=table.num_rows,
-        machines=_names(table, "machine"),
-        sources=_names(table, "source"),
-        surfaces=read_surfaces,
-        quality=tuple(Quality(**each) for each in json.loads((table.schema.metadata or {}).get(QUALITY, b"[]"))),
-    )
+        found |= surfaces_of(operator, table.filter(pc.equal(table["operator"], operator)), gpu)
+    return Table(surfaces=found)
 
 
-def _names(table: pa.Table, column: str) -> tuple[str, ...]:
-    return tuple(sorted(map(str, table[column].unique().to_pylist()))) if column in table.column_names else ()
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Raise a ScenarioError of one sentence for what `file` has that is no table."""
+    try:
+        yield
+    except (OSError, ArrowException, KeyError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ScenarioError(
+            f"{file}: cluster.gpu.kernel_table: expected Parquet with measured operators as docs/kernels.md says:"
+            f" {reason}"
+        ) from None
+
+
+class _Computed:
+    """Logarithms of measured times over the law's, each computed when it is first wanted."""
+
+    def __init__(self, operator: str, dtype: str, rows: pa.Table, gpu: Gpu) -> None:
+        self._build = OPERATIONS[operator]
+        self._known: dict[str, object] = {"operator": operator, "dtype": dtype}
+        self._sizes = {name: _sizes(rows, name) for name in (*COORDINATES[operator], *FIXED[operator][1:])}
+        self._us = rows["us"].to_numpy()
+        self._gpu = gpu
+        self._found: dict[int, float] = {}
+
+    def __getitem__(self, place: int, /) -> float:
+        found = self._found.get(place)
+        if found is None:
+            row = self._known | {name: sizes[place].item() for name, sizes in self._sizes.items()}
+            found = math.log(self._us[place].item() * 1e-6 / seconds(self._build(row), self._gpu))
+            self._found[place] = found
+        return found
 
 
 def surfaces_of(operator: str, rows: pa.Table, gpu: Gpu) -> dict[str, Surface]:
     """Return the surfaces of one operator: logarithms of measured times over the law's."""
-    dtypes = pc.dictionary_encode(rows["dtype"].combine_chunks())
-    sizes = [rows[column].to_numpy().astype(np.int64) for column in FIXED[operator][1:]]
-    fixed = np.stack([np.asarray(dtypes.indices).astype(np.int64), *sizes], axis=1)
-    coordinates = np.stack([rows[column].to_numpy().astype(np.int64) for column in COORDINATES[operator]], axis=1)
-    if "over_law" in rows.column_names:
-        ratios = rows["over_law"].to_numpy().astype(float)
-    else:
-        law, build = LAWS[operator]
-        ratios = np.array([row["us"] * 1e-6 / law(build(row), gpu) for row in rows.to_pylist()])
+    placed = rows.append_column("place", pa.array(np.arange(rows.num_rows)))
+    kinds = placed.group_by(list(FIXED[operator]), use_threads=False).aggregate([("place", "list")])
     found: dict[str, Surface] = {}
-    kinds, kind_of = np.unique(fixed, axis=0, return_inverse=True)
-    for number, (dtype, *others) in enumerate(kinds.tolist()):
-        mine = kind_of.reshape(-1) == number
-        name = surface_name(operator, (dtypes.dictionary[dtype].as_py(), *others))
-        found[name] = surface(coordinates[mine], np.log(ratios[mine]))
+    columns = [kinds[name].to_pylist() for name in FIXED[operator]]
+    for places, dtype, *sizes in zip(kinds["place_list"], *columns, strict=True):
+        mine = rows.take(places.values)
+        coordinates = np.stack([_sizes(mine, name) for name in COORDINATES[operator]], axis=1)
+        name = surface_name(operator, (dtype, *map(int, sizes)))
+        found[name] = surface(coordinates, _values(operator, dtype, mine, gpu))
     return found
+
+
+def _values(operator: str, dtype: str, rows: pa.Table, gpu: Gpu) -> Values:
+    if "over_law" not in rows.column_names:
+        return _Computed(operator, dtype, rows, gpu)
+    known: list[float] = np.log(rows["over_law"].to_numpy().astype(float)).tolist()
+    return known
+
+
+def _sizes(rows: pa.Table, column: str) -> npt.NDArray[np.int64]:
+    sizes: npt.NDArray[np.int64] = rows[column].to_numpy().astype(np.int64)
+    return sizes
 
 
 def _linear(row: dict[str, object]) -> Product:
@@ -108,16 +119,17 @@ def _linear(row: dict[str, object]) -> Product:
 
 
 def _attention(row: dict[str, object]) -> Attention:
+    is_causal, heads = row["operator"] == "prefill", _int(row, "heads")
     return Attention(
         batch=_int(row, "batch"),
-        heads=_int(row, "heads"),
-        key_heads=_int(row, "key_heads"),
+        heads=heads,
+        key_heads=_int(row, "key_heads") if is_causal else heads,
         queries=_int(row, "queries"),
         keys=_int(row, "queries"),
         head_size=_int(row, "head_size"),
         dtype=str(row["dtype"]),
-        is_causal=row["operator"] == "prefill",
-        window=_int(row, "window") or None,
+        is_causal=is_causal,
+        window=(_int(row, "window") or None) if is_causal else None,
         is_serving=True,
     )
 
@@ -128,9 +140,9 @@ def _int(row: dict[str, object], column: str) -> int:
     return value
 
 
-# How the time of an operator's rows is computed: its law, and the operation of a row.
-LAWS: dict[str, tuple[Callable[..., float], Callable[[dict[str, object]], object]]] = {
-    "linear": (products.seconds, _linear),
-    "prefill": (attention.seconds, _attention),
-    "encoder": (attention.seconds, _attention),
+# The operation of an operator's row.
+OPERATIONS: dict[str, Callable[[dict[str, object]], Operation]] = {
+    "linear": _linear,
+    "prefill": _attention,
+    "encoder": _attention,
 }

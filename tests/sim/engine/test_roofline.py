@@ -8,7 +8,7 @@ import pytest
 
 from scenarios.config.load import load_profile
 from scenarios.seam.kernel import Kernel, attention, gemm, together
-from sim.engine.roofline import cost
+from sim.engine.roofline import alone_ns, cost
 from tests.small import CORE
 
 GPU = dataclasses.replace(
@@ -35,6 +35,16 @@ def test_parts_take_as_long_as_one_after_the_other() -> None:
     seconds = [max(each.arithmetic_s, each.memory_bytes / GPU.memory_bytes_per_s) for each in (both, first, second)]
     assert seconds[0] == pytest.approx(seconds[1] + seconds[2])
     assert (both.launch_ns, both.ramp_ns) == (9000 + 6 * 5000, first.ramp_ns + second.ramp_ns)
+
+
+def test_parts_within_parts_take_as_long_as_side_by_side() -> None:
+    """The sums of a composite hide the kinds of its parts, and that one waits for memory, another for arithmetic."""
+    product = Kernel(kind="gemm", flops=5e9, bytes_read=1e6)
+    copy = Kernel(kind="permute", bytes_read=1e8, launches=3)
+    nested = together([together([product, copy]), together([product, copy]), copy])
+    deep, flat = (cost(each, GPU) for each in (nested, together([product, copy, product, copy, copy])))
+    assert alone_ns(deep, GPU) == pytest.approx(alone_ns(flat, GPU))
+    assert deep.launch_ns == flat.launch_ns
 
 
 def test_attention_takes_the_figures_of_products_unless_it_has_its_own() -> None:

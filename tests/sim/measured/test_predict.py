@@ -29,7 +29,7 @@ FILES = (
 BARS: dict[str, dict[str, float]] = {
     "HSTU attention": {"dgx_h100": 13},
     "HSTU attention backward": {"dgx_h100": 9},
-    "bmm float32": {"a100_pcie_40gb": 14, "dgx_h100": 9.5, "hgx_h200": 8, "v100_pcie": 8},
+    "bmm float32": {"a100_pcie_40gb": 11, "dgx_h100": 9.5, "hgx_h200": 8, "v100_pcie": 8},
     "collective of one rank": {"hgx_h200": 5},
     "conv2d": {"hgx_h200": 7.5},
     "cross_entropy": {"hgx_h200": 9},
@@ -55,8 +55,8 @@ BARS: dict[str, dict[str, float]] = {
     "linear float32": {"a100_pcie_40gb": 9.5, "dgx_h100": 11.5, "hgx_h200": 5, "v100_pcie": 8},
     "linear tf32": {"hgx_h200": 8.5},
     "prefill": {
-        **{"dgx_a100": 13.5, "dgx_h100": 16, "gb200_nvl72": 14.5, "hgx_b300": 17.5, "hgx_h200": 17},
-        **{"l40s_pcie": 18, "p6_b200": 18.5},
+        **{"dgx_a100": 12, "dgx_h100": 16, "gb200_nvl72": 14.5, "hgx_b300": 14, "hgx_h200": 17},
+        **{"l40s_pcie": 18, "p6_b200": 16.5},
     },
     "qr": {"hgx_h200": 2},
     "sdpa bfloat16": {"hgx_h200": 2},

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.seam.operations.attention import Attention
-from sim.operators.attention import seconds
+from sim.operators.laws import seconds
 from sim.operators.measuring import EVENTS_S
 from tests.sim.operators.measured import SYSTEMS, gpu_of, mean_error, rows, system
 
@@ -55,6 +56,16 @@ def test_a_window_saves_time_on_long_prompts() -> None:
 def test_grouped_keys_save_memory_alone() -> None:
     many, one = _attention(8, 32, 32, 4096, 128), _attention(8, 32, 1, 4096, 128)
     assert 0.8 * seconds(many, H200) < seconds(one, H200) <= seconds(many, H200)
+
+
+@pytest.mark.parametrize(("name", "is_packed"), [("h200_sxm", True), ("b200_sxm", False)])
+def test_few_queries_share_a_tile_where_heads_share_keys(name: str, is_packed: bool) -> None:
+    grouped, single = (
+        dataclasses.replace(_attention(256, 32, key_heads, 16, 128, is_causal=True), is_serving=True)
+        for key_heads in (4, 32)
+    )
+    gained = seconds(single, system(name)) / seconds(grouped, system(name))
+    assert gained > 3 if is_packed else gained < 1.5
 
 
 def test_rows_of_an_h200_are_met() -> None:

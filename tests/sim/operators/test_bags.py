@@ -10,7 +10,7 @@ from typing import Any
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward, mixed, uniform
 from sim.measured.embeddings import describe
-from sim.operators.bags import backward_seconds, forward_seconds
+from sim.operators.laws import seconds
 from sim.operators.measuring import BAGS_BACKWARD_KERNELS, BAGS_FORWARD_KERNELS
 from tests.sim.operators.rows import GAP_US, H200, MEASURING_US, errors, mean_error, on_every_gpu
 
@@ -41,18 +41,18 @@ def bags(tables: int = 8, dim: int = 128, samples: int = 4096, length: int = 10)
 
 
 def test_look_ups_of_an_h200_are_within_8_percent() -> None:
-    assert mean_error(forward_seconds, FORWARD, H200, FORWARD_BESIDE_US) < 0.08
+    assert mean_error(seconds, FORWARD, H200, FORWARD_BESIDE_US) < 0.08
 
 
 def test_updates_of_an_h200_are_within_6_percent() -> None:
-    assert mean_error(backward_seconds, BACKWARD, H200, BACKWARD_BESIDE_US) < 0.06
+    assert mean_error(seconds, BACKWARD, H200, BACKWARD_BESIDE_US) < 0.06
 
 
 def test_kernels_of_profiles_are_within_8_percent() -> None:
     forward = [(BagsForward(bags=bags(*_of(shape))), us) for shape, us, _ in KERNELS]
     backward = [(BagsBackward(bags=bags(*_of(shape))), us) for shape, _, us in KERNELS]
-    assert mean_error(forward_seconds, forward, H200) < 0.08
-    assert mean_error(backward_seconds, backward, H200) < 0.08
+    assert mean_error(seconds, forward, H200) < 0.08
+    assert mean_error(seconds, backward, H200) < 0.08
 
 
 def _of(shape: tuple[int, int, int]) -> tuple[int, int, int, int]:
@@ -81,7 +81,7 @@ def test_more_of_anything_never_takes_less(on: Gpu) -> None:
 
 
 def _both(call: Bags, on: Gpu) -> tuple[float, float]:
-    return forward_seconds(BagsForward(bags=call), on), backward_seconds(BagsBackward(bags=call), on)
+    return seconds(BagsForward(bags=call), on), seconds(BagsBackward(bags=call), on)
 
 
 @on_every_gpu
@@ -89,16 +89,16 @@ def test_fewer_rows_and_less_state_are_never_slower(on: Gpu) -> None:
     call = bags(length=20)
     few = replace(call, unique=call.unique // 10)
     assert _both(few, on) < _both(call, on)
-    states = [backward_seconds(BagsBackward(bags=call, optimizer=name), on) for name in ("sgd", "adagrad", "adam")]
+    states = [seconds(BagsBackward(bags=call, optimizer=name), on) for name in ("sgd", "adagrad", "adam")]
     assert states == sorted(states)
-    weighted = forward_seconds(BagsForward(bags=replace(call, weighted=True)), on)
-    assert weighted >= forward_seconds(BagsForward(bags=call), on)
+    weighted = seconds(BagsForward(bags=replace(call, weighted=True)), on)
+    assert weighted >= seconds(BagsForward(bags=call), on)
 
 
 def test_all_but_a_few_rows_are_within_25_percent() -> None:
     """A row of 2,048 ids is 42 us in the median, 21 in the best of its look-ups."""
-    forward = sorted(abs(each) for each in errors(forward_seconds, FORWARD, H200, FORWARD_BESIDE_US))
-    backward = sorted(abs(each) for each in errors(backward_seconds, BACKWARD, H200, BACKWARD_BESIDE_US))
+    forward = sorted(abs(each) for each in errors(seconds, FORWARD, H200, FORWARD_BESIDE_US))
+    backward = sorted(abs(each) for each in errors(seconds, BACKWARD, H200, BACKWARD_BESIDE_US))
     assert forward[-2] < 0.22
     assert backward[-2] < 0.25
 
@@ -116,7 +116,7 @@ def test_tables_that_differ_are_within_10_percent() -> None:
     parts = [uniform(tables=1, rows=rows, dim=128, bags=4096, length=length) for rows, length in CRITEO]
     call = mixed(parts)
     assert call.ids == sum(part.ids for part in parts) == 4096 * 214
-    look_up = forward_seconds(BagsForward(bags=call, checks_bounds=False), H200) * 1e6
+    look_up = seconds(BagsForward(bags=call, checks_bounds=False), H200) * 1e6
     assert abs(look_up / CRITEO_LOOK_UP_US - 1) < 0.1
-    assert backward_seconds(BagsBackward(bags=call), H200) * 1e6 > CRITEO_UPDATE_US
+    assert seconds(BagsBackward(bags=call), H200) * 1e6 > CRITEO_UPDATE_US
     assert mixed([bags(), bags()]) == bags(tables=16)

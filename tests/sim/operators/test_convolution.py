@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from scenarios.seam.operations.convolution import Convolution
-from sim.operators.convolution import seconds
+from sim.operators.laws import seconds
 from sim.operators.measuring import EVENTS_S
 from tests.sim.operators.measured import gpu_of, mean_error, rows
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.moves import Cat, HostCopy, OneRankCollective
-from sim.operators.moves import cat_seconds, host_copy_seconds, one_rank_seconds
-from tests.sim.operators.rows import H200, MEASURING_US, Law, mean_error, on_every_gpu
+from sim.operators.laws import seconds
+from tests.sim.operators.rows import H200, MEASURING_US, mean_error, on_every_gpu
 
 
 def cat(elements: int, inputs: int, dtype: str = "float32", *, contiguous: bool = False, dims: int = 2) -> Cat:
@@ -38,31 +38,31 @@ ONE_RANK = [
 
 
 def test_concatenations_in_steps_of_an_h200_are_within_8_percent() -> None:
-    assert mean_error(cat_seconds, CATS, H200) < 0.08
+    assert mean_error(seconds, CATS, H200) < 0.08
 
 
 def test_copies_to_and_from_the_host_are_within_3_percent() -> None:
-    assert mean_error(host_copy_seconds, HOST_COPIES, H200, MEASURING_US) < 0.03
+    assert mean_error(seconds, HOST_COPIES, H200, MEASURING_US) < 0.03
 
 
 def test_collectives_of_one_rank_are_within_10_percent() -> None:
-    assert mean_error(one_rank_seconds, ONE_RANK, H200, MEASURING_US) < 0.10
-    assert one_rank_seconds(OneRankCollective(size_bytes=1 << 30, in_place=True), H200) == 0
+    assert mean_error(seconds, ONE_RANK, H200, MEASURING_US) < 0.10
+    assert seconds(OneRankCollective(size_bytes=1 << 30, in_place=True), H200) == 0
 
 
 @on_every_gpu
 def test_more_bytes_strides_and_pageable_memory_never_take_less(on: Gpu) -> None:
     sizes = [1 << power for power in range(0, 31, 3)]
-    laws: list[tuple[Law, Callable[[int], Any]]] = [
-        (cat_seconds, lambda n: cat(n, 2)),
-        (cat_seconds, lambda n: cat(n, 2, contiguous=True)),
-        (host_copy_seconds, lambda n: HostCopy(size_bytes=n, to_gpu=True)),
-        (one_rank_seconds, lambda n: OneRankCollective(size_bytes=n, in_place=False)),
+    kinds: list[Callable[[int], Any]] = [
+        lambda n: cat(n, 2),
+        lambda n: cat(n, 2, contiguous=True),
+        lambda n: HostCopy(size_bytes=n, to_gpu=True),
+        lambda n: OneRankCollective(size_bytes=n, in_place=False),
     ]
-    for law, make in laws:
-        times = [law(make(n), on) for n in sizes]
+    for make in kinds:
+        times = [seconds(make(n), on) for n in sizes]
         assert times == sorted(times)
     for n in sizes:
-        assert cat_seconds(cat(n, 2), on) >= cat_seconds(cat(n, 2, contiguous=True), on)
+        assert seconds(cat(n, 2), on) >= seconds(cat(n, 2, contiguous=True), on)
         pinned, pageable = (HostCopy(size_bytes=n, to_gpu=True, pinned=pinned) for pinned in (True, False))
-        assert host_copy_seconds(pageable, on) > host_copy_seconds(pinned, on)
+        assert seconds(pageable, on) > seconds(pinned, on)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm, Softmax
-from sim.operators.normalisations import batch_norm_seconds, nll_loss_seconds, row_norm_seconds, softmax_seconds
+from sim.operators.laws import seconds
 from tests.sim.operators.rows import (
     A100_PCIE,
     FP32_MEASURING_US,
@@ -26,7 +26,7 @@ def norm(rows: int, dim: int, dtype: str = "float32") -> RowNorm:
 
 def cross_entropy(call: NllLoss, gpu: Gpu) -> float:
     rows = Softmax(rows=call.rows, dim=call.classes, dtype=call.dtype, is_log=True)
-    return softmax_seconds(rows, gpu) + nll_loss_seconds(call, gpu)
+    return seconds(rows, gpu) + seconds(call, gpu)
 
 
 # One H200, torch 2.11, 2026-11-26: single operators between events, us.
@@ -114,22 +114,22 @@ V100_NORMS = [
 
 
 def test_operators_of_an_h200_are_within_9_percent() -> None:
-    assert mean_error(softmax_seconds, SOFTMAXES, H200, MEASURING_US) < 0.06
-    assert mean_error(row_norm_seconds, NORMS, H200, MEASURING_US) < 0.08
+    assert mean_error(seconds, SOFTMAXES, H200, MEASURING_US) < 0.06
+    assert mean_error(seconds, NORMS, H200, MEASURING_US) < 0.08
     assert mean_error(cross_entropy, CROSS_ENTROPIES, H200, MEASURING_US) < 0.09
 
 
 def test_kernels_in_steps_of_an_h200_are_within_10_percent() -> None:
-    assert mean_error(softmax_seconds, SOFTMAX_KERNELS, H200) < 0.10
-    assert mean_error(row_norm_seconds, NORM_KERNELS, H200) < 0.08
-    assert mean_error(nll_loss_seconds, LOSS_KERNELS, H200) < 0.05
+    assert mean_error(seconds, SOFTMAX_KERNELS, H200) < 0.10
+    assert mean_error(seconds, NORM_KERNELS, H200) < 0.08
+    assert mean_error(seconds, LOSS_KERNELS, H200) < 0.05
 
 
 def test_gpus_whose_levels_nobody_fitted_are_within_15_percent() -> None:
-    assert mean_error(softmax_seconds, A100_SOFTMAXES, A100_PCIE, FP32_MEASURING_US) < 0.15
-    assert mean_error(softmax_seconds, V100_SOFTMAXES, V100_PCIE, FP32_MEASURING_US) < 0.15
-    assert mean_error(row_norm_seconds, A100_NORMS, A100_PCIE, FP32_MEASURING_US) < 0.12
-    assert mean_error(row_norm_seconds, V100_NORMS, V100_PCIE, FP32_MEASURING_US) < 0.15
+    assert mean_error(seconds, A100_SOFTMAXES, A100_PCIE, FP32_MEASURING_US) < 0.15
+    assert mean_error(seconds, V100_SOFTMAXES, V100_PCIE, FP32_MEASURING_US) < 0.15
+    assert mean_error(seconds, A100_NORMS, A100_PCIE, FP32_MEASURING_US) < 0.12
+    assert mean_error(seconds, V100_NORMS, V100_PCIE, FP32_MEASURING_US) < 0.15
 
 
 @on_every_gpu
@@ -138,19 +138,19 @@ def test_more_rows_never_take_less(on: Gpu) -> None:
     for dim in (13, 768, 1024, 1600, 4096, 50304):
         for backward in (False, True):
             both = replace(softmax(1, dim), backward=backward), replace(norm(1, dim), backward=backward)
-            assert _is_sorted([softmax_seconds(replace(both[0], rows=rows), on) for rows in counts])
-            assert _is_sorted([row_norm_seconds(replace(both[1], rows=rows), on) for rows in counts[:5]])
+            assert _is_sorted([seconds(replace(both[0], rows=rows), on) for rows in counts])
+            assert _is_sorted([seconds(replace(both[1], rows=rows), on) for rows in counts[:5]])
     losses = [NllLoss(rows=rows, classes=100, dtype="float32", backward=True) for rows in counts]
-    assert _is_sorted([nll_loss_seconds(loss, on) for loss in losses])
+    assert _is_sorted([seconds(loss, on) for loss in losses])
 
 
 @on_every_gpu
 def test_backward_and_training_take_longer(on: Gpu) -> None:
     call = BatchNorm(elements=1 << 26, channels=256, dtype="bfloat16")
-    inference = batch_norm_seconds(replace(call, training=False), on)
-    assert inference < batch_norm_seconds(call, on) < batch_norm_seconds(replace(call, backward=True), on)
+    inference = seconds(replace(call, training=False), on)
+    assert inference < seconds(call, on) < seconds(replace(call, backward=True), on)
     for rows, dim in ((4096, 1024), (4096, 8192)):
-        assert row_norm_seconds(norm(rows, dim), on) < row_norm_seconds(replace(norm(rows, dim), backward=True), on)
+        assert seconds(norm(rows, dim), on) < seconds(replace(norm(rows, dim), backward=True), on)
 
 
 def _is_sorted(times: list[float]) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.optimizers import Foreach
-from sim.operators.optimizers import seconds
+from sim.operators.laws import seconds
 from tests.sim.operators.rows import H200, mean_error, on_every_gpu
 
 

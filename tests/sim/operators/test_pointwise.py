@@ -3,7 +3,7 @@ from __future__ import annotations
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous
 from scenarios.seam.operations.pointwise import strided as by_strides
-from sim.operators.pointwise import seconds
+from sim.operators.laws import seconds
 from tests.sim.operators.rows import (
     A100_PCIE,
     FP32_MEASURING_US,

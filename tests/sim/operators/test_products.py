@@ -16,8 +16,8 @@ from scenarios.seam.operations.products import (
     linear_input_gradient,
     linear_weight_gradient,
 )
+from sim.operators.laws import seconds
 from sim.operators.measuring import EVENTS_S, NEUSIGHT_S
-from sim.operators.products import seconds
 from tests.sim.operators.measured import SYSTEMS, gpu_of, mean_error, rows, system
 
 BUILD = {"linear": linear, "grad_input": linear_input_gradient, "grad_weight": linear_weight_gradient}
@@ -169,3 +169,57 @@ def _float32(row: dict[str, str]) -> Product:
     if row["op"] == "linear":
         return linear(many, inner, columns, "float32", element_bytes=4)
     return Product(batch=batch, rows=many, columns=columns, inner=inner, dtype="float32")
+
+
+# TFLOP/s that torch.mm of squares of 4,096, 8,192 and 10,240 sustains, 30 in a row without a pause, with torch 2.7 to
+# 2.11: github.com/zzc0721/torch-performance-test-data, issues 120, 185, 108, 95 and 140.
+SQUARES = {
+    ("l4_pcie", "float32"): (12.53, 10.66, 11.11),
+    ("l4_pcie", "tf32"): (24.00, 25.69, 26.17),
+    ("l4_pcie", "float16"): (53.02, 53.80, 52.47),
+    ("l4_pcie", "bfloat16"): (54.91, 59.40, 56.90),
+    ("a40_pcie", "float32"): (23.01, 23.73, 22.82),
+    ("a40_pcie", "tf32"): (54.88, 59.52, 59.39),
+    ("a40_pcie", "float16"): (113.51, 108.47, 119.18),
+    ("a40_pcie", "bfloat16"): (115.16, 110.64, 122.29),
+    ("a100_pcie_40gb", "float32"): (15.52, 17.56, 16.67),
+    ("a100_pcie_40gb", "tf32"): (108.32, 97.32, 102.05),
+    ("a100_pcie_40gb", "float16"): (241.49, 197.51, 205.66),
+    ("a100_pcie_40gb", "bfloat16"): (234.14, 215.26, 211.72),
+    ("h100_pcie", "float32"): (36.51, 36.95, 35.80),
+    ("h100_pcie", "tf32"): (234.80, 240.43, 225.65),
+    ("h100_pcie", "float16"): (457.32, 437.07, 449.65),
+    ("h100_pcie", "bfloat16"): (495.93, 492.84, 471.79),
+    ("dgx1_v100", "float32"): (13.85, 14.38, 14.51),
+    ("dgx1_v100", "float16"): (95.73, 97.36, 89.37),
+}
+
+
+@pytest.mark.parametrize(("profile", "dtype"), SQUARES)
+def test_squares_reach_what_the_board_s_power_allows(profile: str, dtype: str) -> None:
+    gpu = gpu_of(profile)
+    squares = [Product(rows=n, columns=n, inner=n, dtype=dtype) for n in (4096, 8192, 10240)]
+    pairs = [
+        (seconds(each, gpu), each.flops / tera / 1e12)
+        for each, tera in zip(squares, SQUARES[profile, dtype], strict=True)
+    ]
+    assert mean_error(pairs) < 0.14
+
+
+def test_only_boards_that_are_short_of_power_slow_down() -> None:
+    square = Product(rows=8192, columns=8192, inner=8192, dtype="bfloat16")
+    for profile, is_short in {
+        "l4_pcie": True,
+        "h100_pcie": True,
+        "dgx_h100": False,
+        "dgx_a100": False,
+        "a40_pcie": False,
+    }.items():
+        gpu = gpu_of(profile)
+        assert (seconds(square, gpu) > seconds(square, dataclasses.replace(gpu, watts=2000.0))) == is_short
+
+
+def test_batched_tiles_of_an_a100_have_128_rows() -> None:
+    few, many = (Product(batch=512, rows=rows, columns=1024, inner=1024, dtype="float32") for rows in (64, 128))
+    assert seconds(few, gpu_of("a100_pcie_40gb")) > 0.9 * seconds(many, gpu_of("a100_pcie_40gb"))
+    assert seconds(few, H200) < 0.7 * seconds(many, H200)

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
-from sim.operators.reductions import pool_seconds, qr_seconds, seconds
+from sim.operators.chip import chip_of
+from sim.operators.laws import seconds
+from sim.operators.reductions import pool_seconds
 from tests.sim.operators.rows import H200, MEASURING_US, mean_error, on_every_gpu
 
 
@@ -48,7 +50,7 @@ def test_kernels_in_steps_of_an_h200_are_within_10_percent() -> None:
 
 
 def test_tall_panels_are_within_2_percent() -> None:
-    assert mean_error(qr_seconds, QRS, H200, MEASURING_US) < 0.02
+    assert mean_error(seconds, QRS, H200, MEASURING_US) < 0.02
 
 
 @on_every_gpu
@@ -63,7 +65,7 @@ def test_large_reductions_take_longer_for_more(on: Gpu) -> None:
     for make in (whole, lambda n: over_rows(n // 128, 128), lambda n: over_rows(1024, n // 1024)):
         times = [seconds(make(8**power), on) for power in range(8, 11)]
         assert times == sorted(times)
-    panels = [qr_seconds(Qr(rows=4096, columns=1 << power), on) for power in range(8)]
+    panels = [seconds(Qr(rows=4096, columns=1 << power), on) for power in range(8)]
     assert panels == sorted(panels)
 
 
@@ -76,6 +78,6 @@ def test_many_long_rows_are_bound_by_memory() -> None:
 @on_every_gpu
 def test_larger_windows_and_backward_take_longer(on: Gpu) -> None:
     call = Pool(dtype="float16", inputs=1 << 26, outputs=1 << 24, window=9, with_indices=True)
-    assert pool_seconds(call, on) < pool_seconds(replace(call, backward=True), on)
-    assert pool_seconds(call, on) <= pool_seconds(replace(call, window=49), on)
-    assert pool_seconds(replace(call, with_indices=False), on) <= pool_seconds(call, on)
+    assert pool_seconds(call, chip_of(on)) < pool_seconds(replace(call, backward=True), chip_of(on))
+    assert pool_seconds(call, chip_of(on)) <= pool_seconds(replace(call, window=49), chip_of(on))
+    assert pool_seconds(replace(call, with_indices=False), chip_of(on)) <= pool_seconds(call, chip_of(on))

@@ -4,13 +4,7 @@ from dataclasses import replace
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
-from sim.operators.rows import (
-    embedding_backward_seconds,
-    gather_seconds,
-    index_put_seconds,
-    index_seconds,
-    scatter_add_seconds,
-)
+from sim.operators.laws import seconds
 from tests.sim.operators.rows import H200, MEASURING_US, mean_error, on_every_gpu
 
 
@@ -48,32 +42,30 @@ GATHERS = [(Gather(rows=16384, dim=768, dtype="float32"), 27.0)]
 
 def walk_seconds(call: IndexPut, gpu: Gpu) -> float:
     """The last kernel alone: what is left of the time without slices."""
-    return index_put_seconds(replace(call, is_contiguous=True), gpu) - index_put_seconds(
-        replace(call, slices=0, is_contiguous=True), gpu
-    )
+    return seconds(replace(call, is_contiguous=True), gpu) - seconds(replace(call, slices=0, is_contiguous=True), gpu)
 
 
 def test_operators_of_an_h200_are_within_5_percent() -> None:
-    assert mean_error(index_seconds, OPERATORS, H200, MEASURING_US) < 0.05
+    assert mean_error(seconds, OPERATORS, H200, MEASURING_US) < 0.05
 
 
 def test_kernels_in_steps_of_an_h200_are_within_8_percent() -> None:
-    assert mean_error(index_seconds, INDEX_KERNELS, H200) < 0.08
+    assert mean_error(seconds, INDEX_KERNELS, H200) < 0.08
     assert mean_error(walk_seconds, WALKS, H200) < 0.04
-    assert mean_error(index_put_seconds, BACKWARD, H200) < 0.04
-    assert mean_error(embedding_backward_seconds, EMBEDDING, H200) < 0.08
-    assert mean_error(gather_seconds, GATHERS, H200) < 0.12
+    assert mean_error(seconds, BACKWARD, H200) < 0.04
+    assert mean_error(seconds, EMBEDDING, H200) < 0.08
+    assert mean_error(seconds, GATHERS, H200) < 0.12
 
 
 @on_every_gpu
 def test_more_rows_never_take_less(on: Gpu) -> None:
     counts = [1 << power for power in range(0, 22, 3)]
     for times in (
-        [gather_seconds(Gather(rows=each, dim=128, dtype="float32"), on) for each in counts],
-        [index_seconds(Index(elements=each, dtype="float32"), on) for each in counts],
-        [index_put_seconds(triangle_backward(each, 27), on) for each in counts],
-        [embedding_backward_seconds(replace(EMBEDDING[0][0], ids=each), on) for each in counts],
-        [scatter_add_seconds(ScatterAdd(elements=e, dtype="float32", target_elements=1 << 20), on) for e in counts],
+        [seconds(Gather(rows=each, dim=128, dtype="float32"), on) for each in counts],
+        [seconds(Index(elements=each, dtype="float32"), on) for each in counts],
+        [seconds(triangle_backward(each, 27), on) for each in counts],
+        [seconds(replace(EMBEDDING[0][0], ids=each), on) for each in counts],
+        [seconds(ScatterAdd(elements=e, dtype="float32", target_elements=1 << 20), on) for e in counts],
     ):
         assert times == sorted(times)
 
@@ -81,12 +73,12 @@ def test_more_rows_never_take_less(on: Gpu) -> None:
 @on_every_gpu
 def test_repeated_rows_and_contiguous_values_are_never_slower(on: Gpu) -> None:
     call = Gather(rows=1 << 16, dim=128, dtype="float32")
-    assert gather_seconds(replace(call, unique=100), on) <= gather_seconds(call, on)
+    assert seconds(replace(call, unique=100), on) <= seconds(call, on)
     put = triangle_backward(1024, 27)
-    assert index_put_seconds(replace(put, is_contiguous=True), on) < index_put_seconds(put, on)
+    assert seconds(replace(put, is_contiguous=True), on) < seconds(put, on)
 
 
 def test_more_multiprocessors_are_never_slower() -> None:
     larger = replace(H200, multiprocessors=160, flops_per_s={"float32": H200.flops_per_s["float32"] * 160 / 132})
     for call in (triangle_backward(8192, 27), triangle_backward(100, 200)):
-        assert index_put_seconds(call, larger) <= index_put_seconds(call, H200)
+        assert seconds(call, larger) <= seconds(call, H200)

@@ -5,14 +5,9 @@ from statistics import fmean
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Scan, Sort
-from sim.operators.sorting import (
-    bucketize_seconds,
-    permute_seconds,
-    pooled_seconds,
-    radix_s,
-    scan_seconds,
-    sort_seconds,
-)
+from sim.operators.chip import chip_of
+from sim.operators.laws import seconds
+from sim.operators.sorting import radix_s
 from tests.sim.operators.rows import GAP_US, H200, MEASURING_US, mean_error, on_every_gpu
 
 # One H200, fbgemm_gpu 1.6.0, 2026-11-26: operators between events, us; tables x samples, ids a bag.
@@ -42,14 +37,14 @@ SORTS = [
 
 
 def test_operators_of_an_h200_are_within_12_percent() -> None:
-    assert mean_error(scan_seconds, SCANS, H200, MEASURING_US + GAP_US) < 0.08
-    assert mean_error(permute_seconds, PERMUTES, H200, MEASURING_US + 7 * GAP_US) < 0.12
-    assert mean_error(bucketize_seconds, BUCKETIZES, H200, MEASURING_US + 7 * GAP_US) < 0.12
-    assert mean_error(pooled_seconds, POOLED, H200, MEASURING_US + GAP_US) < 0.08
+    assert mean_error(seconds, SCANS, H200, MEASURING_US + GAP_US) < 0.08
+    assert mean_error(seconds, PERMUTES, H200, MEASURING_US + 7 * GAP_US) < 0.12
+    assert mean_error(seconds, BUCKETIZES, H200, MEASURING_US + 7 * GAP_US) < 0.12
+    assert mean_error(seconds, POOLED, H200, MEASURING_US + GAP_US) < 0.08
 
 
 def test_sorts_in_backward_passes_of_an_h200_are_within_8_percent() -> None:
-    errors = [radix_s(keys, bits, H200) * 1e6 / measured - 1 for keys, bits, measured in SORTS]
+    errors = [radix_s(keys, bits, chip_of(H200)) * 1e6 / measured - 1 for keys, bits, measured in SORTS]
     assert fmean(map(abs, errors)) < 0.08
 
 
@@ -57,12 +52,12 @@ def test_sorts_in_backward_passes_of_an_h200_are_within_8_percent() -> None:
 def test_more_keys_bits_and_bags_never_take_less(on: Gpu) -> None:
     keys = [1 << power for power in range(0, 26, 3)]
     for times in (
-        [sort_seconds(Sort(elements=each), on) for each in keys],
-        [scan_seconds(Scan(elements=each), on) for each in keys],
-        [permute_seconds(PermuteSparse(bags=each, ids=each), on) for each in keys],
-        [bucketize_seconds(BucketizeSparse(bags=each, ids=each, buckets=8), on) for each in keys],
-        [radix_s(1 << 20, bits, on) for bits in range(1, 65)],
+        [seconds(Sort(elements=each), on) for each in keys],
+        [seconds(Scan(elements=each), on) for each in keys],
+        [seconds(PermuteSparse(bags=each, ids=each), on) for each in keys],
+        [seconds(BucketizeSparse(bags=each, ids=each, buckets=8), on) for each in keys],
+        [radix_s(1 << 20, bits, chip_of(on)) for bits in range(1, 65)],
     ):
         assert times == sorted(times)
     call = BucketizeSparse(bags=1 << 15, ids=1 << 18)
-    assert bucketize_seconds(replace(call, buckets=64), on) > bucketize_seconds(call, on)
+    assert seconds(replace(call, buckets=64), on) > seconds(call, on)

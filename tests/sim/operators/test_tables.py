@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import math
+import re
 from pathlib import Path
+from zipfile import Path as ZippedPath
 from zipfile import ZipFile
 
 import numpy as np
@@ -14,16 +15,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.products import linear
-from sim.operators import products
+from sim.operators.laws import seconds
 from sim.operators.tables.making import _kept, table_of
+from sim.operators.tables.read import about_table
+from sim.operators.tables.read import table_of as named_table
 from sim.operators.tables.surface import surface
-from sim.operators.tables.table import LAWS, Table, read
+from sim.operators.tables.table import OPERATIONS, Table, read
+from sim.operators.tables.wheel import DATA
 from tests.sim.operators.measured import SYSTEMS, gpu_of, mean_error, rows, system
 
 H200 = gpu_of("hgx_h200")
+LAYER = linear(64, 512, 256, "bfloat16", element_bytes=2)
+LAYER_S = seconds(LAYER, H200)
+PREFILL = Attention(
+    batch=2,
+    heads=8,
+    key_heads=4,
+    queries=512,
+    keys=512,
+    head_size=64,
+    dtype="bfloat16",
+    is_causal=True,
+    is_serving=True,
+)
+PREFILL_S = seconds(PREFILL, H200)
 SHIPPED = Path(__file__).parents[3] / "scenarios" / "profiles" / "tables"
 
 
@@ -51,13 +70,15 @@ def test_a_table_without_the_law_is_compared_when_it_is_read(tmp_path: Path) -> 
     layer = linear(512, 1024, 256, "bfloat16", element_bytes=2)
     zeros = {name: [0] for name in ("batch", "heads", "key_heads", "queries", "head_size", "window")}
     row = {"operator": ["linear"], "dtype": ["bfloat16"], "rows": [512], "columns": [256], "inner": [1024], **zeros}
-    table = pa.table({**row, "us": [2e6 * products.seconds(layer, H200)], "machine": ["mine"], "source": ["us"]})
+    table = pa.table({**row, "us": [2e6 * seconds(layer, H200)], "machine": ["mine"], "source": ["us"]})
     pq.write_table(table, tmp_path / "mine.parquet")
     own = read(tmp_path / "mine.parquet", H200)
     assert own.factor(layer) == pytest.approx(2)
     assert own.factor(dataclasses.replace(layer, dtype="float16")) == pytest.approx(2)
     assert own.factor(dataclasses.replace(layer, right_is_transposed=False)) == pytest.approx(2**0.5)
-    assert (own.rows, own.machines, own.sources) == (1, ("mine",), ("us",))
+    known = about_table(str(tmp_path / "mine.parquet"), H200)
+    assert (known.rows, known.machines, known.sources) == (1, ("mine",), ("us",))
+    assert known.quality[0].law_error == pytest.approx(0.5)
     assert own.factor(dataclasses.replace(layer, rows=512 << 12)) == pytest.approx(1, abs=1e-3)
 
 
@@ -76,33 +97,90 @@ def test_points_are_kept_until_the_others_lie_between_them() -> None:
     assert _kept(np.arange(5.0), np.array([0.0, 0.0, 0.5, 0.0, 0.0])) == [0, 1, 2, 3, 4]
 
 
-def test_a_wheel_becomes_a_table_of_medians(tmp_path: Path) -> None:
-    layer = linear(64, 512, 256, "bfloat16", element_bytes=2)
-    ms = 1e3 * products.seconds(layer, H200)
-    with ZipFile(tmp_path / "aiconfigurator_core-0.1-py3-none-any.whl", "w") as wheel:
-        for server, factor in (("one", 1.0), ("two", 2.0), ("three", 30.0)):
-            measured = {"gemm_dtype": "bfloat16", "m": 64, "n": 256, "k": 512, "latency": factor * ms, "device": "mine"}
-            other = {**measured, "gemm_dtype": "fp8"}
-            file = io.BytesIO()
-            pd.DataFrame([measured, other]).to_parquet(file)
-            wheel.writestr(f"aiconfigurator_core/systems/data/gpu/gemm/{server}/1/gemm_perf.parquet", file.getvalue())
-        table, (quality,) = table_of(wheel, "gpu", H200)
-    assert list(table["over_law"]) == [pytest.approx(2)]
-    assert (quality.operator, quality.measured) == ("linear", 1)
-    assert quality.law_error == pytest.approx(0.5)
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Install an aiconfigurator-core 0.1 of one system 'gpu': `LAYER` and `PREFILL` measured on three servers."""
+    system = tmp_path / "aiconfigurator_core" / "systems" / "data" / "gpu"
+    for server, factor in (("one", 1.0), ("two", 2.0), ("three", 30.0)):
+        layer = {"gemm_dtype": "bfloat16", "m": 64, "n": 256, "k": 512, "latency": factor * 1e3 * LAYER_S}
+        wider = {**layer, "k": 1024}
+        measured(system / "gemm" / server / "1" / "gemm_perf.parquet", layer, {**layer, "gemm_dtype": "fp8"}, wider)
+        sizes = {"batch_size": 2, "isl": 512, "num_heads": 8, "num_key_value_heads": 4, "head_dim": 64}
+        prefill = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "latency": factor * 1e3 * PREFILL_S, **sizes}
+        folder = system / "attention" / server / "1"
+        measured(folder / "context_attention_perf.parquet", prefill, {**prefill, "kv_cache_dtype": "fp8"})
+        measured(folder / "generation_attention_perf.parquet", {**prefill, "latency": 1e6})
+    (tmp_path / "aiconfigurator_core" / "__init__.py").write_text("raise AssertionError('imported')")
+    about = tmp_path / "aiconfigurator_core-0.1.dist-info" / "METADATA"
+    about.parent.mkdir()
+    about.write_text("Metadata-Version: 2.1\nName: aiconfigurator-core\nVersion: 0.1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return system
+
+
+def measured(file: Path, *rows: dict[str, object]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame([{**row, "device": "mine"} for row in rows]).to_parquet(file)
+
+
+def test_a_wheel_becomes_a_table_of_medians(package: Path, tmp_path: Path) -> None:
+    name = "aiconfigurator_core-0.1-py3-none-any.whl"
+    with ZipFile(tmp_path / name, "w") as wheel:
+        for file in package.rglob("*.parquet"):
+            wheel.write(file, file.relative_to(tmp_path))
+    table, quality = table_of(ZippedPath(tmp_path / name, f"{DATA}/gpu/"), "0.1", H200)
+    assert list(table["over_law"][:1]) == [pytest.approx(2)]
+    assert [(each.operator, each.measured) for each in quality] == [("linear", 2), ("prefill", 1)]
+    assert quality[1].law_error == pytest.approx(0.5)
     assert table["source"][0] == "aiconfigurator-core 0.1 (NVIDIA, Apache-2.0), medians over its servers"
     assert table["machine"][0] == "mine"
+
+
+def test_a_whole_table_is_read_where_it_is_installed(package: Path) -> None:
+    whole = named_table("aiconfigurator/gpu", H200)
+    assert [whole.factor(each) for each in (LAYER, PREFILL)] == [pytest.approx(2), pytest.approx(2)]
+    encoder = dataclasses.replace(PREFILL, is_causal=False, key_heads=8)  # which nobody has measured
+    assert [whole.factor(each) for each in (dataclasses.replace(LAYER, dtype="float32"), encoder)] == [1, 1]
+
+
+def test_files_of_a_family_are_read_when_an_operator_of_it_is_priced(package: Path) -> None:
+    next(package.rglob("context_attention_perf.parquet")).write_bytes(b"damaged")
+    whole = named_table("aiconfigurator/gpu", H200)
+    assert whole.factor(LAYER) == pytest.approx(2)
+    sentence = rf"^{re.escape(str(package))}: cluster\.gpu\.kernel_table: expected Parquet with measured operators"
+    with pytest.raises(ScenarioError, match=sentence):
+        whole.factor(PREFILL)
+
+
+def test_a_whole_table_says_what_each_shape_s_line_says_of_it(package: Path) -> None:
+    table = about_table("aiconfigurator/gpu", H200)
+    assert (table.rows, table.machines) == (3, ("mine",))
+    assert table.sources == ("aiconfigurator-core 0.1 (NVIDIA, Apache-2.0), medians over its servers",)
+    alone = table.quality[1]  # on a line of its own: the law's error
+    assert (alone.operator, alone.measured, alone.is_whole) == ("prefill", 1, True)
+    assert alone.law_error == pytest.approx(0.5)
+    assert alone.table_error == pytest.approx(0.5)
+
+
+def test_a_table_is_not_compared_with_laws_that_a_gpu_does_not_have(package: Path) -> None:
+    without = dataclasses.replace(H200, multiprocessors=None)
+    assert about_table("aiconfigurator/gpu", without).quality == ()
+
+
+def test_a_point_left_out_is_what_its_line_says() -> None:
+    plane = surface(np.array([[1, 4], [1, 8], [1, 16], [2, 4]]), np.array([1.0, 5.0, 3.0, 7.0]))
+    assert list(plane.left_out()) == [(1.0, 2.5), (5.0, 2.0), (3.0, 2.5), (7.0, 0.0)]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_shipped_tables_meet_the_wheel(name: str) -> None:
     table = read(SHIPPED / f"{name}.parquet", system(name))
-    law, build = LAWS["linear"]
+    build = OPERATIONS["linear"]
     pairs = []
     for row in rows("wheel_linear"):
         if row["gpu"] == name:
             layer = build({"dtype": "bfloat16", **{key: int(row[key]) for key in ("rows", "columns", "inner")}})
-            pairs.append((law(layer, system(name)) * table.factor(layer), float(row["us"]) * 1e-6))
+            pairs.append((seconds(layer, system(name)) * table.factor(layer), float(row["us"]) * 1e-6))
     assert mean_error(pairs) < 0.02
 
 
@@ -111,5 +189,5 @@ def test_shipped_tables_are_of_today_s_law(name: str) -> None:
     """Fails after a law has changed: make the tables again (NOTICE says how)."""
     table = pq.read_table(SHIPPED / f"{name}.parquet")
     for row in table.take(list(range(0, table.num_rows, 997))).to_pylist():
-        law, build = LAWS[row["operator"]]
-        assert row["us"] * 1e-6 / law(build(row), system(name)) == pytest.approx(row["over_law"], rel=0.01), row
+        build = OPERATIONS[row["operator"]]
+        assert row["us"] * 1e-6 / seconds(build(row), system(name)) == pytest.approx(row["over_law"], rel=0.01), row
