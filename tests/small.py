@@ -9,17 +9,20 @@ from typing import Any
 
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
-from scenarios.config.host_costs import Tcp
+from scenarios.config.host_costs import Eager, Tcp
 from scenarios.config.scenario import Scenario
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 
+# A host that takes nothing between launches, so that times are those of what a test is about.
+FREE_HOST = Eager(**{one.name: 0 for one in dataclasses.fields(Eager)})
 GPU = Gpu(
     name="test",
     kind="cuda",
     memory_bytes=1 << 30,
     memory_bytes_per_s=1e12,
     flops_per_s={"float32": 1e13},
+    eager=FREE_HOST,
 )
 
 # A core that stands for a GPU, and what TCP costs it: of the order measured on a virtual machine.
@@ -45,6 +48,14 @@ TCP = Tcp(
     wake_ns=30_000,
     wake_spread=(0.5, 0.75, 1.0, 3.0, 5.0),
 )
+
+
+def with_free_host(scenario: Scenario) -> Scenario:
+    """Give a scenario hosts that take nothing between launches."""
+    on = scenario.cluster
+    gpu = dataclasses.replace(on.host.gpu, eager=FREE_HOST)
+    host = dataclasses.replace(on.host, gpu=gpu)
+    return dataclasses.replace(scenario, cluster=dataclasses.replace(on, host=host))
 
 
 def cluster(hosts: int = 2, gpus: int = 2, **changes: Any) -> Cluster:

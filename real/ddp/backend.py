@@ -21,6 +21,7 @@ from scenarios.seam.backend import Done, Work
 from scenarios.seam.calls import Call
 from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.group import Group
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 
 T = TypeVar("T")
@@ -45,6 +46,9 @@ class DdpBackend:
     def now_ns(self) -> int:
         """See `Backend.now_ns`."""
         return time.perf_counter_ns()
+
+    def host_work(self, work: HostWork) -> None:
+        """See `Backend.host_work`: a real host does it anyway."""
 
     def knows(self, group: Group) -> bool:
         """See `Backend.knows`; there is but one."""

@@ -23,6 +23,7 @@ from scenarios.seam.backend import Work
 from scenarios.seam.calls import Call, new_group_set_up, stream_set_up
 from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 
 T = TypeVar("T")
@@ -107,6 +108,9 @@ class TorchBackend:
     def record(self, name: str, value: Tensor | float) -> None:
         """See `Backend.record`."""
         self.context.journal.record(name, self._lane.read(value))
+
+    def host_work(self, work: HostWork) -> None:
+        """See `Backend.host_work`: a real host does it anyway."""
 
     def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
         """See `Backend.compute`."""

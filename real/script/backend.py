@@ -26,6 +26,7 @@ from scenarios.seam.backend import Done
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.several import Several
 from scenarios.seam.group import Group
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.process.process_group import Asked
 from scenarios.workloads.script.streams import KIND
@@ -178,6 +179,9 @@ class WatchingBackend:
         for underway in self._underway:
             underway.settle()
         self.lane.settle()
+
+    def host_work(self, work: HostWork) -> None:
+        """See `Backend.host_work`: a real host does it anyway."""
 
     def knows(self, group: Group) -> bool:
         """See `Backend.knows`; torch knows its own."""

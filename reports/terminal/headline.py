@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis import critical_path
+from reports.analysis.by_what import LAUNCHING, by_what
 from reports.analysis.frames import memory_at_peak
-from reports.analysis.prediction.uncertainty import uncertainty
+from reports.analysis.prediction.uncertainty import on_gpus, uncertainty
 from reports.analysis.step_breakdown import (
     ADDING_UP,
     PARTS,
@@ -39,6 +40,8 @@ _PAYLOADS = {"sizes": "payload: shapes only"}
 _OF_SEARCH = "plan: the quickest of "
 _LONGEST_SHOWN = 3
 _LEAST_SHARE = 0.005
+# From this share of a step on in which the GPU waits for launches, the host is what bounds it.
+_BOUND = 0.25
 # These lie within others.
 _WITHIN = set(PARTS.values()).difference(ADDING_UP.values())
 
@@ -75,10 +78,22 @@ def headline(run: Run, spread: str = "") -> list[str]:
     lines += filter(None, [warm_up(run)])
     if len(steady):
         lines += [*_step_time(steady, run), *left_out(run.info), *sync_words(run), *arithmetic(run)]
-        lines += filter(None, [costs_line(run), waiting(run, steady_kept(run))])
+        lines += filter(None, [bound_by_host(run), costs_line(run), waiting(run, steady_kept(run))])
     if spread:
         lines.append(spread)
     return [*lines, *filter(None, [fits(run)])]
+
+
+def bound_by_host(run: Run) -> str:
+    """Return how long the GPU of a predicted step waits for its host, and what would help; "" where that is little."""
+    step = typical_step(run) if run.info.world == "sim" and on_gpus(run) else None
+    if step is None:
+        return ""
+    path = by_what(run.critical_path_of(step))
+    idle = float(path.loc[path["what"].to_numpy() == LAUNCHING, "share"].sum())
+    if idle < _BOUND:
+        return ""
+    return f"bound by the host: GPU idle {text.percent(idle)} of the step; CUDA graphs or torch.compile would help"
 
 
 def fits(run: Run) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from scenarios.config.host_costs import Eager
 from scenarios.config.kernel_kinds import EFFICIENCY, FLOP_RATES, LAUNCHES, RAMPS
 from scenarios.config.keys import Key, tenths_of, version_of
 from scenarios.config.toml.values import (
@@ -86,6 +87,14 @@ class Gpu:
     ramps_ns: Annotated[
         Mapping[str, Latency], Key("ramps", "The same by kind of kernel. Default: `ramp` for all.", names=RAMPS)
     ] = field(default_factory=dict, hash=False)
+    eager: Annotated[
+        Eager,
+        Key(
+            "eager",
+            "What PyTorch and Python take on the host between launches, beside a 'cuda' GPU and without"
+            " launching.cuda_graphs. Default: a current server.",
+        ),
+    ] = field(default_factory=Eager)
     spread: Annotated[
         Quantiles,
         Key(

@@ -1,4 +1,4 @@
-"""What communication costs on the hosts' CPUs, as a frozen value whose annotations declare its keys in TOML."""
+"""What communication and eager PyTorch cost on the hosts' CPUs: frozen values whose annotations declare TOML keys."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 from scenarios.config.keys import Key
 from scenarios.config.toml.values import Acknowledged, Latency, Quantiles, Rate, Size
+from scenarios.seam.host_work import HostWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,3 +98,61 @@ class Tcp:
     def receive_bytes_per_ns(self) -> float:
         """`receive_bytes_per_s` in the simulator's unit of time."""
         return self.receive_bytes_per_s / 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eager:
+    """What PyTorch and Python take on a host between a GPU's launches, where no CUDA graph launches all at once.
+
+    Each is the time of one thread of a current server. The defaults are fitted on the step times of ten scripts on one
+    H200 (torch 2.11, TorchRec 1.6), beginning from what two profiles of its host say of each: the ten are predicted
+    5 % off in the mean, 11 % at most (docs/accuracy.md). A launch itself is `cluster.gpu.launch`.
+    """
+
+    dispatch_ns: Annotated[
+        Latency, Key("dispatch", "Dispatching an operator, a view too. Default '1.2 us'.", always=True)
+    ] = 1_200
+    operator_ns: Annotated[
+        Latency, Key("operator", "More of an operator that launches kernels. Default '8 us'.", always=True)
+    ] = 8_000
+    product_ns: Annotated[
+        Latency,
+        Key(
+            "product",
+            "More of a matrix product, a convolution or attention: a library chooses its kernel. Default '15 us'.",
+            always=True,
+        ),
+    ] = 15_000
+    pass_ns: Annotated[
+        Latency, Key("pass", "Beginning a backward pass: autograd's engine starts. Default '100 us'.", always=True)
+    ] = 100_000
+    node_ns: Annotated[Latency, Key("node", "A node of autograd in a backward pass. Default '16 us'.", always=True)] = (
+        16_000
+    )
+    gradient_ns: Annotated[
+        Latency, Key("gradient", "More of a node that accumulates a parameter's gradient. Default '4 us'.", always=True)
+    ] = 4_000
+    bags_ns: Annotated[
+        Latency, Key("bags", "A pass through fbgemm's table-batched embeddings. Default '50 us'.", always=True)
+    ] = 50_000
+    call_ns: Annotated[
+        Latency, Key("call", "A call of a Python function, with what it does itself. Default '1.25 us'.", always=True)
+    ] = 1_250
+    collective_ns: Annotated[
+        Latency, Key("collective", "Issuing a collective through torch.distributed. Default '80 us'.", always=True)
+    ] = 80_000
+
+    def takes_ns(self, work: HostWork) -> int:
+        """Return what a host's thread takes for `work`, in ns; launches are counted by kernels."""
+        return (
+            self.dispatch_ns * work.dispatches
+            + self.operator_ns * work.operators
+            + self.product_ns * work.products
+            + self.pass_ns * work.passes
+            + self.node_ns * work.nodes
+            + self.gradient_ns * work.gradients
+            + self.bags_ns * work.bags
+            + self.call_ns * work.calls
+            + self.collective_ns * work.collectives
+            + work.cpu_ns
+        )

@@ -18,6 +18,7 @@ from scenarios.modules.fully_sharded.units import Mark, Phase, Unit, UnitHooks
 from scenarios.modules.fusion import fused
 from scenarios.modules.needs import Needs
 from scenarios.modules.recorder import Operator, Recorder
+from scenarios.seam.host_work import total
 from scenarios.seam.kernel import Kernel, together
 
 # What holds tensors of the backward pass: gradients of parameters and inputs, and all else.
@@ -156,8 +157,10 @@ class Trace:
 
 
 def cost_of(operators: Sequence[Operator], *, fuses: bool = False) -> Kernel:
-    """All operators as one computation, with fusion or as they are."""
-    return together(fused(operators) if fuses else [each.kernel for each in operators])
+    """All operators as one computation, with fusion or as they are; a compiler's code leaves the host little to do."""
+    if fuses:
+        return together(fused(operators))
+    return replace(together(each.kernel for each in operators), host=total(each.host for each in operators))
 
 
 def trace(

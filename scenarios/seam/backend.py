@@ -12,6 +12,7 @@ from torch import Tensor
 from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 
 T = TypeVar("T")
@@ -76,6 +77,10 @@ class Backend(Protocol):
 
     def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
         """Run a kernel after all that this stream was given before."""
+        ...
+
+    def host_work(self, work: HostWork) -> None:
+        """Count what the host of an eager GPU program does before it launches or issues more."""
         ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:

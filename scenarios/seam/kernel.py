@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from scenarios.seam.host_work import NO_WORK, HostWork, total
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import contiguous
@@ -45,6 +46,8 @@ class Kernel:
     `operations` describe what the kernel runs, one after the other, for the laws of operators; all of them `count`
     times. Without any, the kernel's numbers alone say what it takes.
 
+    `host` is what the host of an eager program does before it has launched all of this; launches are beside it.
+
     `parts` are the kernels that it is made of, which run one after the other; its own numbers are then their sums
     (`together`).
     """
@@ -62,6 +65,7 @@ class Kernel:
     recomputed_flops: float = 0.0
     operations: tuple[Operation, ...] = ()
     count: int = 1
+    host: HostWork = NO_WORK
     parts: tuple[Kernel, ...] = ()
 
     @property
@@ -83,6 +87,7 @@ class Kernel:
             launches=self.launches * count,
             recomputed_flops=self.recomputed_flops * count,
             count=self.count * count,
+            host=self.host.times(count) if any(self.host) else self.host,
             parts=tuple(part.times(count) for part in self.parts),
         )
 
@@ -110,6 +115,7 @@ def together(kernels: Iterable[Kernel]) -> Kernel:
         lasts_ns=sum(part.lasts_ns for part in parts),
         dtype=max(dtypes, key=dtypes.__getitem__, default="float32"),
         launches=sum(part.launches for part in parts),
+        host=total(part.host for part in parts if part.host is not NO_WORK),
         recomputed_flops=sum(part.recomputed_flops for part in parts),
         parts=parts,
     )

@@ -22,6 +22,7 @@ from scenarios.seam.calls import MISTAKES
 from scenarios.seam.collectives import Collective, coalesced, exchange, lists, reduction, refused, rooted
 from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group, Groups
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 
 T = TypeVar("T")
@@ -97,6 +98,13 @@ class Rank:
         What is launched next is launched from then on. It counts as awaited, and gives what it gives there.
         """
         return await self.backend.synchronize(work)
+
+    def host_work(self, work: HostWork) -> None:
+        """Count what the host of an eager GPU program does before it launches or issues more; it runs ahead of the GPU.
+
+        Work of the host for a computation is its kernel's (`Kernel.host`), and each collective counts itself.
+        """
+        self.backend.host_work(work)
 
     def step(self, index: int) -> AbstractContextManager[None]:
         """Count what is issued inside to training step `index`, and record the step's own span."""

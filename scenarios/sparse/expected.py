@@ -345,7 +345,7 @@ async def exchange_expected(
     works = []
     for number, (one, own) in enumerate(moving):
         if number < len(told):
-            await told[number]
+            await rank.synchronize(told[number])
         works.append(one.issue(rank, own))
     issued = iter(works)
     return [

@@ -76,7 +76,7 @@ async def exchange_features(
     told = await _told(rank, moving, fused_label) if fused_label else None
     sizes = []
     for number, one in enumerate(moving):
-        sizes.append(one.received(_rows(await works[number]) if told is None else told[number]))
+        sizes.append(one.received(_rows(await rank.synchronize(works[number])) if told is None else told[number]))
         one.issue(rank, sizes[-1])
     arrived = iter(
         [await reorder(rank, await one.arrived(own), one.route) for one, own in zip(moving, sizes, strict=True)]

@@ -45,7 +45,7 @@ class Machine:
         self.traffic = Traffic(cluster.host.gpus, hosts or ())
         self.draw = draw
         self.prices = Prices(cluster.host.gpu)
-        self._cost = self.prices.cost if cluster.host.gpu.has_laws else partial(cost, gpu=cluster.host.gpu)
+        self.cost = self.prices.cost if cluster.host.gpu.has_laws else partial(cost, gpu=cluster.host.gpu)
         self._kernels = Varying(cluster.host.gpu.spread, None if draw is None else f"kernels {draw}")
         self._sharing = Sharing()
         self._resolving = False
@@ -90,22 +90,22 @@ class Machine:
         *,
         price: Cost | None = None,
         measured_ns: int | None = None,
-        launched_ns: Callable[[int, int], tuple[int, int]] | None = None,
+        launched_ns: tuple[int, int] | None = None,
         launching: Callable[[int], None] = lambda _: None,
     ) -> Signal[None]:
         """Run a kernel on a rank's GPU, sharing it with what else runs there; where the GPU is a core, `run_on_core`.
 
         On an idle GPU it takes what its roofline says, or `price` in place of that, or `measured_ns` from its first
-        launch; all longer by as much as this GPU is slow. `launched_ns` says of so many launches of so many ns each
-        when the first and the last are through; without it, and on CPUs, they begin now and come first. `launching` is
-        told, once or twice, how long the kernel waits for them. Bytes in the host's memory are flows on the GPU's path
-        to it, beside what the GPU does; the kernel ends with the last of them. One that `lasts` so long is a pause.
+        launch; all longer by as much as this GPU is slow. `launched_ns` says when the first and the last of its
+        launches are through; without it, and on CPUs, they begin now and come first. `launching` is told, once or
+        twice, how long the kernel waits for them. Bytes in the host's memory are flows on the GPU's path to it, beside
+        what the GPU does; the kernel ends with the last of them. One that `lasts` so long is a pause.
         """
         if kernel.lasts_ns:
             return self.sleep(kernel.lasts_ns)
         gpu = self.fabric.cluster.host.gpu
         varied = self._kernels.next() if self._kernels.varies else 1.0
-        price = price or self._cost(kernel)
+        price = price or self.cost(kernel)
         if gpu.kind == "cpu" or not kernel.launches:
             launched_ns = None
         is_ahead = launched_ns is not None
@@ -113,7 +113,7 @@ class Machine:
         host_s = _seconds_of(host) if host else 0.0
         times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead, host_s=host_s)
         host = [(path, times * size) for path, size in host] if host else host
-        launch_ns = round(price.launch_ns * (varied if is_ahead else times))
+        launch_ns = round(price.launch_ns * times) if kernel.launches else 0
         if self.fabric.cluster.faults:
             part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
             times /= self.fabric.cluster.speed_at(part, self.clock.now_ns)  # behind its launches, which are the host's
@@ -127,8 +127,7 @@ class Machine:
         if launched_ns is None:
             launching(launch_ns)
             return self._after(launch_ns + ramp_ns, uses, times * alone_s, host)
-        launched = launched_ns(kernel.launches, launch_ns // kernel.launches)
-        first_ns, last_ns = (moment_ns - self.clock.now_ns for moment_ns in launched)
+        first_ns, last_ns = (moment_ns - self.clock.now_ns for moment_ns in launched_ns)
         launching(max(first_ns, 0))
         done = self._after(max(first_ns, 0) + ramp_ns, uses, times * alone_s, host)
         if last_ns <= ramp_ns or measured_ns is not None:  # what was measured has its gaps in it

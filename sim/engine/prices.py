@@ -7,7 +7,7 @@ import dataclasses
 from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
-from sim.engine.roofline import Cost, cost, together
+from sim.engine.roofline import Cost, cost, together, with_host, without_host
 from sim.operators.chip import START_S
 from sim.operators.laws import seconds
 from sim.operators.tables.read import table_of
@@ -35,9 +35,7 @@ class Prices:
         """
         if self._peaks is None:
             return cost(kernel, self._gpu)
-        if not kernel.parts:
-            return self._by_law(kernel, self._peaks) if kernel.operations else cost(kernel, self._gpu)
-        return together([self.cost(part) for part in kernel.parts], self._gpu)
+        return with_host(self._without_host(kernel, self._peaks), kernel.host, self._gpu)
 
     @property
     def has_laws(self) -> bool:
@@ -59,6 +57,11 @@ class Prices:
             found = self._seconds[operation] = seconds(operation, self._gpu) * self._factor(operation)
         return found
 
+    def _without_host(self, kernel: Kernel, peaks: Gpu) -> Cost:
+        if not kernel.parts:
+            return self._by_law(kernel, peaks) if kernel.operations else without_host(kernel, self._gpu)
+        return together([self._without_host(part, peaks) for part in kernel.parts], self._gpu)
+
     def _factor(self, operation: Operation) -> float:
         name = self._gpu.kernel_table
         if name is None:
@@ -72,7 +75,7 @@ class Prices:
         took_s = kernel.count * sum(map(self.seconds, kernel.operations))
         # What kernels take without work leaves arithmetic and memory to others.
         ramp_s = min(took_s, kernel.count * len(kernel.operations) * START_S)
-        roofline = cost(kernel, peaks)
+        roofline = without_host(kernel, peaks)
         bound_s = max(roofline.arithmetic_s, roofline.memory_bytes / peaks.memory_bytes_per_s)
         busy_s = took_s - ramp_s
         factor = busy_s / bound_s if bound_s else 0.0

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from scenarios.config.gpu import Gpu
 from scenarios.config.kernel_kinds import TRACED_KINDS
 from scenarios.seam.errors import ProgramError
+from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
 
 T = TypeVar("T")
@@ -62,9 +63,14 @@ def cost(kernel: Kernel, gpu: Gpu) -> Cost:
     Raises:
         ProgramError: the kernel computes in a dtype for which the GPU has no rate, or its numbers are impossible.
     """
+    return with_host(without_host(kernel, gpu), kernel.host, gpu)
+
+
+def without_host(kernel: Kernel, gpu: Gpu) -> Cost:
+    """Return the cost of `kernel` as `cost` does, but for what the host does before its launches."""
     if not kernel.parts:
         return _cost(kernel, gpu)
-    return together([cost(part, gpu) for part in kernel.parts], gpu)
+    return together([without_host(part, gpu) for part in kernel.parts], gpu)
 
 
 def together(parts: Sequence[Cost], gpu: Gpu) -> Cost:
@@ -114,6 +120,13 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
         host_read=0.0 if is_one_memory else kernel.host_read,
         host_written=0.0 if is_one_memory else kernel.host_written,
     )
+
+
+def with_host(cost: Cost, work: HostWork, gpu: Gpu) -> Cost:
+    """Return a cost whose launches wait for the host's `work`; beside a CPU that is in the kernels' own times."""
+    if work is NO_WORK or gpu.kind == "cpu":
+        return cost
+    return replace(cost, launch_ns=cost.launch_ns + gpu.eager.takes_ns(work))
 
 
 def _of_kind(table: Mapping[str, T], kind: str, default: T) -> T:

@@ -16,6 +16,7 @@ from scenarios.seam.calls import Call, new_group_set_up, stream_set_up
 from scenarios.seam.collectives import COLLECTIVES
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.payload import NO_PAYLOAD
 from scenarios.seam.trace import Metric
@@ -41,11 +42,12 @@ class SimBackend:
         gpus, size = cluster.host.gpus, cluster.world_size
         self.world_size, self.local_world_size = size, gpus
         self.host, local = divmod(rank, gpus)
+        self._is_cuda = cluster.host.gpu.kind == "cuda"
+        self._launches_eagerly = self._is_cuda and not world.scenario.launching.cuda_graphs
         self.thread = None if world.threads is None else world.threads.program(rank, stream)
         self._sequence = 0
         self._computed: Signal[Any] | None = None
         self._through: deque[Signal[Any]] = deque()  # waits that end now, in order
-        self._launched_until_ns = 0
         self._spawned: deque[Callable[[], None]] = deque()
         prefix = "" if stream == "main" else f"{stream}/"  # of its groups' names
         here = range(self.host * gpus, (self.host + 1) * gpus)
@@ -55,8 +57,8 @@ class SimBackend:
 
     @property
     def now_ns(self) -> int:
-        """Simulated time."""
-        return self.clock.now_ns
+        """Simulated time: of an eager GPU's host, which may be ahead, that up to which it has worked."""
+        return max(self.clock.now_ns, self.shared.launched_until_ns[self.rank])
 
     @property
     def threads(self) -> Hosts:
@@ -143,7 +145,7 @@ class SimBackend:
             reached = self._operation("synchronize", work.name, is_recorded=False)
             work.then(reached.finish)
             await reached
-        self.shared.launches_from_ns[self.rank] = self.clock.now_ns
+        self._host_is_not_before(self.clock.now_ns)
         if work.error is not None:
             raise work.error
         return cast(T, work.value)
@@ -154,7 +156,6 @@ class SimBackend:
         before = STEP.get()
         STEP.set(index)
         world.has_computed[self.rank] = False
-        world.launches_from_ns[self.rank] = clock.now_ns
         step = self._operation("step", f"step {index}", is_awaited=False)
         step.wait_from_ns = step.wait_until_ns = step.start_ns = clock.now_ns
         try:
@@ -179,10 +180,12 @@ class SimBackend:
         before, records = self._computed, torch.is_grad_enabled()
         self._computed = mine
         world.has_computed[self.rank] = True
-        thread, from_ns = self.thread, world.launches_from_ns[self.rank]
-
-        def launched_ns(kernels: int, each_ns: int) -> tuple[int, int]:
-            return self._launched_ns(kernels, each_ns, from_ns if work.step >= 0 else self.clock.now_ns)
+        thread, price, launched_ns = self.thread, priced.price, None
+        if self._launches_eagerly and not kernel.lasts_ns:
+            price = price or machine.cost(priced.kernel)
+            launched_ns = self._launch(price.launch_ns, max(priced.kernel.launches, 1))
+        elif self._is_cuda:
+            launched_ns = 0, 0  # with its graph, before the step
 
         def begin() -> None:
             if thread is None:
@@ -197,7 +200,7 @@ class SimBackend:
                 self.rank,
                 priced.kernel,
                 core,
-                price=priced.price,
+                price=price,
                 measured_ns=priced.measured_ns,
                 launched_ns=launched_ns,
                 launching=work.launching,
@@ -231,8 +234,18 @@ class SimBackend:
         else:
             met = call.met_in(group)
         payload = COLLECTIVES[call.op].payload(call, issue)
+        issued_ns = (
+            self._launch(world.scenario.cluster.host.gpu.eager.collective_ns, 1)[1] if self._launches_eagerly else 0
+        )
 
         def begin() -> None:
+            late_ns = issued_ns - self.clock.now_ns
+            if late_ns > 0:
+                world.machine.sleep(late_ns).then(enter)
+            else:
+                enter()
+
+        def enter() -> None:
             work.start_ns = self.clock.now_ns
             through: Signal[None] = Signal()
             through.then(lambda: end(through))
@@ -267,19 +280,29 @@ class SimBackend:
             self.shared.outstanding[operation] = None
         return operation
 
-    def _launched_ns(self, kernels: int, each_ns: int, from_ns: int) -> tuple[int, int]:
-        """When the host has launched the first and the last of so many kernels; it runs ahead of the GPU in a step.
+    def host_work(self, work: HostWork) -> None:
+        """See `Backend.host_work`."""
+        if self._launches_eagerly:
+            self._launch(self.shared.scenario.cluster.host.gpu.eager.takes_ns(work), 1)
 
-        A program awaits its work in simulated time; on a real GPU an await lets the stream wait, and the host goes on.
-        So a launch counts from the launch before it, and not from the end of what it depends on; but not from before
-        `from_ns`, where the host was last waiting when the kernel was issued. Those of CUDA graphs are there before
-        the step.
+    def _launch(self, takes_ns: int, launches: int) -> tuple[int, int]:
+        """Have the rank's host work for `takes_ns` in which it launches so often; return when the first and the last
+        launch are through.
+
+        A program awaits its work in simulated time; on a real GPU an await lets the stream wait, and the host goes on,
+        from step to step. So a launch counts from the launch before it, on whichever stream, and not from the end of
+        what it depends on; but not from before the host was last waiting.
         """
-        if self.shared.scenario.launching.cuda_graphs:
-            return self.clock.now_ns, self.clock.now_ns
-        begun_ns = max(self._launched_until_ns, from_ns)
-        self._launched_until_ns = begun_ns + kernels * each_ns
-        return min(begun_ns + each_ns, self._launched_until_ns), self._launched_until_ns
+        until_ns = self.shared.launched_until_ns
+        if STEP.get() < 0:
+            self._host_is_not_before(self.clock.now_ns)
+        begun_ns = until_ns[self.rank]
+        until_ns[self.rank] = begun_ns + takes_ns
+        return begun_ns + takes_ns // launches, begun_ns + takes_ns
+
+    def _host_is_not_before(self, now_ns: int) -> None:
+        until_ns = self.shared.launched_until_ns
+        until_ns[self.rank] = max(until_ns[self.rank], now_ns)
 
 
 def _after(before: Signal[Any] | None, function: Callable[[], None]) -> None:

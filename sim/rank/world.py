@@ -72,7 +72,7 @@ class World:
         counts = (1,) * size if classes is None else classes.rank_counts
         self.rank_counts = dict(zip(self.ranks, counts, strict=True))  # ranks that each one represents
         self.has_computed = [False] * size  # since its step began
-        self.launches_from_ns = [0] * size  # since its step began, or its host waited for its GPU
+        self.launched_until_ns = [0] * size  # by its host, which runs ahead of its GPU
         self.streams = {rank: ["main"] for rank in self.ranks}
         self.balance: Balance | None = None  # of the ranks' work, where that is asked for
         self._measured = Calls(scenario.compute_times)

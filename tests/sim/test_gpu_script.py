@@ -11,6 +11,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.trace import Recording
 from scenarios.workloads.script.command import scenario_of
 from tests.sim.unjudged import simulate_unjudged
+from tests.small import with_free_host
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS, EXAMPLES = ROOT / "tests" / "data" / "scripts", ROOT / "examples" / "scripts"
@@ -23,10 +24,11 @@ def played(
     ranks: tuple[int, int] = (2, 2),
     steps: int = 2,
     payload: str | None = None,
+    has_free_host: bool = False,
 ) -> Recording:
     overrides = {"profile": profile, "steps": steps, "timeout": "60 s", "payload": payload}
     made = scenario_of(path, args, overrides, *ranks)
-    return simulate_unjudged(made)
+    return simulate_unjudged(with_free_host(made) if has_free_host else made)
 
 
 def calls(recording: Recording, rank: int) -> list[tuple[Any, ...]]:

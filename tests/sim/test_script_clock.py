@@ -12,6 +12,7 @@ import pytest
 from scenarios.seam.trace import Recording
 from tests.sim.test_gpu_script import SCRIPTS, played
 from tests.sim.test_script_recording import given, keep, play
+from tests.small import with_free_host
 
 # What the readings of one step take, 1 us each, and a launch.
 READINGS_MS = 0.02
@@ -37,14 +38,14 @@ def steps_ms(recording: Recording) -> list[float]:
 def test_times_on_gpus_are_those_predicted(tmp_path: Path) -> None:
     """Of each clock and of events, of each step after the first."""
     file = tmp_path / "times.json"
-    recording = played(SCRIPTS / "timed.py", str(file), ranks=(1, 2), steps=9)
+    recording = played(SCRIPTS / "timed.py", str(file), ranks=(1, 2), steps=9, has_free_host=True)
     _, *found = json.loads(file.read_text())
     expected = steps_ms(recording)
     assert len(found) == len(expected) == 3
     for times, step in zip(found, expected, strict=True):
         assert len(times) == 8
         assert times == pytest.approx([step] * 8, abs=READINGS_MS)
-    again = play(given(keep(recording, tmp_path / "run")))  # which reads no time
+    again = play(with_free_host(given(keep(recording, tmp_path / "run"))))  # which reads no time
     assert steps_ms(again) == expected
 
 

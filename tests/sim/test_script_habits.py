@@ -71,10 +71,10 @@ def test_attention_is_fused() -> None:
 
 
 def test_a_graph_is_launched_at_once() -> None:
-    """Ten products, which would take over 40 us if they were launched one by one."""
+    """Ten products, which would take over 40 us beside their host if they were launched one by one."""
     (graph,) = [span for span in computed(played(HABITS, "--graph", ranks=(1, 1))) if span.label == "CUDA graph"]
     assert graph.flops == 10 * 2 * 64**3
-    assert graph.end_ns - graph.start_ns < 35_000
+    assert graph.end_ns - graph.start_ns - graph.launch_ns < 35_000
 
 
 WRITTEN = {

@@ -17,6 +17,7 @@ from scenarios.workloads.script.recording.file import NAME
 from sim.engine.prices import Prices
 from tests.sim.test_gpu_script import SCRIPTS, played
 from tests.sim.test_script_recording import given, keep, play
+from tests.small import with_free_host
 
 PRICES = Prices(load_profile("dgx_h100").host.gpu)
 LAUNCH_NS = 4_000
@@ -32,7 +33,7 @@ WAYS = ("nothing", *WAITS, *WAITS_WITH_KERNELS, *GOES_ON, "index", *WITH_CALLS)
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return played(SCRIPTS / "reads.py", ranks=(1, 2), steps=len(WAYS))
+    return played(SCRIPTS / "reads.py", ranks=(1, 2), steps=len(WAYS), has_free_host=True)
 
 
 def spans(recording: Recording, way: str) -> list[Span]:
@@ -90,8 +91,8 @@ def test_a_stream_is_waited_for_without_calls_under_way_and_a_device_with_them(r
 
 def test_played_again_it_waits_for_the_same(recording: Recording, tmp_path: Path) -> None:
     folder = keep(recording, tmp_path)
-    assert play(given(folder)).spans == recording.spans
-    alike = play(given(folder, ranks="alike"))
+    assert play(with_free_host(given(folder))).spans == recording.spans
+    alike = play(with_free_host(given(folder, ranks="alike")))
     own = [
         [(span.label, span.start_ns, span.end_ns) for span in run.spans if span.rank == 0] for run in (alike, recording)
     ]

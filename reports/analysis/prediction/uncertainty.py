@@ -19,8 +19,8 @@ from reports.terminal import text
 _KERNELS = " kernels"  # how the names of a calibration's groups of kernels end
 # Fewer configurations like a run's say nothing of how far errors spread.
 _LEAST_CONFIGURATIONS = 2
-# 22 plain training scripts, eager, on one H200, 2026-11-26: predicted 35 % too quick in the mean, 93 % at worst.
-_EAGER = "on one H200, eager steps of short kernels took 1.3 to 15 times the prediction"
+# Ten plain training scripts on one H200, 2026-11-26 (docs/accuracy.md).
+_EAGER = "ten eager steps on one H200, to which the host's times are fitted, are 5 % off in the mean, 11 % at most"
 # A smaller share of the critical path may be of what no probe has measured.
 _UNPROBED = 0.1
 
@@ -65,7 +65,7 @@ def _of_hardware(run: Run, known: Mapping[str, Any]) -> Contribution:
     kind, published = _kind_of(run), known.get("published") or {}
     alike = [one for one in published.get("configurations") or () if kind == {name: one.get(name) for name in kind}]
     errors = [float(one["error"]) for one in alike if not one.get("fitted")]
-    is_eager_gpu = _on_gpus(run) and kind["launching"] == "eager"
+    is_eager_gpu = on_gpus(run) and kind["launching"] == "eager"
     typical = {} if is_eager_gpu else known.get("typical_errors") or {}
     if known.get("sets_figures") and (alike or typical):
         return _not_known("the scenario sets figures of its hardware itself")
@@ -79,7 +79,7 @@ def _of_hardware(run: Run, known: Mapping[str, Any]) -> Contribution:
         why = f"a single published step resembles this one, predicted {text.signed_percent(errors[0])} off"
     elif alike:
         why = "the one published step that resembles this one is that to which the profile was fitted"
-    elif _on_gpus(run):
+    elif on_gpus(run):
         why = f"no published step resembles this one{f'; {_EAGER}' if is_eager_gpu else ''}"
     else:
         why = "neither calibrated nor held against published steps"
@@ -102,7 +102,8 @@ def _kind_of(run: Run) -> dict[str, Any]:
     }
 
 
-def _on_gpus(run: Run) -> bool:
+def on_gpus(run: Run) -> bool:
+    """Return whether a run's ranks compute on GPUs."""
     host = (run.info.scenario.get("cluster") or {}).get("host") or {}
     return bool((host.get("gpu") or {}).get("kind", "cpu") != "cpu")
 

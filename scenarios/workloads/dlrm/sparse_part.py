@@ -22,6 +22,7 @@ from torch.distributed import ReduceOp
 from scenarios.config.scenario import Bag, Scenario
 from scenarios.modules.replica import Replica
 from scenarios.seam.backend import Done, Work
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel, elementwise, together
 from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged, exchange_expected
@@ -34,6 +35,13 @@ from scenarios.workloads.dlrm.tables.shard_price import RowLaws, row_cache
 from scenarios.workloads.sharding_groups import replicas_of, within_sharding_group
 
 Group = ShardedGroup | SequenceGroup
+
+# What TorchRec's Python does for one sharded module and one group of its tables, beside the operators: counted in a
+# step of a script that trains its DLRM (TorchRec 1.8, 26 tables, one group), by what launches come next.
+_EXCHANGES_IDS = HostWork(dispatches=9, operators=1, calls=216)
+_LOOKS_UP = HostWork(dispatches=25, operators=2, bags=1, calls=419)  # until the rows are on their way home
+_SENDS_BACK = HostWork(dispatches=28, operators=1, nodes=3)
+_UPDATES = HostWork(operators=1, bags=1)
 Batch = Mapping[Bag, Features]
 
 
@@ -105,6 +113,7 @@ class SparsePart:
 
     async def exchange(self, rank: Rank, batch: Batch, chosen: Sequence[int] | None = None) -> list[Looked]:
         """Ids to the ranks that look them up, of all groups (or the chosen ones) at once."""
+        rank.host_work(_EXCHANGES_IDS)
         numbers = range(len(self.placed.groups)) if chosen is None else chosen
         groups = [self.placed.groups[number] for number in numbers]
         taken = [batch[self.placed.bags[number]] for number in numbers]
@@ -144,6 +153,7 @@ class SparsePart:
         if self._scenario.pipeline.kind != "prefetch_sparse_dist":
             await self.fill(self.rank, [looked])
         features, rows, label = looked.features, looked.rows, f"{looked.group.label}lookup"
+        self.rank.host_work(_LOOKS_UP)
         found = await self.rank.compute(rows.look_up_kernel(features), rows.look_up, features, label=label)
         return self._side.spawn(looked.group.forward(self._side, found, looked.way))
 
@@ -152,6 +162,7 @@ class SparsePart:
 
         Of copies that join the dense part's gradients it gives those, not yet summed.
         """
+        self.rank.host_work(_SENDS_BACK)
         cost = self._if_launched(elementwise(gradient.numel(), dtype=self.model.dtype))
         label, size = f"{looked.group.label}gradients", (self.rank if looked.is_copy else self.here).world_size
         share = gradient
@@ -191,6 +202,7 @@ class SparsePart:
     async def update(self, looked: Looked, gradient: Tensor) -> None:
         """One optimizer step on a group's rows here, from what `send_back` gave."""
         rows, features, label = looked.rows, looked.features, f"{looked.group.label}update"
+        self.rank.host_work(_UPDATES)
         if looked.is_copy:
             await self.rank.compute(rows.dense_update_kernel(), rows.update_dense, gradient, label=label)
         else:

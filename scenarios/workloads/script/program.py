@@ -20,6 +20,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import StepGivenUp, Work
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.group import Group
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
@@ -325,14 +326,17 @@ class _Played:
     async def _charge(self, spent: Spent) -> None:
         """Charge what the process computed: as long as it took here, or what it has launched."""
         is_told = self._exchange is not None and self._step is not None
-        seen = [each for each in spent if isinstance(each, Computed) or each.gradient is None or is_told]
+        seen = [each for each in spent if not isinstance(each, Launched) or each.gradient is None or is_told]
         for part, group in groupby(seen, _part):
             if isinstance(part, str):
                 await self._compute(sum(each.cpu_ns for each in group if isinstance(each, Computed)), part)
             elif part is None:
-                self._note_priced()
-                self._streams.launch(each for each in group if isinstance(each, Launched))
-            elif self._exchange is not None and part.gradient is not None:
+                given = [each for each in group if not isinstance(each, Computed)]
+                if any(isinstance(each, Launched) for each in given):
+                    self._note_priced()
+                self._streams.launch(given)
+            elif self._exchange is not None:
+                assert part.gradient is not None, "it is one"
                 self._exchange.add(*part.gradient, self._streams.tail(part.stream))
 
     async def _compute(self, cpu_ns: int, label: str) -> None:
@@ -378,11 +382,11 @@ class _Played:
             self._receives[call.number] = call.options["src"], here, call.group
 
 
-def _part(each: Computed | Launched) -> str | Launched | None:
+def _part(each: Computed | Launched | HostWork) -> str | Launched | None:
     """What goes together: what a CPU computed for the same, what a GPU was given; each gradient is by itself."""
     if isinstance(each, Computed):
         return each.label
-    return None if each.gradient is None else each
+    return each if isinstance(each, Launched) and each.gradient is not None else None
 
 
 def _nothing() -> None:

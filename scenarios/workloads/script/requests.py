@@ -31,6 +31,7 @@ from torch.distributed import ReduceOp
 
 from scenarios.seam.backend import Work
 from scenarios.seam.group import Group
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
@@ -101,8 +102,8 @@ class Computed(NamedTuple):
     label: str
 
 
-# What was computed meanwhile.
-Spent = Sequence[Computed | Launched]
+# What was computed meanwhile; beside a GPU with what its host did, each ahead of what it launched then.
+Spent = Sequence[Computed | Launched | HostWork]
 # What was computed since the last one, its kind and its argument.
 Request = tuple[Spent, str, Any]
 

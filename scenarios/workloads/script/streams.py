@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from scenarios.seam.backend import Work
+from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.kernel import together
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.requests import Launched
@@ -31,15 +33,22 @@ class Streams:
             self._ranks[number] = self._ranks[0].stream(f"stream {number}")
         return self._ranks[number]
 
-    def launch(self, launched: Iterable[Launched]) -> None:
+    def launch(self, launched: Iterable[Launched | HostWork]) -> None:
         """Give the streams what a script has given them, in its order; kernels in a row for the same are one."""
-        for (number, is_kernel, label), group in groupby(launched, _kind):
-            each = list(group)
+        before = list[HostWork]()  # what is launched next
+        for (number, is_kernel, label), group in groupby(_with_host_work(launched), _kind):
             if is_kernel:
-                self._compute(number, each, label)
+                each = list(group)
+                before += (work for works, _ in each for work in works)
+                self._compute(number, [one for _, one in each if one is not None], label, before)
+                before = []
             else:
-                for event in each:
-                    self._meet(number, event)
+                for works, event in group:
+                    before += works
+                    if event is not None:
+                        self._meet(number, event)
+        if before:
+            self._ranks[0].host_work(total(before))
 
     def after(self, number: int, work: Work[Any]) -> None:
         """Let that stream go on after a work."""
@@ -94,9 +103,11 @@ class Streams:
             del self._kernels[work]
             await work
 
-    def _compute(self, number: int, launched: Sequence[Launched], label: str) -> None:
+    def _compute(self, number: int, launched: Sequence[Launched], label: str, host: Sequence[HostWork]) -> None:
         kernels = [each.kernel for each in launched if each.kernel is not None]
         kernel = kernels[0] if len(kernels) == 1 else together(kernels)
+        if host:
+            kernel = replace(kernel, host=total(host))
         work = self.of(number).compute(kernel, _nothing, label=label or KIND)
         self._kernels[work] = None
         self._tails[number] = (work,)
@@ -113,8 +124,24 @@ class Streams:
             self._tails[number] = (*own, *new)
 
 
-def _kind(launched: Launched) -> tuple[int, bool, str]:
-    return launched.stream, launched.kernel is not None, launched.label
+def _with_host_work(
+    launched: Iterable[Launched | HostWork],
+) -> Iterator[tuple[Sequence[HostWork], Launched | None]]:
+    """Yield what was launched, each with the host's work before it; what is left comes last, with nothing."""
+    works: list[HostWork] = []
+    for each in launched:
+        if isinstance(each, HostWork):
+            works.append(each)
+        else:
+            yield works, each
+            works = []
+    if works:
+        yield works, None
+
+
+def _kind(given: tuple[Sequence[HostWork], Launched | None]) -> tuple[int, bool, str]:
+    launched = given[1]
+    return (0, False, "") if launched is None else (launched.stream, launched.kernel is not None, launched.label)
 
 
 def _nothing() -> None:

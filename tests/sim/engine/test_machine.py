@@ -50,7 +50,7 @@ def test_a_kernel_says_how_long_it_waits_for_its_launches() -> None:
         told: list[int] = []
         machine = Machine(on)
         launched = (first_ns, last_ns)
-        signal = machine.kernel(0, kernel, launched_ns=lambda *_, of=launched: of, launching=told.append)
+        signal = machine.kernel(0, kernel, launched_ns=launched, launching=told.append)
         assert (ends(machine, signal), told) == ([end_ns], waits)
     told = []
     machine = Machine(on)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import torch
+
+from reports.run import Run
+from reports.terminal.headline import bound_by_host
 from scenarios.config.hardware import Cluster
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from sim.run import simulate
@@ -100,3 +105,65 @@ def test_a_cpu_launches_nothing_ahead() -> None:
     core = dataclasses.replace(gpus().host.gpu, kind="cpu", ramp_ns=0)
     long = Kernel(kind="test", flops=1e9)
     assert step_ns([long] * 5, cluster(1, 1, gpu=core)) == 5 * (LAUNCH_NS + 100_000)
+
+
+SHORT = Kernel(kind="test", flops=1e7)  # 1 us
+NODE_NS, COLLECTIVE_NS = 30_000, 50_000
+
+
+def eager(gpu_count: int = 1) -> Cluster:
+    """GPUs as of `gpus`, whose host takes 30 us for a node of autograd and 50 us to issue a collective."""
+    gpu = gpus().host.gpu
+    costs = dataclasses.replace(gpu.eager, node_ns=NODE_NS, collective_ns=COLLECTIVE_NS)
+    return cluster(1, gpu_count, gpu=dataclasses.replace(gpu, eager=costs))
+
+
+def test_a_kernel_waits_for_what_its_host_does_before_it() -> None:
+    kernel = dataclasses.replace(SHORT, host=HostWork(nodes=2))
+    assert step_ns([kernel] * 5, eager()) == 5 * (LAUNCH_NS + 2 * NODE_NS) + RAMP_NS + 1_000
+    assert step_ns([kernel], cluster(1, 1, gpu=dataclasses.replace(eager().host.gpu, kind="cpu"))) < 2 * NODE_NS
+
+
+def test_a_host_is_behind_from_step_to_step() -> None:
+    """In the first step a long kernel hides what the host does; what is left of that comes ahead of the second step."""
+
+    async def body(rank: Rank) -> None:
+        for index in range(2):
+            with rank.step(index):
+                await rank.compute(SHORT, lambda: None)
+                rank.host_work(HostWork(nodes=3))
+
+    first, second = [span for span in simulate(scenario(eager()), Play(body)).spans if span.kind == "step"]
+    alone_ns = LAUNCH_NS + RAMP_NS + 1_000
+    assert (first.end_ns - first.start_ns, second.end_ns - second.start_ns) == (alone_ns, 3 * NODE_NS + LAUNCH_NS)
+
+
+def test_a_host_runs_ahead_of_its_gpu_into_the_next_step() -> None:
+    long = Kernel(kind="test", flops=1e10)  # 1 ms
+
+    async def body(rank: Rank) -> None:
+        for index in range(2):
+            with rank.step(index):
+                await rank.compute(dataclasses.replace(long, host=HostWork(nodes=1)), lambda: None)
+
+    _, second = [span for span in simulate(scenario(eager()), Play(body)).spans if span.kind == "step"]
+    assert second.end_ns - second.start_ns == RAMP_NS + 1_000_000
+
+
+def test_a_collective_begins_when_its_host_has_issued_it() -> None:
+    async def body(rank: Rank) -> None:
+        with rank.step(0):
+            await rank.all_reduce(torch.empty(4, device=rank.device), label="sum")
+
+    made = simulate(scenario(eager(2)), Play(body))
+    assert {span.start_ns for span in made.spans if span.label == "sum"} == {COLLECTIVE_NS}
+
+
+def test_a_step_that_its_host_bounds_says_so() -> None:
+    async def body(rank: Rank) -> None:
+        with rank.step(0):
+            await rank.compute(dataclasses.replace(SHORT, host=HostWork(nodes=1)), lambda: None)
+
+    run = Run.of(simulate(scenario(eager()), Play(body)))
+    idle = (LAUNCH_NS + NODE_NS) / (LAUNCH_NS + NODE_NS + RAMP_NS + 1_000)
+    assert bound_by_host(run).startswith(f"bound by the host: GPU idle {100 * idle:.1f} % of the step")

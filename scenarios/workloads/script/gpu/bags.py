@@ -165,6 +165,7 @@ class _Bags:
                 kernel = self._rows.dense_gradients_kernel(features)
             else:
                 kernel = self._rows.update_kernel(features)
+        self._link.host.passed_bags()
         self._link.launch(kernel)
 
     def _piece(self, table: int) -> Piece:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import together
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.requests import Launched
@@ -42,7 +43,7 @@ def _graph_class(link: SimulatedLink) -> type:
 
         def __init__(self, keep_graph: bool = False) -> None:
             self._launched: list[Launched] = []
-            self._outside: list[Launched] | None = None
+            self._outside: list[Launched | HostWork] | None = None
 
         def capture_begin(self, *_: Any, **__: Any) -> None:
             assert link.launched is not None, "there is a GPU"
@@ -95,8 +96,8 @@ def _patch_compile(said: Callable[[str], None]) -> None:
     torch.nn.Module.compile = compile_here  # type: ignore[method-assign,assignment]
 
 
-def _at_once(launched: list[Launched]) -> list[Launched]:
+def _at_once(launched: list[Launched | HostWork]) -> list[Launched]:
     """Kernels as one, launched with the first of them; streams and events within a graph are left out."""
-    kernels = [each.kernel for each in launched if each.kernel is not None]
+    kernels = [each.kernel for each in launched if isinstance(each, Launched) and each.kernel is not None]
     parts = [replace(each, launches=int(place == 0)) for place, each in enumerate(kernels)]
     return [Launched(0, together(parts), "CUDA graph")] if parts else []

@@ -86,7 +86,7 @@ class OnGpu(TorchDispatchMode):
     `wait()` is called where the host waits for the current stream, to read what it gives or to hand it what lies on the
     CPU.
     `said(sentence)` is told once that a float was asked for whose value is not known. `on_cpu(func, args, kwargs)`
-    calls an operator on tensors of the CPU.
+    calls an operator on tensors of the CPU. `dispatched()` is told of each operator, ahead of its kernel.
 
     Raises:
         RuntimeError: where a value decides that is not known; the message is one sentence.
@@ -102,9 +102,10 @@ class OnGpu(TorchDispatchMode):
         wait: Callable[[], None],
         said: Callable[[str], None],
         on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
+        dispatched: Callable[[], None],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._on_cpu = on_cpu
+        self._on_cpu, self._dispatched = on_cpu, dispatched
         self._shadows, self._launched, self._wait, self._said = shadows, launched, wait, said
         self._has_said, self._functional = set[str](), functional
         self._asking: tuple[tuple[int, int], int] = ((0, 0), 0)  # the line that asked last, how often in a row
@@ -118,6 +119,7 @@ class OnGpu(TorchDispatchMode):
             return self._below(key, func, types, args, kwargs)
         if any(getattr(kind, "__torch_dispatch__", _PLAIN) is not _PLAIN for kind in types):
             return NotImplemented  # it comes by again as what the subclass makes of it
+        self._dispatched()
         return self._dispatch(func, args, kwargs)
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:

@@ -53,7 +53,8 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
 
     @contextmanager
     def modes() -> Iterator[None]:
-        with autocast_here(), Meta(shadows, indexed), OnGpu(shadows, functional, link.launch, wait, _say, link.on_cpu):
+        on_gpu = OnGpu(shadows, functional, link.launch, wait, _say, link.on_cpu, link.host.dispatched)
+        with autocast_here(), Meta(shadows, indexed), on_gpu:
             yield
 
     with autocast_on_meta(shadows.is_of_gpu), kernels_of_gpus(), _in_threads(modes), modes():

@@ -18,12 +18,13 @@ from torch.distributed import rpc
 
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.gpu.properties import SeenGpu
+from scenarios.workloads.script.host.calls import CountedCalls
+from scenarios.workloads.script.host.left_out import LeftOut
 from scenarios.workloads.script.process.children import stand_alone, watch_children
 from scenarios.workloads.script.process.errors import left, place_of, raised
 from scenarios.workloads.script.process.gradients import watch_gradients
 from scenarios.workloads.script.process.groups import install, own_ranks
 from scenarios.workloads.script.process.labels import Labels
-from scenarios.workloads.script.process.left_out import LeftOut
 from scenarios.workloads.script.process.marks import Marks
 from scenarios.workloads.script.process.process_group import Link, users_line
 from scenarios.workloads.script.process.saved import keep_apart
@@ -66,18 +67,26 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
             refuse_cuda(link)
         watch_gradients(link)
         keep_apart(folder, link.shadows)
-        play(script, link, before=ended)
+        play(script, link, before=ended, begin=CountedCalls(link.host).begin if gpu is not None else lambda: None)
     _exit(0)
 
 
-def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: None) -> None:
-    """Run the script to its end, with calls of torch.distributed by way of `link`; call `before` where steps end."""
+def play(
+    script: Script,
+    link: Link,
+    before: Callable[[bool], None] = lambda _: None,
+    begin: Callable[[], None] = lambda: None,
+) -> None:
+    """Run the script to its end, with calls of torch.distributed by way of `link`; call `before` where steps end, and
+    `begin` ahead of its first line.
+    """
     path = os.fspath(script.path)
     sys.argv, sys.path = [path, *script.args], [str(script.path.resolve().parent), *sys.path]
     install(link)
     marks, children = Marks(link, script.step_every, before), list[str]()
     _record_losses(link)
     _watch(link, script, marks, children)
+    begin()
     how = "at its last line"
     try:
         runpy.run_path(path, run_name="__main__")

@@ -20,7 +20,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Variable
 
+from scenarios.modules.describing.host import HostCounter
 from scenarios.modules.recorder import is_recomputed
+from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
 from scenarios.workloads.script.process.clock import Clock
@@ -38,7 +40,8 @@ class SimulatedLink:
         self._group = 0
         self._before: list[Computed | Launched] = []  # on a CPU, until the last turn or gradient
         self._label = KIND  # of what is computed on a CPU
-        self.launched: list[Launched] | None = None  # on a GPU, since the last request
+        self.launched: list[Launched | HostWork] | None = None  # on a GPU, since the last request
+        self.host = HostCounter()  # beside a GPU
         self.shadows: Shadows | None = None
         self.labels: Labels | None = None
         self.numbers = count(1)
@@ -101,6 +104,7 @@ class SimulatedLink:
                 self._cut()
             spent, self._before = self._before, []
             return spent
+        self._note_host_work()
         launched, self.launched = self.launched, []
         return launched
 
@@ -141,8 +145,16 @@ class SimulatedLink:
         assert self.labels is not None, "there is a GPU"
         if kernel.flops and is_recomputed():
             kernel = replace(kernel, recomputed_flops=kernel.flops)
+        self.host.launched(kernel.kind)
         with self._lock:
+            self._note_host_work()
             self.launched.append(Launched(self.stream, kernel, self.labels.now()))
+
+    def _note_host_work(self) -> None:
+        """Put what the host has done before what is launched or asked next; a graph's capture has no part in a step."""
+        work = self.host.take()
+        if work is not NO_WORK and self.launched is not None and not self.is_captured:
+            self.launched.append(work)
 
     def synchronize(self, stream: int | None = None) -> None:
         """The script waits for a stream of the GPU, or for all of them; not while a graph is captured."""

@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import is_operation
 
@@ -126,6 +127,7 @@ def _is_group(value: Any) -> bool:
 # What stands behind a line's kind, of those with a form (see lines.py).
 _FORMS: dict[str, tuple[Callable[[Any], bool], ...]] = {
     "cpu": (_is_whole, _is_text),
+    "host": (lambda one: _is_list(one, _is_whole) and len(one) == len(HostWork._fields),),
     "kernel": (_is_whole, _is_kernel, _is_text),
     "event": (_is_whole,),
     "after": (_is_whole, _is_whole),

@@ -3,6 +3,7 @@
 Numbers of calls and events are left out, or are how many came since, so that what steps and ranks do alike is alike:
 
     ["cpu", ns, label]                          computed so long on a CPU, and what for
+    ["host", counts]                            what the host of a GPU did, as HostWork has it
     ["kernel", stream, {...}, label]            a kernel's figures, those that are not as usual, and what it is for
     ["event", stream], ["after", stream, back]  recorded; waited for, the last one with 0
     ["gradient", stream, [replica, place]]      is there
@@ -24,6 +25,7 @@ from typing import Any
 import torch
 
 from scenarios.seam.errors import ProgramError
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import from_json, to_json
 from scenarios.workloads.script.recording.file import Recorded
@@ -71,6 +73,8 @@ class RankLog:
         for each in spent:
             if isinstance(each, Computed):
                 yield self._lines.number(["cpu", *each])
+            elif isinstance(each, HostWork):
+                yield self._lines.number(["host", each])
             elif each.gradient is not None:
                 yield self._lines.number(["gradient", each.stream, each.gradient])
             elif each.kernel is not None:
@@ -209,12 +213,14 @@ class Replay:
 
     def next(self) -> Request:
         """As a script's rank; past the end of the recording it ends."""
-        spent = list[Computed | Launched]()
+        spent = list[Computed | Launched | HostWork]()
         for index in self._indices:
             line = self._lines[index]
             match line[0]:
                 case "cpu":
                     spent.append(Computed(*line[1:]))
+                case "host":
+                    spent.append(line[1])
                 case "kernel" | "gradient":
                     spent.append(line[2])
                 case "event":
@@ -261,12 +267,14 @@ class Replay:
 
 def _next_alike(replay: Replay) -> Request:
     """Return what is asked next but memory, of which ranks that do the same may take a little more or less, and but
-    waits for the GPU, as one rank of many prints the loss; how a script ends is each rank's own.
+    waits for the GPU and what hosts do, as one rank of many prints the loss; how a script ends is each rank's own.
     """
     spent = list[Any]()
     while (found := replay.next())[1] in _OF_ONE:
         spent += found[0]
-    return [*spent, *found[0]], found[1], None if found[1] == "end" else found[2]
+    spent += found[0]
+    launched = [each for each in spent if not isinstance(each, HostWork)]
+    return launched, found[1], None if found[1] == "end" else found[2]
 
 
 _OF_ONE = {"left_out", "memory", "synchronize", "synchronize_event"}
@@ -291,6 +299,8 @@ def _told(request: Request) -> str:
 
 def _parsed(line: list[Any]) -> list[Any]:
     match line[0]:
+        case "host":
+            return [line[0], HostWork(*line[1])]
         case "kernel":
             return [line[0], line[1], Launched(line[1], _kernel(line[2]), line[3])]
         case "gradient":

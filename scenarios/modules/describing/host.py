@@ -1,0 +1,71 @@
+"""Counts what a host does between a GPU's launches, as a dispatch mode sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from scenarios.seam.host_work import NO_WORK, HostWork
+
+# Kinds of kernels that a library chooses and launches.
+_PRODUCTS = frozenset({"gemm", "attention", "convolution"})
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
+
+
+class HostCounter:
+    """Counts of one thread since they were taken last; `calls` are those of Python functions."""
+
+    def __init__(self) -> None:
+        self._dispatches = self._operators = self._products = self._passes = self._nodes = self._gradients = (
+            self._bags
+        ) = 0
+        self.calls = 0
+        self._node: tuple[int, int] | None = None
+
+    def dispatched(self) -> None:
+        """Count an operator that torch dispatches, and the node of autograd that calls it."""
+        self._dispatches += 1
+        node: Any = torch._C._current_autograd_node()
+        if node is None:
+            self._node = None
+            return
+        accumulates = node.name() == _ACCUMULATES
+        # A gradient's nodes all have the same sequence number. No node is kept: it would keep tensors.
+        key = node._sequence_nr(), id(node.variable) if accumulates else 0
+        self._passes += self._node is None
+        if key != self._node:
+            self._node = key
+            self._nodes += 1
+            self._gradients += accumulates
+
+    def launched(self, kind: str) -> None:
+        """Count an operator that launches kernels of this kind."""
+        if kind in _PRODUCTS:
+            self._products += 1
+        else:
+            self._operators += 1
+
+    def passed_bags(self) -> None:
+        """Count a pass through fbgemm's tables, whose own Python is not run."""
+        self._bags += 1
+
+    def take(self) -> HostWork:
+        """Return the counts, and begin anew."""
+        taken = HostWork(
+            dispatches=self._dispatches,
+            operators=self._operators,
+            products=self._products,
+            passes=self._passes,
+            nodes=self._nodes,
+            gradients=self._gradients,
+            bags=self._bags,
+            calls=self.calls,
+        )
+        if not any(taken):
+            return NO_WORK
+        self._dispatches = self._operators = self._products = self._passes = self._nodes = self._gradients = (
+            self._bags
+        ) = 0
+        self.calls = 0
+        return taken

@@ -1,0 +1,53 @@
+"""Counts the Python functions that a script calls, in its process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from scenarios.modules.describing.host import HostCounter
+
+# A function counts; it does not, but what it calls may; neither does.
+_COUNTED, _PASSED_THROUGH, _SIMULATION = range(3)
+# Python that runs only because the GPU is simulated: here, but for functions that call the script's or a library's own,
+# and in what torch has around modes.
+_CALLING_OTHERS = frozenset({"__torch_function__", "recorded", "forward", "watched", "advance"})
+_OF_MODES = (
+    *("torch/_library/simple_registry.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/overrides.py"),
+    *("torch/utils/_python_dispatch.py", "torch/compiler/__init__.py"),
+)
+_OURS = tuple(f"{Path(__file__).parents[4] / room}/" for room in ("scenarios", "sim", "real"))
+
+
+class CountedCalls:
+    """A count, in `counter.calls`, of one thread's calls of Python functions."""
+
+    def __init__(self, counter: HostCounter) -> None:
+        self._counter = counter
+        self._inside = 0  # how deep the thread is in Python of the simulation
+        self._kinds: dict[CodeType, int] = {}
+
+    def begin(self) -> None:
+        """Count this thread's calls from now on."""
+        sys.setprofile(self._profile)
+
+    def _profile(self, frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            if self._inside:
+                self._inside += 1
+                return
+            kind = self._kinds.get(frame.f_code)
+            if kind is None:
+                kind = self._kinds[frame.f_code] = _kind(frame.f_code)
+            self._counter.calls += kind == _COUNTED
+            self._inside += kind == _SIMULATION
+        elif event == "return" and self._inside:
+            self._inside -= 1
+
+
+def _kind(code: CodeType) -> int:
+    if code.co_filename.startswith(_OURS):
+        return _PASSED_THROUGH if code.co_name in _CALLING_OTHERS else _SIMULATION
+    return _PASSED_THROUGH if code.co_filename.endswith(_OF_MODES) else _COUNTED

@@ -1,0 +1,39 @@
+"""Steps of plain scripts as one H200 took them: of small kernels, where the host counts, and of large ones."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pandas as pd
+import pytest
+
+from benchmarks.eager_steps import MEASURED, SCRIPT
+from scenarios.seam.host_work import HostWork, total
+from scenarios.workloads.script.recording.file import NAME
+from tests.sim.test_gpu_script import played
+
+
+@pytest.mark.parametrize(("name", "error"), [("mlp_small", 0.1), ("mlp_tf32", 0.05)])
+def test_a_step_takes_what_it_took_on_an_h200(name: str, error: float) -> None:
+    """The host's times are fitted to these and eight others."""
+    recording = played(SCRIPT, name, profile="hgx_h200", ranks=(1, 1), steps=3)
+    last = [span for span in recording.spans if span.kind == "step"][-1]
+    measured = pd.read_csv(MEASURED).set_index("name")["step_ms"]
+    assert (last.end_ns - last.start_ns) / 1e6 == pytest.approx(measured[name], rel=error)
+
+
+def test_what_the_host_did_is_recorded_for_each_step() -> None:
+    """Sixteen layers with their activations: steps do the same, and each parameter's gradient is one node."""
+    recording = played(SCRIPT, "mlp_small", profile="hgx_h200", ranks=(1, 1), steps=3)
+    fields = json.loads(gzip.decompress(recording.kept[NAME]))
+    works: list[list[HostWork]] = [[]]
+    for line in (fields["lines"][index] for index in fields["sequences"][0]):
+        if line[0] == "host":
+            works[-1].append(HostWork(*line[1]))
+        elif line[0] == "step":
+            works.append([])
+    second, third = (total(each) for each in works[2:4])
+    assert second == third
+    assert (second.gradients, second.products, second.passes) == (32, 16 + 31, 1)
+    assert second.calls > second.dispatches > second.nodes > second.gradients
