@@ -39,6 +39,7 @@ _LAWS: dict[type[Operation], Callable[..., float]] = {
     pointwise.Pointwise: pointwise_law.seconds,
     reductions.Reduction: reductions_law.seconds,
     reductions.Qr: reductions_law.qr_seconds,
+    reductions.Pool: reductions_law.pool_seconds,
     normalisations.Softmax: norm_law.softmax_seconds,
     normalisations.RowNorm: norm_law.row_norm_seconds,
     normalisations.BatchNorm: norm_law.batch_norm_seconds,

@@ -26,6 +26,8 @@ _BY_NAMES: dict[Callable[[Call], tuple[Operation, ...]], str] = {
     reductions.sort: "sort argsort",
     reductions.scan: "cumsum cumprod",
     reductions.qr: "linalg_qr",
+    reductions.pool: "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward"
+    " _adaptive_avg_pool2d _adaptive_avg_pool2d_backward",
     rows.embedding: "embedding index_select _embedding_bag _embedding_bag_forward_only",
     rows.embedding_backward: "embedding_dense_backward",
     rows.index: "index _unsafe_index gather take",

@@ -11,7 +11,7 @@ from scenarios.modules.describing.call import Call, dtype_of
 from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm, Softmax
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import contiguous
-from scenarios.seam.operations.reductions import Qr, Reduction
+from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.sorting import Scan, Sort
 
 
@@ -119,3 +119,22 @@ def qr(call: Call) -> tuple[Operation, ...]:
     given = call.read[0]
     rows, columns = given.shape[-2:]
     return (Qr(rows=rows, columns=columns, batch=given.numel() // max(rows * columns, 1)),)
+
+
+def pool(call: Call) -> tuple[Operation, ...]:
+    """Return the pooling of an image's windows, or its backward; an adaptive one has windows side by side."""
+    is_backward = "backward" in call.name
+    given = call["self"]
+    outputs = call["grad_output"].numel() if is_backward else call.made[0].numel()
+    size = call.get("kernel_size")
+    window = given.numel() // max(outputs, 1) if size is None else math.prod(size) ** (2 // len(size))
+    return (
+        Pool(
+            dtype=dtype_of(given),
+            inputs=given.numel(),
+            outputs=outputs,
+            window=max(window, 1),
+            with_indices="indices" in call.name,
+            backward=is_backward,
+        ),
+    )

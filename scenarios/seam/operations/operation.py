@@ -10,7 +10,7 @@ from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Pointwise
 from scenarios.seam.operations.products import Product
-from scenarios.seam.operations.reductions import Qr, Reduction
+from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Scan, Sort
 
@@ -21,6 +21,7 @@ Operation = (
     | Pointwise
     | Reduction
     | Qr
+    | Pool
     | Softmax
     | RowNorm
     | BatchNorm

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -17,7 +15,7 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Pointwise
 from scenarios.seam.operations.products import Product
-from scenarios.seam.operations.reductions import Qr, Reduction
+from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Scan, Sort
 
@@ -30,9 +28,8 @@ _THOUSAND = 1000
 
 @lru_cache(_KEPT)
 def words(operation: Operation) -> Words:
-    """Return torch's name of an operator, or else what its description is, and its shapes in a few words."""
-    in_words = _WORDS.get(type(operation))
-    return _by_fields(operation) if in_words is None else in_words(operation)
+    """Return torch's name of an operator, and its shapes in a few words."""
+    return _WORDS[type(operation)](operation)
 
 
 def _product(one: Product) -> Words:
@@ -76,6 +73,11 @@ def _reduction(one: Reduction) -> Words:
 
 def _qr(one: Qr) -> Words:
     return "linalg_qr", f"{f'{one.batch} of ' if one.batch > 1 else ''}{one.rows}x{one.columns}"
+
+
+def _pool(one: Pool) -> Words:
+    name = "max_pool2d" if one.with_indices else "avg_pool2d"
+    return _back(name, one.backward), f"{one.inputs} to {one.outputs} by windows of {one.window}, {one.dtype}"
 
 
 def _softmax(one: Softmax) -> Words:
@@ -169,13 +171,6 @@ def _scatter_add(one: ScatterAdd) -> Words:
     return "scatter_add", f"{one.elements} into {one.target_elements}, {one.dtype}"
 
 
-def _by_fields(operation: Any) -> Words:
-    """Return the name of a description, and all its fields: of one that has no words of its own here."""
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(operation).__name__).lower()
-    found = {field.name: getattr(operation, field.name) for field in dataclasses.fields(operation)}
-    return name, ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in found.items())
-
-
 def _about(ids: int) -> str:
     """Return a number to two digits: ids that are drawn differ a little from step to step, which is no other shape."""
     if ids < _THOUSAND:
@@ -199,6 +194,7 @@ _WORDS: dict[type, Callable[[Any], Words]] = {
     Pointwise: _pointwise,
     Reduction: _reduction,
     Qr: _qr,
+    Pool: _pool,
     Softmax: _softmax,
     RowNorm: _row_norm,
     BatchNorm: _batch_norm,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Operand, Pointwise
 from scenarios.seam.operations.products import Product, linear, linear_input_gradient, linear_weight_gradient
-from scenarios.seam.operations.reductions import Qr, Reduction
+from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut
 from scenarios.seam.operations.sorting import Sort
 
@@ -195,3 +196,12 @@ def test_an_optimizer_is_one_call_for_all_tensors(fused: bool) -> None:
 def test_nothing_is_described_of_empty_tensors_and_views() -> None:
     assert described(lambda: meta(4, 6).view(24)[:0]) == []
     assert described(lambda: torch.relu(meta(0, 6))) == []
+
+
+def test_a_pooling_has_windows_forward_and_back() -> None:
+    images = meta(2, 8, 32, 32, grad=True)
+    largest = of(Pool, described(lambda: functional.max_pool2d(images, 3, 2, 1).sum().backward()))
+    one = Pool(dtype="float32", inputs=2 * 8 * 32 * 32, outputs=2 * 8 * 16 * 16, window=9, with_indices=True)
+    assert largest == [one, dataclasses.replace(one, backward=True)]
+    (mean,) = of(Pool, described(lambda: functional.adaptive_avg_pool2d(images, 4)))
+    assert (mean.outputs, mean.window, mean.with_indices) == (2 * 8 * 16, 64, False)

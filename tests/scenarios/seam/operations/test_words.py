@@ -15,7 +15,7 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous
 from scenarios.seam.operations.products import Product, linear
-from scenarios.seam.operations.reductions import Pool, Reduction
+from scenarios.seam.operations.reductions import Reduction
 from scenarios.seam.operations.words import words
 
 BAGS = uniform(tables=26, rows=100_000, dim=128, bags=8192, length=6)
@@ -96,12 +96,5 @@ def test_ids_that_differ_a_little_are_no_other_shapes() -> None:
     assert [told._about(ids) for ids in (999, 13_312, 1_291_459, 1_291_342)] == ["999", "13k", "1.3M", "1.3M"]
 
 
-def test_a_description_without_words_of_its_own_is_told_by_its_fields() -> None:
-    pool = Pool(dtype="float16", inputs=400, outputs=100, window=4)
-    name, shapes = told._by_fields(pool)
-    assert name == "pool"
-    assert shapes == "dtype float16, inputs 400, outputs 100, window 4, with indices False, backward False"
-
-
 def test_each_description_with_a_law_has_words() -> None:
-    assert set(get_args(Operation)) - {Pool} <= set(told._WORDS)
+    assert set(get_args(Operation)) == set(told._WORDS)
