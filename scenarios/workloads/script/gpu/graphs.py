@@ -1,18 +1,22 @@
 """CUDA graphs of a GPU that is not there, recorded as they are captured; and torch.compile, which compiles nothing:
-what is given to it runs operator by operator.
+what is given to it runs operator by operator, and is priced as the kernels that a compiler would make of it.
 """
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import together
+from scenarios.workloads.script.host.compiled import Compiled
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.requests import Launched
 
@@ -24,7 +28,7 @@ def graphs(link: SimulatedLink, said: Callable[[str], None]) -> dict[str, Any]:
         said("torch.cuda.make_graphed_callables: what it would capture is run by its operators")
         return callables
 
-    _patch_compile(said)
+    _patch_compile(link.compiled)
     of_graphs = {
         "CUDAGraph": _graph_class(link),
         "graph": _Capture,
@@ -47,15 +51,18 @@ def _graph_class(link: SimulatedLink) -> type:
 
         def capture_begin(self, *_: Any, **__: Any) -> None:
             assert link.launched is not None, "there is a GPU"
+            link.compiled.flush()
             self._outside, link.launched, link.is_captured = link.launched, [], True
 
         def capture_end(self) -> None:
             assert link.launched is not None, "there is a GPU"
             assert self._outside is not None, "it has begun"
+            link.compiled.flush()
             self._launched, link.launched, link.is_captured = _at_once(link.launched), self._outside, False
 
         def replay(self) -> None:
             assert link.launched is not None, "there is a GPU"
+            link.compiled.flush()
             link.launched += [replace(each, stream=link.stream) for each in self._launched]
 
         def reset(self) -> None:
@@ -82,18 +89,41 @@ class _Capture:
         self._graph.capture_end()
 
 
-def _patch_compile(said: Callable[[str], None]) -> None:
-    """Have torch.compile give what it is given."""
+def _patch_compile(compiled: Compiled) -> None:
+    """Have torch.compile give what it is given, and what that runs be `compiled`."""
+    modules = weakref.WeakSet[torch.nn.Module]()
 
     def compile(model: Any = None, **options: Any) -> Any:
-        said("torch.compile: what it would compile is run by its operators")
-        return (lambda found: found) if model is None else model
+        if model is None:
+            return lambda found: compile(found, **options)
+        if options.get("disable"):
+            return model
+        if isinstance(model, torch.nn.Module):
+            modules.add(model)
+            return model
+        return _as_compiled(model, compiled)
 
-    def compile_here(module: torch.nn.Module, *_: Any, **__: Any) -> None:
-        compile(module)
+    def begin(module: torch.nn.Module, _: Any) -> None:
+        if module in modules:
+            compiled.enter()
 
+    def end(module: torch.nn.Module, *_: Any) -> None:
+        if module in modules:
+            compiled.leave()
+
+    register_module_forward_pre_hook(begin)
+    register_module_forward_hook(end, always_call=True)
     torch.compile = compile
-    torch.nn.Module.compile = compile_here  # type: ignore[method-assign,assignment]
+    torch.nn.Module.compile = lambda module, *_, **options: compile(module, **options) and None  # type: ignore[method-assign]
+
+
+def _as_compiled(function: Callable[..., Any], compiled: Compiled) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def run(*args: Any, **more: Any) -> Any:
+        with compiled.running():
+            return function(*args, **more)
+
+    return run
 
 
 def _at_once(launched: list[Launched | HostWork]) -> list[Launched]:

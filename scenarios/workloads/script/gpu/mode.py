@@ -21,6 +21,7 @@ from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED
 from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, Shadows, is_meta
+from scenarios.workloads.script.host.compiled import Call
 from scenarios.workloads.script.process.process_group import users_line
 
 _META = torch.device("meta")
@@ -81,7 +82,7 @@ _OF_DATA = {"isnan", "isinf"}
 
 
 class OnGpu(TorchDispatchMode):
-    """Sends what is on "cuda" to the meta device; `launched(kernel)` is told of each kernel.
+    """Sends what is on "cuda" to the meta device; `launched(kernel, call)` is told of each kernel.
 
     `wait()` is called where the host waits for the current stream, to read what it gives or to hand it what lies on the
     CPU.
@@ -98,7 +99,7 @@ class OnGpu(TorchDispatchMode):
         self,
         shadows: Shadows,
         functional: Functional,
-        launched: Callable[[Kernel], None],
+        launched: Callable[[Kernel, Call], None],
         wait: Callable[[], None],
         said: Callable[[str], None],
         on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
@@ -210,7 +211,7 @@ class OnGpu(TorchDispatchMode):
                 self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
         kernel, _ = price(func, args, kwargs, result, on_gpu=True)
         if kernel is not None:
-            self._launched(kernel)
+            self._launched(kernel, (func, args, kwargs, result))
         if _is_read(func, args, kwargs):
             self._wait()
         return result
@@ -283,7 +284,7 @@ class OnGpu(TorchDispatchMode):
             self._shadows.forget([target])
         kernel, _ = price(func, args, kwargs, target, on_gpu=True)
         if kernel is not None:
-            self._launched(kernel)
+            self._launched(kernel, (func, args, kwargs, target))
         if is_blocking and not comes_from_gpu:
             self._wait()
         return target

@@ -41,7 +41,7 @@ class Streams:
 
     def tell(self, stream: int, *, record: int | None = None, wait: int | None = None) -> None:
         """An event is recorded, or waited for."""
-        self.link.launched.append(Launched(stream, record=record, wait=wait))
+        self.link.give_event(Launched(stream, record=record, wait=wait))
 
     def of(self, number: int) -> Any:
         """The stream of that number."""

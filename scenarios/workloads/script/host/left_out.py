@@ -9,14 +9,12 @@ import os
 import time
 from typing import Any
 
-import torch
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from scenarios.modules.operators import tensors_in
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 WORKERS = "time of DataLoader workers"
-COMPILED = "torch.compile (operators are priced one by one)"
 LOADING = "data loading in the script's process"
 ON_CPU = "operators on CPU tensors"
 
@@ -41,8 +39,6 @@ class LeftOut:
         if not self._is_told:
             return
         self._watch_loaders()
-        if self._is_on_gpu:
-            self._watch_compile()
 
     def tell(self) -> None:
         """Tell what the step has done that ends now."""
@@ -81,17 +77,3 @@ class LeftOut:
                 self._add(LOADING, time.thread_time_ns() - began_ns)
 
         _BaseDataLoaderIter.__next__ = watched  # type: ignore[method-assign, assignment]
-
-    def _watch_compile(self) -> None:
-        compile, compile_here = torch.compile, torch.nn.Module.compile
-
-        def compiled(*args: Any, **more: Any) -> Any:
-            self._since[COMPILED] = None
-            return compile(*args, **more)
-
-        def compiled_here(*args: Any, **more: Any) -> Any:
-            self._since[COMPILED] = None
-            return compile_here(*args, **more)
-
-        torch.compile = compiled
-        torch.nn.Module.compile = compiled_here  # type: ignore[method-assign]

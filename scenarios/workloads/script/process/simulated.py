@@ -25,6 +25,7 @@ from scenarios.modules.recorder import is_recomputed
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
+from scenarios.workloads.script.host.compiled import Call, Compiled
 from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
@@ -42,6 +43,7 @@ class SimulatedLink:
         self._label = KIND  # of what is computed on a CPU
         self.launched: list[Launched | HostWork] | None = None  # on a GPU, since the last request
         self.host = HostCounter()  # beside a GPU
+        self.compiled = Compiled(self._launch_fused)
         self.shadows: Shadows | None = None
         self.labels: Labels | None = None
         self.numbers = count(1)
@@ -71,6 +73,7 @@ class SimulatedLink:
         `is_cut` is False where nothing was computed since the last one.
         """
         with self._lock:
+            self.compiled.flush()
             if self.shadows is not None and kind == "step":
                 self._tell_memory(self.shadows.memory.highest_bytes)
             if self.launched or kind in ("issue", "wait"):
@@ -111,7 +114,9 @@ class SimulatedLink:
     def gradient_is_ready(self, replica: int, place: int) -> None:
         """A replica's gradient was computed, the one of that place in the order of their arrival."""
         if self.launched is not None:
-            self.launched.append(Launched(self.stream, gradient=(replica, place)))
+            mark = Launched(self.stream, gradient=(replica, place))
+            if not self.compiled.launch_after(lambda: self._append(mark, NO_WORK)):
+                self._append(mark, NO_WORK)
             return
         self._cut()
         self._before.append(Launched(0, gradient=(replica, place)))
@@ -139,16 +144,39 @@ class SimulatedLink:
             self._told_bytes = highest_bytes
             self.ask("memory", highest_bytes)
 
-    def launch(self, kernel: Kernel) -> None:
-        """Give the script's GPU a kernel."""
+    def launch(self, kernel: Kernel, call: Call | None = None) -> None:
+        """Give the script's GPU the kernel of a call; that of a library's own function has none."""
         assert self.launched is not None, "a CPU runs what it is given"
         assert self.labels is not None, "there is a GPU"
         if kernel.flops and is_recomputed():
             kernel = replace(kernel, recomputed_flops=kernel.flops)
-        self.host.launched(kernel.kind)
         with self._lock:
-            self._note_host_work()
-            self.launched.append(Launched(self.stream, kernel, self.labels.now()))
+            if call is not None and self.compiled.is_running:
+                self.host.take()  # which compiled code does not do
+                self.compiled.note(kernel, call)
+                return
+            self.host.launched(kernel.kind)
+            given = Launched(self.stream, kernel, self.labels.now())
+            work = self.host.take()
+            if not self.compiled.launch_after(lambda: self._append(given, work)):
+                self._append(given, work)
+
+    def _launch_fused(self, kernel: Kernel, work: HostWork) -> None:
+        assert self.labels is not None, "there is a GPU"
+        self._append(Launched(self.stream, kernel, self.labels.now()), work)
+
+    def _append(self, given: Launched, work: HostWork) -> None:
+        assert self.launched is not None, "there is a GPU"
+        if work is not NO_WORK and not self.is_captured:
+            self.launched.append(work)
+        self.launched.append(given)
+
+    def give_event(self, event: Launched) -> None:
+        """Give a stream of the script's GPU an event to record, or to wait for."""
+        assert self.launched is not None, "there is a GPU"
+        with self._lock:
+            self.compiled.flush()
+            self.launched.append(event)
 
     def _note_host_work(self) -> None:
         """Put what the host has done before what is launched or asked next; a graph's capture has no part in a step."""
