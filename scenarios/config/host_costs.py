@@ -154,5 +154,4 @@ class Eager:
             + self.bags_ns * work.bags
             + self.call_ns * work.calls
             + self.collective_ns * work.collectives
-            + work.cpu_ns
         )

@@ -19,7 +19,6 @@ class HostWork(NamedTuple):
         bags: passes through fbgemm's table-batched embeddings, forward or backward.
         calls: calls of Python functions, of the script and of the libraries that it uses.
         collectives: collectives that are issued.
-        cpu_ns: measured work of the CPU beside these, such as loading data, in ns of the CPU that the profile has.
     """
 
     dispatches: int = 0
@@ -31,7 +30,6 @@ class HostWork(NamedTuple):
     bags: int = 0
     calls: int = 0
     collectives: int = 0
-    cpu_ns: int = 0
 
     def times(self, count: int) -> HostWork:
         """Return these counts `count` times."""
