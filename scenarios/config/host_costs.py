@@ -143,7 +143,7 @@ class Eager:
     ] = 80_000
 
     def takes_ns(self, work: HostWork) -> int:
-        """Return what a host's thread takes for `work`, in ns; launches are counted by kernels."""
+        """Return what a host's thread takes for `work`, in ns, without launches and collectives."""
         return (
             self.dispatch_ns * work.dispatches
             + self.operator_ns * work.operators
@@ -153,5 +153,4 @@ class Eager:
             + self.gradient_ns * work.gradients
             + self.bags_ns * work.bags
             + self.call_ns * work.calls
-            + self.collective_ns * work.collectives
         )

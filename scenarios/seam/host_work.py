@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class HostWork(NamedTuple):
-    """Counts of what one thread of the host does before what it launches or issues next.
+    """Counts of what one thread of the host does before what it launches or issues next; issuing itself is beside it.
 
     Attributes:
         dispatches: operators that torch dispatches below autograd, views among them.
@@ -18,7 +18,6 @@ class HostWork(NamedTuple):
         gradients: nodes among them that accumulate the gradient of a parameter.
         bags: passes through fbgemm's table-batched embeddings, forward or backward.
         calls: calls of Python functions, of the script and of the libraries that it uses.
-        collectives: collectives that are issued.
     """
 
     dispatches: int = 0
@@ -29,7 +28,6 @@ class HostWork(NamedTuple):
     gradients: int = 0
     bags: int = 0
     calls: int = 0
-    collectives: int = 0
 
     def times(self, count: int) -> HostWork:
         """Return these counts `count` times."""
