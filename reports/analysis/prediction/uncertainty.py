@@ -103,9 +103,11 @@ def _kind_of(run: Run) -> dict[str, Any]:
 
 
 def on_gpus(run: Run) -> bool:
-    """Return whether a run's ranks compute on GPUs."""
-    host = (run.info.scenario.get("cluster") or {}).get("host") or {}
-    return bool((host.get("gpu") or {}).get("kind", "cpu") != "cpu")
+    """Return whether a run's ranks compute on GPUs; a run's scenario may be damaged."""
+    found: Any = run.info.scenario
+    for key in ("cluster", "host", "gpu", "kind"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found not in (None, "cpu")
 
 
 def _of_residuals(run: Run, typical: Mapping[str, float]) -> Contribution:
