@@ -26,7 +26,7 @@ _MOST_RANGES = 1 << 12
 
 
 class Compiled:
-    """What runs of compiled code since it was launched last.
+    """The operators of compiled code that ran since it was launched last.
 
     A backward pass belongs to it where its nodes were made by compiled code. What others launch in between, such as
     gradients' copies into buckets, comes after it. `launch(kernel, work)` gives the GPU a kernel, and says what the
@@ -34,7 +34,9 @@ class Compiled:
     """
 
     def __init__(self, launch: Callable[[Kernel, HostWork], None]) -> None:
-        self._launch, self._depth = launch, 0
+        self._launch = launch
+        self._depth = self._first = self._numbered = 0
+        self._is_entered = False  # since it was launched last
         self._firsts: list[int] = []  # autograd's numbers where compiled code begins, rising,
         self._ends: list[int] = []  # and where it ends
         self._after: list[Callable[[], None]] = []
@@ -132,7 +134,7 @@ class Compiled:
     def _number(self, storage: Any) -> int:
         key = storage._cdata
         if key not in self._numbers:
-            self._numbered = getattr(self, "_numbered", 0) + 1
+            self._numbered += 1
             self._numbers[key] = self._numbered
             weakref.finalize(storage, _gone, self._numbers, self._freed, key)
         return self._numbers[key]
