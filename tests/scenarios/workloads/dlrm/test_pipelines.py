@@ -187,7 +187,8 @@ def test_a_step_is_as_long_as_its_copy_where_that_is_slowest_and_no_longer_where
         assert copies > 1.5 * alone
         if kind != "base":  # whose copy begins with the backward pass
             assert longest(copied, "step") == pytest.approx(copies, rel=0.1)
-        assert alone <= longest(one(kind, COPIES, quick), "step") < 1.02 * alone
+        # Behind a copy the host comes to wait for sizes at another moment, which may save a little.
+        assert longest(one(kind, COPIES, quick), "step") == pytest.approx(alone, rel=0.02)
     eager = longest(one("none", Data(), slow), "step")
     copied = one("none", COPIES, slow)
     copies = max(each.end_ns - each.start_ns for each in of_label(copied, "data.copy"))
