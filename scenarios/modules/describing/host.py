@@ -17,11 +17,8 @@ class HostCounter:
     """Counts of one thread since they were taken last; `calls` are those of Python functions."""
 
     def __init__(self) -> None:
-        self._dispatches = self._operators = self._products = self._passes = self._nodes = self._gradients = (
-            self._bags
-        ) = 0
-        self.calls = 0
         self._node: tuple[int, int] | None = None
+        self._clear()
 
     def dispatched(self) -> None:
         """Count an operator that torch dispatches, and the node of autograd that calls it."""
@@ -64,8 +61,9 @@ class HostCounter:
         )
         if not any(taken):
             return NO_WORK
-        self._dispatches = self._operators = self._products = self._passes = self._nodes = self._gradients = (
-            self._bags
-        ) = 0
-        self.calls = 0
+        self._clear()
         return taken
+
+    def _clear(self) -> None:
+        self._dispatches = self._operators = self._products = self._bags = self.calls = 0
+        self._passes = self._nodes = self._gradients = 0

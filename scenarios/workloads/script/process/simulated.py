@@ -107,7 +107,7 @@ class SimulatedLink:
                 self._cut()
             spent, self._before = self._before, []
             return spent
-        self._note_host_work()
+        self._note(self.host.take())
         launched, self.launched = self.launched, []
         return launched
 
@@ -167,8 +167,7 @@ class SimulatedLink:
 
     def _append(self, given: Launched, work: HostWork) -> None:
         assert self.launched is not None, "there is a GPU"
-        if work is not NO_WORK and not self.is_captured:
-            self.launched.append(work)
+        self._note(work)
         self.launched.append(given)
 
     def give_event(self, event: Launched) -> None:
@@ -178,9 +177,8 @@ class SimulatedLink:
             self.compiled.flush()
             self.launched.append(event)
 
-    def _note_host_work(self) -> None:
+    def _note(self, work: HostWork) -> None:
         """Put what the host has done before what is launched or asked next; a graph's capture has no part in a step."""
-        work = self.host.take()
         if work is not NO_WORK and self.launched is not None and not self.is_captured:
             self.launched.append(work)
 
