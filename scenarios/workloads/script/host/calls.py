@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -22,16 +23,19 @@ _OURS = tuple(f"{Path(__file__).parents[4] / room}/" for room in ("scenarios", "
 
 
 class CountedCalls:
-    """A count, in `counter.calls`, of one thread's calls of Python functions."""
+    """A count, in `counter.calls`, of the main thread's calls of Python functions."""
 
     def __init__(self, counter: HostCounter) -> None:
         self._counter = counter
         self._inside = 0  # how deep the thread is in Python of the simulation
         self._kinds: dict[CodeType, int] = {}
+        self._has_begun = False
 
     def begin(self) -> None:
-        """Count this thread's calls from now on."""
-        sys.setprofile(self._profile)
+        """Count the main thread's calls from now on; in another thread, or once it counts, do nothing."""
+        if not self._has_begun and threading.current_thread() is threading.main_thread():
+            self._has_begun = True
+            sys.setprofile(self._profile)
 
     def _profile(self, frame: FrameType, event: str, _: Any) -> None:
         if event == "call":

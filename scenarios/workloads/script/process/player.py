@@ -18,7 +18,6 @@ from torch.distributed import rpc
 
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.gpu.properties import SeenGpu
-from scenarios.workloads.script.host.calls import CountedCalls
 from scenarios.workloads.script.host.left_out import LeftOut
 from scenarios.workloads.script.process.children import stand_alone, watch_children
 from scenarios.workloads.script.process.errors import left, place_of, raised
@@ -67,26 +66,18 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
             refuse_cuda(link)
         watch_gradients(link)
         keep_apart(folder, link.shadows)
-        play(script, link, before=ended, begin=CountedCalls(link.host).begin if gpu is not None else lambda: None)
+        play(script, link, before=ended)
     _exit(0)
 
 
-def play(
-    script: Script,
-    link: Link,
-    before: Callable[[bool], None] = lambda _: None,
-    begin: Callable[[], None] = lambda: None,
-) -> None:
-    """Run the script to its end, with calls of torch.distributed by way of `link`; call `before` where steps end, and
-    `begin` ahead of its first line.
-    """
+def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: None) -> None:
+    """Run the script to its end, with calls of torch.distributed by way of `link`; call `before` where steps end."""
     path = os.fspath(script.path)
     sys.argv, sys.path = [path, *script.args], [str(script.path.resolve().parent), *sys.path]
     install(link)
     marks, children = Marks(link, script.step_every, before), list[str]()
     _record_losses(link)
     _watch(link, script, marks, children)
-    begin()
     how = "at its last line"
     try:
         runpy.run_path(path, run_name="__main__")

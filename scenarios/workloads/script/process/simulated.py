@@ -25,6 +25,7 @@ from scenarios.modules.recorder import is_recomputed
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
+from scenarios.workloads.script.host.calls import CountedCalls
 from scenarios.workloads.script.host.compiled import Call, Compiled
 from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
@@ -43,6 +44,7 @@ class SimulatedLink:
         self._label = KIND  # of what is computed on a CPU
         self.launched: list[Launched | HostWork] | None = None  # on a GPU, since the last request
         self.host = HostCounter()  # beside a GPU
+        self._calls = CountedCalls(self.host)  # from the first launch on, behind most imports
         self.compiled = Compiled(self._launch_fused)
         self.shadows: Shadows | None = None
         self.labels: Labels | None = None
@@ -156,6 +158,7 @@ class SimulatedLink:
                 self.compiled.note(kernel, call)
                 return
             self.host.launched(kernel.kind)
+            self._calls.begin()
             given = Launched(self.stream, kernel, self.labels.now())
             work = self.host.take()
             if not self.compiled.launch_after(lambda: self._append(given, work)):
