@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from reports.analysis.step_breakdown import steady_steps
+from reports.run import Run
 from reports.store import run_folder as store
 
 DATA = Path(__file__).parent / "data"
@@ -23,8 +24,8 @@ SCRIPT, MEASURED = DATA / "h200_steps.py", DATA / "h200_steps.csv"
 _ON = ("--profile", "hgx_h200", "--hosts", "1", "--gpus-per-host", "1", "--steps", "3")
 
 
-def predicted_ms(name: str, folder: Path) -> float:
-    """Return the predicted step of one of the scripts, in ms.
+def predicted(name: str, folder: Path) -> Run:
+    """Return the predicted run of one of the scripts, whose files are in that folder.
 
     Raises:
         subprocess.CalledProcessError: it cannot be predicted; what was said is on stderr.
@@ -32,14 +33,19 @@ def predicted_ms(name: str, folder: Path) -> float:
     out = folder / name
     command = [sys.executable, "-m", "sim", *_ON, "--out", str(out), str(SCRIPT), name]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return float(steady_steps(store.load(out).steps)["step_ns"].median()) / 1e6
+    return store.load(out)
+
+
+def step_ms(run: Run) -> float:
+    """Return the median of a run's steady steps, in ms."""
+    return float(steady_steps(run.steps)["step_ns"].median()) / 1e6
 
 
 def compared(names: list[str]) -> pd.DataFrame:
     """Return a row for each script: name, measured_ms, predicted_ms, error (predicted / measured - 1)."""
     measured = pd.read_csv(MEASURED).set_index("name")["step_ms"]
     with TemporaryDirectory() as folder:
-        rows = [(name, measured[name], predicted_ms(name, Path(folder))) for name in names or measured.index]
+        rows = [(name, measured[name], step_ms(predicted(name, Path(folder)))) for name in names or measured.index]
     frame = pd.DataFrame(rows, columns=["name", "measured_ms", "predicted_ms"])
     return frame.assign(error=frame["predicted_ms"] / frame["measured_ms"] - 1)
 

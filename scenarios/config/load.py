@@ -10,7 +10,7 @@ from pathlib import Path
 from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
 from scenarios.config.overrides.overrides import OVERRIDES, Overrides
-from scenarios.config.provenance import KnownErrors, Measured, Published, come_from
+from scenarios.config.provenance import KnownErrors, Measured, come_from
 from scenarios.config.scenario import Scenario, Source
 from scenarios.config.toml.build import build
 from scenarios.config.toml.checks import check, check_profile
@@ -26,7 +26,7 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath, Tree
 from scenarios.workloads import locate
 
-__all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "load_published", "report_mistakes"]
+__all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
 
 _KEYS_NAMED = 4
 SCRIPT = "script"  # the program that runs a script of the user's
@@ -55,7 +55,7 @@ def load(
     own = own_figures(document, mistakes.tree)
     rests_on = _rests_on(document, own, made.cluster.profile, measured)
     counting = [path for path in own if path[0] not in BETWEEN_HOSTS or made.cluster.hosts > 1]
-    errors = _known_errors(document, measured, sets_figures=bool(set(counting) - SWITCHES))
+    errors = _known_errors(measured, sets_figures=bool(set(counting) - SWITCHES))
     folder, sources = _code(mistakes.tree, have(program))
     cluster = _with_own_prices(made.cluster, mistakes.tree)
     return dataclasses.replace(
@@ -115,9 +115,8 @@ def _named_beside(tree: Tree, program: ProgramSpec) -> str | None:
     return named if isinstance(named, str) else None
 
 
-def _known_errors(document: Document, measured: Measured | None, *, sets_figures: bool) -> KnownErrors:
+def _known_errors(measured: Measured | None, *, sets_figures: bool) -> KnownErrors:
     return KnownErrors(
-        published=frozen(Published, document.published) if document.published is not None else None,
         typical_errors={group.name: group.typical_error for group in measured.groups} if measured else {},
         sets_figures=sets_figures,
     )
@@ -146,12 +145,6 @@ def load_measured(name: str) -> Measured | None:
     """Where the figures of such a profile come from; None if it was not measured. ScenarioError as `load_profile`."""
     measured = _read_profile(name).measured
     return frozen(Measured, measured) if measured is not None else None
-
-
-def load_published(name: str) -> Published | None:
-    """How far such a profile's predictions are off published steps; None if that is not known. Errors as above."""
-    published = _read_profile(name).published
-    return frozen(Published, published) if published is not None else None
 
 
 def _read_profile(name: str) -> Document:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated
 
 from scenarios.config.keys import Key
-from scenarios.config.toml.values import Count, Duration, Error, Machines, NotNegative, Size, Text
+from scenarios.config.toml.values import Duration, Error, Machines, Size, Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,42 +61,6 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedConfiguration:
-    """A configuration of which others have published step times: its kind, and how far its prediction is off."""
-
-    scenario: Annotated[Text, Key("scenario", "The ready scenario that is simulated for it. Required.")]
-    program: Annotated[Text, Key("program", "The scenario's program. Required.")]
-    launching: Annotated[
-        Literal["eager", "cuda_graphs"],
-        Key("launching", "How kernels are launched: 'eager' or 'cuda_graphs'. Required."),
-    ]
-    hosts: Annotated[Count, Key("hosts", "How many hosts. Required.")]
-    gpus_per_host: Annotated[Count, Key("gpus_per_host", "GPUs of each. Required.")]
-    error: Annotated[Error, Key("error", "Predicted over the median of all systems' measured times, less 1. Required.")]
-    fitted: Annotated[
-        bool,
-        Key(
-            "fitted", "Whether a figure of the profile was fitted to it, so that its error says nothing. Default false."
-        ),
-    ] = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """How far predictions with a profile are off step times that others have published; allowed in profiles only."""
-
-    steps: Annotated[Count, Key("steps", "How many step times these are. Required.")]
-    mean_error: Annotated[NotNegative, Key("mean_error", "Mean of the errors without their signs. Required.")]
-    worst_error: Annotated[Error, Key("worst_error", "The largest error, with its sign. Required.")]
-    of: Annotated[Text, Key("of", "Whose steps, of what training. Required.")]
-    command: Annotated[Text, Key("command", "What repeats it. Required.")]
-    configurations: Annotated[
-        tuple[PublishedConfiguration, ...],
-        Key("configurations", "What was predicted, each once however many systems ran it. Default: not known."),
-    ] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KnownErrors:
     """What is known of a prediction's error before it is made.
 
@@ -104,7 +68,6 @@ class KnownErrors:
     other than its profile's, and was held against nothing with these.
     """
 
-    published: Published | None = None
     typical_errors: Mapping[str, float] = field(default_factory=dict)
     sets_figures: bool = False
 

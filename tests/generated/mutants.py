@@ -38,7 +38,7 @@ _FLOATS = (0.0, -0.0, 1e-12, 0.3, 1.0, 1.5, 1e9, 1e308, float("nan"), float("inf
 _TEXTS = ("", " ", "é\u2028", "a" * 300, "0", "-1", "1 B", "0 ns", "1 ns", "1 h", "1 B/s", "1 EB/s", "1 FLOP", "1 EiB")
 _ADDED: tuple[tuple[str, Any], ...] = (
     *(("include", one) for one in ({}, [{}], "", "none.toml", ["twrw_2x2", 1])),
-    *(("set", {key: one}) for key in ("include", "measured", "published", "cluster", "run") for one in ({}, [{}], 1)),
+    *(("set", {key: one}) for key in ("include", "measured", "cluster", "run") for one in ({}, [{}], 1)),
     *(("measured", one) for one in ({}, {"groups": [{}]}, 1)),
     *(("rows", one) for one in (1, 2, 3, 2**40)),
     *(("data", {"samples_per_s": 1e6, "prefetch": one}) for one in (1, 10_000, 10_001)),
@@ -226,7 +226,7 @@ def whole(path: Path) -> dict[str, Any]:
     paths.
     """
     values = {
-        key: value for key, value in read_tree(str(path)).tree.values.items() if key not in ("measured", "published")
+        key: value for key, value in read_tree(str(path)).tree.values.items() if key != "measured"
     }
     return json.loads(json.dumps(values).replace('"twrw_f2.csv"', json.dumps(str(path.parent / "twrw_f2.csv"))))
 

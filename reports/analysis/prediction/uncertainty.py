@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,31 @@ import numpy as np
 from reports.analysis import critical_path, statistics
 from reports.analysis.by_what import HOST
 from reports.analysis.frames import COMPUTE
+from reports.analysis.prediction.grounds import BETWEEN, HOSTS, LAWS, ROOFLINES, TABLES, WITHIN, grounds
+from reports.analysis.prediction.measured_steps import MeasuredStep, measured_steps
 from reports.analysis.step_breakdown import steady_steps, typical_step
 from reports.run import Run
 from reports.terminal import text
 
 _KERNELS = " kernels"  # how the names of a calibration's groups of kernels end
-# Fewer configurations like a run's say nothing of how far errors spread.
-_LEAST_CONFIGURATIONS = 2
-# Ten plain training scripts on one H200, 2026-11-26 (docs/accuracy.md).
-_EAGER = "ten eager steps on one H200, to which the host's times are fitted, are 5 % off in the mean, 11 % at most"
+# Fewer steps like a run's say nothing of how far errors spread.
+_LEAST_STEPS = 2
+# Root mean squares of relative errors by what prices a share of a step (docs/accuracy.md has their sources).
+ERRORS = {TABLES: 0.05, LAWS: 0.08, ROOFLINES: 0.10, HOSTS: 0.15, WITHIN: 0.10, BETWEEN: 0.10}
+# What no price of a part says: software of another age, overlaps, memory's allocator, clocks.
+_NOT_MODELLED = 0.05
+# Where no step of a GPU was measured: MLPerf's steps on such GPUs were predicted 12 to 17 % too quick.
+_OTHER_GPU = 0.12
+# A range of so many root mean squares holds nine of ten errors.
+WIDTH = 1.645
+_WORDS = {
+    TABLES: "kernels priced by a measured table",
+    LAWS: "kernels priced by a law",
+    ROOFLINES: "kernels priced by a roofline",
+    HOSTS: "the host's work",
+    WITHIN: "transfers within a host",
+    BETWEEN: "transfers between hosts",
+}
 # A smaller share of the critical path may be of what no probe has measured.
 _UNPROBED = 0.1
 
@@ -37,10 +53,11 @@ class Contribution:
 class Uncertainty:
     """To either side of a step's time, as a share of it: independent contributions, in quadrature.
 
-    nan where one of them is not known.
+    nan where one of them is not known. `grounds` are the shares of a step on GPUs by what prices them.
     """
 
     contributions: tuple[Contribution, ...]
+    grounds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
@@ -53,53 +70,68 @@ def uncertainty(run: Run) -> Uncertainty | None:
     known, steps_ns = run.info.scenario.get("known_errors"), steady_steps(run.steps)["step_ns"].to_numpy(float)
     if run.info.world != "sim" or not isinstance(known, Mapping) or not len(steps_ns):
         return None
-    return Uncertainty(contributions=(_of_hardware(run, known), *_of_steps(steps_ns.tolist())))
+    by = grounds(run) or {} if on_gpus(run) else {}
+    return Uncertainty(contributions=(_of_hardware(run, known, by), *_of_steps(steps_ns.tolist())), grounds=by)
 
 
-def _of_hardware(run: Run, known: Mapping[str, Any]) -> Contribution:
-    """Return the error by published steps of this run's kind, else by a calibration's residuals, else why it is not
+def _of_hardware(run: Run, known: Mapping[str, Any], by: Mapping[str, float]) -> Contribution:
+    """Return the error by measured steps that are like this one, else by a calibration's residuals, else why it is not
     known.
 
     Residuals are of kernels and links: they say nothing of an eager step on GPUs, whose host may be the slower one.
     """
-    kind, published = _kind_of(run), known.get("published") or {}
-    alike = [one for one in published.get("configurations") or () if kind == {name: one.get(name) for name in kind}]
-    errors = [float(one["error"]) for one in alike if not one.get("fitted")]
-    is_eager_gpu = on_gpus(run) and kind["launching"] == "eager"
-    typical = {} if is_eager_gpu else known.get("typical_errors") or {}
-    if known.get("sets_figures") and (alike or typical):
+    is_eager = on_gpus(run) and not (run.info.scenario.get("launching") or {}).get("cuda_graphs")
+    typical = {} if is_eager else known.get("typical_errors") or {}
+    if known.get("sets_figures") and (by or typical):
         return _not_known("the scenario sets figures of its hardware itself")
-    if len(errors) >= _LEAST_CONFIGURATIONS:
-        words = f"mean error on {len(errors)} published configurations of {published['of']} with this program,"
-        words += f" launching and scale, worst {text.signed_percent(max(errors, key=abs))}"
-        return Contribution(share=float(np.mean(np.abs(errors))), words=words)
     if typical:
         return _of_residuals(run, typical)
-    if errors:
-        why = f"a single published step resembles this one, predicted {text.signed_percent(errors[0])} off"
-    elif alike:
-        why = "the one published step that resembles this one is that to which the profile was fitted"
-    elif on_gpus(run):
-        why = f"no published step resembles this one{f'; {_EAGER}' if is_eager_gpu else ''}"
-    else:
-        why = "neither calibrated nor held against published steps"
-    return _not_known(why)
+    if by:
+        return _of_grounds(by, _gpu(run))
+    if on_gpus(run):
+        return _not_known("nothing is left of what its kernels were priced by")
+    return _not_known("neither calibrated nor held against measured steps")
+
+
+def half_width(by: Mapping[str, float], gpu: str) -> float:
+    """Return the half of the range of a step on that GPU, as a share of it, by what prices the step.
+
+    Errors of different grounds are independent; those of one ground are alike.
+    """
+    parts = [share * ERRORS[ground] for ground, share in by.items()]
+    own = [] if gpu in {one.gpu for one in measured_steps()} else [_OTHER_GPU]
+    return WIDTH * math.sqrt(sum(part**2 for part in [*parts, *own, _NOT_MODELLED]))
+
+
+def _of_grounds(by: Mapping[str, float], gpu: str) -> Contribution:
+    """Return the range that steps priced alike kept within, where at least some were measured."""
+    alike = [one for one in measured_steps() if one.is_like(by)]
+    most = max(by, key=lambda ground: by[ground])
+    if len(alike) < _LEAST_STEPS:
+        which = "no measured step is" if not alike else f"one measured step alone is ({_of_one(alike[0])})"
+        return _not_known(f"{which} like this one, of which {text.percent(by[most])} is {_WORDS[most]}")
+    inside = sum(abs(one.error) <= half_width(one.grounds, one.gpu) * (1 + one.error) for one in alike)
+    worst = _of_one(max(alike, key=lambda one: abs(one.error)))
+    words = (
+        f"as {text.percent(by[most])} of the step is {_WORDS[most]}; {inside} of {len(alike)} measured steps like it"
+        f" are inside such a range, worst {worst}"
+    )
+    return Contribution(share=half_width(by, gpu), words=words)
+
+
+def _of_one(step: MeasuredStep) -> str:
+    return f"{step.step} on {step.gpu}: {text.signed_percent(step.error)}"
 
 
 def _not_known(why: str) -> Contribution:
     return Contribution(share=math.nan, words=f"not known: {why}")
 
 
-def _kind_of(run: Run) -> dict[str, Any]:
-    """Return what published steps must share with a run to say something of it, as a profile's [published] names it."""
-    scenario = run.info.scenario
-    cluster, launching = scenario.get("cluster") or {}, scenario.get("launching") or {}
-    return {
-        "program": scenario.get("program"),
-        "launching": "cuda_graphs" if launching.get("cuda_graphs") else "eager",
-        "hosts": cluster.get("hosts"),
-        "gpus_per_host": (cluster.get("host") or {}).get("gpus"),
-    }
+def _gpu(run: Run) -> str:
+    found: Any = run.info.scenario
+    for key in ("cluster", "host", "gpu", "name"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return str(found)
 
 
 def on_gpus(run: Run) -> bool:

@@ -11,7 +11,7 @@ from scenarios.config.toml.mistakes import SET, Mistakes, toml_text
 from scenarios.config.toml.tree import KeyPath, Tree
 
 # Keys with a meaning in files alone: what is read after, and what a profile says of itself.
-_OF_FILES = ("include", "set", "measured", "published")
+_OF_FILES = ("include", "set", "measured")
 # Of [run], and the cluster's profile.
 OVERRIDES = (
     *("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times"),

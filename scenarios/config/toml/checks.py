@@ -26,7 +26,6 @@ def check(document: Document, program: ProgramSpec | None, mistakes: Mistakes) -
     if program is not None:
         _check_program(document, program, look)
     _check_run(document.run or RunSection(), document, program, look)
-    _check_published(document, look)
 
 
 def _check_program(document: Document, program: ProgramSpec, look: Look) -> None:
@@ -46,7 +45,6 @@ def check_profile(document: Document, mistakes: Mistakes) -> None:
     if document.cluster is not None:
         check_cluster(document.cluster, look)
     _check_measured(document.measured, look)
-    _check_published(document, look)
 
 
 def _check_run(run: RunSection, document: Document, program: ProgramSpec | None, look: Look) -> None:
@@ -86,14 +84,6 @@ def _check_compute_times(name: str, mistakes: Mistakes) -> None:
         return
     for sentence in wrong:
         mistakes.say(sentence)
-
-
-def _check_published(document: Document, look: Look) -> None:
-    published = document.published
-    look.need(("published",), published, "steps", "mean_error", "worst_error", "of", "command")
-    for index, one in enumerate((published.configurations if published else None) or ()):
-        known = (key for key in type(one).model_fields if key != "fitted")
-        look.need(("published", "configurations", index), one, *known)
 
 
 def _check_measured(measured: MeasuredSection | None, look: Look) -> None:

@@ -13,7 +13,7 @@ from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_t
 from scenarios.config.toml.tree import TOO_DEEP, KeyPath, Tree, leaves, read_toml, too_deep
 
 SET = "set"
-PROFILE_KEYS = ("description", "cluster", "measured", "published")
+PROFILE_KEYS = ("description", "cluster", "measured")
 LONGEST_CHAIN = 64  # files, each included by the one before
 
 
@@ -89,9 +89,8 @@ class _Reader:
         included = values.pop("include", [])
         if self.in_profile:
             self._check_profile(values, file)
-        for key in () if self.in_profile else ("measured", "published"):
-            if key in values:
-                self._complain(file, (key,), values.pop(key), f"nothing {key} outside a profile")
+        if "measured" in values and not self.in_profile:
+            self._complain(file, ("measured",), values.pop("measured"), "nothing measured outside a profile")
         self.mistakes.tree.lay_under(values, _shown(file))
         self.chain.append(file)
         self._read_included(file, included)

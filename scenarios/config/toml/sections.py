@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from scenarios.config.interconnect import LibraryName
-from scenarios.config.provenance import Measured, Published
+from scenarios.config.provenance import Measured
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.section import Section, about
@@ -51,10 +51,8 @@ class RunSection(Section):
 
 if TYPE_CHECKING:
     MeasuredSection: TypeAlias = Any  # made at run time, as the sections of the hardware
-    PublishedSection: TypeAlias = Any
 else:
     MeasuredSection = section_of("MeasuredSection", Measured)
-    PublishedSection = section_of("PublishedSection", Published)
 
 
 class Document(Section):
@@ -68,9 +66,6 @@ class Document(Section):
     )
     set: dict[str, Any] | None = about("Values by their keys' paths, put over this file and what it includes.")
     measured: MeasuredSection | None = about("Where a profile's figures come from. Only in profiles.")
-    published: PublishedSection | None = about(
-        "How far off published steps a profile's predictions are. Only in profiles."
-    )
     program: Text | None = about(
         "What every rank runs: a program's name, 'package.module:factory' or './file.py:factory'. Required."
     )

@@ -10,8 +10,7 @@ import pytest
 
 from scenarios.__main__ import main
 from scenarios.config.catalogue import profile_file
-from scenarios.config.load import load, load_measured, load_profile, load_published
-from scenarios.config.provenance import KnownErrors, Published, PublishedConfiguration
+from scenarios.config.load import load, load_measured, load_profile
 from scenarios.config.warnings import notes_of_measuring
 from scenarios.seam.errors import ScenarioError
 
@@ -79,44 +78,6 @@ def test_mistakes_in_it_are_named_by_profiles_and_by_scenarios_that_use_them(pla
     wrong += " command, ranks, duration, groups"
     assert sentences(load_profile, "mine.toml") == [wrong]
     assert sentences(load, "s.toml") == [wrong]
-
-
-def test_how_far_off_published_steps_a_profile_is_changes_no_scenario(plain: str) -> None:
-    Path("s.toml").write_text(SCENARIO)
-    Path("mine.toml").write_text(plain)
-    before = load("s.toml")
-    said = (
-        '\n[published]\nsteps = 3\nmean_error = 0.02\nworst_error = -0.05\nof = "a training"\ncommand = "a command"\n'
-        '[[published.configurations]]\nscenario = "s"\nprogram = "dlrm"\nlaunching = "eager"\nhosts = 1\n'
-        "gpus_per_host = 8\nerror = -0.05\n"
-    )
-    Path("mine.toml").write_text(plain + said)
-    after = load("s.toml")
-    assert load_published("mine.toml") == after.known_errors.published
-    one = PublishedConfiguration(scenario="s", program="dlrm", launching="eager", hosts=1, gpus_per_host=8, error=-0.05)
-    assert after.known_errors == KnownErrors(
-        published=Published(
-            steps=3,
-            mean_error=0.02,
-            worst_error=-0.05,
-            of="a training",
-            command="a command",
-            configurations=(one,),
-        )
-    )
-    assert dataclasses.replace(after, known_errors=before.known_errors) == before
-    assert after.digest() == before.digest()
-    Path("mine.toml").write_text(plain + said.replace("hosts = 1\n", ""))
-    lost = "mine.toml: published.configurations[0].hosts: missing; expected a whole number of at least 1"
-    assert sentences(load, "s.toml") == [lost]
-    Path("mine.toml").write_text(plain + said.replace("steps = 3\n", ""))
-    missing = "mine.toml: published.steps: missing; expected a whole number of at least 1"
-    assert sentences(load, "s.toml") == sentences(load_published, "mine.toml") == [missing]
-    Path("s.toml").write_text(SCENARIO + "[published]\nsteps = 3\n")
-    Path("mine.toml").write_text(plain)
-    assert sentences(load, "s.toml") == [
-        "s.toml: published = {steps = 3}: expected nothing published outside a profile"
-    ]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ FILES: Cases = {
         EXCHANGE + "[optimizer]\nkind = 'sgd'\n",
         [
             "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, set,"
-            " measured, published, program, run, cluster, model, sharding, buckets, compression, pipeline, data,"
+            " measured, program, run, cluster, model, sharding, buckets, compression, pipeline, data,"
             " launching, qcomms, replication, dense_parallel, exchange, collective, gradients, script"
         ],
     ),
@@ -394,8 +394,7 @@ FILES: Cases = {
     "profile with a workload": (
         edited(EXCHANGE, "cpu_local", "odd_profile.toml"),
         [
-            "odd_profile.toml: program = 'dlrm': unknown key; expected one of description, cluster, measured,"
-            " published",
+            "odd_profile.toml: program = 'dlrm': unknown key; expected one of description, cluster, measured",
             "odd_profile.toml: cluster.profile = 'dgx_h100': expected no profile within a profile",
             "odd_profile.toml: cluster.cores = 0: expected a whole number of at least 1",
         ],

@@ -14,7 +14,7 @@ from scenarios.workloads.dlrm.ids.file import read_bags
 from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, PROFILES, edited
 
 TOP_KEYS = (
-    "name, description, include, set, measured, published, program, run, cluster, model, sharding, buckets,"
+    "name, description, include, set, measured, program, run, cluster, model, sharding, buckets,"
     " compression, pipeline, data, launching, qcomms, replication, dense_parallel, exchange, collective, gradients,"
     " script"
 )
@@ -137,7 +137,7 @@ def test_a_byte_order_mark_is_no_mistake() -> None:
             'profile = "p.toml"',
             'program = "dlrm"\n[cluster]\nprofile = "dgx_h100"\n',
             [
-                "p.toml: program = 'dlrm': unknown key; expected one of description, cluster, measured, published",
+                "p.toml: program = 'dlrm': unknown key; expected one of description, cluster, measured",
                 "p.toml: cluster.profile = 'dgx_h100': expected no profile within a profile",
             ],
         ),

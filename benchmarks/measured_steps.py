@@ -1,0 +1,110 @@
+"""`python -m benchmarks.measured_steps [--write]`: steps that were measured, and whether each is inside its range.
+
+MLPerf's recommenders of `tests/data/published/steps.csv`, by configuration, and the scripts of
+`benchmarks.eager_steps`, which need `make .venv-benchmarks/.installed` and that environment's Python. Errors of scripts
+to which the host's prices were fitted are those of prices fitted to the others. `--write` renews
+`reports/analysis/prediction/measured_steps.csv`, from which the range of every prediction follows.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from benchmarks import eager_steps
+from benchmarks.host_prices import left_out
+from reports.analysis.prediction.grounds import GROUNDS, grounds
+from reports.analysis.prediction.measured_steps import FILE
+from reports.analysis.prediction.uncertainty import half_width
+from reports.published import steps
+from reports.run import Run
+from sim.published import ready_scenario, scenario_of_step, simulate_step
+
+MLPERF = Path("tests/data/published/steps.csv")
+# The configuration to which `embedding_update` of the profiles is fitted.
+_FITTED = ("mlperf_dcnv2", "H100 SXM 80 GB", 1)
+# To which the host's prices are fitted.
+_BY_HOST = ("mlp_small", "rec_base", "rec_sgd", "rec_wide", "rec_multihot", "gpt2_fsdp2")
+_ABOUT = "# Written by python -m benchmarks.measured_steps --write\n"
+_KEYS = ["scenario", "gpu", "nodes", "gpus"]
+
+
+def of_mlperf() -> Iterator[dict[str, Any]]:
+    """Yield a row for each configuration of MLPerf's recommenders, whatever its rounds and systems."""
+    simulated: dict[tuple[Any, ...], tuple[Run, str]] = {}
+    rows = []
+    for row in steps.read(MLPERF).rows:
+        name = ready_scenario(row.model, row.round, row.system)
+        scenario = scenario_of_step(name, gpu=row.gpu, nodes=row.nodes, gpus=row.gpus, global_batch=row.global_batch)
+        gpu = scenario.cluster.host.gpu.name
+        key = name, gpu, row.nodes, row.gpus
+        if key not in simulated:
+            simulated[key] = Run.of(simulate_step(scenario)), gpu
+        rows.append((*key, row.step_ms))
+    frame = pd.DataFrame(rows, columns=[*_KEYS, "step_ms"])
+    for key, same in frame.groupby(_KEYS, sort=False):
+        run, gpu = simulated[tuple(key)]
+        name, _, nodes, gpus = key
+        step = f"{name.removeprefix('mlperf_')} {nodes}x{gpus // nodes}"
+        fitted = (name, gpu, nodes) == _FITTED
+        yield _row(step, "MLPerf", gpu, float(same["step_ms"].median()), run, fitted=fitted)
+
+
+def of_scripts() -> Iterator[dict[str, Any]]:
+    """Yield a row for each script of `benchmarks.eager_steps`."""
+    measured = pd.read_csv(eager_steps.MEASURED).set_index("name")["step_ms"]
+    with TemporaryDirectory() as folder:
+        runs = {str(name): eager_steps.predicted(str(name), Path(folder)) for name in measured.index}
+        errors = left_out({name: Path(folder, name) for name in _BY_HOST}, measured)
+    for name, run in runs.items():
+        gpu = run.info.scenario["cluster"]["host"]["gpu"]["name"]
+        yield _row(name, "script", gpu, float(measured[name]), run) | (
+            {"error": round(errors[name], 4)} if name in errors else {}
+        )
+
+
+def _row(step: str, source: str, gpu: str, measured_ms: float, run: Run, *, fitted: bool = False) -> dict[str, Any]:
+    predicted_ms = eager_steps.step_ms(run)
+    by = grounds(run)
+    assert by is not None, "its kernels have prices"
+    return {
+        "step": step,
+        "source": source,
+        "gpu": gpu,
+        "measured_ms": round(measured_ms, 4),
+        "predicted_ms": round(predicted_ms, 4),
+        "error": round(predicted_ms / measured_ms - 1, 4),
+        "fitted": fitted,
+        **{name: round(share, 4) for name, share in by.items()},
+    }
+
+
+def ranged(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with `half_width` of the printed range, and whether what was measured is `inside` it."""
+    widths = [half_width({by: row[by] for by in GROUNDS}, row["gpu"]) for row in frame.to_dict("records")]
+    away = (1 / (1 + frame["error"]) - 1).abs()
+    return frame.assign(half_width=widths, inside=away <= widths)
+
+
+def main() -> None:
+    """Print the steps with their ranges, and how many of those to which nothing was fitted are inside."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help=f"predict all anew and write {FILE.name}; minutes")
+    if parser.parse_args().write:
+        found = pd.DataFrame([*of_mlperf(), *of_scripts()])
+        FILE.write_text(_ABOUT + found.to_csv(index=False))
+    frame = ranged(pd.read_csv(FILE, comment="#"))
+    shown = ["step", "gpu", "measured_ms", "predicted_ms", "error", "fitted", "half_width", "inside"]
+    print(frame[shown].to_string(index=False, formatters=dict.fromkeys(["error", "half_width"], "{:.1%}".format)))
+    own = frame[~frame["fitted"]]
+    print(f"inside: {int(own['inside'].sum())} of {len(own)} to which nothing was fitted")
+    print(f"median half width: {frame['half_width'].median():.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Reads how far predictions of measured steps were off: the evidence that the range of a prediction follows from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from reports.analysis.prediction.grounds import GROUNDS
+
+# Written by `python -m benchmarks.measured_steps --write`.
+FILE = Path(__file__).with_name("measured_steps.csv")
+# Two steps are alike if at most this share of one's time is priced by something else than the other's.
+_MOST_APART = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep:
+    """One configuration of a training step that was measured, however many systems ran it.
+
+    Attributes:
+        gpu: as a profile names it.
+        error: predicted over the median of what was measured, less 1.
+        grounds: shares of the predicted step by what prices them.
+    """
+
+    step: str
+    source: str
+    gpu: str
+    error: float
+    grounds: Mapping[str, float]
+
+    def is_like(self, grounds: Mapping[str, float]) -> bool:
+        """Return whether at least half of both steps' time is priced by the same."""
+        return sum(abs(self.grounds[by] - grounds[by]) for by in GROUNDS) / 2 <= _MOST_APART
+
+
+@cache
+def measured_steps() -> tuple[MeasuredStep, ...]:
+    """Return all steps to which nothing of a profile or a law was fitted."""
+    frame = pd.read_csv(FILE, comment="#")
+    return tuple(
+        MeasuredStep(
+            step=str(row["step"]),
+            source=str(row["source"]),
+            gpu=str(row["gpu"]),
+            error=float(row["error"]),
+            grounds={by: float(row[by]) for by in GROUNDS},
+        )
+        for row in frame[~frame["fitted"].astype(bool)].to_dict("records")
+    )
