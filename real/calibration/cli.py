@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from real.calibration import program_cost as program
+from real.calibration.host.cli import calibrate_host
 from real.calibration.kernels import probes as kernels
 from real.calibration.kernels.cli import calibrate_kernels, check_kernels
 from real.calibration.kernels.fit import fit as fit_kernels
@@ -74,6 +75,9 @@ def calibrate(arguments: Sequence[str], simulate: Simulate, prog: str = "python 
         if options.kernels:
             calibrate_kernels(options, command)
             return 0
+        if options.host:
+            calibrate_host(options, command)
+            return 0
         say(sweep())
         _calibrate(options, command, simulate)
     except ScenarioError as error:
@@ -87,14 +91,19 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         prog=prog,
         description="Measure this machine's kernels, its threads, and gloo over TCP between hosts; write a profile. "
         "With --nic the hosts are emulated (root and iproute2 are needed), else they talk over the loopback device. "
-        "With --kernels only kernels are measured, on a GPU if --like is a profile of GPUs; all else is as there.",
+        "With --kernels only kernels are measured, on a GPU if --like is a profile of GPUs, with its host; with --host "
+        "only what that host takes for eager PyTorch; all else is as there.",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.toml", help="the profile; must not exist")
     parser.add_argument("--nic", metavar="RATE", help="the rate of an emulated host's interface, such as 200mbit")
     parser.add_argument("--hosts", type=int, help="how many hosts (default: 2)")
     parser.add_argument("--ranks-per-host", type=int, default=1, help="ranks on each (default: 1)")
-    parser.add_argument("--kernels", action="store_true", help="kernels alone, on one host")
-    parser.add_argument("--like", metavar="PROFILE", help="with --kernels: whose other figures to take, as dgx_h100")
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument("--kernels", action="store_true", help="kernels alone, on one host")
+    alone.add_argument("--host", action="store_true", help="the host of a GPU alone: what eager PyTorch takes on it")
+    parser.add_argument(
+        "--like", metavar="PROFILE", help="with --kernels or --host: whose other figures to take, as dgx_h100"
+    )
     parser.add_argument("--json", action="store_true", help="what the model leaves of each probe as JSON, no table")
     parser.add_argument("--quiet", action="store_true", help="no progress and no table of residuals")
     return parser
@@ -107,11 +116,11 @@ def _check(options: argparse.Namespace) -> None:
         raise ScenarioError(f"{options.out} already exists: choose another --out")
     if not options.out.parent.is_dir():
         raise ScenarioError(f"--out = '{options.out}': expected a folder that exists")
-    if options.kernels:
+    if options.kernels or options.host:
         check_kernels(options)
         return
     if options.like is not None:
-        raise ScenarioError(f"--like = '{options.like}': expected with --kernels")
+        raise ScenarioError(f"--like = '{options.like}': expected with --kernels or --host")
     options.hosts = 2 if options.hosts is None else options.hosts
     if not 2 <= options.hosts <= MOST_HOSTS:
         raise ScenarioError(f"--hosts = {options.hosts}: expected 2 to {MOST_HOSTS}")

@@ -41,21 +41,31 @@ _LINKS = ("cluster.inside", "cluster.nic", "cluster.network", "cluster.tcp")
 
 
 def check_kernels(options: argparse.Namespace) -> None:
-    """What cannot be measured.
+    """Refuse what cannot be measured with --kernels or --host.
 
     Raises:
         ScenarioError: in one sentence.
     """
+    flag = "--host" if options.host else "--kernels"
     for name, value in (("nic", options.nic), ("hosts", options.hosts)):
         if value is not None:
-            raise ScenarioError(f"--{name} = {value}: expected without --kernels, which measures no network")
+            raise ScenarioError(f"--{name} = {value}: expected without {flag}, which measures no network")
     if options.like is None:
-        raise ScenarioError("--like: missing; expected a profile such as 'dgx_h100' with --kernels")
+        raise ScenarioError(f"--like: missing; expected a profile such as 'dgx_h100' with {flag}")
     kind, ranks = load_profile(options.like).host.gpu.kind, options.ranks_per_host
+    if options.host and kind == "cpu":
+        raise ScenarioError(
+            f"--like = '{options.like}': expected a profile of GPUs with --host; beside a CPU, what its host does is in"
+            " the kernels' times"
+        )
+    if options.host and ranks != 1:
+        raise ScenarioError(f"--ranks-per-host = {ranks}: expected 1 with --host, which measures one process")
     most = torch.cuda.device_count() if kind == "cuda" else cores()
     if kind == "cuda" and not most:
         raise ScenarioError(
             f"--like = '{options.like}': expected a profile of CPUs, as this machine has no CUDA devices"
+            if options.kernels
+            else f"--like = '{options.like}': expected a machine with a CUDA device for --host"
         )
     if not 1 <= ranks <= most:
         each = "CUDA device" if kind == "cuda" else "core"

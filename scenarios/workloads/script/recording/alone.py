@@ -72,10 +72,11 @@ class Alone:
             _, kind, argument = request
             left -= kind == "step"
             if kind != "end" and left:
-                player.answer(self._answer(kind, argument))
+                player.answer(self.answer(kind, argument))
         log.is_whole = True
 
-    def _answer(self, kind: str, argument: Any) -> Any:
+    def answer(self, kind: str, argument: Any) -> Any:
+        """Return what the others of the rank's world would make of a request, which does as they do."""
         match kind:
             case "issue":
                 self._answers[argument.number] = self._result(argument)

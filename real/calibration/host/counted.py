@@ -1,0 +1,88 @@
+"""What a host does in each snippet, counted as predictions count it: on a simulated GPU, in a process of a script."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from real.calibration.play import scenario_on
+from scenarios.config.gpu import Gpu
+from scenarios.config.hardware import Cluster
+from scenarios.seam.host_work import NO_WORK, HostWork, total
+from scenarios.workloads.script.config import Script
+from scenarios.workloads.script.environment import Seat
+from scenarios.workloads.script.live import LivePlayer, Start
+from scenarios.workloads.script.recording.alone import Alone, Broadcasts
+from scenarios.workloads.script.requests import Launched, Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """A snippet's counts: the host's work, collectives, ns of launches themselves, and bytes that its kernels move."""
+
+    work: HostWork
+    collectives: int
+    launches_ns: int
+    moved_bytes: tuple[float, ...]
+
+
+def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Counted]:
+    """Return the counts of the named snippets that run here: the script marks a step, and two for each of them, with
+    its snippet once and twice.
+
+    Raises:
+        ProgramError: the script failed.
+    """
+    one = dataclasses.replace(cluster, hosts=1, host=dataclasses.replace(cluster.host, gpus=1))
+    scenario = dataclasses.replace(scenario_on(one, "host"), payload="sizes")
+    given = Script(path=script, sha256="", args=("count", "cuda"))
+    start = Start(scenario)  # with a folder that lasts as long as it
+    player = LivePlayer(start, given, Seat(0, 1, 1), scenario)
+    try:
+        steps = _steps(player, 2 * len(names) + 1)
+    finally:
+        player.close()
+    gpu, found = cluster.host.gpu, dict[str, Counted]()
+    for name, once, twice in zip(names, steps[1::2], steps[2::2], strict=True):
+        counted = _between(once, twice, gpu)
+        if counted.work != NO_WORK:
+            found[name] = counted
+    return found
+
+
+def _steps(player: LivePlayer, count: int) -> list[list[Request]]:
+    """Return the requests of each step."""
+    steps, alone = [list[Request]()], Alone(0, 1, Broadcasts())
+    while len(steps) <= count:
+        request = player.next()
+        _, kind, argument = request
+        steps[-1].append(request)
+        if kind == "step":
+            steps.append([])
+        player.answer(alone.answer(kind, argument))
+    return steps[:count]
+
+
+def _between(once: Sequence[Request], twice: Sequence[Request], gpu: Gpu) -> Counted:
+    """Return what the second run of two has added, without what ends a step."""
+    single, double = _sum(once, gpu), _sum(twice, gpu)
+    more = zip(single.work, double.work, strict=True)
+    return Counted(
+        work=HostWork(*(both - one for one, both in more)),
+        collectives=double.collectives - single.collectives,
+        launches_ns=double.launches_ns - single.launches_ns,
+        moved_bytes=double.moved_bytes,
+    )
+
+
+def _sum(step: Sequence[Request], gpu: Gpu) -> Counted:
+    given = [each for spent, _, _ in step for each in spent]
+    kernels = [each.kernel for each in given if isinstance(each, Launched) and each.kernel is not None]
+    return Counted(
+        work=total(each for each in given if isinstance(each, HostWork)),
+        collectives=sum(kind == "issue" for _, kind, _ in step),
+        launches_ns=sum(gpu.launches_ns.get(each.kind, gpu.launch_ns) * each.launches for each in kernels),
+        moved_bytes=tuple(each.bytes_read + each.bytes_written for each in kernels),
+    )
