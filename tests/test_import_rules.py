@@ -42,6 +42,8 @@ CROSSINGS = {
     "sim/__main__.py": {"reports"},
     "real/__main__.py": {"reports", "sim.run"},
     "real/calibration/cli.py": {"reports"},
+    "real/calibration/host/cli.py": {"reports"},
+    "real/calibration/host/snippets.py": {"twinstep"},  # a script, run as users' are
     "real/calibration/kernels/cli.py": {"reports"},
     "real/validation/cli.py": {"reports", "sim.draws"},
     "real/regret/cli.py": {"reports", "sim.study"},

@@ -110,12 +110,11 @@ def _time(script: Path, device: str, seconds: float) -> dict[str, list[int]]:
     out = script.with_suffix(".json")
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     words = [sys.executable, str(script), "time", device, str(seconds), str(out)]
+    env, limit_s = {**os.environ, "PYTHONPATH": path}, seconds + _LIMIT_S
     try:
-        subprocess.run(
-            words, check=True, env={**os.environ, "PYTHONPATH": path}, stdout=sys.stderr, timeout=seconds + _LIMIT_S
-        )
+        subprocess.run(words, check=True, env=env, stdout=subprocess.DEVNULL, timeout=limit_s)
     except subprocess.TimeoutExpired:
-        raise RunEnded(f"the host's snippets did not end within {seconds + _LIMIT_S:g} s") from None
+        raise RunEnded(f"the host's snippets did not end within {limit_s:g} s") from None
     except subprocess.CalledProcessError as error:
         raise RunEnded(f"the host's snippets ended with code {error.returncode}: see above") from None
     found: dict[str, list[int]] = json.loads(out.read_text(encoding="utf-8"))

@@ -89,7 +89,7 @@ def fit(timed: Sequence[Timed], like: Eager) -> HostFit:
             break
     prices = _prices(like) * np.exp(factors[:count])
     found = {f"{name}_ns": max(1, round(price)) for name, price in zip(PRICES, prices.tolist(), strict=True)}
-    unseen = tuple(name for name, seen in zip(PRICES, parts.any(axis=0).tolist(), strict=True) if not seen)
+    unseen = tuple(name for name, part in zip(PRICES, parts.T, strict=True) if not part.any())
     return HostFit(eager=dataclasses.replace(like, **found), factor=float(np.exp(factors[count])), unseen=unseen)
 
 

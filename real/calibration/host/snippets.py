@@ -106,7 +106,8 @@ class _Nested(nn.Module):
         self.scale = 1 / (depth + 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._scaled(self.inner(x))
+        made: Tensor = self._scaled(self.inner(x))
+        return made
 
     def _scaled(self, x: Tensor) -> Tensor:
         return x if self._is_large() else x.detach()
@@ -154,7 +155,7 @@ class _Ragged:
         return self._values.narrow(0, offsets[index], offsets[index + 1] - offsets[index])
 
     def split(self, sizes: list[int]) -> list[_Ragged]:
-        if torch.jit.is_scripting() or not isinstance(self._values, Tensor):
+        if not isinstance(self._values, Tensor):
             return [self]
         parts, offsets, first = [], self.offsets(), 0
         for size in sizes:
@@ -279,7 +280,7 @@ class _Doubled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
+        x: Tensor = ctx.saved_tensors[0]
         return gradient * 2 + x * 0
 
 
@@ -332,8 +333,8 @@ def adam_by_parameter(device: torch.device) -> Run:
 
 def _join(device: torch.device) -> None:
     if not dist.is_initialized():
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        backend, store = "nccl" if device.type == "cuda" else "gloo", dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=0, world_size=1)
 
 
 def collectives(device: torch.device) -> Run:
@@ -375,9 +376,11 @@ class _Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
         parts = self.given(self.first(x)).view(batch, length, 3, 4, width // 4).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(*parts.unbind(0), is_causal=True)
+        query, key, value = parts.unbind(0)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.made(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.wide(self.second(x))
+        made: Tensor = x + self.wide(self.second(x))
+        return made
 
 
 def _step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[], Tensor]) -> Run:
@@ -412,6 +415,8 @@ def convolutional(device: torch.device) -> Run:
 
 
 class _Recommender(nn.Module):
+    pairs: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.tables = nn.ModuleList(nn.Embedding(100, 16) for _ in range(8))
@@ -490,7 +495,7 @@ def count(runs: dict[str, Run]) -> None:
 
 def timed(runs: dict[str, Run], device: torch.device, seconds: float) -> dict[str, list[int]]:
     """Return what the host took for each, in ns, round after round: so each finds caches as a program's code does."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait: Callable[[], object] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     found: dict[str, list[int]] = {name: [] for name in runs}
     until = time.monotonic() + seconds
     for index in range(_MOST_ROUNDS):

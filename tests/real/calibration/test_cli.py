@@ -33,7 +33,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--out", "no/a.toml"], "--out = 'no/a.toml': expected a folder that exists"),
         (["--out", "a.toml", "--hosts", "1"], "--hosts = 1: expected 2 to 1000"),
         (["--out", "a.toml", "--nic", "fast"], "--nic = 'fast': expected a rate such as '200mbit' or '200 Mbit/s'"),
-        (["--out", "a.toml", "--like", "dgx_h100"], "--like = 'dgx_h100': expected with --kernels"),
+        (["--out", "a.toml", "--like", "dgx_h100"], "--like = 'dgx_h100': expected with --kernels or --host"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(
