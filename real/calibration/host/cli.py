@@ -95,21 +95,18 @@ def measure_host(like: Cluster, bar: Bar, *, device: str = "cuda", seconds: floa
         RunEnded: the snippets came to no end.
         ProgramError: they could not be counted.
     """
+    bar.show("counting what a host does")
+    counts = count(_SCRIPT, list(SNIPPETS), like)
+    bar.show("timing what a host does")
     with scratch_folder() as folder:
-        script = Path(folder, _SCRIPT.name)  # Python in this package is not counted
-        script.write_bytes(_SCRIPT.read_bytes())
-        bar.show("counting what a host does")
-        counts = count(script, list(SNIPPETS), like)
-        bar.show("timing what a host does")
-        taken_ns = _time(script, device, seconds)
+        taken_ns = _time(Path(folder, "times.json"), device, seconds)
     timed, held_out = together(counts, taken_ns, HELD_OUT)
     return HostFound(fit=fit(timed, like.host.gpu.eager), timed=timed, held_out=held_out)
 
 
-def _time(script: Path, device: str, seconds: float) -> dict[str, list[int]]:
-    out = script.with_suffix(".json")
+def _time(out: Path, device: str, seconds: float) -> dict[str, list[int]]:
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    words = [sys.executable, str(script), "time", device, str(seconds), str(out)]
+    words = [sys.executable, str(_SCRIPT), "time", device, str(seconds), str(out)]
     env, limit_s = {**os.environ, "PYTHONPATH": path}, seconds + _LIMIT_S
     try:
         subprocess.run(words, check=True, env=env, stdout=subprocess.DEVNULL, timeout=limit_s)

@@ -8,7 +8,7 @@ or not at all, factors are drawn to their mean, weakly: a price that no snippet 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -101,7 +101,7 @@ def judge(timed: Sequence[Timed], eager: Eager) -> Group:
 
 
 def together(
-    counts: Mapping[str, Counted], taken_ns: Mapping[str, Sequence[int]], held_out: Sequence[str]
+    counts: Mapping[str, Counted], taken_ns: Mapping[str, Sequence[int]], held_out: Collection[str]
 ) -> tuple[list[Timed], list[Timed]]:
     """Return the snippets that prices are fitted to, and those that they are checked on, of those that ran."""
     timed = [

@@ -19,7 +19,7 @@ _OF_MODES = (
     *("torch/_library/simple_registry.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/overrides.py"),
     *("torch/utils/_python_dispatch.py", "torch/compiler/__init__.py"),
 )
-_OURS = tuple(f"{Path(__file__).parents[4] / room}/" for room in ("scenarios", "sim", "real"))
+_OURS = tuple(f"{Path(__file__).parents[4] / room}/" for room in ("scenarios", "sim"))
 
 
 class CountedCalls:
