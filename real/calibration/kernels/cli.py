@@ -1,6 +1,7 @@
 """`python -m real calibrate --kernels`: the kernels of the device at hand, in a profile that is else as a ready one.
 
-What is played is `calibration.device`; how the device's times become figures `calibration.kernel_fit`.
+What is played is `kernels.device`; how the device's times become figures `kernels.fit`; a GPU's host is
+`calibration.host`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 import torch
 from rich.console import Group, RenderableType
 
-from real.calibration.kernels.device import Reached, between_events_ns, cpu_here, gpu_here, reached, with_launches
+from real.calibration.host import cli as eager_host
+from real.calibration.kernels.device import Reached, between_events_ns, cpu_here, gpu_here, reached
 from real.calibration.kernels.fit import KernelFit, fit, fit_to_peaks, observe
 from real.calibration.kernels.probes import ROUNDS, WARM_UP
 from real.calibration.play import play, scenario_on
@@ -28,6 +30,7 @@ from real.machine import cores
 from real.progress import Bar
 from reports.terminal import text
 from scenarios.config import provenance
+from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_profile
 from scenarios.seam.errors import ScenarioError
@@ -73,18 +76,22 @@ def check_kernels(options: argparse.Namespace) -> None:
 
 
 def calibrate_kernels(options: argparse.Namespace, command: str) -> None:
-    """Play the probes, fit, write the profile, and show how good it is.
+    """Play the probes, fit, measure a GPU's host, write the profile, and show how good it is.
 
     Raises:
         RunEnded: the probes came to no end.
+        ProgramError: what a GPU's host does could not be counted.
     """
     began_s = time.monotonic()
     like = load_profile(options.like)
-    recordings = _play(like, options.ranks_per_host, quiet=options.quiet)
-    found = _fit(recordings, like)
-    cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=found.fit.gpu))
-    measured = measured_here(command, options.ranks_per_host, began_s, found.fit.groups)
-    description = f"{cluster.host.gpu.name}: kernels calibrated, all else as in {options.like}"
+    with Bar(quiet=options.quiet) as bar:
+        found = _fit(_play(like, options.ranks_per_host, bar), like)
+        if like.host.gpu.kind == "cuda":
+            found = dataclasses.replace(found, host=eager_host.measure_host(like, bar))
+    cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=found.gpu))
+    measured = measured_here(command, options.ranks_per_host, began_s, found.groups)
+    what = "kernels" if found.host is None else "kernels and the host's eager PyTorch"
+    description = f"{found.gpu.name}: {what} calibrated, all else as in {options.like}"
     text = profile_text(cluster, measured, description, _remarks(options.like, found))
     options.out.write_text(text, encoding="utf-8")
     _warn(found, options.like)
@@ -92,62 +99,71 @@ def calibrate_kernels(options: argparse.Namespace, command: str) -> None:
         print(json.dumps({"profile": str(options.out), **_plain(found)}, indent=1))
         return
     if not options.quiet:
-        _show(found)
+        _show(found, like)
     print(options.out)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """`between_events_ns` is what a GPU's spans have beside the kernel; None on a CPU."""
+    """`between_events_ns` is what a GPU's spans have beside the kernel, `host` what is measured of its host."""
 
     fit: KernelFit
     reached: list[Reached]
-    between_events_ns: int | None
+    between_events_ns: int | None = None
+    host: eager_host.HostFound | None = None
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU or core with all that was measured."""
+        return self.fit.gpu if self.host is None else dataclasses.replace(self.fit.gpu, eager=self.host.fit.eager)
+
+    @property
+    def groups(self) -> tuple[provenance.Group, ...]:
+        """How far all that was fitted is off, for a profile's [measured]."""
+        return self.fit.groups if self.host is None else (*self.fit.groups, *self.host.groups)
 
 
-def _play(like: Cluster, ranks: int, *, quiet: bool) -> list[Recording]:
+def _play(like: Cluster, ranks: int, bar: Bar) -> list[Recording]:
     host = dataclasses.replace(like.host, gpus=ranks)
     kind = host.gpu.kind
     cluster = dataclasses.replace(like, hosts=1, host=host)
     scenario = scenario_on(cluster, "kernels", steps=ROUNDS)
-    with Bar(quiet=quiet) as bar:
-        return [
-            play(bar, scenario, "real.calibration.kernels.device:DeviceProbes", Hosts(), steps=WARM_UP + ROUNDS)
-            for _ in range(_LAUNCHES[kind])
-        ]
+    return [
+        play(bar, scenario, "real.calibration.kernels.device:DeviceProbes", Hosts(), steps=WARM_UP + ROUNDS)
+        for _ in range(_LAUNCHES[kind])
+    ]
 
 
 def _fit(recordings: Sequence[Recording], like: Cluster) -> _Found:
     gpu = like.host.gpu
     timed = observe(one.spans for one in recordings)
     if gpu.kind == "cpu":
-        found = fit(timed, cpu_here(gpu))
-        return _Found(fit=found, reached=reached(timed, gpu), between_events_ns=None)
-    found = fit_to_peaks(timed, gpu_here(gpu))
-    launched = with_launches(found.gpu, timed, chain.from_iterable(one.metrics for one in recordings))
+        return _Found(fit=fit(timed, cpu_here(gpu)), reached=reached(timed, gpu))
     return _Found(
-        fit=dataclasses.replace(found, gpu=launched),
+        fit=fit_to_peaks(timed, gpu_here(gpu)),
         reached=reached(timed, gpu),
         between_events_ns=between_events_ns(chain.from_iterable(one.spans for one in recordings)),
     )
 
 
 def _remarks(like: str, found: _Found) -> dict[str, str]:
-    """What was not measured, and what the peaks are."""
+    """Return comments on the profile's tables: what was not measured, what the peaks are, how good prices are."""
     unmeasured = dict.fromkeys(_LINKS, f"Not measured: as in {like}.")
-    if found.between_events_ns is None:
+    if found.host is None:
         return {**FREE_PEAKS, "cluster": f"Not measured: as in {like}.", **unmeasured}
     rates = (f"  {one.what}: {_rate(one)}, {one.share:.0%} of the peak" for one in found.reached)
     gpu = [
-        f"Measured, but for the memory's rate: it is the peak as in {like}. What the best kernels reach:",
+        f"Measured, but for `launch` and the memory's rate (its peak), as in {like}. What the best kernels reach:",
         *rates,
         f"Two CUDA events with nothing between them are {found.between_events_ns} ns apart: ramps have that in them.",
     ]
     return {
-        "": "Written by a calibration of kernels: see [measured] for where, when and how good.",
+        "": "Written by a calibration of kernels and their host: see [measured] for where, when and how good.",
         "cluster": f"Not measured: as in {like}.",
         "cluster.gpu": "\n".join(gpu),
         "cluster.gpu.flops": f"Not measured: the peaks as in {like}.",
+        "cluster.gpu.launches": f"Not measured: as in {like}.",
+        "cluster.gpu.eager": eager_host.remark(found.host, like),
         **unmeasured,
     }
 
@@ -171,17 +187,18 @@ def _plain(found: _Found) -> dict[str, Any]:
         "groups": [dataclasses.asdict(group) for group in found.fit.groups],
         "reached": [dataclasses.asdict(one) for one in found.reached],
         "between_events_ns": found.between_events_ns,
+        "host": None if found.host is None else eager_host.plain(found.host),
     }
 
 
-def _show(found: _Found) -> None:
-    gpu = found.fit.gpu
+def _show(found: _Found, like: Cluster) -> None:
     rates = [[one.what, _rate(one), "" if one.share is None else f"{one.share:.1%}"] for one in found.reached]
     tables = [
-        _errors(found.fit.groups, f"Calibration residuals: kernels of {gpu.name}"),
+        _errors(found.fit.groups, f"Calibration residuals: kernels of {found.gpu.name}"),
         text.table("What is reached", ["of", "best kernel", "share of the peak"], rates),
-        text.paragraph(f"launch of an operator: {gpu.launch_ns / 1e3:,.1f} us"),
     ]
+    if found.host is not None:
+        tables.append(eager_host.shown(found.host, like.host.gpu.eager))
     text.show(Group(*tables), sys.stdout)
 
 

@@ -1,8 +1,8 @@
 """Kernel probes of a device at its own pace, as a program, and what its recording says beside the kernels' spans.
 
 On a GPU every workload comes after work that keeps the device busy until the host has launched all of it; so spans are
-the device's time alone, and how long the host took to launch is seen apart. Functions that wait for the device (to read
-a size, say) cannot be launched ahead: their spans contain their waiting, and tell nothing of launches.
+the device's time alone (what the host takes is `calibration.host`). Functions that wait for the device (to read a size,
+say) cannot be launched ahead: their spans contain their waiting.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import TypeVar, cast, get_args
 import torch
 
 from real.calibration.kernels.fit import Timed
-from real.calibration.kernels.probes import WARM_UP, Alone, computing_ranks, probe_kernels, probe_label
-from real.calibration.kernels.workloads import DEVICE, HOST, OPERATORS, Sizes, Workload
+from real.calibration.kernels.probes import WARM_UP, Alone, computing_ranks, probe_kernels
+from real.calibration.kernels.workloads import DEVICE, HOST, Sizes, Workload
 from real.machine import cpu_name
-from real.rank.lanes import now_ns
 from scenarios.config.gpu import Gpu
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.hardware.sections import GpuSection
@@ -28,7 +27,7 @@ from scenarios.seam.backend import Work
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import Metric, Span
+from scenarios.seam.trace import Span
 
 # More than any GPU's cache, so that its rate is the memory's.
 _HOLD_BYTES = 256 << 20
@@ -97,7 +96,7 @@ def host_of(device: torch.device) -> Host:
 T = TypeVar("T")
 
 # What is launched first takes at least so long, and twice as long the next time if that was too short: a host takes 5
-# to 20 us for an operator, autograd's part in it, and workloads have up to 200. More is for functions that wait.
+# to 20 us for an operator, autograd's part in it, and workloads have up to 70. More is for functions that wait.
 _LEAST_HOLD_S, _MOST_HOLD_S = 1e-3, 8e-3
 # Which kernels tell what the memory reaches: those that touch each byte once, and so much of what the largest of them
 # moves, which no cache holds.
@@ -105,7 +104,6 @@ _STREAMING, _LARGE = ("permute", "elementwise", "reduction", "optimizer"), 0.25
 _EMPTY = "empty"
 # Inputs of 10 GB are drawn on a CPU, which takes longer than the rounds.
 _LIMIT_S = 120.0
-_HOST = "host "  # of metrics, before a probe's label
 
 
 class DeviceProbes(Program):
@@ -144,7 +142,7 @@ class Held:
         self._for_s: dict[str, float] = defaultdict(lambda: _LEAST_HOLD_S)
 
     async def play(self, rank: Rank, workload: Workload) -> None:
-        """Records what the host took for each kernel that it launched ahead, in seconds."""
+        """Keep the device busy, then launch the workload."""
         hold = self._hold.kernel(self._for_s[workload.name])
         self._host.wait()
         await rank.compute(hold, self._hold.play, hold.launches, label="hold")
@@ -154,8 +152,6 @@ class Held:
         await workload.play(cast(Rank, watched))
         if watched.has_fallen_behind:
             self._for_s[workload.name] = min(2 * self._for_s[workload.name], _MOST_HOLD_S)
-        for label, taken_s in watched.launched:
-            rank.record(_HOST + label, taken_s)
 
     def _again(self, passes: int) -> None:
         self._host.wait()  # a queue that is full would make the host wait for its places
@@ -164,32 +160,18 @@ class Held:
 
 
 class Watched(Alone):
-    """Sees how long the host takes to launch what it is ahead with; where it has fallen behind, `hold` comes again.
-
-    `launched` has labels and seconds.
-    """
+    """A rank alone whose host is watched: where it has fallen behind the device, `hold` comes again."""
 
     def __init__(self, rank: Rank, name: str, host: Host, hold: Callable[[], None]) -> None:
         super().__init__(rank, name)
         self._host, self._hold = host, hold
-        self.launched: list[tuple[str, float]] = []
         self.has_fallen_behind = False
 
     def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
         """On the true rank."""
-        probe = probe_label(self._name, label, kernel.launches)
-
-        def watched(*given: object) -> T:
-            begun_ns = now_ns()
-            result = function(*given)
-            taken_ns = now_ns() - begun_ns
-            if self._host.is_ahead():
-                self.launched.append((probe, taken_ns / 1e9))
-            return result
-
         if self._is_behind():
             self._hold()
-        work = super().compute(kernel, watched, *arguments, label=label)
+        work = super().compute(kernel, function, *arguments, label=label)
         self.has_fallen_behind |= self._is_behind()
         return work
 
@@ -204,27 +186,6 @@ def _nothing() -> None:
 def between_events_ns(spans: Iterable[Span]) -> int:
     """What a span of a device has that contains nothing."""
     return round(median(span.end_ns - span.start_ns for span in spans if span.label == _EMPTY and span.step >= WARM_UP))
-
-
-def with_launches(gpu: Gpu, timed: Iterable[Timed], metrics: Iterable[Metric]) -> Gpu:
-    """The GPU with the host's time for an operator, by kind where kernels were launched ahead.
-
-    `launch_ns` is that of many small operators; where it was not seen, it stays.
-    """
-    taken_s: dict[str, list[float]] = defaultdict(list)
-    for metric in metrics:
-        if metric.name.startswith(_HOST) and metric.step >= WARM_UP:
-            taken_s[metric.name.removeprefix(_HOST)].append(metric.value)
-    by_kind: dict[str, list[float]] = defaultdict(list)
-    launch_ns = gpu.launch_ns
-    for each in timed:
-        if each.launches and each.label in taken_s:
-            operator_ns = 1e9 * median(taken_s[each.label]) / each.launches
-            by_kind[each.kind].append(operator_ns)
-            if each.label == probe_label(OPERATORS, OPERATORS, each.launches):
-                launch_ns = round(operator_ns)
-    launches_ns = {kind: round(median(operators_ns)) for kind, operators_ns in by_kind.items()}
-    return dataclasses.replace(gpu, launch_ns=launch_ns, launches_ns=launches_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

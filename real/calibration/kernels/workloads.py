@@ -15,7 +15,7 @@ from torch import Tensor
 
 from real.calibration.kernels.blocks import Block, Cross, Dot, Linear
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
-from scenarios.compression.local import compute, copy_cost, cost
+from scenarios.compression.local import compute, copy_cost
 from scenarios.config.scenario import Optimizer
 from scenarios.modules.ddp_buckets import GradientBucket, flatten
 from scenarios.seam.group import Group
@@ -29,8 +29,6 @@ from scenarios.workloads.powersgd.program import Products, draw_pool, update_cos
 
 _SGD = Optimizer()
 _MEMBERS = 2  # buckets, or sources, of an exchange
-# What the workload of many small operators is called, and its kernel.
-OPERATORS = "operators"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +38,7 @@ class Sizes:
     `linear`: samples, inputs and outputs; `cross`: samples, width and low rank; `dot`: samples, features and their
     elements; `other_linear` are computed in all `other_dtypes`. `bags`: tables, their rows, elements of a row, samples,
     ids of a sample. `squares`: sides of square gradients, how many of them, and the rank that approximates them.
-    `checksums`: elements. `operators`: so many on one element each, to see what launching takes; 0: none.
+    `checksums`: elements.
     """
 
     linear: tuple[tuple[int, int, int], ...]
@@ -51,7 +49,6 @@ class Sizes:
     bags: tuple[tuple[int, int, int, int, int], ...]
     squares: tuple[tuple[int, int, int], ...]
     checksums: tuple[int, ...]
-    operators: int = 0
 
 
 # Linear layers of small recommenders, then of larger ones. Peaks of other dtypes than float32 come from `other_linear`.
@@ -72,8 +69,7 @@ HOST = Sizes(
     squares=((32, 2, 1), (64, 8, 2), (256, 4, 4), (1024, 1, 4), (1024, 4, 2)),
     checksums=(1 << 10, 1 << 14, 1 << 18, 1 << 22),
 )
-# The same, and what keeps all of a GPU busy; in all some 10 GB of its memory. Fewer operators than it takes to fill a
-# stream's queue, which has 1,024 places.
+# The same, and what keeps all of a GPU busy; in all some 10 GB of its memory.
 DEVICE = Sizes(
     linear=(
         *HOST.linear,
@@ -90,7 +86,6 @@ DEVICE = Sizes(
     bags=(*HOST.bags, (26, 10_000, 128, 8192, 1), (4, 300_000, 128, 8192, 20), (8, 100_000, 32, 32_768, 20)),
     squares=(*HOST.squares, (4096, 1, 4), (2048, 8, 2), (8192, 1, 4)),
     checksums=(*HOST.checksums, 1 << 24, 1 << 26),
-    operators=200,
 )
 
 
@@ -113,7 +108,6 @@ def workloads(device: torch.device, control_device: torch.device, sizes: Sizes =
         *_gradients(sizes, device),
         *_features(sizes, device, control_device, generator),
         *_compression(sizes, device, generator),
-        *_operators(sizes, device),
     ]
 
 
@@ -233,20 +227,3 @@ def _compression(sizes: Sizes, device: torch.device, generator: torch.Generator)
 async def _reduce(reduce: Callable[..., Awaitable[Tensor]], bucket: GradientBucket, values: Tensor, rank: Rank) -> None:
     bucket.buffer().copy_(values)
     await reduce(rank, bucket=bucket)
-
-
-def _operators(sizes: Sizes, device: torch.device) -> Iterator[Workload]:
-    if sizes.operators:
-        number = torch.zeros(1, device=device)
-        yield Workload(OPERATORS, partial(_launch, number, sizes.operators))
-
-
-async def _launch(number: Tensor, operators: int, rank: Rank) -> None:
-    """Nothing but launches."""
-    kernel = cost("elementwise", number, flops=operators, read=operators, written=operators, launches=operators)
-    await rank.compute(kernel, _count, number, operators, label=OPERATORS)
-
-
-def _count(number: Tensor, operators: int) -> None:
-    for _ in range(operators):
-        number.add_(1)
