@@ -225,9 +225,7 @@ def whole(path: Path) -> dict[str, Any]:
     """Return a scenario with what it includes and all that its profile says; the files that it names have absolute
     paths.
     """
-    values = {
-        key: value for key, value in read_tree(str(path)).tree.values.items() if key != "measured"
-    }
+    values = {key: value for key, value in read_tree(str(path)).tree.values.items() if key != "measured"}
     return json.loads(json.dumps(values).replace('"twrw_f2.csv"', json.dumps(str(path.parent / "twrw_f2.csv"))))
 
 

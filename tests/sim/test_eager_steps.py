@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from benchmarks.eager_steps import MEASURED, SCRIPT
 from scenarios.seam.host_work import HostWork, total
+from scenarios.seam.trace import Recording
 from scenarios.workloads.script.recording.file import NAME
 from tests.sim.test_gpu_script import played
 
@@ -23,17 +25,43 @@ def test_a_step_takes_what_it_took_on_an_h200(name: str, error: float) -> None:
     assert (last.end_ns - last.start_ns) / 1e6 == pytest.approx(measured[name], rel=error)
 
 
+def works(recording: Recording) -> list[HostWork]:
+    """Return what the host did before the first step, in each step, and behind the last."""
+    fields = json.loads(gzip.decompress(recording.kept[NAME]))
+    steps: list[list[HostWork]] = [[]]
+    for line in (fields["lines"][index] for index in fields["sequences"][0]):
+        if line[0] == "host":
+            steps[-1].append(HostWork(*line[1]))
+        elif line[0] == "step":
+            steps.append([])
+    return [total(each) for each in steps]
+
+
 def test_what_the_host_did_is_recorded_for_each_step() -> None:
     """Sixteen layers with their activations: steps do the same, and each parameter's gradient is one node."""
     recording = played(SCRIPT, "mlp_small", profile="hgx_h200", ranks=(1, 1), steps=3)
-    fields = json.loads(gzip.decompress(recording.kept[NAME]))
-    works: list[list[HostWork]] = [[]]
-    for line in (fields["lines"][index] for index in fields["sequences"][0]):
-        if line[0] == "host":
-            works[-1].append(HostWork(*line[1]))
-        elif line[0] == "step":
-            works.append([])
-    second, third = (total(each) for each in works[2:4])
+    second, third = works(recording)[2:4]
     assert second == third
     assert (second.gradients, second.products, second.passes) == (32, 16 + 31, 1)
     assert second.calls > second.dispatches > second.nodes > second.gradients
+
+
+FREED = """
+import torch
+import twinstep
+
+x = torch.rand(8, device="cuda")
+for count in (1, 1, 1, 41):
+    for _ in range(count):
+        x + 1
+    twinstep.step()
+"""
+
+
+def test_tensors_that_are_freed_call_no_function_of_the_scripts(tmp_path: Path) -> None:
+    """Python calls a finalizer for each, which a GPU that is there would not have."""
+    script = tmp_path / "freed.py"
+    script.write_text(FREED)
+    few, many = works(played(script, profile="hgx_h200", ranks=(1, 1), steps=3))[2:4]
+    assert many.operators - few.operators == 40
+    assert many.calls == few.calls

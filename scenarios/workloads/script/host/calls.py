@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -13,12 +14,13 @@ from scenarios.modules.describing.host import HostCounter
 # A function counts; it does not, but what it calls may; neither does.
 _COUNTED, _PASSED_THROUGH, _SIMULATION = range(3)
 # Python that runs only because the GPU is simulated: here, but for functions that call the script's or a library's own,
-# and in what torch has around modes.
+# in what torch has around modes, and where Python calls finalizers, as the simulation gives one to each tensor.
 _CALLING_OTHERS = frozenset({"__torch_function__", "recorded", "forward", "watched", "advance"})
 _OF_MODES = (
     *("torch/_library/simple_registry.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/overrides.py"),
     *("torch/utils/_python_dispatch.py", "torch/compiler/__init__.py"),
 )
+_FINALIZER = weakref.finalize.__call__.__code__
 _OURS = tuple(f"{Path(__file__).parents[4] / room}/" for room in ("scenarios", "sim"))
 
 
@@ -54,4 +56,4 @@ class CountedCalls:
 def _kind(code: CodeType) -> int:
     if code.co_filename.startswith(_OURS):
         return _PASSED_THROUGH if code.co_name in _CALLING_OTHERS else _SIMULATION
-    return _PASSED_THROUGH if code.co_filename.endswith(_OF_MODES) else _COUNTED
+    return _PASSED_THROUGH if code.co_filename.endswith(_OF_MODES) or code is _FINALIZER else _COUNTED

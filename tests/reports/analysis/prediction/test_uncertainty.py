@@ -80,8 +80,8 @@ def test_the_range_of_a_step_follows_from_what_prices_it(
     lines = headline(run)
     assert any(line.startswith(f"step time 100 ns ±{share}, the median of steps ") for line in lines)
     assert (
-        f"uncertainty: {share} as 48.8 % of the step is kernels priced by a law; 1 of 2 measured steps like it are inside"
-        " such a range, worst s on one: -40.0 %; 0.0 % half the range of 2 steps"
+        f"uncertainty: {share} as 48.8 % of the step is kernels priced by a law; 1 of 2 measured steps like it are"
+        " inside such a range, worst s on one: -40.0 %; 0.0 % half the range of 2 steps"
     ) in lines
     assert run_tables.as_json(run)["uncertainty"]["share"] == pytest.approx(1.645 * math.sqrt(squares))
     assert measures_of(run)["uncertainty_share"] == pytest.approx(1.645 * math.sqrt(squares))
