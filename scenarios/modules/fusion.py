@@ -17,9 +17,9 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
 
 _LEADS = frozenset({"gemm", "convolution", "elementwise", "optimizer"})
-_POINTWISE = frozenset({"elementwise", "optimizer"})
+POINTWISE = frozenset({"elementwise", "optimizer"})
 # Of other kinds, but element by element all the same.
-_COPIES = frozenset({"_to_copy", "clone", "copy_", "_foreach_copy_"})
+COPIES = frozenset({"_to_copy", "clone", "copy_", "_foreach_copy_"})
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Group:
 
     @property
     def takes(self) -> bool:
-        return self.operators[0].kernel.kind in _LEADS or self.operators[0].name in _COPIES
+        return self.operators[0].kernel.kind in _LEADS or self.operators[0].name in COPIES
 
 
 def fused(operators: Sequence[Operator]) -> list[Kernel]:
@@ -61,7 +61,7 @@ def _place(
     the same. What it changes in place, nobody may have used since.
     """
     kind = operator.kernel.kind
-    if kind not in _POINTWISE and kind != "reduction" and operator.name not in _COPIES:
+    if kind not in POINTWISE and kind != "reduction" and operator.name not in COPIES:
         return len(groups)
     given = max((writer.get(tensor, -1) for tensor in operator.reads), default=-1)
     beside = max((user.get(tensor, -1) for tensor in operator.reads), default=-1)
@@ -71,7 +71,7 @@ def _place(
         if place < 0 or not is_there or not groups[place].takes:
             continue
         is_made_here = any(writer.get(tensor) == place for tensor in operator.reads)
-        if not is_made_here and groups[place].operators[0].kernel.kind not in _POINTWISE:
+        if not is_made_here and groups[place].operators[0].kernel.kind not in POINTWISE:
             continue
         if all(user.get(tensor, -1) <= place for tensor in operator.writes):
             return place

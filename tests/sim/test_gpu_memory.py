@@ -14,6 +14,7 @@ from tests.sim.test_gpu_script import SCRIPTS, played
 WAYS = ("nothing", "fake", "fake of real", "export", "make_fx", "make_fx of symbols", "aot", "meta", "meta context")
 WAYS = (*WAYS, "meta default", "to meta", "to the CPU", "f", "make_fx of what is real", "functionalized")
 RUNS = WAYS[-3:]
+WORKSPACES = 2 * (32 << 20)  # cuBLAS's on an H100, of the threads of forward and backward passes
 
 
 @pytest.mark.parametrize("way", ["default", "fused", pytest.param("foreach", marks=pytest.mark.slow)])
@@ -21,7 +22,7 @@ def test_sharded_training_takes_its_shards_and_some_layers(way: str) -> None:
     """The script asserts it, of its first step as of later ones."""
     row = played(SCRIPTS / "shards.py", way, ranks=(1, 2), steps=3).memory[0]
     shards = 16 * 256 * 256 * 4 // 2
-    assert 4 * shards < row.size_bytes < 6 * shards
+    assert 4 * shards < row.size_bytes - WORKSPACES < 6 * shards
 
 
 @pytest.fixture(scope="module")

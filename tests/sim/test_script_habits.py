@@ -208,7 +208,7 @@ for _ in range(4):
     parameters(torch.ones(1, 1024, device="cuda")).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-assert torch.cuda.max_memory_allocated() < 16 << 20
+assert 8 << 20 < torch.cuda.max_memory_allocated() - 2 * (32 << 20) < 16 << 20  # beside cuBLAS's workspaces
 """
     )
     (row,) = played(file, ranks=(1, 1)).memory

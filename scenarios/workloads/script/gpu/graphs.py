@@ -107,9 +107,9 @@ def _patch_compile(compiled: Compiled) -> None:
         if module in modules:
             compiled.enter()
 
-    def end(module: torch.nn.Module, *_: Any) -> None:
+    def end(module: torch.nn.Module, _: Any, outputs: Any) -> None:
         if module in modules:
-            compiled.leave()
+            compiled.leave(outputs)
 
     register_module_forward_pre_hook(begin)
     register_module_forward_hook(end, always_call=True)
@@ -120,8 +120,13 @@ def _patch_compile(compiled: Compiled) -> None:
 def _as_compiled(function: Callable[..., Any], compiled: Compiled) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **more: Any) -> Any:
-        with compiled.running():
-            return function(*args, **more)
+        compiled.enter()
+        outputs = None
+        try:
+            outputs = function(*args, **more)
+        finally:
+            compiled.leave(outputs)
+        return outputs
 
     return run
 

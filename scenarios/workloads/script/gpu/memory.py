@@ -1,6 +1,10 @@
-"""What a script's tensors take of the memory of a GPU that is not there."""
+"""What a script takes of the memory of a GPU that is not there: its tensors, and cuBLAS's workspaces."""
 
 from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -8,46 +12,130 @@ from scenarios.config.units import format_bytes
 
 # Of which CUDA's caching allocator makes its blocks.
 _BLOCK_BYTES = 512
+# What torch gives cuBLAS for each thread and stream that multiplies matrices, unless CUBLAS_WORKSPACE_CONFIG is set:
+# 32 MiB on Hopper and data centers' Blackwell (also what the cuBLAS documentation recommends, cublasSetWorkspace),
+# elsewhere 2 x 4 MiB and 8 x 16 KiB. An H200 takes 2 x 32 MiB beside the tensors of GPT-2, forward and back
+# (torch.cuda.memory._snapshot, torch 2.11, 2026-11-27).
+_LARGE_WORKSPACE_BYTES, _WORKSPACE_BYTES = 32 << 20, 8_519_680
+_WITH_LARGE_WORKSPACE = frozenset({9, 10})
+
+
+def workspace_bytes(capability: tuple[int, int]) -> int:
+    """Return the bytes of one workspace of cuBLAS on GPUs of a compute capability."""
+    return _LARGE_WORKSPACE_BYTES if capability[0] in _WITH_LARGE_WORKSPACE else _WORKSPACE_BYTES
+
+
+class Journal(Protocol):
+    """Storages that appear and go while compiled code runs, of which only some are in memory."""
+
+    def hold(self, key: Hashable, size_bytes: int) -> None:
+        """Note that a storage is there, or has another size."""
+        ...
+
+    def drop(self, key: Hashable) -> None:
+        """Note that a storage is gone."""
+        ...
+
+    def holds(self, key: Hashable) -> bool | None:
+        """Return whether a storage is there, None if the journal does not know it."""
+        ...
+
+    def end(self) -> None:
+        """Have the memory count what has been noted, and take the journal from it."""
+        ...
+
+
+@dataclass(slots=True)
+class _Loan:
+    """Bytes that are kept until all of their users are gone."""
+
+    size_bytes: int
+    users: set[Hashable]
 
 
 class Memory:
     """Bytes of the storages that there are, by what stands for them; and the most that there were.
 
+    Attributes:
+        journal: what is told of storages in the memory's place, while there is one.
+
     Raises:
         torch.OutOfMemoryError: there is no room for one.
     """
 
-    def __init__(self, total_bytes: int) -> None:
-        self.total_bytes = total_bytes
+    def __init__(self, total_bytes: int, workspace_bytes: int = 0) -> None:
+        self.total_bytes, self._workspace_bytes = total_bytes, workspace_bytes
         self.now_bytes = self.peak_bytes = self.highest_bytes = 0  # the highest no script resets
-        self._sizes: dict[int, int] = {}
+        self.journal: Journal | None = None
+        self._sizes: dict[Hashable, int] = {}
+        self._workspaces: set[Hashable] = set()
+        self._users: dict[Hashable, set[Hashable]] = {}
+        self._loans: list[_Loan] = []
 
-    def hold(self, key: int, size_bytes: int) -> None:
-        """A storage is there, or has another size than before."""
+    def hold(self, key: Hashable, size_bytes: int, *, is_counted: bool = True) -> None:
+        """Count a storage that is there, or has another size than before; `is_counted`: so does the peak."""
+        if self.journal is not None:
+            self.journal.hold(key, size_bytes)
+            return
         size_bytes = -(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
         wanted_bytes = self.now_bytes - self._sizes.get(key, 0) + size_bytes
-        if wanted_bytes > self.total_bytes:
+        if is_counted and wanted_bytes > self.total_bytes:
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory: expected room for {format_bytes(size_bytes)}; the script's tensors take"
                 f" {format_bytes(self.now_bytes)} of {format_bytes(self.total_bytes)}"
             )
         self._sizes[key], self.now_bytes = size_bytes, wanted_bytes
-        self.peak_bytes = max(self.peak_bytes, wanted_bytes)
-        self.highest_bytes = max(self.highest_bytes, wanted_bytes)
+        if is_counted:
+            self.count()
 
-    def drop(self, key: int) -> None:
-        """It is gone."""
-        self.now_bytes -= self._sizes.pop(key, 0)
+    def count(self) -> None:
+        """Let the peak be at least what is there now."""
+        self.peak_bytes = max(self.peak_bytes, self.now_bytes)
+        self.highest_bytes = max(self.highest_bytes, self.now_bytes)
 
-    def holds(self, key: int) -> bool:
-        """Whether it is there."""
-        return key in self._sizes
+    def drop(self, key: Hashable) -> None:
+        """Count a storage no more, unless `keep` says that others need it."""
+        if self.journal is not None:
+            self.journal.drop(key)
+            return
+        size_bytes = self._sizes.pop(key, 0)
+        users = self._users.pop(key, set()) & self._sizes.keys()
+        if users:
+            self._loans.append(_Loan(size_bytes, users))
+        else:
+            self.now_bytes -= size_bytes
+        for loan in [each for each in self._loans if key in each.users]:
+            loan.users.discard(key)
+            if not loan.users:
+                self._loans.remove(loan)
+                self.now_bytes -= loan.size_bytes
 
-    def reset_peak(self, device: object = None) -> None:
+    def keep(self, key: Hashable, users: Iterable[Hashable]) -> None:
+        """Have a storage take memory, if it goes, until its users are gone, too."""
+        self._users[key] = (self._users.get(key, set()) & self._sizes.keys()) | set(users)
+
+    def holds(self, key: Hashable) -> bool:
+        """Return whether a storage is there."""
+        found = None if self.journal is None else self.journal.holds(key)
+        return key in self._sizes if found is None else found
+
+    def counted(self) -> Memory:
+        """Return this memory when nothing of it is in a journal any more."""
+        if self.journal is not None:
+            self.journal.end()
+        return self
+
+    def hold_workspace(self, user: Hashable) -> None:
+        """Count the workspace that cuBLAS has for a thread and stream, which it keeps."""
+        if user not in self._workspaces:
+            self._workspaces.add(user)
+            self.hold(("workspace", user), self._workspace_bytes)
+
+    def reset_peak(self) -> None:
         """As `torch.cuda.reset_peak_memory_stats`."""
         self.peak_bytes = self.now_bytes
 
-    def statistics(self, device: object = None) -> dict[str, int]:
+    def statistics(self) -> dict[str, int]:
         """Those of `torch.cuda.memory_stats` that are known."""
         found = {"current": self.now_bytes, "peak": self.peak_bytes}
         names = ("allocated_bytes", "active_bytes", "reserved_bytes", "requested_bytes")

@@ -18,7 +18,7 @@ from scenarios.workloads.script.gpu.fakes import leave_fakes_alone
 from scenarios.workloads.script.gpu.functional import Functional
 from scenarios.workloads.script.gpu.generators import make_generators
 from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory import Memory, workspace_bytes
 from scenarios.workloads.script.gpu.mode import Meta, OnGpu
 from scenarios.workloads.script.gpu.parameters import keep_parameters
 from scenarios.workloads.script.gpu.pretend import Devices
@@ -33,10 +33,11 @@ from scenarios.workloads.script.process.simulated import SimulatedLink
 @contextmanager
 def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     """Inside, torch has `gpu.count` GPUs; what is launched there goes with the requests of `link`."""
-    memory = Memory(gpu.memory_bytes)
+    memory = Memory(gpu.memory_bytes, workspace_bytes(gpu.capability))
     devices = Devices(gpu, Streams(link), memory)
     shadows = Shadows(memory, devices.current, has_all=gpu.has_values)
     link.shadows, link.labels, link.launched = shadows, Labels(), []
+    link.compiled.takes(memory)
     devices.say(_say)
     indexed = move_tensors(shadows, devices.current)
     keep_parameters(shadows)
@@ -53,7 +54,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
 
     @contextmanager
     def modes() -> Iterator[None]:
-        on_gpu = OnGpu(shadows, functional, link.launch, wait, _say, link.on_cpu, link.host.dispatched)
+        on_gpu = OnGpu(shadows, functional, link.launch, wait, _say, link.on_cpu, link.dispatched)
         with autocast_here(), Meta(shadows, indexed), on_gpu:
             yield
 

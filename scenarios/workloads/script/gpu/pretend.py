@@ -99,14 +99,15 @@ class Devices:
         }
 
     def _of_memory(self) -> dict[str, Any]:
-        memory = self._memory
+        counted, total_bytes = self._memory.counted, self._memory.total_bytes
         return {
             **dict.fromkeys(["empty_cache", "ipc_collect"], _do_nothing),
-            **dict.fromkeys(["reset_peak_memory_stats", "reset_max_memory_allocated"], memory.reset_peak),
-            **dict.fromkeys(["memory_allocated", "memory_reserved"], lambda device=None: memory.now_bytes),
-            **dict.fromkeys(["max_memory_allocated", "max_memory_reserved"], lambda device=None: memory.peak_bytes),
-            "mem_get_info": lambda device=None: (memory.total_bytes - memory.now_bytes, memory.total_bytes),
-            "memory_stats": memory.statistics,
+            "reset_peak_memory_stats": lambda device=None: counted().reset_peak(),
+            "reset_max_memory_allocated": lambda device=None: counted().reset_peak(),
+            **dict.fromkeys(["memory_allocated", "memory_reserved"], lambda device=None: counted().now_bytes),
+            **dict.fromkeys(["max_memory_allocated", "max_memory_reserved"], lambda device=None: counted().peak_bytes),
+            "mem_get_info": lambda device=None: (total_bytes - counted().now_bytes, total_bytes),
+            "memory_stats": lambda device=None: counted().statistics(),
         }
 
     def _of_accelerator(self) -> dict[str, Any]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from scenarios.modules.fusion import fused
-from scenarios.modules.operators import size_bytes, touched
+from scenarios.modules.operators import size_bytes, tensors_in, touched
 from scenarios.modules.recorder import Operator
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
+from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.host.compiled_memory import CompiledMemory
 
 # A call's arguments and result: the operator, what it was given by place and by name, what it gave.
 Call = tuple[Any, tuple[Any, ...], dict[str, Any], Any]
@@ -40,16 +41,17 @@ class Compiled:
         self._firsts: list[int] = []  # autograd's numbers where compiled code begins, rising,
         self._ends: list[int] = []  # and where it ends
         self._after: list[Callable[[], None]] = []
+        self._memory: CompiledMemory | None = None
         self._clear()
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Take what runs inside for compiled code."""
-        self.enter()
-        try:
-            yield
-        finally:
-            self.leave()
+    def takes(self, memory: Memory) -> None:
+        """Have what compiled code takes of a GPU's memory counted there."""
+        self._memory = CompiledMemory(memory, self.flush)
+
+    def dispatched(self) -> None:
+        """Take notice of an operator ahead of what it does."""
+        if self._memory is not None and self.is_running:
+            self._memory.begin()
 
     def enter(self) -> None:
         """Begin compiled code; what is called within it belongs to it."""
@@ -57,8 +59,8 @@ class Compiled:
         if self._depth == 1:
             self._first, self._is_entered = torch._C._autograd._get_sequence_nr(), True
 
-    def leave(self) -> None:
-        """End it."""
+    def leave(self, outputs: Any = None) -> None:
+        """End it; `outputs` is what it gives."""
         self._depth -= 1
         if self._depth:
             return
@@ -66,11 +68,13 @@ class Compiled:
         self._ends.append(torch._C._autograd._get_sequence_nr())
         if len(self._firsts) > _MOST_RANGES:
             del self._firsts[: _MOST_RANGES // 2], self._ends[: _MOST_RANGES // 2]
-        self.flush()
+        self._flush(frozenset(each.untyped_storage()._cdata for each in tensors_in(outputs)))
 
     @property
     def is_running(self) -> bool:
         """Whether compiled code runs now, forward or back."""
+        if not (self._depth or self._firsts):
+            return False
         node: Any = torch._C._current_autograd_node()
         if node is None:
             return self._depth > 0
@@ -96,6 +100,9 @@ class Compiled:
         for tensor in operator.reads:
             self._uses.setdefault(tensor, []).append(operator)
         self._operators.append(operator)
+        if self._memory is not None:
+            keys = (each.untyped_storage()._cdata for each in written)
+            self._memory.made({key: self._numbers[key] for key in keys})
 
     def launch_after(self, launch: Callable[[], None]) -> bool:
         """Call `launch` behind what is kept; return whether there is anything."""
@@ -105,7 +112,12 @@ class Compiled:
 
     def flush(self) -> None:
         """Launch what is kept, fused, and what comes after it."""
+        self._flush(None)
+
+    def _flush(self, outputs: frozenset[int] | None) -> None:
         operators, after = self._operators, self._after
+        if self._memory is not None:
+            self._memory.end(operators, self._numbers, outputs)
         if not operators:
             return
         entry = _OF_ENTRY if self._is_entered else NO_WORK

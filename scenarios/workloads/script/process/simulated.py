@@ -146,12 +146,20 @@ class SimulatedLink:
             self._told_bytes = highest_bytes
             self.ask("memory", highest_bytes)
 
+    def dispatched(self) -> None:
+        """Take notice of an operator on the script's GPU, ahead of its kernel."""
+        self.host.dispatched()
+        self.compiled.dispatched()
+
     def launch(self, kernel: Kernel, call: Call | None = None) -> None:
         """Give the script's GPU the kernel of a call; that of a library's own function has none."""
         assert self.launched is not None, "a CPU runs what it is given"
         assert self.labels is not None, "there is a GPU"
         if kernel.flops and is_recomputed():
             kernel = replace(kernel, recomputed_flops=kernel.flops)
+        if kernel.kind == "gemm" and self.shadows is not None:  # forward and back are threads of their own
+            is_backward = torch._C._current_autograd_node() is not None
+            self.shadows.memory.hold_workspace((is_backward, self.stream))
         with self._lock:
             if call is not None and self.compiled.is_running:
                 self.host.take()  # which compiled code does not do

@@ -1,0 +1,198 @@
+"""What compiled code takes of a GPU's memory, of the tensors that its operators make when they run one by one.
+
+A compiler writes what elementwise operators and reductions make only where a product (or attention, a convolution, any
+other operator that it leaves to a library) or something behind the next product reads it; the rest stays within a
+kernel. Some of the rest autograd keeps for the backward pass. A compiler computes it anew there, from the results of
+products and the inputs that it is made of, if keeping those takes less: what AOTAutograd's min-cut partitioner finds,
+decided here for the operators between two products at a time. Under autocast `cross_entropy` then keeps the logits in
+bfloat16, instead of their logarithms in bfloat16 and in float32. What is written takes the place of what is read for
+the last time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scenarios.modules.fusion import COPIES, POINTWISE
+from scenarios.modules.recorder import Operator
+from scenarios.workloads.script.gpu.memory import Memory
+
+_FUSED = POINTWISE | {"reduction"}
+# What is drawn at random is kept, and not drawn anew.
+_RANDOM = ("dropout", "bernoulli", "rand", "normal_", "uniform_")
+
+
+@dataclass(slots=True, eq=False)
+class _Storage:
+    """A storage that appears while compiled code runs; `number` is that of the tensor that its operator makes."""
+
+    size_bytes: int
+    number: int | None = None
+
+
+@dataclass(slots=True)
+class _Journal:
+    """Storages that appear and go, in order, by their keys; with None one goes."""
+
+    end: Callable[[], None]
+    entries: list[tuple[Hashable, _Storage | None]] = field(default_factory=list)
+    there: dict[Hashable, _Storage | None] = field(default_factory=dict)
+
+    def hold(self, key: Hashable, size_bytes: int) -> None:
+        self._note(key, _Storage(size_bytes))
+
+    def drop(self, key: Hashable) -> None:
+        self._note(key, None)
+
+    def holds(self, key: Hashable) -> bool | None:
+        return self.there[key] is not None if key in self.there else None
+
+    def _note(self, key: Hashable, storage: _Storage | None) -> None:
+        self.there[key] = storage
+        self.entries.append((key, storage))
+
+    def sizes(self) -> dict[int, int]:
+        """Return the bytes of the tensors that operators made, by their numbers."""
+        found = (storage for _, storage in self.entries if storage is not None)
+        return {each.number: each.size_bytes for each in found if each.number is not None}
+
+
+class CompiledMemory:
+    """Has `memory` count what compiled code writes, instead of all that its operators make.
+
+    `flush()` ends what has been put off, where somebody asks what there is.
+    """
+
+    def __init__(self, memory: Memory, flush: Callable[[], None]) -> None:
+        self._memory, self._flush, self._journal = memory, flush, _Journal(flush)
+
+    def begin(self) -> None:
+        """Put off what the memory counts, until `end`."""
+        self._memory.journal = self._journal
+
+    def made(self, numbers: Mapping[Hashable, int]) -> None:
+        """Note the numbers of the tensors that an operator of compiled code writes, by their storages."""
+        for key, number in numbers.items():
+            storage = self._journal.there.get(key)
+            if storage is not None and storage.number is None:
+                storage.number = number
+
+    def end(self, operators: Sequence[Operator], numbers: Mapping[int, int], outputs: frozenset[int] | None) -> None:
+        """Count what has been put off.
+
+        Args:
+            operators: those of the compiled code.
+            numbers: of the tensors that they touch and that are there, by their storages.
+            outputs: storages that a forward pass gives to others; None where it is none, or has not ended.
+        """
+        if self._memory.journal is None:
+            return
+        journal, self._journal, self._memory.journal = self._journal, _Journal(self._flush), None
+        runs, sizes = _Runs(operators), journal.sizes()
+        alive = {each.number for each in journal.there.values() if each is not None and each.number is not None}
+        sources: dict[int, set[int]] = {}
+        if outputs is not None:
+            sources = runs.sources(sizes, alive, {number for key, number in numbers.items() if key in outputs})
+        keys: dict[int, Hashable] = {number: key for key, number in numbers.items()}
+        users = {source: {keys[each] for each in made} for source, made in sources.items()}
+        self._replay(journal, runs, (runs.within - alive).union(*sources.values()), users)
+        for source, using in users.items():
+            if source in keys:
+                self._memory.keep(keys[source], using)
+
+    def _replay(self, journal: _Journal, runs: _Runs, unwritten: set[int], users: Mapping[int, set[Hashable]]) -> None:
+        """Tell the memory what is written; the peak counts behind each run, which writes over what it reads last.
+
+        `unwritten` are numbers of tensors; `users`, by them, the storages of tensors that are computed anew from them.
+        """
+        there: dict[Hashable, _Storage] = {}
+        run: int | None = None
+        for key, storage in journal.entries:
+            if storage is None:
+                gone = there.pop(key, None)
+                if gone is not None and gone.number is not None and gone.number in users:
+                    self._memory.keep(key, users[gone.number])
+                self._memory.drop(key)
+                continue
+            there[key] = storage
+            own = runs.run_of(storage.number)
+            if own != run:
+                self._memory.count()
+            run = own
+            size_bytes = 0 if storage.number in unwritten else storage.size_bytes
+            self._memory.hold(key, size_bytes, is_counted=own is None)
+        self._memory.count()
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """The operator that makes a tensor, and the run that it belongs to; None: it is left to a library."""
+
+    operator: Operator
+    run: int | None
+
+
+class _Runs:
+    """Operators, cut into runs of those that a compiler makes kernels of, between two that it leaves to a library.
+
+    Attributes:
+        within: numbers of the tensors that one run makes and nothing else reads.
+    """
+
+    def __init__(self, operators: Sequence[Operator]) -> None:
+        self._makers: dict[int, _Maker] = {}
+        written, last = set[int](), 0
+        for operator in operators:
+            is_fused = operator.kernel.kind in _FUSED or operator.name in COPIES
+            last += not is_fused
+            run = last if is_fused else None
+            written.update(tensor for tensor in operator.reads if run is None or self.run_of(tensor) != run)
+            for tensor in operator.writes:
+                if run is None or tensor in self._makers or tensor in operator.reads:
+                    written.add(tensor)
+                self._makers.setdefault(tensor, _Maker(operator, run))
+        self.within = self._makers.keys() - written
+
+    def run_of(self, tensor: int | None) -> int | None:
+        """Return the run that makes a tensor; None if a library does, or nothing here."""
+        maker = None if tensor is None else self._makers.get(tensor)
+        return None if maker is None else maker.run
+
+    def sources(self, sizes: Mapping[int, int], alive: set[int], outputs: set[int]) -> dict[int, set[int]]:
+        """Return tensors from which others are computed anew in the backward pass, each with these others.
+
+        Args:
+            sizes: bytes of the tensors that the operators make.
+            alive: those that are there at the end.
+            outputs: those of them that are not there for the backward pass alone.
+        """
+        found: dict[int, set[int]] = {}
+        kept: dict[int | None, list[int]] = {}
+        for tensor in sorted((alive & self.within) - outputs):
+            if not self._is_random(tensor):
+                kept.setdefault(self.run_of(tensor), []).append(tensor)
+        for tensors in kept.values():
+            roots: dict[int, set[int]] = {}
+            for tensor in tensors:
+                for root in self._roots(tensor, alive):
+                    roots.setdefault(root, set()).add(tensor)
+            if sum(sizes.get(each, 0) for each in roots if each not in alive) < sum(sizes[each] for each in tensors):
+                for root, made in roots.items():
+                    found.setdefault(root, set()).update(made)
+        return found
+
+    def _roots(self, tensor: int, alive: set[int]) -> Iterator[int]:
+        """Yield what a tensor is computed from: results of a library, inputs, and what is written and there."""
+        run, left, seen = self.run_of(tensor), [tensor], {tensor}
+        while left:
+            for read in self._makers[left.pop()].operator.reads.keys() - seen:
+                seen.add(read)
+                is_made_here = self.run_of(read) == run and not self._is_random(read)
+                if is_made_here and (read in self.within or read not in alive):
+                    left.append(read)
+                else:
+                    yield read
+
+    def _is_random(self, tensor: int) -> bool:
+        return any(each in self._makers[tensor].operator.name for each in _RANDOM)
