@@ -1,8 +1,10 @@
 """`python -m benchmarks.eager_steps [NAME ...]`: eager training steps of an H200, predicted beside measured.
 
-The ten scripts of `data/h200_steps.py` ran on one H200 (torch 2.11, TorchRec 1.6, one process, 30 steps, 2026-11-26);
+Ten scripts of `data/h200_steps.py` ran on one H200 (torch 2.11, TorchRec 1.6, one process, 30 steps, 2026-11-26);
 `data/h200_steps.csv` has the median between CUDA events of a step, the sum of its kernels, and the most that torch had
-allocated. Five of them are TorchRec's: they need `make .venv-benchmarks/.installed` and that environment's Python.
+allocated (`torch.cuda.max_memory_allocated`). Memory alone was measured of GPT-2 under torch.compile and with
+activation checkpoints, and again of gpt2_fsdp2, on an H200 on 2026-11-27. Five scripts are TorchRec's: they need
+`make .venv-benchmarks/.installed` and that environment's Python.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from reports.store import run_folder as store
 
 DATA = Path(__file__).parent / "data"
 SCRIPT, MEASURED = DATA / "h200_steps.py", DATA / "h200_steps.csv"
+_MIB = 1 << 20
+_COLUMNS = ("measured_ms", "predicted_ms", "error", "measured_mib", "predicted_mib", "memory_error")
 _ON = ("--profile", "hgx_h200", "--hosts", "1", "--gpus-per-host", "1", "--steps", "3")
 
 
@@ -42,21 +46,31 @@ def step_ms(run: Run) -> float:
 
 
 def compared(names: list[str]) -> pd.DataFrame:
-    """Return a row for each script: name, measured_ms, predicted_ms, error (predicted / measured - 1)."""
-    measured = pd.read_csv(MEASURED).set_index("name")["step_ms"]
+    """Return a row for each script: its name, steps and peak memory, each measured and predicted with its error.
+
+    An error is predicted / measured - 1, nan where nothing was measured.
+    """
+    measured = pd.read_csv(MEASURED).set_index("name")
     with TemporaryDirectory() as folder:
-        rows = [(name, measured[name], step_ms(predicted(name, Path(folder)))) for name in names or measured.index]
-    frame = pd.DataFrame(rows, columns=["name", "measured_ms", "predicted_ms"])
-    return frame.assign(error=frame["predicted_ms"] / frame["measured_ms"] - 1)
+        runs = ((name, predicted(name, Path(folder))) for name in names or measured.index)
+        rows = [(name, step_ms(run), run.memory["size_bytes"].sum() / _MIB) for name, run in runs]
+    frame = pd.DataFrame(rows, columns=["name", "predicted_ms", "predicted_mib"]).set_index("name")
+    frame["measured_ms"], frame["measured_mib"] = measured["step_ms"], measured["peak_bytes"] / _MIB
+    for unit, error in (("ms", "error"), ("mib", "memory_error")):
+        frame[error] = frame[f"predicted_{unit}"] / frame[f"measured_{unit}"] - 1
+    return frame[list(_COLUMNS)].reset_index()
 
 
 def main() -> None:
-    """Print each script's step, and the mean and the worst of the errors without their signs."""
+    """Print each script's step and memory, and the mean and the worst of the errors without their signs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="scripts; default: all ten")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="scripts; default: all")
     found = compared(parser.parse_args().names)
-    print(found.to_string(index=False, formatters={"error": "{:+.1%}".format}, float_format="{:.2f}".format))
-    print(f"mean {found['error'].abs().mean():.1%}, worst {found['error'].abs().max():.1%}")
+    shown = dict.fromkeys(["error", "memory_error"], "{:+.1%}".format)
+    print(found.to_string(index=False, formatters=shown, float_format="{:.2f}".format))
+    for what, column in (("steps", "error"), ("memory", "memory_error")):
+        errors = found[column].abs()
+        print(f"{what}: mean {errors.mean():.1%}, worst {errors.max():.1%}")
 
 
 if __name__ == "__main__":

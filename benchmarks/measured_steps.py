@@ -57,7 +57,7 @@ def of_mlperf() -> Iterator[dict[str, Any]]:
 
 def of_scripts() -> Iterator[dict[str, Any]]:
     """Yield a row for each script of `benchmarks.eager_steps`."""
-    measured = pd.read_csv(eager_steps.MEASURED).set_index("name")["step_ms"]
+    measured = pd.read_csv(eager_steps.MEASURED).set_index("name")["step_ms"].dropna()
     with TemporaryDirectory() as folder:
         runs = {str(name): eager_steps.predicted(str(name), Path(folder)) for name in measured.index}
         errors = left_out({name: Path(folder, name) for name in _BY_HOST}, measured)

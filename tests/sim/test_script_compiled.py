@@ -78,3 +78,97 @@ def test_elementwise_operators_join_forward_and_back(tmp_path: Path, how: str, e
 
 def test_what_is_not_compiled_stays_as_it_is(tmp_path: Path, eager: tuple[int, float, float]) -> None:
     assert figures(run(tmp_path, "disabled")) == eager
+
+
+MEMORY = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+dist.init_process_group("nccl")
+N, D, V = 4096, 1024, 8192
+half, single = N * V * 2, N * V * 4  # of logits
+
+
+class Gelu(nn.Module):
+    def forward(self, x):
+        return x * 0.5 * (1.0 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x)))
+
+
+x = torch.randn(N, D, device="cuda")
+target = torch.randint(V, (N,), device="cuda")
+head = nn.Linear(D, V, bias=False, device="cuda")
+short = nn.Linear(D, V, bias=False, device="cuda", dtype=torch.bfloat16)
+deep = nn.Sequential(nn.Linear(D, D), Gelu(), nn.Linear(D, D), Gelu()).cuda()
+dropping = nn.Sequential(nn.Linear(D, D), nn.Dropout(0.1), nn.Linear(D, D)).cuda()
+optimizer = torch.optim.SGD([*head.parameters(), *short.parameters(), *deep.parameters(), *dropping.parameters()])
+
+
+def autocast_loss(x):
+    with torch.autocast("cuda", torch.bfloat16):
+        return F.cross_entropy(head(x), target)
+
+
+def loss_alone(function):
+    return lambda x: function(short(x.bfloat16()))
+
+
+def of_logits(logits):
+    return F.cross_entropy(logits.float(), target)
+
+
+def measured(call):
+    "Return the bytes that are there for a backward pass, and at most in it, beside those of before."
+    optimizer.zero_grad()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    loss = call(x)
+    kept = torch.cuda.memory_allocated() - before
+    loss.mean().backward()
+    peak = torch.cuda.max_memory_allocated() - before
+    del loss
+    optimizer.zero_grad()
+    assert torch.cuda.memory_allocated() == before, torch.cuda.memory_allocated() - before
+    return kept, peak
+
+
+def near(found, wanted):
+    assert wanted <= found < wanted + (1 << 20), (found / half, wanted / half)
+
+
+for call in (autocast_loss, loss_alone(of_logits), deep):  # cuBLAS's workspaces
+    call(x).mean().backward()
+optimizer.step()
+operands = N * D * 2  # in bfloat16: x, of which the gradient of the weight is made
+kept, peak = measured(autocast_loss)
+near(kept, operands + half + single)
+near(peak, operands + half + 2 * single)
+kept, peak = measured(torch.compile(autocast_loss))
+near(kept, operands + half)
+near(peak, operands + half + D * V * 2)  # the gradient of the logits lies where they were
+kept, peak = measured(loss_alone(of_logits))
+near(kept, operands + single)
+kept, peak = measured(loss_alone(torch.compile(of_logits)))
+near(kept, operands + half)
+each = N * D * 4
+kept, peak = measured(deep)
+assert kept > 8 * each, kept / each
+kept, peak = measured(torch.compile(deep))
+near(kept, 4 * each)  # what the linear layers give, and what they are given
+assert peak < 6 * each, peak / each
+with torch.no_grad():
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    torch.compile(deep)(x)
+    near(torch.cuda.max_memory_allocated() - before, 2 * each)
+assert measured(dropping)[0] == measured(torch.compile(dropping))[0]  # masks are not drawn anew
+dist.destroy_process_group()
+"""
+
+
+def test_memory_is_that_of_what_a_compiler_keeps(tmp_path: Path) -> None:
+    """The script asserts it, by hand arithmetic, of losses, activations and masks, compiled and as they are."""
+    file = tmp_path / "train.py"
+    file.write_text(MEMORY)
+    played(file, profile="hgx_h200", ranks=(1, 1), steps=1)

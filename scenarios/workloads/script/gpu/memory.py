@@ -18,6 +18,8 @@ _BLOCK_BYTES = 512
 # (torch.cuda.memory._snapshot, torch 2.11, 2026-11-27).
 _LARGE_WORKSPACE_BYTES, _WORKSPACE_BYTES = 32 << 20, 8_519_680
 _WITH_LARGE_WORKSPACE = frozenset({9, 10})
+# Products with a bias are cuBLASLt's, to which torch gives another one (CUBLASLT_WORKSPACE_SIZE; the same snapshot).
+_LT_WORKSPACE_BYTES = 1 << 20
 
 
 def workspace_bytes(capability: tuple[int, int]) -> int:
@@ -125,11 +127,14 @@ class Memory:
             self.journal.end()
         return self
 
-    def hold_workspace(self, user: Hashable) -> None:
-        """Count the workspace that cuBLAS has for a thread and stream, which it keeps."""
-        if user not in self._workspaces:
-            self._workspaces.add(user)
-            self.hold(("workspace", user), self._workspace_bytes)
+    def hold_workspace(self, user: Hashable, *, has_bias: bool) -> None:
+        """Count the workspace that cuBLAS has, and keeps, for the products of a thread and stream; with a bias, also
+        cuBLASLt's.
+        """
+        for library, size_bytes in (("lt", _LT_WORKSPACE_BYTES), ("cublas", self._workspace_bytes))[not has_bias :]:
+            if (library, user) not in self._workspaces:
+                self._workspaces.add((library, user))
+                self.hold((library, user), size_bytes)
 
     def reset_peak(self) -> None:
         """As `torch.cuda.reset_peak_memory_stats`."""

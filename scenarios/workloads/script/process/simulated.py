@@ -159,7 +159,8 @@ class SimulatedLink:
             kernel = replace(kernel, recomputed_flops=kernel.flops)
         if kernel.kind == "gemm" and self.shadows is not None:  # forward and back are threads of their own
             is_backward = torch._C._current_autograd_node() is not None
-            self.shadows.memory.hold_workspace((is_backward, self.stream))
+            has_bias = call is not None and call[0].overloadpacket is torch.ops.aten.addmm
+            self.shadows.memory.hold_workspace((is_backward, self.stream), has_bias=has_bias)
         with self._lock:
             if call is not None and self.compiled.is_running:
                 self.host.take()  # which compiled code does not do
