@@ -126,10 +126,10 @@ class ScriptProgram(Program):
         raise self._failure
 
     def note_memory(self, rank: int, peak_bytes: int) -> None:
-        """The most that the tensors of a rank's GPU took."""
+        """Note the most that tensors and workspaces took of a rank's GPU."""
         self._peaks[rank] = MemoryRow(
             rank=rank,
-            part="tensors of the script",
+            part="tensors and cuBLAS workspaces",
             size_bytes=peak_bytes,
             capacity_bytes=round(self.scenario.cluster.host.gpu.memory_bytes),
             rank_count=self._counts[rank],
