@@ -176,6 +176,7 @@ def _info(
         host_counts=tuple(counts.items()),
         plan_notes=program.plan_notes,
         left_out=program.left_out,
+        on_cpu=program.on_cpu,
     )
 
 

@@ -47,8 +47,9 @@ class DdpBackend:
         """See `Backend.now_ns`."""
         return time.perf_counter_ns()
 
-    def host_work(self, work: HostWork) -> None:
+    def host_work(self, work: HostWork) -> int:
         """See `Backend.host_work`: a real host does it anyway."""
+        return self.now_ns
 
     def knows(self, group: Group) -> bool:
         """See `Backend.knows`; there is but one."""

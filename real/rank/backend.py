@@ -109,8 +109,9 @@ class TorchBackend:
         """See `Backend.record`."""
         self.context.journal.record(name, self._lane.read(value))
 
-    def host_work(self, work: HostWork) -> None:
+    def host_work(self, work: HostWork) -> int:
         """See `Backend.host_work`: a real host does it anyway."""
+        return self.now_ns
 
     def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
         """See `Backend.compute`."""

@@ -180,8 +180,9 @@ class WatchingBackend:
             underway.settle()
         self.lane.settle()
 
-    def host_work(self, work: HostWork) -> None:
+    def host_work(self, work: HostWork) -> int:
         """See `Backend.host_work`: a real host does it anyway."""
+        return self.now_ns
 
     def knows(self, group: Group) -> bool:
         """See `Backend.knows`; torch knows its own."""

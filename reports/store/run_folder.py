@@ -44,7 +44,7 @@ Derive = Callable[[Path, Recording], None]
 _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
 
 # Fields of run.json that earlier releases did not write: they have their defaults.
-_LATER = frozenset({"played_on", "thinned", "host_counts", "cores", "plan_notes", "left_out"})
+_LATER = frozenset({"played_on", "thinned", "host_counts", "cores", "plan_notes", "left_out", "on_cpu"})
 
 # Of a table that is read as a whole.
 _MOST_TABLE_BYTES = 4 << 30
@@ -234,7 +234,7 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     for name, kind in fields.items():
         if name in content and not isinstance(content[name], _JSON_TYPES[kind]):
             raise ReportError(f"{path}: {name} = {content[name]!r}: expected {kind}")
-    for name, what in (("hosts", "names"), ("plan_notes", "sentences"), ("left_out", "words")):
+    for name, what in (("hosts", "names"), ("plan_notes", "sentences"), ("left_out", "words"), ("on_cpu", "words")):
         if not all(isinstance(one, str) for one in content.get(name, ())):
             raise ReportError(f"{path}: {name} = {content[name]!r}: expected {what}")
     for name in ("library", "payload", "fidelity"):
@@ -247,6 +247,7 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
         "hosts": tuple(content["hosts"]),
         "plan_notes": tuple(content.get("plan_notes", ())),
         "left_out": tuple(content.get("left_out", ())),
+        "on_cpu": tuple(content.get("on_cpu", ())),
         "thinned": _thinned(path, content.get("thinned")),
         "host_counts": _host_counts(path, content.get("host_counts", [])),
     }

@@ -77,7 +77,7 @@ def headline(run: Run, spread: str = "") -> list[str]:
             lines.append("waiting for ranks that were left out counts as transfer")
     lines += filter(None, [warm_up(run)])
     if len(steady):
-        lines += [*_step_time(steady, run), *left_out(run.info), *sync_words(run), *arithmetic(run)]
+        lines += [*_step_time(steady, run), *on_cpu(run.info), *left_out(run.info), *sync_words(run), *arithmetic(run)]
         lines += filter(None, [bound_by_host(run), costs_line(run), waiting(run, steady_kept(run))])
     if spread:
         lines.append(spread)
@@ -187,6 +187,11 @@ def arithmetic(run: Run) -> list[str]:
     executed = text.flop_rate(found.hardware_flops_per_s)
     again = f"; {executed} with recomputation" if found.hardware_flops_per_s > found.flops_per_s else ""
     return [f"{text.flop_rate(found.flops_per_s)} of the model per {gpu}{peak} ({', '.join(found.dtypes)}{again})"]
+
+
+def on_cpu(info: RunInfo) -> list[str]:
+    """Return the line on what hosts computed in steps beside their GPUs; [] where that was little."""
+    return [f"on the CPU beside the GPU: {'; '.join(map(text.printable, info.on_cpu))}"] if info.on_cpu else []
 
 
 def left_out(info: RunInfo) -> list[str]:

@@ -133,6 +133,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "thinned": None if info.thinned is None else dataclasses.asdict(info.thinned),
         "error": info.error,
         "plan_notes": info.plan_notes,
+        "on_cpu": info.on_cpu,
         "left_out": info.left_out,
         "median_step_ns": steady["step_ns"].median(),
         "uncertainty": _uncertainty(run),

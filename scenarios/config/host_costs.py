@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from scenarios.config.keys import Key
-from scenarios.config.toml.values import Acknowledged, Latency, Quantiles, Rate, Size
+from scenarios.config.toml.values import Acknowledged, FlopRate, Latency, Quantiles, Rate, Size
 from scenarios.seam.host_work import HostWork
+
+# Turns of the loop of which `Eager.loop_ns` is the time.
+LOOP_TURNS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +109,8 @@ class Eager:
 
     Each is the time of one thread of a current server. The defaults are fitted on the step times of ten scripts on one
     H200 (torch 2.11, TorchRec 1.6), beginning from what two profiles of its host say of each: the ten are predicted
-    5 % off in the mean, 11 % at most (docs/accuracy.md). A launch itself is `cluster.gpu.launch`.
+    5 % off in the mean, 11 % at most (docs/accuracy.md). A launch itself is `cluster.gpu.launch`. What the thread
+    computes on CPU tensors goes by two rates, of which `python -m benchmarks.cpu_operators` has those of a machine.
     """
 
     dispatch_ns: Annotated[
@@ -141,6 +145,28 @@ class Eager:
     collective_ns: Annotated[
         Latency, Key("collective", "Issuing a collective through torch.distributed. Default '80 us'.", always=True)
     ] = 80_000
+    cpu_bytes_per_s: Annotated[
+        Rate,
+        Key(
+            "cpu_rate",
+            "What a core reads and writes where torch's operators run on CPU tensors, and where pageable memory is"
+            " copied. Default '12 GB/s'.",
+            always=True,
+        ),
+    ] = 12e9
+    cpu_flops_per_s: Annotated[
+        FlopRate,
+        Key("cpu_flops", "Arithmetic of a core in products on CPU tensors. Default '100 GFLOP/s'.", always=True),
+    ] = 100e9
+    loop_ns: Annotated[
+        Latency,
+        Key(
+            "loop",
+            "A Python loop that adds up the numbers below 10,000: what else was measured on another machine, such as"
+            " data loading, is scaled by it. Default '250 us'.",
+            always=True,
+        ),
+    ] = 250_000
 
     def takes_ns(self, work: HostWork) -> int:
         """Return what a host's thread takes for `work`, in ns, without launches and collectives."""
@@ -153,4 +179,11 @@ class Eager:
             + self.gradient_ns * work.gradients
             + self.bags_ns * work.bags
             + self.call_ns * work.calls
+            + self.computes_ns(work)
+            + work.waits_ns
         )
+
+    def computes_ns(self, work: HostWork) -> int:
+        """Return what a host's thread computes of `work` itself, in ns, beside calls and launches."""
+        moved_s, products_s = work.cpu_bytes / self.cpu_bytes_per_s, work.cpu_flops / self.cpu_flops_per_s
+        return round(1e9 * (moved_s + products_s) + self.loop_ns * work.turns / LOOP_TURNS)

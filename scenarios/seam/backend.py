@@ -79,8 +79,10 @@ class Backend(Protocol):
         """Run a kernel after all that this stream was given before."""
         ...
 
-    def host_work(self, work: HostWork) -> None:
-        """Count what the host of an eager GPU program does before it launches or issues more."""
+    def host_work(self, work: HostWork) -> int:
+        """Count what the host of an eager GPU program does before it launches or issues more; return, in ns, the time
+        up to which it has worked then.
+        """
         ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:

@@ -18,6 +18,11 @@ class HostWork(NamedTuple):
         gradients: nodes among them that accumulate the gradient of a parameter.
         bags: passes through fbgemm's table-batched embeddings, forward or backward.
         calls: calls of Python functions, of the script and of the libraries that it uses.
+        cpu_bytes: bytes that operators on CPU tensors and copies of pageable memory move; those that take longer than
+            their bytes count for more.
+        cpu_flops: arithmetic of operators on CPU tensors, in place of their bytes where it takes longer.
+        turns: work that nothing describes and was measured, as turns of a Python loop that took as long there.
+        waits_ns: time for which the thread waits for others of its host.
     """
 
     dispatches: int = 0
@@ -28,6 +33,15 @@ class HostWork(NamedTuple):
     gradients: int = 0
     bags: int = 0
     calls: int = 0
+    cpu_bytes: int = 0
+    cpu_flops: int = 0
+    turns: int = 0
+    waits_ns: int = 0
+
+    @property
+    def computed(self) -> HostWork:
+        """The part that the thread computes itself, beside calls and launches."""
+        return HostWork(cpu_bytes=self.cpu_bytes, cpu_flops=self.cpu_flops, turns=self.turns)
 
     def times(self, count: int) -> HostWork:
         """Return these counts `count` times."""

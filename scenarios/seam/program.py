@@ -27,6 +27,7 @@ class Program(ABC):
         host_classes: the host classes of which one representative each is simulated; None: every rank is.
         effort: what simulating a step of every rank takes of the machine; None: not known.
         left_out: what its steps did of which nothing is predicted, in words; known when all ranks are at their end.
+        on_cpu: what hosts computed in steps beside their GPUs, in words; likewise.
 
     All are known before anything runs. Ranks in verbs (`src`, `dst`, `ranks`) are global ranks.
 
@@ -51,6 +52,7 @@ class Program(ABC):
     host_classes: HostClasses | None = None
     effort: Effort | None = None
     left_out: tuple[str, ...] = ()
+    on_cpu: tuple[str, ...] = ()
 
     @abstractmethod
     async def __call__(self, rank: Rank) -> None:

@@ -99,12 +99,13 @@ class Rank:
         """
         return await self.backend.synchronize(work)
 
-    def host_work(self, work: HostWork) -> None:
+    def host_work(self, work: HostWork) -> int:
         """Count what the host of an eager GPU program does before it launches or issues more; it runs ahead of the GPU.
 
-        Work of the host for a computation is its kernel's (`Kernel.host`), and each collective counts itself.
+        Work of the host for a computation is its kernel's (`Kernel.host`), and each collective counts itself. Return,
+        in ns, the time up to which the host has worked then.
         """
-        self.backend.host_work(work)
+        return self.backend.host_work(work)
 
     def step(self, index: int) -> AbstractContextManager[None]:
         """Count what is issued inside to training step `index`, and record the step's own span."""

@@ -261,7 +261,7 @@ class RunInfo:
     included; empty: every host was simulated. `cores`: how many
     processors the machines of a real run had for its ranks; 0: not known. `plan_notes`: on what a comparison of a
     script's plan with ours rests, in sentences; empty: there is none. `left_out`: what steps did of which nothing is
-    predicted, in words.
+    predicted, in words; `on_cpu`: what hosts computed in steps of a script beside their GPUs, likewise.
     """
 
     name: str
@@ -283,6 +283,7 @@ class RunInfo:
     cores: int = 0
     plan_notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    on_cpu: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
 

@@ -280,10 +280,11 @@ class SimBackend:
             self.shared.outstanding[operation] = None
         return operation
 
-    def host_work(self, work: HostWork) -> None:
+    def host_work(self, work: HostWork) -> int:
         """See `Backend.host_work`."""
-        if self._launches_eagerly:
-            self._launch(self.shared.scenario.cluster.host.gpu.eager.takes_ns(work), 1)
+        if not self._launches_eagerly:
+            return self.clock.now_ns
+        return self._launch(self.shared.scenario.cluster.host.gpu.eager.takes_ns(work), 1)[1]
 
     def _launch(self, takes_ns: int, launches: int) -> tuple[int, int]:
         """Have the rank's host work for `takes_ns` in which it launches so often; return when the first and the last

@@ -295,7 +295,7 @@ def test_steps_of_nothing_but_the_hosts_work_are_an_error_on_gpus(tmp_path: Path
     done = run(tmp_path, file, profile="dgx_h100")
     assert done.returncode == 1
     assert re.search(
-        rf"{file}: nothing that its steps do is predicted: the host's own work took [\d.]+ .?s a step here, and profile"
+        rf"{file}: nothing that its steps do is predicted: the host's own work takes [\d.]+ .?s a step, and profile"
         " dgx_h100 prices what GPUs do, which got no kernel and no collective; expected tensors on 'cuda', or",
         done.stderr,
     )

@@ -23,27 +23,31 @@ for batch in DataLoader(torch.randn(512, 512), batch_size=64, num_workers=NUMBER
 """
 
 
-def test_what_is_left_out_stands_beside_the_step_time(tmp_path: Path) -> None:
-    """Also where the recording is played again; and only what was used."""
+def test_work_of_the_cpu_stands_beside_the_step_time(tmp_path: Path) -> None:
+    """Also where the recording is played again."""
     done = run(tmp_path, script(tmp_path, USES.replace("NUMBER", "1"), head=ON_CPU), profile="dgx_h100")
     text = " ".join(done.stdout.split())
-    number = r"[\d.]+ .?s"
-    expected = (
-        r"not predicted: time of DataLoader workers;"
-        rf" {number} a step of operators on CPU tensors \(as long as it took here\)"
-    )
-    assert re.search(expected, text)
-    assert "not predicted: time of DataLoader workers" in repr(store.load(tmp_path / "sim"))
+    number, line = r"[\d.]+ .?s", r"\((most in )?train.py:\d+\)"
+    on_cpu = rf"{number} a step of operators on CPU tensors {line}"
+    loading = rf"data loading of {number} a batch in 1 worker {line}, measured here, hidden"
+    assert re.search(rf"on the CPU beside the GPU: {on_cpu}; {loading}", text)
+    assert re.search(f"on the CPU beside the GPU: {on_cpu}", repr(store.load(tmp_path / "sim")))
     again = command("sim", "--json", "--out", tmp_path / "again", tmp_path / "sim")
-    left_out = json.loads(again.stdout)["left_out"]
-    assert re.fullmatch(expected, f"not predicted: {'; '.join(left_out)}")
+    assert re.fullmatch(f"{on_cpu}; {loading}", "; ".join(json.loads(again.stdout)["on_cpu"]))
 
 
-def test_data_loading_in_the_scripts_process_is_named(tmp_path: Path) -> None:
-    body = USES.replace("NUMBER", "0").replace("    step()\n", "")
-    run(tmp_path, script(tmp_path, body, head=ON_CPU), profile="dgx_h100")
-    (words,) = store.load(tmp_path / "sim").info.left_out
-    assert re.fullmatch(r"[\d.]+ .?s a step of data loading in the script's process \(as long as it took here\)", words)
+def test_what_is_left_out_stands_beside_the_step_time(tmp_path: Path) -> None:
+    """What other threads compute on GPUs' hosts; on CPUs what data loaders' workers do."""
+    thread = "from threading import Thread\n" + USES.replace("NUMBER", "0")
+    thread = thread.replace("    step()\n", "    beside = Thread(target=step)\n    beside.start()\n    beside.join()\n")
+    done = run(tmp_path, script(tmp_path, thread, head=ON_CPU), profile="dgx_h100")
+    text = " ".join(done.stdout.split())
+    assert re.search(r"not predicted: [\d.]+ .?s a step of operators on CPU tensors in other threads", text)
+    body = USES.replace("NUMBER", "1").replace(', device="cuda"', "").replace('.to("cuda")', "")
+    on_cpus = tmp_path / "on_cpus"
+    on_cpus.mkdir()
+    done = run(on_cpus, script(on_cpus, body, head=ON_CPU))
+    assert "not predicted: time of DataLoader workers" in " ".join(done.stdout.split())
 
 
 def test_nothing_is_said_where_nothing_is_left_out(tmp_path: Path) -> None:

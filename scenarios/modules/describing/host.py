@@ -14,15 +14,19 @@ _ACCUMULATES = "torch::autograd::AccumulateGrad"
 
 
 class HostCounter:
-    """Counts of one thread since they were taken last; `calls` are those of Python functions."""
+    """Counts of one thread since they were taken last; `calls` are those of Python functions, `all_dispatches` the
+    operators since the first one.
+    """
 
     def __init__(self) -> None:
         self._node: tuple[int, int] | None = None
+        self.all_dispatches = 0
         self._clear()
 
     def dispatched(self) -> None:
         """Count an operator that torch dispatches, and the node of autograd that calls it."""
         self._dispatches += 1
+        self.all_dispatches += 1
         node: Any = torch._C._current_autograd_node()
         if node is None:
             self._node = None
@@ -47,9 +51,23 @@ class HostCounter:
         """Count a pass through fbgemm's tables, whose own Python is not run."""
         self._bags += 1
 
+    def computed(self, work: HostWork) -> None:
+        """Count what the thread itself has computed on the CPU."""
+        self._bytes += work.cpu_bytes
+        self._flops += work.cpu_flops
+        self._turns += work.turns
+
     def take(self) -> HostWork:
         """Return the counts, and begin anew."""
-        taken = HostWork(
+        taken = self.counts()
+        if not any(taken):
+            return NO_WORK
+        self._clear()
+        return taken
+
+    def counts(self) -> HostWork:
+        """Return the counts since they were taken last."""
+        return HostWork(
             dispatches=self._dispatches,
             operators=self._operators,
             products=self._products,
@@ -58,12 +76,12 @@ class HostCounter:
             gradients=self._gradients,
             bags=self._bags,
             calls=self.calls,
+            cpu_bytes=self._bytes,
+            cpu_flops=self._flops,
+            turns=self._turns,
         )
-        if not any(taken):
-            return NO_WORK
-        self._clear()
-        return taken
 
     def _clear(self) -> None:
         self._dispatches = self._operators = self._products = self._bags = self.calls = 0
         self._passes = self._nodes = self._gradients = 0
+        self._bytes = self._flops = self._turns = 0

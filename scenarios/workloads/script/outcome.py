@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -13,6 +13,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_ns
 from scenarios.seam.errors import ScriptError
 from scenarios.workloads.script.config import Script
+from scenarios.workloads.script.cpu_work import CpuWork
 
 # Fewer are no steps: the first one belongs to setting up.
 _LEAST = 3
@@ -74,13 +75,15 @@ class Outcomes:
 
     Attributes:
         priced: the steps in which any rank made a call, launched a kernel or, on CPUs, ran a module.
+        cpu_work: what rank 0's host computed in steps beside its GPU.
     """
 
     def __init__(self, scenario: Scenario, count: int) -> None:
         assert isinstance(scenario.options, Script)
         self._scenario, self._script, self._count = scenario, scenario.options, count
         self._of: dict[int, Outcome] = {}
-        self._left_out: dict[str, float | None] = {}
+        self._left_out = dict[str, None]()
+        self.cpu_work = CpuWork(scenario.cluster.host.gpu.eager)
         self._is_noted = False  # that there are fewer steps than were wanted; once, however often it is played
         self.priced: set[int] = set()
         self._cpu_ns = Counter[int]()  # by step, of all ranks
@@ -90,6 +93,7 @@ class Outcomes:
         if len(self._of) == self._count:
             self._of, self._left_out, self.priced = {}, {}, set()
             self._cpu_ns.clear()
+            self.cpu_work.clear()
 
     def add(self, rank: int, outcome: Outcome) -> None:
         """Note how a rank's script came to its end."""
@@ -101,18 +105,23 @@ class Outcomes:
         if is_of_module:
             self.priced.add(step)
 
-    def note_left_out(self, found: Mapping[str, int | None], *, is_in_step: bool) -> None:
-        """Note what rank 0 did of which nothing is predicted, in ns or None; times count in steps alone."""
-        for words, time_ns in found.items():
-            if time_ns is None:
-                self._left_out[words] = None
-            elif is_in_step:
-                self._left_out[words] = (self._left_out.get(words) or 0.0) + time_ns
+    def note_left_out(self, found: Sequence[str]) -> None:
+        """Note what rank 0 did of which nothing is predicted, in words."""
+        self._left_out.update(dict.fromkeys(found))
 
     @property
     def left_out(self) -> tuple[str, ...]:
         """Return what is left out of the prediction, in words."""
-        return tuple(_in_words(self._per_step()))
+        more = self._on_cpu() if self._scenario.launching.cuda_graphs else ()
+        return (*self._left_out, *self.cpu_work.words(self._steps, beside=True), *more)
+
+    @property
+    def on_cpu(self) -> tuple[str, ...]:
+        """Return what is predicted of the CPU's work beside the GPU, in words; CUDA graphs leave it out."""
+        return () if self._scenario.launching.cuda_graphs else self._on_cpu()
+
+    def _on_cpu(self) -> tuple[str, ...]:
+        return tuple(self.cpu_work.words(self._steps, beside=False))
 
     def judge(self) -> None:
         """See `Program.judge`.
@@ -126,7 +135,7 @@ class Outcomes:
         if cluster.host.gpu.kind == "cuda":
             if len(empty) == steps:
                 raise ScriptError(
-                    _nothing_priced(self._script, cluster.profile, sum(filter(None, self._per_step().values())))
+                    _nothing_priced(self._script, cluster.profile, self.cpu_work.total_ns / max(steps, 1))
                 )
             if empty:
                 raise ScriptError(_empty(self._script, empty, "launched no kernel"))
@@ -150,10 +159,6 @@ class Outcomes:
         others = [self._cpu_ns[step] for step in range(self._steps) if step in self.priced]
         return [step for step in empty if others and self._cpu_ns[step] < _LEAST_SHARE * median(others)]
 
-    def _per_step(self) -> dict[str, float | None]:
-        """Return what is left out, with its ns in each step."""
-        return {words: ns and ns / max(self._steps, 1) for words, ns in self._left_out.items()}
-
     def standing(self, steps: Mapping[int, int]) -> str:
         """Return what a deadlock's sentence adds: whose scripts are over, and how many steps the others have begun."""
         if not self._of:
@@ -171,8 +176,8 @@ class Outcomes:
         return f"; {listed}; expected each rank to go through the same steps ({_WAYS})"
 
 
-def _nothing_priced(script: Script, profile: str, left_out_ns: float) -> str:
-    host = f"the host's own work took {format_ns(left_out_ns)} a step here, and " if left_out_ns else ""
+def _nothing_priced(script: Script, profile: str, on_cpu_ns: float) -> str:
+    host = f"the host's own work takes {format_ns(on_cpu_ns)} a step, and " if on_cpu_ns else ""
     return (
         f"{script.path}: nothing that its steps do is predicted: {host}profile {profile} prices what GPUs do, which got"
         " no kernel and no collective; expected tensors on 'cuda', or a CPU's profile such as --profile cpu_local"
@@ -185,18 +190,6 @@ def _empty(script: Script, steps: Sequence[int], what: str) -> str:
         " one mark at the end of each step"
     )
 
-
-def _in_words(left_out: Mapping[str, float | None]) -> Iterator[str]:
-    """Yield what is left out, with how long it took here in each step."""
-    for words, time_ns in left_out.items():
-        if time_ns is None:
-            yield words
-        elif time_ns >= _LEAST_LEFT_OUT_NS:
-            yield f"{format_ns(time_ns)} a step of {words} (as long as it took here)"
-
-
-# CPU time that is left out of a step without a word: Python itself takes as long for some operators.
-_LEAST_LEFT_OUT_NS = 100_000
 
 _WAYS = "twinstep.step() marks one where an optimizer does not, or --step-every"
 

@@ -25,6 +25,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
+from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.exchange import Exchange
@@ -41,7 +42,7 @@ from scenarios.workloads.script.recording.alone import (
 from scenarios.workloads.script.recording.file import NAME, Recorded, read
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Spent, issue
-from scenarios.workloads.script.streams import KIND, Streams
+from scenarios.workloads.script.streams import KIND, Streams, nothing
 
 
 class ScriptProgram(Program):
@@ -86,7 +87,7 @@ class ScriptProgram(Program):
         try:
             with self._from_file():
                 self.outcomes.add(rank.rank, await played.run())
-            self.left_out = self.outcomes.left_out
+            self.left_out, self.on_cpu = self.outcomes.left_out, self.outcomes.on_cpu
         finally:
             player.close()
 
@@ -200,7 +201,8 @@ class _Played:
         self._program, self._scenario, self._rank = program, program.scenario, rank
         self._player, self._log = player, log
         self._works: dict[int, Work[Any]] = {}
-        self._streams = Streams(rank)
+        self._streams = Streams(rank, self._scenario)
+        self._beside = BesideGpu(rank, self._scenario, program.outcomes)
         self._is_on_gpu = self._scenario.cluster.host.gpu.kind == "cuda"
         self._is_known: dict[int, bool] = {}
         self._receives: dict[int, tuple[int, ...]] = {}  # by the call's number, where its values are in the mail
@@ -253,8 +255,8 @@ class _Played:
                 self._program.place(argument)
             case "replica" if self._exchange is not None:
                 self._exchange.begin(*argument)
-            case "left_out":
-                self._program.outcomes.note_left_out(argument, is_in_step=self._step is not None)
+            case "left_out" | "on_cpu" | "loaded":
+                self._beside.hear(kind, argument, is_in_step=self._step is not None)
             case "memory":
                 self._program.note_memory(self._rank.rank, argument)
             case "record" if self._step is not None:
@@ -343,7 +345,7 @@ class _Played:
         if cpu_ns and self._step is not None:
             self._program.outcomes.note_computed(self.steps - 1, cpu_ns, is_of_module=label != KIND)
             kernel = Kernel(kind=KIND, flops=cpu_ns * 1e-9 * self._program.cpu_flops_per_s, launches=0)
-            await self._rank.compute(kernel, _nothing, label=label)
+            await self._rank.compute(kernel, nothing, label=label)
 
     def _note_priced(self) -> None:
         if self._step is not None:
@@ -387,10 +389,6 @@ def _part(each: Computed | Launched | HostWork) -> str | Launched | None:
     if isinstance(each, Computed):
         return each.label
     return each if isinstance(each, Launched) and each.gradient is not None else None
-
-
-def _nothing() -> None:
-    """What the process has computed already."""
 
 
 def _cpu_flops_per_s(scenario: Scenario) -> float:

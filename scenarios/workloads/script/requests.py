@@ -12,7 +12,10 @@ A request is (what was computed since the last answer, kind, argument):
     "replica"       a module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape,
                     type] of its gradients in the order of their arrival
     "memory"        the most bytes that the GPU's tensors took so far
-    "left_out"      what the present step did that is not predicted, in words, each with its ns or None
+    "left_out"      what the present step did that is not predicted, in words
+    "on_cpu"        what the present step computed on the CPU beside a GPU: [what, line, counts of `HostWork`] of each
+    "loaded"        workers of a data loader have loaded a batch: [the loader's number, how many workers, how many
+                    batches each is ahead, turns as `HostWork` has them, the line that takes it]
     "step"          one is over
     "record"        (the name of a metric, its value)
     "end"           how it ended and what was seen, as `outcome.Seen` has it

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work
 from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.kernel import together
@@ -20,8 +21,10 @@ KIND = "script"
 class Streams:
     """Each a sibling of the rank, the main one the rank itself; a position in one is what it was given last."""
 
-    def __init__(self, rank: Rank) -> None:
-        self._ranks = {0: rank}
+    def __init__(self, rank: Rank, scenario: Scenario) -> None:
+        self._ranks, inside = {0: rank}, scenario.cluster.host.inside
+        # Without its rate, copies over a GPU's path to its host's memory take as long as on the GPU.
+        self._has_host_path = inside.host_bytes_per_s is not None or inside.kind in ("pcie", "memory")
         self._tails: dict[int, tuple[Work[Any], ...]] = {}
         self._events: dict[int, tuple[Work[Any], ...]] = {}
         self._recorded_ns: dict[int, int] = {}  # when the host recorded an event
@@ -105,10 +108,12 @@ class Streams:
 
     def _compute(self, number: int, launched: Sequence[Launched], label: str, host: Sequence[HostWork]) -> None:
         kernels = [each.kernel for each in launched if each.kernel is not None]
+        if not self._has_host_path:
+            kernels = [replace(each, host_read=0.0, host_written=0.0) for each in kernels]
         kernel = kernels[0] if len(kernels) == 1 else together(kernels)
         if host:
             kernel = replace(kernel, host=total(host))
-        work = self.of(number).compute(kernel, _nothing, label=label or KIND)
+        work = self.of(number).compute(kernel, nothing, label=label or KIND)
         self._kernels[work] = None
         self._tails[number] = (work,)
 
@@ -144,5 +149,5 @@ def _kind(given: tuple[Sequence[HostWork], Launched | None]) -> tuple[int, bool,
     return (0, False, "") if launched is None else (launched.stream, launched.kernel is not None, launched.label)
 
 
-def _nothing() -> None:
-    """What is computed elsewhere, or nowhere."""
+def nothing() -> None:
+    """Do nothing: what is computed is computed elsewhere, or nowhere."""

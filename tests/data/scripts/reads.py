@@ -64,5 +64,5 @@ for way in ways.values():
     if calls:
         calls.pop().wait()
     optimizer.step()
-    first.item()  # behind the step's end, where nothing is left to wait for
+    torch.cuda.current_stream().synchronize()  # behind the step's end, where nothing is left to wait for
 dist.destroy_process_group()

@@ -48,7 +48,7 @@ RECORDED = Recorded(
 
 def written(folder: Path, changes: dict[str, Any]) -> Path:
     path = folder / "recording.json.gz"
-    path.write_bytes(gzip.compress(json.dumps({"format": 4, **asdict(RECORDED), **changes}).encode()))
+    path.write_bytes(gzip.compress(json.dumps({"format": 5, **asdict(RECORDED), **changes}).encode()))
     return path
 
 

@@ -21,6 +21,7 @@ from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED
 from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, Shadows, is_meta
+from scenarios.workloads.script.gpu.tensors import Transfers, pinned
 from scenarios.workloads.script.host.compiled import Call
 from scenarios.workloads.script.process.process_group import users_line
 
@@ -84,8 +85,7 @@ _OF_DATA = {"isnan", "isinf"}
 class OnGpu(TorchDispatchMode):
     """Sends what is on "cuda" to the meta device; `launched(kernel, call)` is told of each kernel.
 
-    `wait()` is called where the host waits for the current stream, to read what it gives or to hand it what lies on the
-    CPU.
+    `transfers` take what is copied from and to the CPU, and wait where the host does.
     `said(sentence)` is told once that a float was asked for whose value is not known. `on_cpu(func, args, kwargs)`
     calls an operator on tensors of the CPU. `dispatched()` is told of each operator, ahead of its kernel.
 
@@ -100,14 +100,14 @@ class OnGpu(TorchDispatchMode):
         shadows: Shadows,
         functional: Functional,
         launched: Callable[[Kernel, Call], None],
-        wait: Callable[[], None],
+        transfers: Transfers,
         said: Callable[[str], None],
         on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
         dispatched: Callable[[], None],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._on_cpu, self._dispatched = on_cpu, dispatched
-        self._shadows, self._launched, self._wait, self._said = shadows, launched, wait, said
+        self._on_cpu, self._dispatched, self._transfers = on_cpu, dispatched, transfers
+        self._shadows, self._launched, self._said = shadows, launched, said
         self._has_said, self._functional = set[str](), functional
         self._asking: tuple[tuple[int, int], int] = ((0, 0), 0)  # the line that asked last, how often in a row
 
@@ -141,7 +141,8 @@ class OnGpu(TorchDispatchMode):
             self._shadows.note_empty(tensors_in(result))
             return result
         if not (given or is_of_gpu):
-            return self._on_cpu(func, args, kwargs)
+            is_pinned = kwargs.pop("pin_memory", False)
+            return pinned(self._on_cpu(func, args, kwargs)) if is_pinned else self._on_cpu(func, args, kwargs)
         made_of = self._made_of(func)
         if made_of is not None:
             with self:
@@ -213,7 +214,7 @@ class OnGpu(TorchDispatchMode):
         if kernel is not None:
             self._launched(kernel, (func, args, kwargs, result))
         if _is_read(func, args, kwargs):
-            self._wait()
+            self._transfers.wait()
         return result
 
     def _values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -267,10 +268,10 @@ class OnGpu(TorchDispatchMode):
             args = (source, *args[1:])
         is_blocking = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
         if leaves_gpu or (target is not None and not self._shadows.is_of_gpu(target)):
-            if is_blocking:
-                self._wait()
+            self._transfers.to_cpu(source, target, is_blocking=is_blocking)
             read = self._read(source)
-            return func(read, **kwargs) if target is None else target.copy_(read)
+            made = func(read, **kwargs) if target is None else target.copy_(read)
+            return made if is_blocking or target is not None else pinned(made)
         comes_from_gpu = self._shadows.is_of_gpu(source)
         if self._shadows.is_empty(source):  # the sentence that `Module.to` expects, and explains
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
@@ -282,11 +283,10 @@ class OnGpu(TorchDispatchMode):
             self._shadows.keep(target, values.expand(target.shape))
         else:
             self._shadows.forget([target])
-        kernel, _ = price(func, args, kwargs, target, on_gpu=True)
-        if kernel is not None:
+        if not comes_from_gpu:
+            self._transfers.to_gpu(source, is_blocking=is_blocking)
+        elif (kernel := price(func, args, kwargs, target, on_gpu=True)[0]) is not None:
             self._launched(kernel, (func, args, kwargs, target))
-        if is_blocking and not comes_from_gpu:
-            self._wait()
         return target
 
     def _read(self, source: Tensor) -> Tensor:
@@ -300,7 +300,7 @@ class OnGpu(TorchDispatchMode):
         return _unknown_as(source)
 
     def _scalar(self, tensor: Tensor) -> Any:
-        self._wait()
+        self._transfers.to_cpu(tensor, None, is_blocking=True)
         values = self._shadows.of(tensor)
         if values is not None:
             return values.item()

@@ -24,7 +24,7 @@ from scenarios.workloads.script.gpu.parameters import keep_parameters
 from scenarios.workloads.script.gpu.pretend import Devices
 from scenarios.workloads.script.gpu.properties import SeenGpu
 from scenarios.workloads.script.gpu.shadows import Shadows
-from scenarios.workloads.script.gpu.tensors import move_tensors, print_tensors
+from scenarios.workloads.script.gpu.tensors import Transfers, move_tensors, print_tensors
 from scenarios.workloads.script.gpu.torch_streams import Streams
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.simulated import SimulatedLink
@@ -47,14 +47,12 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by
     functional = Functional(shadows)
 
-    def wait() -> None:
-        link.synchronize(link.stream)
-
-    print_tensors(shadows, wait)
+    transfers = Transfers(link.launch, lambda: link.synchronize(link.stream), link.staged)
+    print_tensors(shadows, transfers.wait)
 
     @contextmanager
     def modes() -> Iterator[None]:
-        on_gpu = OnGpu(shadows, functional, link.launch, wait, _say, link.on_cpu, link.dispatched)
+        on_gpu = OnGpu(shadows, functional, link.launch, transfers, _say, link.on_cpu, link.dispatched)
         with autocast_here(), Meta(shadows, indexed), on_gpu:
             yield
 

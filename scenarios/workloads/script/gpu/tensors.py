@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.utils._device import DeviceContext, _device_constructors
 
+from scenarios.modules.operators import size_bytes
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.trace import COPYING
 from scenarios.workloads.script.gpu.shadows import Shadows, wraps
 
+# A copy from pageable memory of as many bytes waits for nothing (CUDA runtime API, "API synchronization behavior").
+_AT_ONCE_BYTES = 64 << 10
 _BASE: Any = torch._C.TensorBase
 _DEVICE = _BASE.device.__get__
 
@@ -45,8 +52,8 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     tensor.is_meta = property(lambda self: self.device.type == "meta")
     tensor.get_device = lambda self: self.device.index if self.is_cuda else -1
     tensor.record_stream = lambda *_, **__: None
-    tensor.pin_memory = lambda self, device=None: self
-    tensor.is_pinned = lambda self, device=None: False
+    tensor.pin_memory = lambda self, device=None: self if is_pinned(self) else pinned(self.clone())
+    tensor.is_pinned = lambda self, device=None: is_pinned(self)
     _move(indexed)
     _parse(indexed)
     _follow_default_device(shadows, indexed)
@@ -54,6 +61,57 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     UninitializedTensorMixin._allowed_methods += [tensor.to, tensor.cuda, tensor.get_device]  # of lazy modules
     _follow_storages(shadows)
     return indexed
+
+
+_pinned = set[int]()  # storages of pinned memory
+
+
+def pinned(tensor: Tensor) -> Tensor:
+    """Take a tensor's memory, which is the CPU's, for pinned."""
+    if tensor.device.type == "cpu" and not is_pinned(tensor):
+        storage = tensor.untyped_storage()
+        _pinned.add(storage._cdata)
+        weakref.finalize(storage, _pinned.discard, storage._cdata)
+    return tensor
+
+
+def is_pinned(tensor: Tensor) -> bool:
+    """Return whether a tensor lies in pinned memory."""
+    return bool(_pinned) and tensor.layout == torch.strided and tensor.untyped_storage()._cdata in _pinned
+
+
+class Transfers:
+    """Copies between the CPU and the GPU, on the current stream, over the path to the host's memory.
+
+    Pageable memory the host itself copies to or from memory that the GPU reaches, as `staged(size_bytes)` is told; and
+    it waits for the GPU, `wait()`, unless there is little of it.
+    """
+
+    def __init__(
+        self, launched: Callable[[Kernel], None], wait: Callable[[], None], staged: Callable[[int], None]
+    ) -> None:
+        self._launched, self.wait, self._staged = launched, wait, staged
+
+    def to_gpu(self, source: Tensor, *, is_blocking: bool) -> None:
+        """Copy a tensor of the CPU."""
+        size = size_bytes(source)
+        if not is_pinned(source):
+            if size > _AT_ONCE_BYTES:
+                self.wait()
+            self._staged(size)
+        self._launched(Kernel(kind=COPYING, host_read=float(size), bytes_written=float(size), dtype=""))
+        if is_blocking:
+            self.wait()
+
+    def to_cpu(self, source: Tensor, target: Tensor | None, *, is_blocking: bool) -> None:
+        """Copy a tensor of the GPU; without a target to new memory, which is pinned if nobody waits for it."""
+        size = size_bytes(source)
+        self._launched(Kernel(kind=COPYING, bytes_read=float(size), host_written=float(size), dtype=""))
+        is_pageable = is_blocking if target is None else not is_pinned(target)
+        if is_blocking or is_pageable:
+            self.wait()
+        if is_pageable:
+            self._staged(size)
 
 
 def _move(indexed: Callable[[Any], Any]) -> None:

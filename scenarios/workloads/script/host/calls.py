@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from scenarios.modules.describing.host import HostCounter
+from scenarios.workloads.script.host.measured import Stretches
 
 # A function counts; it does not, but what it calls may; neither does.
 _COUNTED, _PASSED_THROUGH, _SIMULATION = range(3)
@@ -25,10 +26,10 @@ _OURS = tuple(f"{Path(__file__).parents[4] / room}/" for room in ("scenarios", "
 
 
 class CountedCalls:
-    """A count, in `counter.calls`, of the main thread's calls of Python functions."""
+    """A count, in `counter.calls`, of the main thread's calls of Python functions; `stretches` lie between them."""
 
-    def __init__(self, counter: HostCounter) -> None:
-        self._counter = counter
+    def __init__(self, counter: HostCounter, stretches: Stretches) -> None:
+        self._counter, self._stretches = counter, stretches
         self._inside = 0  # how deep the thread is in Python of the simulation
         self._kinds: dict[CodeType, int] = {}
         self._has_begun = False
@@ -38,19 +39,28 @@ class CountedCalls:
         if not self._has_begun and threading.current_thread() is threading.main_thread():
             self._has_begun = True
             sys.setprofile(self._profile)
+            self._stretches.begin()
 
     def _profile(self, frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
             if self._inside:
                 self._inside += 1
                 return
+            self._stretches.end(frame.f_back)
             kind = self._kinds.get(frame.f_code)
             if kind is None:
                 kind = self._kinds[frame.f_code] = _kind(frame.f_code)
             self._counter.calls += kind == _COUNTED
             self._inside += kind == _SIMULATION
-        elif event == "return" and self._inside:
+        elif event == "return":
+            if not self._inside:
+                self._stretches.end(frame)
+                return
             self._inside -= 1
+            if not self._inside:
+                self._stretches.start()
+        elif not self._inside:
+            self._stretches.see()
 
 
 def _kind(code: CodeType) -> int:

@@ -19,6 +19,8 @@ from torch.distributed import rpc
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.gpu.properties import SeenGpu
 from scenarios.workloads.script.host.left_out import LeftOut
+from scenarios.workloads.script.host.loading import watch_loaders
+from scenarios.workloads.script.host.on_cpu import OnCpu
 from scenarios.workloads.script.process.children import stand_alone, watch_children
 from scenarios.workloads.script.process.errors import left, place_of, raised
 from scenarios.workloads.script.process.gradients import watch_gradients
@@ -46,10 +48,10 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
     answer_into(folder / f"rank-{env['RANK']}-stands")
     link = SimulatedLink(connection)
     link.clock.install()
-    left_out = LeftOut(link, is_on_gpu=gpu is not None)
+    on_cpu = LeftOut(link) if gpu is None else OnCpu(link)
 
     def ended(by_optimizer: bool) -> None:
-        left_out.tell()
+        on_cpu.end_step()
         if not by_optimizer:  # whose kernels come last
             link.end_step()
 
@@ -60,7 +62,10 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
             stack.enter_context(on_gpu(gpu, link))
         else:
             Labels(link.turn)
-        left_out.watch()
+        if isinstance(on_cpu, OnCpu):
+            watch_loaders(link, on_cpu)
+        else:
+            on_cpu.watch()
         rpc.init_rpc = partial(_refuse_rpc, link)
         if script.is_on_default and gpu is None:
             refuse_cuda(link)

@@ -36,7 +36,7 @@ _GATHER_COALESCED, _SCATTER_COALESCED = (
     )
 )
 # Where code lies that is not the user's.
-_INSTALLED = f"{os.sep}site-packages{os.sep}"
+INSTALLED = f"{os.sep}site-packages{os.sep}"
 _ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real")
 _OTHERS = (*(f"{Path(__file__).parents[4] / room}{os.sep}" for room in _ROOMS), sysconfig.get_paths()["stdlib"], "<")
 
@@ -310,7 +310,7 @@ class ScriptGroup(dist.ProcessGroup):
 
 def is_users_file(name: str) -> bool:
     """Return whether a file's code is the user's: not Python's, an installed package's or ours."""
-    return not name.startswith(_OTHERS) and _INSTALLED not in name
+    return not name.startswith(_OTHERS) and INSTALLED not in name
 
 
 def users_line(frame: FrameType | None) -> str:

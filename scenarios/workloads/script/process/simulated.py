@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
 from scenarios.workloads.script.host.calls import CountedCalls
 from scenarios.workloads.script.host.compiled import Call, Compiled
+from scenarios.workloads.script.host.measured import Stretches
 from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
@@ -44,7 +46,9 @@ class SimulatedLink:
         self._label = KIND  # of what is computed on a CPU
         self.launched: list[Launched | HostWork] | None = None  # on a GPU, since the last request
         self.host = HostCounter()  # beside a GPU
-        self._calls = CountedCalls(self.host)  # from the first launch on, behind most imports
+        self._calls = CountedCalls(
+            self.host, Stretches(self._measured)
+        )  # from the first launch on, behind most imports
         self.compiled = Compiled(self._launch_fused)
         self.shadows: Shadows | None = None
         self.labels: Labels | None = None
@@ -55,6 +59,8 @@ class SimulatedLink:
         self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
         self._here = threading.local()  # each thread has its own stream
         self.on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = _call  # an operator on CPU tensors
+        self.staged: Callable[[int], None] = _nothing  # bytes of pageable memory that the host copies
+        self.measured: Callable[[float, FrameType | None], None] = _nothing  # ns of other work, and where it ends
         self.clock = Clock(self._computing_ns)
         self.clock.hear(connection.recv()[1])
 
@@ -163,7 +169,7 @@ class SimulatedLink:
             self.shadows.memory.hold_workspace((is_backward, self.stream), has_bias=has_bias)
         with self._lock:
             if call is not None and self.compiled.is_running:
-                self.host.take()  # which compiled code does not do
+                self._note(self.host.take().computed)  # compiled code does not do the rest
                 self.compiled.note(kernel, call)
                 return
             self.host.launched(kernel.kind)
@@ -189,9 +195,12 @@ class SimulatedLink:
             self.compiled.flush()
             self.launched.append(event)
 
+    def _measured(self, cpu_ns: float, frame: FrameType | None) -> None:
+        self.measured(cpu_ns, frame)
+
     def _note(self, work: HostWork) -> None:
         """Put what the host has done before what is launched or asked next; a graph's capture has no part in a step."""
-        if work is not NO_WORK and self.launched is not None and not self.is_captured:
+        if any(work) and self.launched is not None and not self.is_captured:
             self.launched.append(work)
 
     def synchronize(self, stream: int | None = None) -> None:
@@ -252,6 +261,10 @@ class SimulatedLink:
 
 def _call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
+
+
+def _nothing(*_: Any) -> None:
+    """Count nothing: beside a CPU there is no memory to copy, and all that it computes is measured."""
 
 
 class SimulatedGroup(ScriptGroup):

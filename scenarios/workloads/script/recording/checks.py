@@ -124,10 +124,26 @@ def _is_group(value: Any) -> bool:
     return _is_list(value, _is_whole) and len(value) == len(set(value)) > 0
 
 
+def _is_host_work(value: Any) -> bool:
+    return _is_list(value, _is_whole) and len(value) == len(HostWork._fields)
+
+
+def _is_computed(value: Any) -> bool:
+    is_told = isinstance(value, list) and len(value) == 3
+    return is_told and _is_list(value[:2], _is_text) and _is_host_work(value[2])
+
+
+def _is_loaded(value: Any) -> bool:
+    is_told = isinstance(value, list) and len(value) == 5
+    return is_told and _is_list(value[:4], _is_whole) and 0 < value[1] <= _MOST_RANKS and _is_text(value[4])
+
+
 # What stands behind a line's kind, of those with a form (see lines.py).
 _FORMS: dict[str, tuple[Callable[[Any], bool], ...]] = {
     "cpu": (_is_whole, _is_text),
-    "host": (lambda one: _is_list(one, _is_whole) and len(one) == len(HostWork._fields),),
+    "host": (_is_host_work,),
+    "on_cpu": (lambda one: _is_list(one, _is_computed),),
+    "loaded": (_is_loaded,),
     "kernel": (_is_whole, _is_kernel, _is_text),
     "event": (_is_whole,),
     "after": (_is_whole, _is_whole),

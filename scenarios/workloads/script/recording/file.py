@@ -15,7 +15,7 @@ from scenarios import given_file
 from scenarios.workloads.script.recording.checks import mistake
 
 NAME = "recording.json.gz"
-_FORMAT = 4
+_FORMAT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

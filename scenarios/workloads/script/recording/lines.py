@@ -28,6 +28,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import from_json, to_json
+from scenarios.seam.trace import COPYING
 from scenarios.workloads.script.recording.file import Recorded
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Request, Spent
 
@@ -273,11 +274,17 @@ def _next_alike(replay: Replay) -> Request:
     while (found := replay.next())[1] in _OF_ONE:
         spent += found[0]
     spent += found[0]
-    launched = [each for each in spent if not isinstance(each, HostWork)]
+    launched = [each for each in spent if not (isinstance(each, HostWork) or _is_read(each))]
     return launched, found[1], None if found[1] == "end" else found[2]
 
 
-_OF_ONE = {"left_out", "memory", "synchronize", "synchronize_event"}
+def _is_read(each: Computed | Launched) -> bool:
+    """Return whether the script reads what the GPU has."""
+    kernel = each.kernel if isinstance(each, Launched) else None
+    return kernel is not None and kernel.kind == COPYING and kernel.host_written > 0
+
+
+_OF_ONE = {"left_out", "loaded", "memory", "on_cpu", "synchronize", "synchronize_event"}
 _TOLD = {
     "end": "the script's end",
     "new_group": "a new group",

@@ -1,0 +1,70 @@
+"""What a rank's host tells of its CPU's work beside a GPU, and its data loaders with workers: when a batch is there."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from scenarios.config.scenario import Scenario
+from scenarios.seam.host_work import NO_WORK, HostWork
+from scenarios.seam.rank import Rank
+from scenarios.workloads.script.outcome import Outcomes
+
+
+@dataclass(slots=True)
+class _Workers:
+    """Workers of one loader: when each is through with its last batch, and when those to come were asked for."""
+
+    free_ns: list[int]
+    asked_ns: deque[int]
+    taken: int = field(default=0)
+
+
+class BesideGpu:
+    """The work of one rank's host beside its GPU.
+
+    Workers of a data loader load batch by batch, each in turn, as many ahead as `prefetch` a worker. Workers and ranks
+    that are more than the host's cores share them.
+    """
+
+    def __init__(self, rank: Rank, scenario: Scenario, outcomes: Outcomes) -> None:
+        self._rank, self._host, self._outcomes = rank, scenario.cluster.host, outcomes
+        self._of: dict[int, _Workers] = {}
+
+    def hear(self, kind: str, argument: Any, *, is_in_step: bool) -> None:
+        """Take what the rank tells, as the kinds of `requests` have it; what is no step's is not named."""
+        cpu_work = self._outcomes.cpu_work
+        match kind:
+            case "left_out":
+                self._outcomes.note_left_out(argument)
+            case "on_cpu" if is_in_step:
+                cpu_work.note(argument)
+            case "loaded":
+                number, workers, prefetch, turns, place = argument
+                takes_ns, waits_ns = self._take(number, workers, prefetch, turns)
+                if is_in_step and self._rank.rank == 0:
+                    cpu_work.note_batch(place, workers, takes_ns, waits_ns)
+
+    def _take(self, number: int, workers: int, prefetch: int, turns: int) -> tuple[int, int]:
+        """Have the rank's host wait for the next batch of a loader, which takes a worker so many turns.
+
+        Returns:
+            What the batch takes a worker and for how long the host waits, in ns.
+        """
+        now_ns = self._rank.host_work(NO_WORK)
+        found = self._of.get(number)
+        if found is None:
+            found = self._of[number] = _Workers([now_ns] * workers, deque([now_ns] * (workers * prefetch)))
+        sharing = max(1.0, self._host.gpus * (workers + 1) / self._host.cores)
+        takes_ns = round(sharing * self._host.gpu.eager.computes_ns(HostWork(turns=turns)))
+        worker = found.taken % workers
+        if found.taken < workers:  # as they come to be in the long run, one after the other
+            found.free_ns[worker] += takes_ns * worker // workers
+        found.taken += 1
+        ready_ns = found.free_ns[worker] = max(found.free_ns[worker], found.asked_ns.popleft()) + takes_ns
+        waits_ns = max(0, ready_ns - now_ns)
+        if waits_ns:
+            self._rank.host_work(HostWork(waits_ns=waits_ns))
+        found.asked_ns.append(now_ns + waits_ns)
+        return takes_ns, waits_ns

@@ -1,0 +1,84 @@
+"""Sums up what rank 0's host computed on the CPU beside its GPU in steps, and says it in words; loads no torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from scenarios.config.host_costs import Eager
+from scenarios.config.units import format_ns
+from scenarios.seam.host_work import HostWork
+
+# What was computed, as a rank tells it.
+OPERATORS, MEASURED, LOADING = "operators on CPU tensors", "other work", "data loading in the script's process"
+COPIES, BESIDE = "copies of pageable memory", "operators on CPU tensors in other threads"
+# What takes less in a step is not named: Python itself takes as long for some operators.
+_LEAST_NS = 100_000
+
+
+@dataclass(slots=True)
+class _Batches:
+    """Batches that one line of the script took from workers, in steps."""
+
+    workers: int = 0
+    count: int = 0
+    takes_ns: int = 0
+    waits_ns: int = 0
+
+
+@dataclass(slots=True)
+class CpuWork:
+    """A sum of what was computed, by what it was and by line, in the time of the profile's host."""
+
+    eager: Eager
+    _ns: dict[str, Counter[str]] = field(default_factory=dict)
+    _measured: set[str] = field(default_factory=set)
+    _batches: dict[str, _Batches] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._ns, self._measured, self._batches = {}, set(), {}
+
+    def note(self, told: Sequence[tuple[str, str, Sequence[int]]]) -> None:
+        """Add what a step has computed."""
+        for what, place, counts in told:
+            work = HostWork(*counts)
+            self._ns.setdefault(what, Counter())[place] += self.eager.takes_ns(work)
+            if work.turns:
+                self._measured.add(what)
+
+    def note_batch(self, place: str, workers: int, takes_ns: int, waits_ns: int) -> None:
+        """Add a batch of a data loader with workers."""
+        found = self._batches.setdefault(place, _Batches())
+        found.workers = workers
+        found.count += 1
+        found.takes_ns += takes_ns
+        found.waits_ns += waits_ns
+
+    @property
+    def total_ns(self) -> int:
+        """What all steps have computed."""
+        return sum(counts.total() for counts in self._ns.values())
+
+    def words(self, steps: int, *, beside: bool) -> Iterator[str]:
+        """Yield what is predicted, or what was computed `beside` the main thread and is not, as the mean of steps."""
+        for what, by_place in self._ns.items():
+            took_ns = by_place.total() / max(steps, 1)
+            how = ", measured here" if what in self._measured else ""
+            if (what == BESIDE) == beside and took_ns >= _LEAST_NS:
+                yield f"{format_ns(took_ns)} a step of {what}{_where(by_place)}{how}"
+        for place, batches in () if beside else self._batches.items():
+            workers = f"{batches.workers} worker{'s' if batches.workers > 1 else ''}"
+            waits_ns = batches.waits_ns / max(steps, 1)
+            hidden = f", for which a step waits {format_ns(waits_ns)}" if waits_ns >= 1 else ", hidden"
+            batch = format_ns(batches.takes_ns / batches.count)
+            yield f"data loading of {batch} a batch in {workers} ({place}), measured here{hidden}"
+
+
+def _where(by_place: Counter[str]) -> str:
+    """Return the line of most of it, in words."""
+    place, most_ns = by_place.most_common(1)[0]
+    if not place:
+        return ""
+    return f" ({place})" if most_ns == by_place.total() else f" (most in {place})"

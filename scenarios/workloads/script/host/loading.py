@@ -1,0 +1,118 @@
+"""Watches torch's data loaders: what a batch takes in a worker, measured there, and loading in the script's process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from itertools import count
+from typing import Any
+
+from torch._utils import ExceptionWrapper
+from torch.overrides import _get_current_function_mode_stack, _pop_mode
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.data import _utils, dataloader
+
+from scenarios.workloads.script.host.measured import turns_of
+from scenarios.workloads.script.host.on_cpu import OnCpu
+from scenarios.workloads.script.process.process_group import users_line
+from scenarios.workloads.script.process.simulated import SimulatedLink
+
+_WORK: Any = _utils.worker._worker_loop  # of a process as it is without us, too
+
+
+class Timed:
+    """A batch and the CPU time that loading it has taken a worker, in ns."""
+
+    def __init__(self, data: Any, cpu_ns: int) -> None:
+        self.data, self.cpu_ns = data, cpu_ns
+
+    def pin_memory(self) -> Timed:
+        """See `DataLoader`, whose thread pins what it is given."""
+        return Timed(_utils.pin_memory.pin_memory(self.data), self.cpu_ns)
+
+
+def work(kind: Any, dataset: Any, indices: Any, batches: Any, *rest: Any, **more: Any) -> None:
+    """Load batches as a worker of torch's, which measures each: with nothing of the simulation around it."""
+    sys.setprofile(None)
+    while _get_current_function_mode_stack():
+        _pop_mode()
+    watch = _Watch(indices, batches)
+    with _disable_current_modes():
+        _WORK(kind, dataset, _Indices(watch), _Batches(watch), *rest, **more)
+
+
+class _Watch:
+    """What one worker takes from its queue, and gives."""
+
+    def __init__(self, indices: Any, batches: Any) -> None:
+        self.indices, self.batches, self._began_ns = indices, batches, 0
+
+    def get(self, *args: Any, **more: Any) -> Any:
+        found = self.indices.get(*args, **more)
+        self._began_ns = time.process_time_ns()
+        return found
+
+    def put(self, given: Any) -> None:
+        number, data = given
+        if data is not None and not isinstance(data, _SIGNALS):
+            data = Timed(data, time.process_time_ns() - self._began_ns)
+        self.batches.put((number, data))
+
+
+# What a worker gives in place of a batch.
+_SIGNALS = (ExceptionWrapper, _utils.worker._IterableDatasetStopIteration)
+
+
+class _Queue:
+    """One of the two queues, as a worker has it."""
+
+    def __init__(self, watch: _Watch, queue: Any) -> None:
+        self._watch, self._queue = watch, queue
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+class _Indices(_Queue):
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__(watch, watch.indices)
+
+    def get(self, *args: Any, **more: Any) -> Any:
+        return self._watch.get(*args, **more)
+
+
+class _Batches(_Queue):
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__(watch, watch.batches)
+
+    def put(self, given: Any) -> None:
+        self._watch.put(given)
+
+
+def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
+    """Have each batch that workers load told, and loading in the script's own process named."""
+    loader: Any = dataloader._MultiProcessingDataLoaderIter
+    own: Any = dataloader._SingleProcessDataLoaderIter  # in the script's process
+    process, reset, advance = loader._process_data, loader._reset, own._next_data
+    numbers, pid = count(), os.getpid()
+
+    def processed(self: Any, data: Any, *rest: Any, **more: Any) -> Any:
+        if isinstance(data, Timed):
+            data, turns = data.data, turns_of(data.cpu_ns)
+            if os.getpid() == pid:
+                place = users_line(sys._getframe())
+                link.ask("loaded", [self._number, self._num_workers, self._prefetch_factor, turns, place])
+        return process(self, data, *rest, **more)
+
+    def begun(self: Any, *args: Any, **more: Any) -> None:
+        self._number = next(numbers)
+        reset(self, *args, **more)
+
+    def watched(self: Any) -> Any:
+        with on_cpu.loading():
+            return advance(self)
+
+    loader._process_data, loader._reset = processed, begun
+    own._next_data = watched
+    _utils.worker._worker_loop = work  # type: ignore[assignment]

@@ -1,0 +1,123 @@
+"""Measures what a script computes on the CPU that nothing describes: NumPy, tokenizers, loops, in its main thread.
+
+Between two calls of Python functions, or from one to its return, there is no operator of torch that is described and no
+call that is counted; where CPU time passes there all the same, something else has taken it.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from functools import cache
+from types import FrameType
+
+from scenarios.config.host_costs import LOOP_TURNS
+
+# Shorter stretches are the interpreter's, and those of what counts.
+_LEAST_NS = 20_000
+# Of the time in which calls of C functions are seen to pass, what is left must be worth measuring.
+_LEAST_SHARE = 0.25
+_REPEATS = 5
+# Freeing takes up to such a share of what operators and copies on the CPU have taken, page by page, and so long for
+# each dispatched operator, for its tensors and nodes.
+_FREEING_SHARE, _FREEING_NS = 0.5, 150
+
+
+@cache
+def turn_ns() -> float:
+    """Return what a turn of a Python loop takes on this machine, in ns of CPU time: the unit of what is measured."""
+    return min(_loop_ns() for _ in range(_REPEATS)) / LOOP_TURNS
+
+
+def _loop_ns() -> int:
+    began_ns, added = time.thread_time_ns(), 0
+    for number in range(LOOP_TURNS):
+        added += number
+    return time.thread_time_ns() - began_ns
+
+
+def turns_of(cpu_ns: float) -> int:
+    """Return how many turns take as long on this machine."""
+    return round(cpu_ns / turn_ns())
+
+
+class Stretches:
+    """Stretches of one thread between calls and returns of Python functions.
+
+    `note(cpu_ns, frame)` is told of each that has taken long, with the frame in which it ends.
+    """
+
+    def __init__(self, note: Callable[[float, FrameType | None], None]) -> None:
+        self._note, self._mark_ns, self._seen = note, 0, 0
+        self._event_ns = 0.0
+        self._is_paused = True
+
+    def begin(self) -> None:
+        """Measure from now on; the thread's profile function is set, whose own time is found first."""
+        turn_ns()
+        began_ns = time.thread_time_ns()
+        for _ in range(LOOP_TURNS // 10):
+            len(())
+        self._event_ns = (time.thread_time_ns() - began_ns) / (2 * (LOOP_TURNS // 10))
+        self._is_paused = False
+        gc.callbacks.append(self._collecting)
+        self.start()
+
+    def start(self) -> None:
+        """Begin a stretch."""
+        self._mark_ns, self._seen = time.thread_time_ns(), 0
+
+    def see(self) -> None:
+        """See a call of a C function, or its return."""
+        self._seen += 1
+
+    def end(self, frame: FrameType | None) -> None:
+        """End a stretch in a frame, and begin the next one."""
+        now_ns = time.thread_time_ns()
+        took_ns, seen = now_ns - self._mark_ns, self._seen
+        self._mark_ns, self._seen = now_ns, 0
+        if took_ns < _LEAST_NS or self._is_paused:
+            return
+        seeing_ns = seen * self._event_ns
+        own_ns = took_ns - seeing_ns
+        if own_ns < _LEAST_SHARE * seeing_ns:  # a call of a C function takes about two turns
+            own_ns = seen * turn_ns()
+        if own_ns >= _LEAST_NS:
+            self._note(own_ns, frame)
+            self.start()
+
+    def _collecting(self, phase: str, _: object) -> None:
+        """Leave out the collector of garbage, which comes as it likes."""
+        self._is_paused = phase == "start"
+        self.start()
+
+
+class Freeing:
+    """The time to free what was made in this step and the last one, wherever that comes: it is left out."""
+
+    def __init__(self) -> None:
+        self._last_ns = self._now_ns = 0.0
+        self._dispatched = 0
+
+    def add(self, computed_ns: float) -> None:
+        """Add what operators and copies have made in that time."""
+        self._now_ns += _FREEING_SHARE * computed_ns
+
+    def beyond(self, cpu_ns: float, dispatched: int) -> float:
+        """Return what a stretch has taken beyond freeing; `dispatched`: operators so far."""
+        self._see(dispatched)
+        freeing_ns = min(cpu_ns, self._last_ns + self._now_ns)
+        of_last_ns = min(freeing_ns, self._last_ns)
+        self._last_ns -= of_last_ns
+        self._now_ns -= freeing_ns - of_last_ns
+        return cpu_ns - freeing_ns
+
+    def end_step(self, dispatched: int) -> None:
+        """Let go of what the step before the last one has made."""
+        self._see(dispatched)
+        self._last_ns, self._now_ns = self._now_ns, 0.0
+
+    def _see(self, dispatched: int) -> None:
+        self._now_ns += _FREEING_NS * (dispatched - self._dispatched)
+        self._dispatched = dispatched

@@ -1,0 +1,129 @@
+"""Counts what a script computes on the CPU beside a GPU, where it runs: operators by law, other work as measured.
+
+Rank 0 tells at the end of each step what it was, for all ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import FrameType
+from typing import Any
+
+from scenarios.config.host_costs import Eager
+from scenarios.seam.host_work import NO_WORK, HostWork, total
+from scenarios.workloads.script.cpu_work import BESIDE, COPIES, LOADING, MEASURED, OPERATORS
+from scenarios.workloads.script.host.measured import Freeing, turns_of
+from scenarios.workloads.script.host.operators import work_of
+from scenarios.workloads.script.process.process_group import INSTALLED, is_users_file, users_line
+from scenarios.workloads.script.process.simulated import SimulatedLink
+
+# The line of what is shorter is not looked up.
+_LEAST_NS = 20_000
+# Measured work of a line, or of loading a batch, counts from so much in a step: less may be noise of a machine that
+# does other things. So may shorter stretches of the script's own lines and of other packages, and longer ones of torch,
+# whose C++ does other things for tensors without values, and of Python's library.
+_LEAST_MEASURED_NS, _LEAST_STRETCH_NS, _LEAST_ELSEWHERE_NS = 200_000, 50_000, 1_000_000
+_OF_TORCH = ("/site-packages/torch", "/site-packages/fbgemm_gpu")  # also torchrec's
+_USUAL = Eager()
+
+
+class OnCpu:
+    """What one process computes on the CPU, from its first step on: in the counts of its link, and since the last step
+    by what it was and the line that it was for.
+    """
+
+    def __init__(self, link: SimulatedLink) -> None:
+        self._link = link
+        self._is_counting = False  # what is computed before a step has no part in any
+        self._is_told = os.environ["RANK"] == "0"
+        self._since: dict[tuple[str, str], HostWork] = {}
+        self._freeing = Freeing()
+        self._measured_ns = defaultdict[tuple[str, int], float](float)  # since the last step, by line, until it counts
+        self._loading: list[float] | None = None  # stretches while the data loader works in this process
+        link.on_cpu, link.staged, link.measured = self.run, self.stage, self.measured
+
+    def end_step(self) -> None:
+        """Tell what the step has computed that ends now."""
+        if self._since:
+            self._link.ask("on_cpu", [[*key, work] for key, work in self._since.items()])
+            self._since = {}
+        self._is_counting = True
+        self._measured_ns.clear()
+        self._freeing.end_step(self._link.host.all_dispatches)
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an operator on CPU tensors, and count what a core does in it, unless it is not the script's."""
+        result = func(*args, **kwargs)
+        if self._is_counting and not self._link.is_busy and func.namespace != "profiler":
+            self._add(OPERATORS, work_of(func, args, kwargs, result))
+        return result
+
+    def stage(self, size_bytes: int) -> None:
+        """Count a copy of pageable memory to or from memory that a GPU reaches."""
+        if self._is_counting:
+            self._add(COPIES, HostWork(cpu_bytes=2 * size_bytes))
+
+    def measured(self, cpu_ns: float, frame: FrameType | None) -> None:
+        """Count what was measured in the main thread, and ends in a frame, once there is enough of it."""
+        if self._loading is not None:
+            self._loading.append(self._freeing.beyond(cpu_ns, self._link.host.all_dispatches))
+        elif self._is_counting and cpu_ns >= _LEAST_STRETCH_NS:
+            self._add(MEASURED, HostWork(turns=turns_of(self._counted_ns(cpu_ns, frame))), frame)
+
+    def _counted_ns(self, cpu_ns: float, frame: FrameType | None) -> float:
+        """Return what counts now of a line's work, with what it has done before without being counted."""
+        if frame is None or not _is_opaque(frame.f_code.co_filename):
+            return cpu_ns if cpu_ns >= _LEAST_ELSEWHERE_NS else 0
+        cpu_ns = self._freeing.beyond(cpu_ns, self._link.host.all_dispatches)
+        key = frame.f_code.co_filename, frame.f_lineno
+        before_ns = self._measured_ns[key]
+        self._measured_ns[key] += cpu_ns
+        if self._measured_ns[key] < _LEAST_MEASURED_NS:
+            return 0
+        return cpu_ns if before_ns >= _LEAST_MEASURED_NS else self._measured_ns[key]
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Take what is computed inside, and its calls, for the data loader's."""
+        before, self._loading = self._link.host.counts(), []
+        try:
+            yield
+        finally:
+            measured_ns, self._loading = sum(self._loading), None
+            if self._is_counting:
+                turns = turns_of(measured_ns) if measured_ns >= _LEAST_MEASURED_NS else 0
+                self._link.host.computed(HostWork(turns=turns))
+                after = self._link.host.counts()
+                spent = HostWork(*(max(0, now - then) for now, then in zip(after, before, strict=True)))
+                self._name(LOADING, users_line(sys._getframe()), spent)
+
+    def _add(self, what: str, work: HostWork, frame: FrameType | None = None) -> None:
+        if not any(work):
+            return
+        is_beside = threading.current_thread() is not threading.main_thread()
+        if is_beside:
+            what = BESIDE
+        else:
+            self._link.host.computed(work)
+            self._freeing.add(_USUAL.computes_ns(work) if what != MEASURED else 0)
+        if is_beside or self._loading is None:
+            is_short = _USUAL.computes_ns(work) < _LEAST_NS
+            self._name(what, "" if is_short else users_line(frame or sys._getframe()), work)
+
+    def _name(self, what: str, place: str, work: HostWork) -> None:
+        if self._is_told:
+            key = what, place
+            self._since[key] = total((self._since.get(key, NO_WORK), work))
+
+
+@cache
+def _is_opaque(file: str) -> bool:
+    """Return whether what a file's code does is the script's own or a package's, and not torch's or Python's."""
+    is_packages = INSTALLED in file and not any(each in file for each in _OF_TORCH)
+    return is_packages or is_users_file(file)

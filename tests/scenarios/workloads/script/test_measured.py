@@ -1,0 +1,74 @@
+"""Stretches between calls of Python functions in which something else takes CPU time."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from scenarios.config.host_costs import LOOP_TURNS
+from scenarios.modules.describing.host import HostCounter
+from scenarios.workloads.script.host.calls import CountedCalls
+from scenarios.workloads.script.host.measured import Stretches, turn_ns, turns_of
+
+
+def loop(turns: int) -> int:
+    added = 0
+    for number in range(turns):
+        added += number
+    return added
+
+
+def appended(count: int) -> list[int]:
+    made: list[int] = []
+    for number in range(count):
+        made.append(number)  # noqa: PERF402
+    return made
+
+
+def called(count: int) -> None:
+    for _ in range(count):
+        loop(1)
+
+
+@pytest.fixture
+def measured() -> Any:
+    """Return what is measured of a call: ns by the name of the function in which it ends."""
+
+    def of(function: Any, argument: int) -> tuple[dict[str, float], int]:
+        found = dict[str, float]()
+
+        def note(cpu_ns: float, frame: FrameType | None) -> None:
+            assert frame is not None
+            found[frame.f_code.co_name] = found.get(frame.f_code.co_name, 0) + cpu_ns
+
+        counter = HostCounter()
+        CountedCalls(counter, Stretches(note)).begin()
+        try:
+            function(argument)
+        finally:
+            sys.setprofile(None)
+        return found, counter.calls
+
+    return of
+
+
+def test_a_loop_takes_its_turns(measured: Any) -> None:
+    found, calls = measured(loop, 100 * LOOP_TURNS)
+    assert turns_of(found["loop"]) == pytest.approx(100 * LOOP_TURNS, rel=0.5)
+    assert calls < 10
+
+
+def test_calls_that_are_counted_are_not_measured(measured: Any) -> None:
+    found, calls = measured(called, 10_000)
+    assert calls >= 10_000
+    assert sum(found.values()) < 10_000 * 5 * turn_ns()  # of more than 50 turns that they take, being counted
+
+
+def test_seeing_calls_of_c_functions_is_not_what_they_take(measured: Any) -> None:
+    """Each takes some turns, and being seen takes longer."""
+    count = 50 * LOOP_TURNS
+    found, _ = measured(appended, count)
+    assert 0.5 * count < turns_of(found["appended"]) < 15 * count

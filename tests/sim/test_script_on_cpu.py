@@ -1,0 +1,96 @@
+"""What a script computes on CPUs in a step beside a GPU takes the host's time, where it runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scenarios.config.host_costs import LOOP_TURNS, Eager
+from scenarios.seam.trace import Recording
+from tests.sim.test_gpu_script import SCRIPTS, played
+from tests.sim.test_script_recording import given, keep, play
+
+EAGER = Eager()
+# What a loop takes is measured, on a machine that does other things.
+AS_MEASURED = 0.35
+
+
+def steps_ns(recording: Recording) -> list[int]:
+    """Return how long each step of rank 0 takes, without the first one."""
+    spans = sorted((one for one in recording.spans if (one.rank, one.kind) == (0, "step")), key=lambda one: one.step)
+    return [one.end_ns - one.start_ns for one in spans[1:]]
+
+
+def of_line(what: str, recording: Recording) -> str:
+    """Return what is said of the CPU's work, all of which is of this and has its line."""
+    (words,) = recording.info.on_cpu
+    assert re.search(rf"{re.escape(what)} \(on_cpu\.py:\d+\)", words), words
+    return words
+
+
+def on_cpu(*words: object, steps: int = 4) -> Recording:
+    return played(SCRIPTS / "on_cpu.py", *map(str, words), ranks=(1, 1), steps=steps)
+
+
+@pytest.fixture(scope="module")
+def nothing_ns() -> int:
+    (step_ns,) = set(steps_ns(on_cpu("nothing")))
+    return step_ns
+
+
+def test_operators_take_what_a_core_moves_and_computes(nothing_ns: int) -> None:
+    """8 MB are read and written; a product's arithmetic takes longer than its bytes."""
+    recording = on_cpu("operator")
+    moved_ns = 1e9 * 2 * (4 << 21) / EAGER.cpu_bytes_per_s
+    assert steps_ns(recording) == [pytest.approx(nothing_ns + moved_ns, abs=20_000)] * 3
+    assert of_line("ms a step of operators on CPU tensors", recording).startswith("1.4 ")
+    product_ns = 1e9 * 2 * 1024**3 / EAGER.cpu_flops_per_s
+    assert steps_ns(on_cpu("product")) == [pytest.approx(nothing_ns + product_ns, abs=20_000)] * 3
+
+
+def test_the_same_script_has_the_same_prediction() -> None:
+    first, second = on_cpu("metric"), on_cpu("metric")
+    assert first.spans == second.spans
+    assert first.info.on_cpu == second.info.on_cpu
+
+
+def test_a_loop_is_measured_and_played_again_as_it_was(nothing_ns: int, tmp_path: Path) -> None:
+    recording = on_cpu("loop", 20 * LOOP_TURNS)
+    found = sorted(steps_ns(recording))[1]
+    assert found - nothing_ns == pytest.approx(20 * EAGER.loop_ns, rel=AS_MEASURED)
+    assert of_line("ms a step of other work", recording).endswith(", measured here")
+    again = play(given(keep(recording, tmp_path)))
+    assert again.spans == recording.spans
+    assert again.info.on_cpu == recording.info.on_cpu
+
+
+def test_loading_in_the_scripts_process_is_in_the_step(nothing_ns: int) -> None:
+    recording = on_cpu("loader", 5 * LOOP_TURNS)
+    found = sorted(steps_ns(recording))[1]
+    assert found - nothing_ns == pytest.approx(4 * 5 * EAGER.loop_ns, rel=AS_MEASURED)
+    assert of_line("ms a step of data loading in the script's process", recording).endswith(", measured here")
+
+
+def test_a_step_waits_for_workers_that_take_longer(nothing_ns: int) -> None:
+    """Two workers load a batch of four samples in half of the time that one takes."""
+    recording = on_cpu("workers 2", 10 * LOOP_TURNS, steps=6)
+    found = steps_ns(recording)
+    assert sum(found) / len(found) == pytest.approx(4 * 10 * EAGER.loop_ns / 2, rel=AS_MEASURED)
+    assert ", measured here, for which a step waits " in of_line("ms a batch in 2 workers", recording)
+
+
+def test_workers_that_are_quick_hide_and_leave_no_trace() -> None:
+    first, second = on_cpu("workers 1"), on_cpu("workers 1")
+    assert steps_ns(first) == steps_ns(second)
+    words = of_line("s a batch in 1 worker", first)
+    assert words.startswith("data loading of ")
+    assert words.endswith(", measured here, hidden")
+
+
+def test_cuda_graphs_leave_it_out(tmp_path: Path) -> None:
+    folder = keep(on_cpu("operator"), tmp_path)
+    info = play(given(folder, **{"launching.cuda_graphs": True})).info
+    assert (info.on_cpu, len(info.left_out)) == ((), 1)
+    assert "operators on CPU tensors" in info.left_out[0]
