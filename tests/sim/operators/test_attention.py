@@ -64,7 +64,7 @@ def test_flash_attention_1_takes_longer_in_16_bit(attention: Attention) -> None:
 
 @pytest.mark.parametrize(("heads", "head_size", "layers", "measured_s"), [(16, 64, 24, 17.42), (12, 64, 12, 6.4351)])
 def test_flash_attention_1_is_most_of_a_long_step(heads: int, head_size: int, layers: int, measured_s: float) -> None:
-    """MPT-350m and 125m on 8 A100 (llm-foundry v0.0.4), two sequences of 65,536 each: 89 and 86 % of it is attention."""
+    """MPT-350m and 125m on 8 A100 (llm-foundry v0.0.4), two sequences of 65,536 each: nearly all of it is attention."""
     older = dataclasses.replace(gpu_of("dgx_a100"), flash_attention=1)
     forward = _attention(1, heads, heads, 65536, head_size, is_causal=True)
     takes_s = sum(seconds(dataclasses.replace(forward, is_backward=each), older) for each in (False, True))
