@@ -75,7 +75,7 @@ def _place(
         is_there = place > given or (place == given and not has_sums)
         if place < 0 or not is_there or not groups[place].takes:
             continue
-        if is_norm and groups[place].operators[0].kernel.kind not in _POINTWISE:
+        if is_norm and groups[place].operators[0].kernel.kind not in POINTWISE:
             continue
         is_made_here = any(writer.get(tensor) == place for tensor in operator.reads)
         if not is_made_here and groups[place].operators[0].kernel.kind not in POINTWISE:
