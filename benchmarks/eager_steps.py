@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,13 +30,17 @@ _ON = ("--profile", "hgx_h200", "--hosts", "1", "--gpus-per-host", "1", "--steps
 
 
 def predicted(name: str, folder: Path) -> Run:
-    """Return the predicted run of one of the scripts, whose files are in that folder.
+    """Return the predicted run of one of the scripts, whose files are in that folder; errors as `played`."""
+    return played([str(SCRIPT), name], _ON, folder / name)
+
+
+def played(script: Sequence[str], on: Sequence[str], out: Path) -> Run:
+    """Return the predicted run of a script with its arguments; `on` are options of `python -m sim`.
 
     Raises:
         subprocess.CalledProcessError: it cannot be predicted; what was said is on stderr.
     """
-    out = folder / name
-    command = [sys.executable, "-m", "sim", *_ON, "--out", str(out), str(SCRIPT), name]
+    command = [sys.executable, "-m", "sim", *on, "--out", str(out), *script]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return store.load(out)
 

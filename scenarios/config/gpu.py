@@ -134,6 +134,14 @@ class Gpu:
     flops_per_s: Annotated[
         Mapping[str, FlopRate], Key("flops", "Peak arithmetic by dtype. Required.", names=FLOP_RATES)
     ] = field(hash=False)
+    flash_attention: Annotated[
+        Literal[1, 2],
+        Key(
+            "flash_attention",
+            "The FlashAttention that scaled_dot_product_attention runs in 16 bit: 2, or 1 as torch before 2.2 and"
+            " flash-attn before 2.0 (July 2023) have it. Default 2.",
+        ),
+    ] = 2
     priced_by: Annotated[
         Literal["laws", "efficiency"],
         Key(

@@ -1,7 +1,8 @@
 """Puts operators together that a compiler would: elementwise ones with what they follow, as torch.compile does.
 
 A product takes what is done to each element of its result, bias and activation say; elementwise operators take each
-other, and the sums over what they give. What only they themselves use is neither written nor read.
+other, and the sums over what they give. What only they themselves use is neither written nor read. A norm or softmax
+needs whole rows of its input, so it reads what a product has written; a batch norm needs all of it, twice.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from scenarios.modules.recorder import Operator
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.convolution import Convolution
+from scenarios.seam.operations.normalisations import BatchNorm, RowNorm, Softmax
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
 
@@ -63,6 +65,9 @@ def _place(
     kind = operator.kernel.kind
     if kind not in POINTWISE and kind != "reduction" and operator.name not in COPIES:
         return len(groups)
+    if _holds(operator, BatchNorm):
+        return len(groups)
+    is_norm = _holds(operator, RowNorm, Softmax)
     given = max((writer.get(tensor, -1) for tensor in operator.reads), default=-1)
     beside = max((user.get(tensor, -1) for tensor in operator.reads), default=-1)
     has_sums = any(tensor in summed for tensor in operator.reads)
@@ -70,12 +75,18 @@ def _place(
         is_there = place > given or (place == given and not has_sums)
         if place < 0 or not is_there or not groups[place].takes:
             continue
+        if is_norm and groups[place].operators[0].kernel.kind not in POINTWISE:
+            continue
         is_made_here = any(writer.get(tensor) == place for tensor in operator.reads)
         if not is_made_here and groups[place].operators[0].kernel.kind not in POINTWISE:
             continue
         if all(user.get(tensor, -1) <= place for tensor in operator.writes):
             return place
     return len(groups)
+
+
+def _holds(operator: Operator, *kinds: type[Operation]) -> bool:
+    return any(isinstance(each, kinds) for each in operator.kernel.operations)
 
 
 def _kernel(operators: Sequence[Operator]) -> Kernel:
@@ -107,8 +118,10 @@ def _kernel(operators: Sequence[Operator]) -> Kernel:
 
 
 def _is_library_call(operation: Operation) -> bool:
-    """Return whether a compiler leaves an operator to a library: the laws of others are of torch's own kernels."""
-    return isinstance(operation, (Product, Attention, Convolution))
+    """Return whether a compiled step has an operator's law: a library runs it, or it passes as often over memory as
+    torch's own kernel does.
+    """
+    return isinstance(operation, (Product, Attention, Convolution, BatchNorm))
 
 
 def _padded(operation: Operation) -> Operation:

@@ -64,6 +64,12 @@ _CACHE_CYCLES_103 = 1510.0
 _CACHE_BYTES, _CACHE_SHARE = 1.35, 0.454
 _PART_OF_WINDOW = 0.394
 
+# FlashAttention 1 (`flash_attention = 1`): 16-bit forward and backward passes over version 2's time, by head size,
+# larger ones as 128. Fitted to every other one of 59 MPT steps on 8 A100 (llm-foundry v0.0.4, 512 to 65,536 positions),
+# whose others agree as well. FlashAttention-2's paper (arXiv:2307.08691, table 1) has GPTs of 1.3 and 2.7 billion
+# parameters on 8 A100 at 170 and 175 TFLOP/s a GPU with version 1, at 220 and 225 with version 2 (8,192 positions).
+_FLASH_1 = {64: 1.35, 96: 1.45, 128: 1.55}
+
 # Backward: share of the rate and cycles a pair beside its products. HSTU's kernels (H100, head size 128, no row of them
 # fitted) are met within 7 % in the mean; of head size 256 by the factor, which they gave.
 _BACKWARD_SHARE, _BACKWARD_CYCLES, _BACKWARD_256 = 1.05, 0.268, 1.55
@@ -182,10 +188,13 @@ def _pair_cycles(attention: Attention, chip: Chip, head: int) -> float:
     share, exponential = _SHARE[chip.generation], _EXPONENTIAL[chip.generation]
     if chip.capability == 103:
         share, exponential = _SHARE_103, _EXPONENTIAL_103
+    older = 1.0
+    if chip.flash_attention == 1 and not attention.is_serving:
+        older = _FLASH_1.get(head, _FLASH_1[128])
     if attention.is_backward:
         slower = _BACKWARD_256 if head > 128 else 1.0
-        return (flop / (a_cycle * min(share, _BACKWARD_SHARE)) + _BACKWARD_CYCLES) * slower
-    return (flop / (a_cycle * share) + exponential / 16) * _slower(attention, head, chip)
+        return (flop / (a_cycle * min(share, _BACKWARD_SHARE)) + _BACKWARD_CYCLES) * slower * older
+    return (flop / (a_cycle * share) + exponential / 16) * _slower(attention, head, chip) * older
 
 
 def _slower(attention: Attention, head: int, chip: Chip) -> float:

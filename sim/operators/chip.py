@@ -72,7 +72,7 @@ class Chip:
     `clock_hz` is the clock at which the data sheet's float32 rate holds, `flops_per_s` the data sheet's rates by dtype,
     `streamed_bytes_per_s` the memory's rate less what error correction takes. `l2_bytes` are those of its L2 that hold
     different bytes: before Hopper each partition keeps copies of its own. `watts` is the board's power limit, None if
-    it is always enough.
+    it is always enough. `flash_attention` is the version of FlashAttention that training runs.
     """
 
     capability: int
@@ -86,6 +86,7 @@ class Chip:
     l2_bytes: float
     l2_bytes_per_s: float
     watts: float | None
+    flash_attention: int
 
     def resident_blocks(self, threads: int, *, at_most: int = 32) -> int:
         """Return how many blocks of `threads` threads run at once on the whole GPU."""
@@ -134,6 +135,7 @@ def chip_of(gpu: Gpu) -> Chip:
         l2_bytes=float(gpu.l2_bytes * partitions) if gpu.l2_bytes else _L2_BYTES,
         l2_bytes_per_s=gpu.l2_bytes_per_s or _L2_BYTES_A_CLOCK * multiprocessors * clock_hz,
         watts=gpu.watts or _watts(gpu),
+        flash_attention=gpu.flash_attention,
     )
 
 

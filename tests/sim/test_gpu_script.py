@@ -81,6 +81,36 @@ def test_kernels_are_priced_and_sharded_parameters_gathered_beside_them() -> Non
     assert beside > 0.3 * sum(span.end_ns - span.start_ns for span in gathered)
 
 
+def test_convolutions_keep_channels_last(tmp_path: Path) -> None:
+    """`to(memory_format=...)` moves a tensor on its GPU, and cuDNN takes the layout of the input or of the weight."""
+    file = tmp_path / "layouts.py"
+    file.write_text(
+        """import torch
+from torch import nn
+last = {"memory_format": torch.channels_last}
+images = torch.randn(4, 3, 8, 8, device="cuda")
+assert not images.to(memory_format=torch.preserve_format).is_contiguous(**last)
+with torch.device("cuda"):
+    plain = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3))
+    laid = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)).to(**last)
+assert plain(images).is_contiguous()
+assert laid[0].weight.is_contiguous(**last)
+given = images.to(**last).requires_grad_()
+assert given.is_contiguous(**last) and not given.is_contiguous()
+optimizer = torch.optim.SGD(laid.parameters(), lr=0.1)
+for x in (given, given, images):
+    with torch.autocast("cuda", torch.float16):
+        found = laid(x)
+    assert found.is_contiguous(**last) and not found.is_contiguous()
+    found.float().sum().backward()
+    assert laid[0].weight.grad.is_contiguous(**last)
+    optimizer.step()
+assert given.grad.is_contiguous(**last)
+"""
+    )
+    played(file, ranks=(1, 1))
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [

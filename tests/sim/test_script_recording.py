@@ -141,6 +141,40 @@ def test_ranks_that_were_not_recorded_are_as_if_they_were(
     assert times[0] == times[1]
 
 
+@pytest.mark.parametrize("extra", [0, 64])
+def test_a_rank_with_a_smaller_shard_is_taken_for_one_with_a_whole_one(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, extra: int
+) -> None:
+    """Of ten rows six ranks have two each and the last none; one that computes more than the others is refused."""
+    file = tmp_path / "uneven.py"
+    file.write_text(
+        f"""import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank() % 2)
+with torch.device("cuda"):
+    model = torch.nn.Linear(256, 10)
+fully_shard(model)
+optimizer = torch.optim.Adam(model.parameters())
+while True:
+    model(torch.ones(2, 256, device="cuda")).sum().backward()
+    if dist.get_rank() == 5:
+        torch.ones({extra}, {extra}, device="cuda").exp()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    )
+    monkeypatch.setattr(script_program, "MOST_PROCESSES", 4)
+    made = given(file, world=(3, 2), profile="dgx_h100", steps=2)
+    if extra:
+        with pytest.raises(ProgramError, match="ranks 1 and 5 do not do the same: they compute differently"):
+            play(made)
+    else:
+        play(made)
+        assert "the others are taken to do the same; 5 would compute less, on smaller shards" in capfd.readouterr().err
+
+
 def test_representatives() -> None:
     assert representatives(16, 8) == [0, 1, 8, 120, 127]
     assert representatives(16, 1) == [0, 1, 15]

@@ -171,10 +171,12 @@ class ScriptProgram(Program):
             finally:
                 player.close()
         recorded_by = represented_by(chosen, world_size, gpus)
-        for rank in chosen:
-            self._logs.check_alike(recorded_by[rank], rank, world_size)
+        less = [rank for rank in chosen if not self._logs.check_alike(recorded_by[rank], rank, world_size)]
         names = ", ".join(map(str, chosen[:-1])) + f" and {chosen[-1]}"
-        print(f"note: ranks {names} of {world_size} are recorded, the others are taken to do the same", file=sys.stderr)
+        told = f"ranks {names} of {world_size} are recorded, the others are taken to do the same"
+        if less:
+            told += f"; {' and '.join(map(str, less))} would compute less, on smaller shards"
+        print(f"note: {told}", file=sys.stderr)
         return recorded_by
 
     def _recorded(self, recorded_by: Sequence[int]) -> Recorded:

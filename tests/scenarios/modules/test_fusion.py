@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from torch.nn import functional
 from scenarios.modules.fusion import fused
 from scenarios.modules.recorder import Operator
 from scenarios.modules.trace import Trace, trace
+from scenarios.seam.operations.normalisations import BatchNorm
 from tests.scenarios.modules.zoo import ZOO
 
 ROWS, WIDTH = 64, 32
@@ -52,6 +53,28 @@ def test_what_the_backward_pass_needs_is_written() -> None:
 def test_a_sum_ends_it() -> None:
     found = traced(lambda x: (x * 2).sum(1, keepdim=True) + x, rows())
     assert [one.launches for one in fused(found.forward)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "norm", [lambda x: functional.layer_norm(x, (WIDTH,)), lambda x: x.softmax(-1)], ids=["layer_norm", "softmax"]
+)
+def test_a_norm_reads_what_a_product_has_written(norm: Callable[[Tensor], Tensor]) -> None:
+    found = traced(lambda x, w: norm(x @ w), rows(), torch.empty(WIDTH, WIDTH))
+    product, normed = fused(found.forward)
+    assert (product.kind, product.bytes_written) == ("gemm", SIZE)
+    assert (normed.kind, normed.bytes_read) == ("reduction", SIZE)
+
+
+def test_a_batch_norm_passes_over_its_input_twice() -> None:
+    """Its law has both passes; ReLU and the addition behind it are one kernel."""
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return (functional.batch_norm(x * 2, None, None, training=True) + y).relu()
+
+    found = traced(function, *(torch.empty(4, WIDTH, 8, 8) for _ in range(2)))
+    made = fused(found.forward)
+    (normed,) = [each for each in made if any(isinstance(one, BatchNorm) for one in each.operations)]
+    assert [each.kind for each in made] == ["elementwise", normed.kind, "elementwise"]
 
 
 def test_products_stay_apart() -> None:

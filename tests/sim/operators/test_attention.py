@@ -48,6 +48,29 @@ def test_a_server_takes_longer_than_a_script(attention: Attention) -> None:
     assert seconds(dataclasses.replace(attention, is_serving=True), H200) > seconds(attention, H200)
 
 
+@given(ATTENTIONS)
+def test_flash_attention_1_takes_longer_in_16_bit(attention: Attention) -> None:
+    a100 = gpu_of("dgx_a100")
+    older = dataclasses.replace(a100, flash_attention=1)
+    for each in (attention, dataclasses.replace(attention, is_backward=True)):
+        assert seconds(dataclasses.replace(each, dtype="float32"), older) == seconds(
+            dataclasses.replace(each, dtype="float32"), a100
+        )
+        half = dataclasses.replace(each, dtype="bfloat16")
+        assert seconds(half, a100) <= seconds(half, older) <= 1.56 * seconds(half, a100)
+        served = dataclasses.replace(half, is_serving=True)
+        assert seconds(served, older) == seconds(served, a100)
+
+
+@pytest.mark.parametrize(("heads", "head_size", "layers", "measured_s"), [(16, 64, 24, 17.42), (12, 64, 12, 6.4351)])
+def test_flash_attention_1_is_most_of_a_long_step(heads: int, head_size: int, layers: int, measured_s: float) -> None:
+    """MPT-350m and 125m on 8 A100 (llm-foundry v0.0.4), two sequences of 65,536 each: nearly all of it is attention."""
+    older = dataclasses.replace(gpu_of("dgx_a100"), flash_attention=1)
+    forward = _attention(1, heads, heads, 65536, head_size, is_causal=True)
+    takes_s = sum(seconds(dataclasses.replace(forward, is_backward=each), older) for each in (False, True))
+    assert 0.85 < 2 * layers * takes_s / measured_s < 0.93
+
+
 def test_a_window_saves_time_on_long_prompts() -> None:
     whole = _attention(2, 16, 16, 16384, 128, is_causal=True)
     assert seconds(dataclasses.replace(whole, window=1024), H200) < 0.3 * seconds(whole, H200)

@@ -1,4 +1,6 @@
-"""What a GPU runs as one kernel, and meta tensors would not: attention, dropout, batch norm over ranks."""
+"""What a GPU runs as one kernel, and meta tensors would not: attention, dropout, batch norm over ranks; and the layout
+of what its convolutions give.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from scenarios.workloads.script.gpu.shadows import wraps
 
@@ -101,3 +104,30 @@ _OF_BATCH_NORM: dict[str, Callable[..., Any]] = {
     "batch_norm_backward_reduce": _reduced,
     "batch_norm_backward_elemt": lambda grad, input, *_, **__: torch.empty_like(input),
 }
+
+
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+# Where a convolution's arguments have its input and, behind that, its weight.
+_INPUTS = {_aten.convolution.default: 0, _aten.convolution_backward.default: 1}
+
+
+def as_laid_out(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+    """Return `result` of an operator on meta tensors in the layout that a GPU gives it.
+
+    cuDNN gives channels last where the input or the weight of a convolution is so (torch/aten, ConvUtils.h,
+    `cudnn_conv_suggest_memory_format`); torch 2.13 gives meta tensors of convolutions without it.
+    """
+    place = _INPUTS.get(func)
+    if place is None:
+        return result
+    given, weight = args[place], args[place + 1]
+    format_ = _CHANNELS_LAST.get(given.dim())
+    if format_ is None or not any(each.is_contiguous(memory_format=format_) for each in (given, weight)):
+        return result
+    if all(each.is_contiguous() for each in (given, weight)):  # in both layouts at once
+        return result
+    return tree_map_only(Tensor, lambda each: _in(format_, each), result)
+
+
+def _in(format_: torch.memory_format, tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=format_) if tensor.dim() in _CHANNELS_LAST else tensor

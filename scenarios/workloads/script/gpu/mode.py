@@ -19,7 +19,7 @@ from scenarios.modules.operators import price, tensors_in, touched
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
-from scenarios.workloads.script.gpu.kernels import FUSED
+from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
 from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, Shadows, is_meta
 from scenarios.workloads.script.gpu.tensors import Transfers, pinned
 from scenarios.workloads.script.host.compiled import Call
@@ -191,7 +191,7 @@ class OnGpu(TorchDispatchMode):
             raise RuntimeError("sparse tensors have no price: expected sparse=False, as embeddings have it")
         values = self._values(func, args, kwargs)
         try:
-            result = func(*args, **kwargs)
+            result = as_laid_out(func, args, func(*args, **kwargs))
         except RuntimeError as error:  # sizes of what it gives depend on values, or nobody has said which
             if values is _NOT_KNOWN and not isinstance(error, NotImplementedError):
                 raise

@@ -128,8 +128,9 @@ def _move(indexed: Callable[[Any], Any]) -> None:
                 args = args[1:]
             if more.get("device") == self.device:
                 del more["device"]
+            is_as_wanted = more.get("memory_format") in (None, torch.preserve_format)
             if not [each for each in (*args, more.get("dtype")) if isinstance(each, torch.dtype | torch.Tensor)] and (
-                not any(isinstance(each, str | torch.device) for each in args) and "device" not in more
+                not any(isinstance(each, str | torch.device) for each in args) and "device" not in more and is_as_wanted
             ):
                 return self
         found: torch.Tensor = to(self, *args, **more)

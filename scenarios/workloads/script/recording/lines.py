@@ -114,23 +114,33 @@ class Logs:
         made = self._of[rank] = RankLog(self._lines)
         return made
 
-    def check_alike(self, rank: int, other: int, world_size: int) -> None:
-        """ProgramError if a rank did not do what is played for it where the first one was recorded for both."""
+    def check_alike(self, rank: int, other: int, world_size: int) -> bool:
+        """Return whether `other` computes as much as `rank`, which is recorded for both, and not less, as the last
+        ranks of uneven shards do.
+
+        Raises:
+            ProgramError: it calls something else, or computes more or otherwise.
+        """
         lines = [_parsed(json.loads(text)) for text in self._lines.texts]
         expected = Replay(lines, self._of[rank].indices, Members(other, rank, world_size))
         found = Replay(lines, self._of[other].indices, Members(other, other, world_size))
+        is_as_much, is_in_step = True, False  # setting up belongs to no step: there uneven shards are padded
         for call in count(1):
             one, two = (_next_alike(each) for each in (expected, found))
-            if one != two:
+            if one[1:] != two[1:] or (is_in_step and one[0] != two[0]):
+                is_as_much = False
                 what = f"{_told(one)} is not {_told(two)}"
                 if one[1:] == two[1:]:
                     what = f"they compute differently before {_told(one)}"
-                raise ProgramError(
-                    f"ranks {rank} and {other} do not do the same: {what} (request {call}); expected ranks alike, as of"
-                    " so many only some are recorded"
-                )
+                if one[1:] != two[1:] or not _is_at_most(two[0], one[0]):
+                    raise ProgramError(
+                        f"ranks {rank} and {other} do not do the same: {what} (request {call}); expected ranks alike,"
+                        " as of so many only some are recorded"
+                    )
             if one[1] == "end" or two[1] == "end":
-                return
+                return is_as_much
+            is_in_step |= one[1] == "step"
+        raise AssertionError("requests end")
 
     def are_whole(self, world_size: int) -> bool:
         """Whether each rank's has come to its end."""
@@ -282,6 +292,23 @@ def _is_read(each: Computed | Launched) -> bool:
     """Return whether the script reads what the GPU has."""
     kernel = each.kernel if isinstance(each, Launched) else None
     return kernel is not None and kernel.kind == COPYING and kernel.host_written > 0
+
+
+def _is_at_most(spent: Spent, recorded: Spent) -> bool:
+    """Return whether kernels move and compute no more than those that are recorded, between the same waits."""
+    both = [[each for each in side if isinstance(each, Launched)] for side in (spent, recorded)]
+    waits = [[each for each in side if each.kernel is None] for side in both]
+    kernels = [[each.kernel for each in side if each.kernel is not None] for side in both]
+    flops, moved = ([sum(map(figure, side)) for side in kernels] for figure in (_flops, _moved))
+    return waits[0] == waits[1] and flops[0] <= flops[1] and moved[0] <= moved[1]
+
+
+def _flops(kernel: Kernel) -> float:
+    return kernel.flops
+
+
+def _moved(kernel: Kernel) -> float:
+    return kernel.bytes_read + kernel.bytes_written
 
 
 _OF_ONE = {"left_out", "loaded", "memory", "on_cpu", "synchronize", "synchronize_event"}
