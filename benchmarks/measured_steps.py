@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks import eager_steps
+from benchmarks import eager_steps, published_scripts
 from benchmarks.host_prices import left_out
 from reports.analysis.prediction.grounds import GROUNDS, grounds
 from reports.analysis.prediction.measured_steps import FILE
@@ -30,6 +30,11 @@ MLPERF = Path("tests/data/published/steps.csv")
 _FITTED = ("mlperf_dcnv2", "H100 SXM 80 GB", 1)
 # To which the host's prices are fitted.
 _BY_HOST = ("mlp_small", "rec_base", "rec_sgd", "rec_wide", "rec_multihot", "gpt2_fsdp2")
+# Of MPT none: FlashAttention 1 is fitted to its kernels.
+_PUBLISHED = (
+    *("dlern50-01", "dlern50-02", "dlern50-07", "dlern50-08"),
+    *("dlebert-01", "dlebert-02", "dlebert-29", "dlebert-30", "dlebert-31", "dlebert-32"),
+)
 _ABOUT = "# Written by python -m benchmarks.measured_steps --write\n"
 _KEYS = ["scenario", "gpu", "nodes", "gpus"]
 
@@ -68,6 +73,20 @@ def of_scripts() -> Iterator[dict[str, Any]]:
         )
 
 
+def of_published() -> Iterator[dict[str, Any]]:
+    """Yield a row for each step of `benchmarks.published_scripts` to which nothing is fitted."""
+    with TemporaryDirectory() as folder:
+        for _, row in published_scripts.chosen(list(_PUBLISHED), 1).iterrows():
+            predicted_ms, run = published_scripts.predicted(row, Path(folder))
+            step = f"{row['model']} {row['hosts']}x{row['gpus_per_host']} {row['precision']}"
+            gpu = run.info.scenario["cluster"]["host"]["gpu"]["name"]
+            found = _row(step, row["family"], gpu, float(row["step_ms"]), run)
+            yield found | {
+                "predicted_ms": round(predicted_ms, 4),
+                "error": round(predicted_ms / row["step_ms"] - 1, 4),
+            }
+
+
 def _row(step: str, source: str, gpu: str, measured_ms: float, run: Run, *, fitted: bool = False) -> dict[str, Any]:
     predicted_ms = eager_steps.step_ms(run)
     by = grounds(run)
@@ -96,7 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help=f"predict all anew and write {FILE.name}; minutes")
     if parser.parse_args().write:
-        found = pd.DataFrame([*of_mlperf(), *of_scripts()])
+        found = pd.DataFrame([*of_mlperf(), *of_scripts(), *of_published()])
         FILE.write_text(_ABOUT + found.to_csv(index=False))
     frame = ranged(pd.read_csv(FILE, comment="#"))
     shown = ["step", "gpu", "measured_ms", "predicted_ms", "error", "fitted", "half_width", "inside"]

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from benchmarks import eager_steps
+from reports.run import Run
 
 DATA = Path(__file__).parent / "data"
 MEASURED = DATA / "published_steps.csv"
@@ -25,8 +26,8 @@ _SCRIPTS = {"MPT": "published_mpt.py", "ResNet-50": "published_resnet.py", "BERT
 _MOST_PLAYED = 2
 
 
-def step_ms(row: pd.Series, folder: Path) -> float:
-    """Return the predicted step of a row, in ms.
+def predicted(row: pd.Series, folder: Path) -> tuple[float, Run]:
+    """Return the predicted step of a row, in ms, and the run of its most micro-batches.
 
     Raises:
         subprocess.CalledProcessError: it cannot be predicted; what was said is on stderr.
@@ -40,11 +41,11 @@ def step_ms(row: pd.Series, folder: Path) -> float:
     if row["hosts"] * row["gpus_per_host"] > 1:
         on += ["--ranks", "alike"]
     script = str(DATA / _SCRIPTS[row["family"]])
-    times = []
-    for count in played:
-        run = eager_steps.played([script, *_arguments(row, count)], on, folder / f"{row['id']}-{count}")
-        times.append(eager_steps.step_ms(run))
-    return times[0] + (micro_batches - played[0]) * (times[-1] - times[0])
+    runs = [
+        eager_steps.played([script, *_arguments(row, count)], on, folder / f"{row['id']}-{count}") for count in played
+    ]
+    first_ms, last_ms = (eager_steps.step_ms(run) for run in (runs[0], runs[-1]))
+    return first_ms + (micro_batches - played[0]) * (last_ms - first_ms), runs[-1]
 
 
 def _arguments(row: pd.Series, micro_batches: int) -> list[str]:
@@ -71,7 +72,7 @@ def compared(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
     with TemporaryDirectory() as folder:
         for _, row in rows.iterrows():
             try:
-                found = step_ms(row, Path(folder))
+                found, _ = predicted(row, Path(folder))
             except subprocess.CalledProcessError:
                 found = float("nan")
             words = (row["model"], row["gpus_per_host"], row["gpu"], row["precision"])
