@@ -36,11 +36,11 @@ class _Host(NamedTuple):
     calls_each: int
 
 
-# Counted in a step of `python -m sim --profile hgx_h200` on scripts of 4, 16 and 48 parameters (torch 2.13), with what
+# Counted in a step of `python -m sim --profile hgx_h200` on scripts of 4 and 48 parameters (torch 2.13), with what
 # is common to all three modes, before the step. AdamW's are Adam's.
-_ADAM = {"foreach": _Host(7, 2, 62, 10), "loop": _Host(5, 2, 34, 8), "fused": _Host(5, 0, 51, 2)}
-_SGD = {"foreach": _Host(5, 0, 41, 0), "loop": _Host(5, 0, 26, 0), "fused": _Host(5, 0, 41, 0)}
-_MOMENTUM = {"foreach": _Host(5, 0, 41, 4), "loop": _Host(5, 0, 26, 3), "fused": _Host(5, 0, 43, 2)}
+_ADAM = {"foreach": _Host(7, 2, 61, 9), "loop": _Host(5, 2, 33, 6), "fused": _Host(5, 0, 50, 2)}
+_SGD = {"foreach": _Host(5, 0, 40, 0), "loop": _Host(5, 0, 25, 0), "fused": _Host(5, 0, 40, 0)}
+_MOMENTUM = {"foreach": _Host(5, 0, 40, 3), "loop": _Host(5, 0, 25, 2), "fused": _Host(5, 0, 42, 2)}
 
 
 class _Optimizer(NamedTuple):
