@@ -44,9 +44,7 @@ Derive = Callable[[Path, Recording], None]
 _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
 
 # Fields of run.json that earlier releases did not write: they have their defaults.
-_LATER = frozenset(
-    {"played_on", "thinned", "host_counts", "cores", "plan_notes", "left_out", "on_cpu", "advice"}
-)
+_LATER = frozenset({"played_on", "thinned", "host_counts", "cores", "plan_notes", "left_out", "on_cpu", "advice"})
 
 # Of a table that is read as a whole.
 _MOST_TABLE_BYTES = 4 << 30
