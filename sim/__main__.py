@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scenarios.seam.trace import Span
     from sim.draws import Digest
     from sim.progress import Bar
+    from sim.rank.observed import Observed
     from sim.span_filter import Keeping
 
 
@@ -170,6 +171,7 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path) -> _
     from scenarios.workloads.build import build_simulation
     from sim.plan_choice import with_simulated_plan
     from sim.progress import Bar
+    from sim.rank.observed import Observed
     from sim.span_filter import Keeping
     from sim.study.what_if import DRAWS
 
@@ -185,7 +187,7 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path) -> _
     if program.host_classes is not None:
         keeping = _keeping_simulated(keeping, options.keep_ranks, program.host_classes)
     draws = options.draws or (DRAWS if options.what_if else 0)
-    return _Job(scenario, program, keeping, draws, folder, Bar(1 + draws, quiet=quiet))
+    return _Job(scenario, program, keeping, draws, folder, Bar(1 + draws, quiet=quiet), Observed())
 
 
 def _repeat(job: _Job, asked: _Asked, digest: Digest | None) -> tuple[Run, Plays | None]:
@@ -196,15 +198,21 @@ def _repeat(job: _Job, asked: _Asked, digest: Digest | None) -> tuple[Run, Plays
     from reports.analysis.repeats import Play, Plays
     from reports.analysis.step_breakdown import check_steps
     from reports.store import run_folder as store
-    from sim.draws import digest_of
 
     run = store.load(job.folder)
     if not job.draws:
         return run, None
     check_steps(run)
-    runs = [run, *_draw(job, digest or digest_of(job.scenario, job.program, look=job.bar.show))]
+    runs = [run, *_draw(job, digest or _digest(job))]
     spread = Plays(list(map(Play.of, runs))) if asked.options.draws else None
     return _change(job, asked, runs) if asked.options.what_if else run, spread
+
+
+def _digest(job: _Job) -> Digest:
+    """Simulate the run that its folder holds already."""
+    from sim.draws import digest_of
+
+    return digest_of(job.scenario, job.program, look=job.bar.show, observed=job.observed)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -242,6 +250,7 @@ class _Job:
     draws: int
     folder: Path
     bar: Bar
+    observed: Observed
 
 
 def _chosen(option: str, words: str, count: int) -> frozenset[int] | None:
@@ -275,8 +284,9 @@ def _record(job: _Job) -> Digest:
     from sim.draws import Digest
     from sim.progress import Interrupt
     from sim.run import Position, play
+    from sim.study.program_changes.advice import StepTimes, advice
 
-    notes, digest, keeping = NotesAfter(job.scenario), Digest(), job.keeping
+    notes, digest, times, keeping = NotesAfter(job.scenario), Digest(), StepTimes(), job.keeping
     ended = False
     with writing(job.folder, job.bar.say) as written:
 
@@ -284,6 +294,7 @@ def _record(job: _Job) -> Digest:
             nonlocal ended
             ended = ended or any(span.kind == "step" for span in spans)
             notes.add(spans)
+            times.add(spans)
             if job.draws:
                 digest.add(spans)
             written.add(keeping.of(spans))
@@ -294,10 +305,10 @@ def _record(job: _Job) -> Digest:
                 job.bar.show(where)
                 return interrupt.requested
 
-            recording = play(
-                job.scenario, job.program, take, stop=stop, ended=partial(job.bar.say, "writing the run folder")
-            )
-        info = dataclasses.replace(recording.info, thinned=keeping.thinned)
+            said = partial(job.bar.say, "writing the run folder")
+            recording = play(job.scenario, job.program, take, observed=job.observed, stop=stop, ended=said)
+            known = advice(job.scenario, job.program, job.observed, times, stop) if recording.info.complete else ()
+        info = dataclasses.replace(recording.info, thinned=keeping.thinned, advice=known)
         if not info.complete and not ended:
             raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")
         written.finish(dataclasses.replace(recording, info=info))
@@ -358,8 +369,10 @@ def _change(job: _Job, asked: _Asked, runs: Sequence[Run]) -> Run:
         places=places(job.program.plan),
         draws=len(runs) - 1,
         gain=partial(gain_of, speeds_of(runs)),
+        program=job.program,
     )
-    changes = what_if.changes(scenario, tree_given(asked.options.scenario, asked.given, scenario))
+    tree = tree_given(asked.options.scenario, asked.given, scenario)
+    changes = what_if.changes(scenario, tree, job.observed)
     rows = store.changes_in(job.folder) or [what_if.as_it_is(measures_of(runs[0]))]
     known, playing = {row.change for row in rows}, "the first change"
     try:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from scenarios.config.scenario import Scenario
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
+from sim.rank.observed import Observed, Rewrite, as_it_is
 from sim.run import Position, play, simulate
 from sim.span_filter import Keeping
 
@@ -38,33 +39,50 @@ class Digest:
         self.value = hash((self.value, *spans))
 
 
-def digest_of(scenario: Scenario, program: Program, *, look: Callable[[Callable[[], Position]], None]) -> Digest:
-    """Simulate draw 0 for its digest alone; `look` as in `further_draws`.
+def digest_of(
+    scenario: Scenario,
+    program: Program,
+    *,
+    look: Callable[[Callable[[], Position]], None],
+    observed: Observed | None = None,
+) -> Digest:
+    """Simulate draw 0 for its digest alone; `look` as in `further_draws`, `observed` as in `play`.
 
     Raises:
         ProgramError: as `simulate` does.
     """
-    return _steps_of_draw(scenario, program, 0, look)[1]
+    return _steps_of_draw(scenario, program, 0, look, observed=observed)[1]
 
 
 def further_draws(
-    scenario: Scenario, program: Program, count: int, first: Digest, *, look: Callable[[Callable[[], Position]], None]
+    scenario: Scenario,
+    program: Program,
+    count: int,
+    first: Digest,
+    *,
+    look: Callable[[Callable[[], Position]], None],
+    rewrite: Rewrite = as_it_is,
 ) -> Iterator[Recording]:
     """Draws 1 to `count`, with the steps' own spans alone; none where draw 1 is the same as draw 0, whose digest is
-    `first`. `look` is called again and again, with what says how far the draw is.
+    `first`. `look` is called again and again, with what says how far the draw is; `rewrite` as in `play`.
 
     Raises:
         ProgramError: as `simulate` does.
     """
     for draw in range(1, count + 1):
-        recording, digest = _steps_of_draw(scenario, program, draw, look)
+        recording, digest = _steps_of_draw(scenario, program, draw, look, rewrite)
         if draw == 1 and digest.value == first.value:
             return
         yield recording
 
 
 def _steps_of_draw(
-    scenario: Scenario, program: Program, draw: int, look: Callable[[Callable[[], Position]], None]
+    scenario: Scenario,
+    program: Program,
+    draw: int,
+    look: Callable[[Callable[[], Position]], None],
+    rewrite: Rewrite = as_it_is,
+    observed: Observed | None = None,
 ) -> tuple[Recording, Digest]:
     keeping, digest, spans = Keeping(ranks=frozenset()), Digest(), list[Span]()
 
@@ -76,6 +94,6 @@ def _steps_of_draw(
         look(where)
         return False
 
-    recording = play(scenario, program, take, draw=draw, stop=stop)
+    recording = play(scenario, program, take, draw=draw, rewrite=rewrite, observed=observed, stop=stop)
     info = dataclasses.replace(recording.info, thinned=keeping.thinned)
     return dataclasses.replace(recording, info=info, spans=spans), digest

@@ -25,6 +25,7 @@ from sim.library import library_of
 from sim.nccl.folded import Leaves
 from sim.rank.backend import SimBackend
 from sim.rank.balance import Balance
+from sim.rank.observed import Observed, Rewrite, as_it_is
 from sim.rank.operation import Operation
 from sim.rank.world import World, raised
 
@@ -69,6 +70,8 @@ def play(
     take: Callable[[list[Span]], None],
     *,
     draw: int = 0,
+    rewrite: Rewrite = as_it_is,
+    observed: Observed | None = None,
     stop: Callable[[Callable[[], Position]], bool] = lambda _: False,
     ended: Callable[[], None] = lambda: None,
 ) -> Recording:
@@ -78,7 +81,8 @@ def play(
     Each list is in the order of rank, stream and issue; what is outside of steps comes last. `stop` is called again and
     again and says whether the run should end; its argument says, if called, how far the run is. A stopped run is not
     complete; of what has not ended by then there are no spans. `ended` is called when the run is over, before
-    the last spans are handed on, which may be many.
+    the last spans are handed on, which may be many. Ranks compute what `rewrite` makes of their kernels; `observed`
+    is told what the first one computes.
 
     Raises:
         ProgramError, DeadlockError: as `simulate` does.
@@ -90,9 +94,9 @@ def play(
     def take_ended(ended: list[Operation]) -> None:
         take([one.span() for one in sorted(ended, key=lambda one: (one.rank, one.stream, one.sequence))])
 
-    balance, error = _balance(scenario, program, stop) if scenario.balanced else (None, "")
+    balance, error = _balance(scenario, program, rewrite, stop) if scenario.balanced else (None, "")
     world = _world(scenario, classes, take_ended, f"{scenario.seed}/{draw}" if draw else None)
-    world.balance = balance
+    world.balance, world.rewrite, world.observed = balance, rewrite, observed
     error = error or _play_to_end(world, program, stop, ended)
     if not error:
         program.judge()
@@ -116,10 +120,11 @@ def play(
 
 
 def _balance(
-    scenario: Scenario, program: Program, stop: Callable[[Callable[[], Position]], bool]
+    scenario: Scenario, program: Program, rewrite: Rewrite, stop: Callable[[Callable[[], Position]], bool]
 ) -> tuple[Balance, str]:
     """Return what ranks whose work is balanced would do, and what this was interrupted after, if it was, or nothing."""
     world = _world(scenario, program.host_classes, lambda _: None)
+    world.rewrite = rewrite
     world.balance = balance = Balance(scenario.cluster.host.gpu, world.machine.fabric.network.domain, world.rank_counts)
     error = _play_to_end(world, program, stop, lambda: None)
     balance.settle()

@@ -29,7 +29,7 @@ from reports.store.drafts import SPANS_FILE, refuse_name, whole_folder
 from reports.store.parts import PART_ROWS, VERIFIED, Held, Spans, Stored, checked, unreadable
 from reports.store.replace import replaced
 from scenarios import given_file
-from scenarios.seam.trace import SCHEMA_VERSION, ChangeRow, Recording, RunInfo, Span, Thinned
+from scenarios.seam.trace import SCHEMA_VERSION, Advice, ChangeRow, Recording, RunInfo, Span, Thinned
 
 RUN_FILE = "run.json"
 SOURCES = "sources"  # a folder: the files of a program of the user's own
@@ -44,7 +44,7 @@ Derive = Callable[[Path, Recording], None]
 _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
 
 # Fields of run.json that earlier releases did not write: they have their defaults.
-_LATER = frozenset({"played_on", "thinned", "host_counts", "cores", "plan_notes", "left_out", "on_cpu"})
+_LATER = frozenset({"played_on", "thinned", "host_counts", "cores", "plan_notes", "left_out", "on_cpu", "advice"})
 
 # Of a table that is read as a whole.
 _MOST_TABLE_BYTES = 4 << 30
@@ -58,6 +58,7 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "dict[str, str]": (dict,),
     "tuple[str, ...]": (list,),
     "tuple[tuple[int, int], ...]": (list,),
+    "tuple[Advice, ...]": (list,),
     "Thinned | None": (dict, type(None)),
 }
 
@@ -248,10 +249,21 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
         "plan_notes": tuple(content.get("plan_notes", ())),
         "left_out": tuple(content.get("left_out", ())),
         "on_cpu": tuple(content.get("on_cpu", ())),
+        "advice": tuple(_advice(path, one) for one in content.get("advice", ())),
         "thinned": _thinned(path, content.get("thinned")),
         "host_counts": _host_counts(path, content.get("host_counts", [])),
     }
     return RunInfo(**{**known, **tuples})
+
+
+def _advice(path: Path, content: Any) -> Advice:
+    kinds = {field.name: _JSON_TYPES[str(field.type)] for field in dataclasses.fields(Advice)}
+    if not (isinstance(content, dict) and content.keys() == kinds.keys()):
+        raise ReportError(f"{path}: advice: {content!r}: expected {', '.join(kinds)}")
+    for name, types in kinds.items():
+        if not isinstance(content[name], types):
+            raise ReportError(f"{path}: advice: {name} = {content[name]!r}: expected words or a number")
+    return Advice(**content)
 
 
 def _thinned(path: Path, content: Any) -> Thinned | None:

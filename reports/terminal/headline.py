@@ -42,6 +42,7 @@ _LONGEST_SHOWN = 3
 _LEAST_SHARE = 0.005
 # From this share of a step on in which the GPU waits for launches, the host is what bounds it.
 _BOUND = 0.25
+_MOST_ADVICE = 2
 # These lie within others.
 _WITHIN = set(PARTS.values()).difference(ADDING_UP.values())
 
@@ -78,14 +79,16 @@ def headline(run: Run, spread: str = "") -> list[str]:
     lines += filter(None, [warm_up(run)])
     if len(steady):
         lines += [*_step_time(steady, run), *on_cpu(run.info), *left_out(run.info), *sync_words(run), *arithmetic(run)]
-        lines += filter(None, [bound_by_host(run), costs_line(run), waiting(run, steady_kept(run))])
+        idle = bound_by_host(run)
+        lines += [*filter(None, [idle]), *would_help(info, is_bound_by_host=bool(idle))]
+        lines += filter(None, [costs_line(run), waiting(run, steady_kept(run))])
     if spread:
         lines.append(spread)
     return [*lines, *filter(None, [fits(run)])]
 
 
 def bound_by_host(run: Run) -> str:
-    """Return how long the GPU of a predicted step waits for its host, and what would help; "" where that is little."""
+    """Return how long the GPU of a predicted step waits for its host; "" where that is little."""
     step = typical_step(run) if run.info.world == "sim" and on_gpus(run) else None
     if step is None:
         return ""
@@ -93,7 +96,21 @@ def bound_by_host(run: Run) -> str:
     idle = float(path.loc[path["what"].to_numpy() == LAUNCHING, "share"].sum())
     if idle < _BOUND:
         return ""
-    return f"bound by the host: GPU idle {text.percent(idle)} of the step; CUDA graphs or torch.compile would help"
+    return f"bound by the host: GPU idle {text.percent(idle)} of the step"
+
+
+def would_help(info: RunInfo, *, is_bound_by_host: bool) -> list[str]:
+    """Return what the best changes of the program save, a line each, and why others cannot; [] if none is known.
+
+    `is_bound_by_host`: what it cannot have would take work from the host, and is said only then.
+    """
+    lines, saving = [], [one for one in info.advice if one.saved_ns > 0]
+    for one in saving[:_MOST_ADVICE]:
+        saved = f"would help: {one.change}: -{text.duration(one.saved_ns)} ({text.signed_percent(-one.share)})"
+        lines.append(", ".join(filter(None, (saved, one.made_by))))
+    if is_bound_by_host:
+        lines += [f"cannot help: {one.change}: {one.made_by}" for one in info.advice if one.saved_ns <= 0]
+    return [*map(text.printable, lines)]
 
 
 def fits(run: Run) -> str:

@@ -135,6 +135,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "plan_notes": info.plan_notes,
         "on_cpu": info.on_cpu,
         "left_out": info.left_out,
+        "advice": [dataclasses.asdict(one) for one in info.advice],
         "median_step_ns": steady["step_ns"].median(),
         "uncertainty": _uncertainty(run),
         "samples_per_s": steady["samples_per_s"].median(),

@@ -69,6 +69,12 @@ class Program(ABC):
         """Return what a deadlock's sentence adds of ranks that are at their end; "" if there is nothing to add."""
         return ""
 
+    def compiled(self) -> Program | None:
+        """Return the program with its modules as torch.compile would run them, to be played; None if it is not known,
+        or where `launching.fusion` makes it.
+        """
+        return None
+
     def kept(self) -> dict[str, bytes]:
         """Further files for the folder of a simulated run that has ended, by name."""
         return {}

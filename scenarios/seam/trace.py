@@ -236,6 +236,22 @@ class ChangeRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """A change of a prediction's program that was simulated beside it, and what it saves of a step.
+
+    Attributes:
+        change, made_by: its name, and how it is made, in words.
+        saved_ns, share: the median over steps, and its share of the step; 0 where the program cannot have the change,
+            and `made_by` says why.
+    """
+
+    change: str
+    made_by: str
+    saved_ns: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Thinned:
     """Which spans a prediction kept beside every step's own, of kind "step": those of `ranks` in `steps`.
 
@@ -261,7 +277,8 @@ class RunInfo:
     included; empty: every host was simulated. `cores`: how many
     processors the machines of a real run had for its ranks; 0: not known. `plan_notes`: on what a comparison of a
     script's plan with ours rests, in sentences; empty: there is none. `left_out`: what steps did of which nothing is
-    predicted, in words; `on_cpu`: what hosts computed in steps of a script beside their GPUs, likewise.
+    predicted, in words; `on_cpu`: what hosts computed in steps of a script beside their GPUs, likewise. `advice`: what
+    changes of the program save that were simulated beside it, those that save most first.
     """
 
     name: str
@@ -284,6 +301,7 @@ class RunInfo:
     plan_notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     on_cpu: tuple[str, ...] = ()
+    advice: tuple[Advice, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
 

@@ -146,6 +146,7 @@ class SimBackend:
             work.then(reached.finish)
             await reached
         self._host_is_not_before(self.clock.now_ns)
+        self.shared.note_wait(self.rank, STEP.get())
         if work.error is not None:
             raise work.error
         return cast(T, work.value)
@@ -173,6 +174,7 @@ class SimBackend:
     def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
         """See `Backend.compute`; kernels of one stream run one after the other, each in the grad mode of its issue."""
         world, machine = self.shared, self.shared.machine
+        kernel = world.rewrite(label, kernel)
         work = self._operation("compute", label)
         priced = world.priced(self.rank, self.stream, STEP.get(), label, kernel)
         work.kernel = priced.kernel

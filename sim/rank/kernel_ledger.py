@@ -11,6 +11,7 @@ from scenarios.seam.operations.words import words
 from scenarios.seam.trace import KernelRow
 from sim.engine.machine import Machine
 from sim.rank.balance import Computation
+from sim.rank.observed import leaves
 
 # Rows that keep their shapes; operators beyond them are put together as OTHERS. Programs have some hundreds.
 MOST_ROWS = 4096
@@ -109,14 +110,14 @@ class KernelLedger:
         if priced.price is not None:
             total_ns = self._machine.alone_ns(self._rank, priced.price)
             prices = self._machine.prices
-            by = {prices.priced_by(each) for leaf in _leaves(own) for each in leaf.operations} or {"roofline"}
+            by = {prices.priced_by(each) for leaf in leaves(own) for each in leaf.operations} or {"roofline"}
             return [_Calls(_Key(priced.kernel.kind, f"mean of ranks: {_work(priced.kernel)}", min(by)), 1, total_ns)]
         kept, found = self._known.get(id(own), (None, ()))
         if kept is own:  # which also keeps its id from others
             return found
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        found = [each for leaf in _leaves(own) for each in self._calls_of(leaf)]
+        found = [each for leaf in leaves(own) for each in self._calls_of(leaf)]
         self._known[id(own)] = own, found
         return found
 
@@ -144,14 +145,6 @@ def _add(sums: _Sums, calls: _Calls) -> None:
         one = sums.setdefault(key, _Sum())
     one.count += calls.times
     one.total_ns += calls.total_ns
-
-
-def _leaves(kernel: Kernel) -> Iterator[Kernel]:
-    """Yield a kernel's parts, and theirs, as far as they have none; or the kernel itself."""
-    if not kernel.parts:
-        yield kernel
-    for part in kernel.parts:
-        yield from _leaves(part)
 
 
 def _work(kernel: Kernel) -> str:

@@ -20,6 +20,7 @@ from sim.engine.machine import Machine
 from sim.library import Library
 from sim.rank.balance import Balance, Computation
 from sim.rank.kernel_ledger import KernelLedger
+from sim.rank.observed import Observed, Rewrite, as_it_is
 from sim.rank.operation import Operation
 from sim.rank.rendezvous import GroupRendezvous, Rendezvous
 from sim.rank.step_ledger import StepLedger
@@ -75,6 +76,8 @@ class World:
         self.launched_until_ns = [0] * size  # by its host, which runs ahead of its GPU
         self.streams = {rank: ["main"] for rank in self.ranks}
         self.balance: Balance | None = None  # of the ranks' work, where that is asked for
+        self.rewrite: Rewrite = as_it_is
+        self.observed: Observed | None = None  # of the first rank, where that is asked for
         self._measured = Calls(scenario.compute_times)
         self.ledger = StepLedger(len(self.ranks), take)
         # Of the first rank alone: kernels of all would be as many rows again for each.
@@ -150,7 +153,14 @@ class World:
         found = own if self.balance is None else self.balance.computation(rank, stream, step, label, own)
         if self.kernels is not None and step >= 0 and rank == self.ranks[0]:
             self.kernels.add(step, label, kernel, found)
+            if self.observed is not None:
+                self.observed.computed(step, label, kernel)
         return found
+
+    def note_wait(self, rank: int, step: int) -> None:
+        """Note that a rank's host has waited for its GPU."""
+        if self.observed is not None and step >= 0 and rank == self.ranks[0]:
+            self.observed.waited(step)
 
     def start(self, rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine of a rank; what it raises ends the run, and names the rank."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from scenarios.config.scenario import LEAST_POWERSGD_START, Feature, QComms, Scenario, Table
 from scenarios.config.toml.tree import Tree
+from scenarios.seam.program import Program
 from scenarios.workloads.registry import find
+from sim.rank.observed import Rewrite
 from sim.study.curves.parameters import scaled
 
 Group = Literal["setting", "hardware", "diagnosis"]
@@ -20,20 +23,32 @@ _HALVES = {"forward": "fp16", "backward": "bf16"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterfactual:
-    """A change in words, and the keys' values that make it, as `--set` takes them.
+    """A change in words, and the keys' values that make it, as `--set` takes them, or what it makes of kernels.
 
     Attributes:
-        group: "setting": what a user may set at no cost; "hardware": what has to be bought; "diagnosis": what cannot be
-            had, and shows where time goes.
+        group: "setting": what a user may set, or write, at no cost; "hardware": what has to be bought; "diagnosis":
+            what cannot be had, and shows where time goes.
         plans_anew: whether tables cannot lie as they do, or where they lie is what changes.
         takes_memory: whether a rank, or the simulation, takes more memory, so that it may not fit.
+        rewrite: what is computed in place of the program's kernels; None: these.
+        program: what is played in place of the scenario's program; None: that.
+        made_by: how a user changes the program, in words; "" where `values` say it.
+        replays: whether the program that was played can be played again with the change.
+        saves_at_most_ns: a bound on what it saves of a step.
+        barred: why the program cannot have it, in words; "": it can.
     """
 
     name: str
     group: Group
-    values: Mapping[str, object]
+    values: Mapping[str, object] = field(default_factory=dict)
     plans_anew: bool = False
     takes_memory: bool = False
+    rewrite: Rewrite | None = None
+    program: Program | None = None
+    made_by: str = ""
+    replays: bool = False
+    saves_at_most_ns: float = math.inf
+    barred: str = ""
 
 
 def counterfactuals(scenario: Scenario, tree: Tree) -> list[Counterfactual]:
@@ -44,9 +59,6 @@ def counterfactuals(scenario: Scenario, tree: Tree) -> list[Counterfactual]:
 
 def _settings(scenario: Scenario) -> Iterator[Counterfactual]:
     program = find(scenario.program, scenario.program_folder)
-    tables = {table.key for table in program.tables}
-    if "launching" in tables and _is_cuda(scenario) and not scenario.launching.cuda_graphs:
-        yield _setting("launching free (CUDA graphs)", {"launching.cuda_graphs": True})
     if program.batch_size == "required":
         twice = {"run.batch_size": 2 * scenario.batch_size}
         yield Counterfactual(name="twice the batch of a rank", group="setting", values=twice, takes_memory=True)

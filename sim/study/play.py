@@ -90,9 +90,10 @@ def _estimate(task: Task) -> Result:
 def _play(task: Task, began_s: float) -> Result:
     fidelity: Literal["flows", "links"] = "links" if task.fidelity == "links" else "flows"
     scenario = replace(task.scenario, fidelity=fidelity)
-    with with_simulated_plan(scenario) as planned:
-        scenario = planned.scenario
-        program = build_simulation(scenario)
+    if (program := task.program) is None:
+        with with_simulated_plan(scenario) as planned:
+            scenario = planned.scenario
+            program = build_simulation(scenario)
     spans, first = list[Span](), Digest()
 
     def take(each: list[Span]) -> None:
@@ -103,12 +104,13 @@ def _play(task: Task, began_s: float) -> Result:
         if time.monotonic() - began_s > task.timeout_s:
             raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s with all of its draws")
 
-    recording = play(scenario, program, take, stop=_stop_after(task.timeout_s, began_s))
+    recording = play(scenario, program, take, rewrite=task.rewrite, stop=_stop_after(task.timeout_s, began_s))
     if not recording.info.complete:
         raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s; {recording.info.error}")
     recording.spans = spans
     measures = measures_of(run := Run.of(recording))
-    runs = [run, *map(Run.of, further_draws(scenario, program, task.draws, first, look=look))]
+    draws = further_draws(scenario, program, task.draws, first, look=look, rewrite=task.rewrite)
+    runs = [run, *map(Run.of, draws)]
     if task.draws and not task.measures_draw_0:
         measures = with_draws(measures, runs)
     return Result(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from scenarios.config.scenario import Scenario
+from scenarios.seam.program import Program
+from sim.rank.observed import Rewrite, as_it_is
 from sim.study.study_file import Keep
 
 Status = Literal["done", "scenario error", "program error", "timed out", "worker lost", "error"]
@@ -23,6 +25,8 @@ class Task:
     timeout_s: float
     keep: Keep
     draws: int = 0  # beside the mean one
+    program: Program | None = None  # of this process, to be played in place of one that is built
+    rewrite: Rewrite = as_it_is
     measures_draw_0: bool = False  # the other draws count in `Result.speeds` alone
 
 

@@ -11,15 +11,20 @@ from scenarios.config.scenario import Scenario
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.config.toml.tree import Tree
 from scenarios.seam.errors import ScenarioError
+from scenarios.seam.program import Program
 from scenarios.seam.trace import ChangeRow
+from sim.rank.observed import Observed, as_it_is
 from sim.study.counterfactuals import Counterfactual, counterfactuals
 from sim.study.kept_plan import moved
 from sim.study.play import play_point
+from sim.study.program_changes.proposals import program_changes
 from sim.study.task import Result, Speeds, Task
 
 Gain = tuple[float, float, float]
 
 _AS_IT_IS = "as it is"
+# What a change of the program gains at least that is shown.
+LEAST_GAIN = 0.001
 DRAWS = 4
 """Further draws of each change, where the hardware's times vary from draw to draw and the command names no number."""
 
@@ -34,6 +39,7 @@ class WhatIf:
         places: where its tables lie, as `places` of `kept_plan` has it.
         draws: further draws of each change.
         gain: of a change's `speeds`, how much quicker it is than the scenario: the ratio, and an interval of it.
+        program: the scenario's, which changes of itself are played with; None: it is built for each.
     """
 
     load: Callable[[Mapping[str, object]], Scenario]
@@ -41,23 +47,33 @@ class WhatIf:
     places: Mapping[str, str]
     draws: int
     gain: Callable[[Speeds], Gain]
+    program: Program | None = None
 
     def as_it_is(self, measures: Mapping[str, object]) -> ChangeRow:
         """Return the row of the scenario without a change, whose numbers are known."""
-        return _row(_AS_IT_IS, "", {}, Result(status="done", measures=measures), tables=len(self.places))
+        return _row(_AS_IT_IS, "", "", Result(status="done", measures=measures), tables=len(self.places))
 
-    def changes(self, scenario: Scenario, tree: Tree) -> list[Counterfactual]:
-        """Return the changes that the scenario can have; `tree` is the scenario as it is written."""
-        return [one for one in counterfactuals(scenario, tree) if self._ways(one)]
+    def changes(self, scenario: Scenario, tree: Tree, observed: Observed | None = None) -> list[Counterfactual]:
+        """Return the changes that the scenario can have; `tree` is the scenario as it is written, and `observed` what
+        its program was seen to compute.
+        """
+        of_program = list[Counterfactual]()
+        if observed is not None and self.program is not None:
+            of_program = program_changes(scenario, self.program, observed)
+        return [one for one in (*of_program, *counterfactuals(scenario, tree)) if one.barred or self._ways(one)]
 
     def play(self, one: Counterfactual) -> ChangeRow | None:
-        """Simulate a change, with the plan as it is if tables still fit; None if the scenario cannot have it after all.
+        """Simulate a change, with the plan as it is if tables still fit; None if the scenario cannot have it after all,
+        or if it changes the program and gains nothing.
 
         Where tables cannot stay, the planner places them anew, and the row says how many have moved.
         """
+        if one.barred:
+            result = Result(status="program error", sentence=one.barred)
+            return _row(one.name, one.group, "", result, tables=len(self.places))
         ways = self._ways(one)
         for values in ways:
-            result = self._result(values)
+            result = self._result(values, one)
             if result.status != "scenario error":
                 break
         else:
@@ -65,7 +81,10 @@ class WhatIf:
                 return None
         count = moved(self.places, result.places) if result.status == "done" else 0
         gain = self.gain(result.speeds)
-        return _row(one.name, one.group, values, result, tables=len(self.places), moved_tables=count, gain=gain)
+        if (one.rewrite or one.program) and result.status == "done" and gain[0] - 1 < LEAST_GAIN:
+            return None
+        made_by = options_of(values) if one.values else one.made_by
+        return _row(one.name, one.group, made_by, result, tables=len(self.places), moved_tables=count, gain=gain)
 
     def _ways(self, one: Counterfactual) -> list[Mapping[str, object]]:
         """Return the values that make the change, those that keep the plan first; without those that are refused."""
@@ -79,11 +98,13 @@ class WhatIf:
             return False
         return True
 
-    def _result(self, values: Mapping[str, object]) -> Result:
+    def _result(self, values: Mapping[str, object], one: Counterfactual) -> Result:
         scenario = self.load(values)
         return play_point(
             Task(
                 scenario=scenario,
+                program=(one.program or self.program) if one.replays else None,
+                rewrite=one.rewrite or as_it_is,
                 fidelity=scenario.fidelity,
                 timeout_s=math.inf,
                 keep="rows",
@@ -96,7 +117,7 @@ class WhatIf:
 def _row(
     name: str,
     group: str,
-    values: Mapping[str, object],
+    made_by: str,
     result: Result,
     *,
     tables: int,
@@ -111,7 +132,7 @@ def _row(
     return ChangeRow(
         change=name,
         group=group,
-        options=options_of(values),
+        options=made_by,
         status=result.status,
         sentence=result.sentence,
         step_ns=known("step_ns"),

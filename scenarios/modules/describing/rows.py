@@ -14,9 +14,12 @@ from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, Pe
 
 
 def embedding(call: Call) -> tuple[Operation, ...]:
-    """Return the look-up of whole rows by `embedding`, `_embedding_bag` or `index_select`."""
+    """Return the look-up of rows by `embedding`, `_embedding_bag` or `index_select`; of columns as elements."""
     weight = call.read[0]
     ids = call.get("indices", call.get("index"))
+    if call.name == "index_select" and call["dim"] % max(weight.dim(), 1):
+        made = call.made[0].numel()
+        return (Index(elements=made, dtype=dtype_of(weight), source_elements=weight.numel()),)
     dim = weight.numel() // max(weight.shape[0], 1) if weight.dim() else 1
     return (Gather(rows=ids.numel(), dim=dim, dtype=dtype_of(weight)),)
 

@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import replace
 from itertools import chain, groupby
 from typing import Any
@@ -20,7 +21,6 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import StepGivenUp, Work
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.group import Group
-from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
@@ -41,8 +41,8 @@ from scenarios.workloads.script.recording.alone import (
 )
 from scenarios.workloads.script.recording.file import NAME, Recorded, read
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
-from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Spent, issue
-from scenarios.workloads.script.streams import KIND, Streams, nothing
+from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Spent, issue, part_of
+from scenarios.workloads.script.streams import KIND, Streams, cpu_flops_per_s, nothing
 
 
 class ScriptProgram(Program):
@@ -145,19 +145,31 @@ class ScriptProgram(Program):
 
     def kept(self) -> dict[str, bytes]:
         """The recording, for what-ifs; nothing if a rank did not come to its end."""
+        recorded = self._known
+        return {} if recorded is None else {NAME: recorded.to_bytes()}
+
+    def compiled(self) -> ScriptProgram | None:
+        """See `Program.compiled`; of a script that was played."""
+        recorded = None if self._known is None else self._known.as_compiled()
+        if recorded is None:
+            return None
+        made = copy(self)
+        made._replays, made._playing, made._peaks = Replays(recorded), {}, {}
+        made.outcomes = Outcomes(self.scenario, len(self._counts))
+        return made
+
+    @property
+    def _known(self) -> Recorded | None:
+        """The recording; None if a rank did not come to its end."""
         world_size = self.scenario.cluster.world_size
         if self._replays is not None:
-            recorded = self._replays.recorded
-        elif self._logs.are_whole(world_size):
-            recorded = self._recorded(range(world_size))
-        else:
-            return {}
-        return {NAME: recorded.to_bytes()}
+            return self._replays.recorded
+        return self._recorded(range(world_size)) if self._logs.are_whole(world_size) else None
 
     @property
     def cpu_flops_per_s(self) -> float:
         """What a second of CPU time is taken for: the work that the hardware does in it on which it was measured."""
-        return _cpu_flops_per_s(self.scenario) if self._replays is None else self._replays.recorded.flops_per_s
+        return cpu_flops_per_s(self.scenario) if self._replays is None else self._replays.recorded.flops_per_s
 
     def _record_some(self) -> list[int]:
         """Record representatives, and give the one of each rank."""
@@ -192,7 +204,7 @@ class ScriptProgram(Program):
             hosts=cluster.hosts,
             gpus_per_host=cluster.host.gpus,
             steps=self.scenario.steps,
-            flops_per_s=_cpu_flops_per_s(self.scenario),
+            flops_per_s=cpu_flops_per_s(self.scenario),
         )
 
 
@@ -331,7 +343,7 @@ class _Played:
         """Charge what the process computed: as long as it took here, or what it has launched."""
         is_told = self._exchange is not None and self._step is not None
         seen = [each for each in spent if not isinstance(each, Launched) or each.gradient is None or is_told]
-        for part, group in groupby(seen, _part):
+        for part, group in groupby(seen, part_of):
             if isinstance(part, str):
                 await self._compute(sum(each.cpu_ns for each in group if isinstance(each, Computed)), part)
             elif part is None:
@@ -384,15 +396,3 @@ class _Played:
             for target, packed in zip(self._groups[call.group].ranks, call.inputs, strict=False):  # others give none
                 mail[here, target, call.group].append(packed)
             self._receives[call.number] = call.options["src"], here, call.group
-
-
-def _part(each: Computed | Launched | HostWork) -> str | Launched | None:
-    """What goes together: what a CPU computed for the same, what a GPU was given; each gradient is by itself."""
-    if isinstance(each, Computed):
-        return each.label
-    return each if isinstance(each, Launched) and each.gradient is not None else None
-
-
-def _cpu_flops_per_s(scenario: Scenario) -> float:
-    gpu = scenario.cluster.host.gpu
-    return gpu.flops_per_s["float32"] * gpu.efficiency.get(KIND, gpu.efficiency.get("default", 1.0))

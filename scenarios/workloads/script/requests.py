@@ -16,6 +16,7 @@ A request is (what was computed since the last answer, kind, argument):
     "on_cpu"        what the present step computed on the CPU beside a GPU: [what, line, counts of `HostWork`] of each
     "loaded"        workers of a data loader have loaded a batch: [the loader's number, how many workers, how many
                     batches each is ahead, turns as `HostWork` has them, the line that takes it]
+    "compiled"      what torch.compile would have had given since the last request, for the recording alone
     "step"          one is over
     "record"        (the name of a metric, its value)
     "end"           how it ended and what was seen, as `outcome.Seen` has it
@@ -103,6 +104,13 @@ class Computed(NamedTuple):
 
     cpu_ns: int
     label: str
+
+
+def part_of(each: Computed | Launched | HostWork) -> str | Launched | None:
+    """Return what goes together: what a CPU computed for the same, what a GPU was given; each gradient is by itself."""
+    if isinstance(each, Computed):
+        return each.label
+    return each if isinstance(each, Launched) and each.gradient is not None else None
 
 
 # What was computed meanwhile; beside a GPU with what its host did, each ahead of what it launched then.

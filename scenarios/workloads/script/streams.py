@@ -18,6 +18,12 @@ from scenarios.workloads.script.requests import Launched
 KIND = "script"
 
 
+def cpu_flops_per_s(scenario: Scenario) -> float:
+    """Return what a script computes in a second of CPU time on a scenario's hardware."""
+    gpu = scenario.cluster.host.gpu
+    return gpu.flops_per_s["float32"] * gpu.efficiency.get(KIND, gpu.efficiency.get("default", 1.0))
+
+
 class Streams:
     """Each a sibling of the rank, the main one the rank itself; a position in one is what it was given last."""
 

@@ -21,7 +21,7 @@ from reports.run import Run
 from reports.store import run_folder as store
 from reports.store.columns import LATER_TABLES
 from reports.store.drafts import check_free
-from scenarios.seam.trace import KernelRow, LoadRow, PlanRow, Recording, RunInfo, Span, Thinned, TrafficRow
+from scenarios.seam.trace import Advice, KernelRow, LoadRow, PlanRow, Recording, RunInfo, Span, Thinned, TrafficRow
 from tests.reports.recordings import (
     PATIENT,
     by_hand,
@@ -202,6 +202,18 @@ def test_a_foreign_word_on_what_was_left_out_is_said(changes, tmp_path):
     path = edited(folder, thinned=found)
     expected = "expected numbers for ranks, steps, left_out, phases, steady"
     assert sentence(folder) == f"{path}: thinned = {found!r}: {expected}"
+
+
+def test_advice_is_kept_and_a_foreign_word_in_it_is_said(tmp_path):
+    advice = Advice(change="pad", made_by="zeros", saved_ns=1.5, share=0.1)
+    recording = by_hand()
+    recording.info = dataclasses.replace(recording.info, advice=(advice,))
+    folder = store.write(recording, tmp_path / "run")
+    assert store.load(folder).info == recording.info
+    path = edited(folder, advice=[{**dataclasses.asdict(advice), "share": "x"}])
+    assert sentence(folder) == f"{path}: advice: share = 'x': expected words or a number"
+    path = edited(folder, advice=[{"change": "pad"}])
+    assert sentence(folder) == f"{path}: advice: {{'change': 'pad'}}: expected change, made_by, saved_ns, share"
 
 
 def test_of_what_is_thinned_only_what_is_there_is_said(tmp_path):

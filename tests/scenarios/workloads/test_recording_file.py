@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ RECORDED = Recorded(
         ["step"],
     ],
     sequences=[list(range(12))],
+    compiled=[[]],
     ranks=[0, 0],
     recorded_by=[0, 0],
 )
@@ -77,6 +78,8 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("recorded_by", [0, 2], "recorded_by is no list of 2 numbers below 2"),
         ("sequences", [1, 2], "sequences[0] is no list of lines"),
         ("sequences", [[99]], "sequences[0] is no list of lines"),
+        ("compiled", [[99]], "compiled[0] is no list of lines"),
+        ("compiled", [], "compiled is no list of 1 steps"),
     ],
     ids=str,
 )
@@ -109,6 +112,15 @@ def test_a_wrong_value_is_named(key: str, value: Any, wrong: str, tmp_path: Path
 def test_a_wrong_line_is_named(line: Any, tmp_path: Path) -> None:
     path = written(tmp_path, {"lines": [RECORDED.lines[0], line, *RECORDED.lines[2:]]})
     assert refused(path) == "is damaged: lines[1] is no request of a rank"
+
+
+def test_each_step_is_the_one_that_was_noted_as_compiled() -> None:
+    step = RECORDED.lines.index(["step"])
+    recorded = replace(RECORDED, sequences=[[0, step, 1, step, 1, 2, step, 10]], compiled=[[3, step]])
+    made = recorded.as_compiled()
+    assert made is not None
+    assert made.sequences == [[0, step, 3, step, 3, step, 10]]
+    assert RECORDED.as_compiled() is None
 
 
 def test_damaged_bytes_are_said(tmp_path: Path) -> None:

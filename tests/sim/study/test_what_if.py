@@ -39,7 +39,7 @@ CHANGED = {
     *("no latency of links", "launching free (CUDA graphs)", "no faults", "twice the hosts"),
     *("work perfectly balanced", "twice the batch of a rank"),
     *("no skew of ids", "dense part in bfloat16 (autocast)", "gradients by PowerSGD of rank 4"),
-    "embeddings exchanged in 16 bits",
+    *("embeddings exchanged in 16 bits", "torch.compile"),
     *("next batch's ids sent beside the step", "plan by simulation"),
 }
 

@@ -53,6 +53,7 @@ def _graph_class(link: SimulatedLink) -> type:
             assert link.launched is not None, "there is a GPU"
             link.compiled.flush()
             self._outside, link.launched, link.is_captured = link.launched, [], True
+            link.has_own_code, link.as_compiled = True, None
 
         def capture_end(self) -> None:
             assert link.launched is not None, "there is a GPU"

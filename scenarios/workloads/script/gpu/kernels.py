@@ -27,7 +27,7 @@ def kernels_of_gpus() -> Iterator[None]:
         warnings.simplefilter("ignore", UserWarning)  # that torch's own are written over
         for operator, run in FUSED.items():
             library.impl(operator.overloadpacket.__name__, run, "AutogradMeta")
-        for name, shape in _OF_BATCH_NORM.items():
+        for name, shape in (*_OF_BATCH_NORM.items(), *_IN_PLACE.items()):
             library.impl(name, shape, "Meta")
     try:
         yield
@@ -96,6 +96,11 @@ def _reduced(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> tuple[Tens
     return tuple(torch.empty_like(mean) for _ in range(4))
 
 
+# What changes its arguments alone, which torch leaves out for meta tensors.
+_IN_PLACE: dict[str, Callable[..., Any]] = {
+    "_fused_sgd_": lambda *_, **__: None,
+    "_fused_sgd_.tensor_lr": lambda *_, **__: None,
+}
 # Their shapes, which torch leaves out for meta tensors.
 _OF_BATCH_NORM: dict[str, Callable[..., Any]] = {
     "batch_norm_stats": _statistics,

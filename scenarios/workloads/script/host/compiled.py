@@ -82,8 +82,9 @@ class Compiled:
         place = bisect_right(self._firsts, number) - 1
         return place >= 0 and number < self._ends[place]
 
-    def note(self, kernel: Kernel, call: Call) -> None:
-        """Keep an operator of compiled code."""
+    def note(self, kernel: Kernel, call: Call, *, enters: bool = False) -> None:
+        """Keep an operator of compiled code; `enters`: it is entered anew wherever it was launched."""
+        self._is_entered |= enters
         func, args, kwargs, result = call
         read, written = touched(func, args, kwargs, result)
         operator = Operator(

@@ -24,6 +24,8 @@ from scenarios.workloads.script.streams import KIND
 _WRAPPERS = frozenset(
     {"module", "_orig_mod", "_dmp_wrapped_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 )
+# Where classes of modules are whose parts lie on several ranks: their Python is not compiled.
+_SHARDED = ("torchrec.distributed", "fbgemm_gpu")
 # Of autograd's nodes whose modules are known, those of the last steps.
 _MOST_PLACES = 1 << 17
 # A node's that tells when it is come to.
@@ -51,16 +53,28 @@ class Labels:
     def __init__(self, turn: Callable[[str], None] | None = None) -> None:
         self._here, self._turn = _Here(), turn
         self._names = WeakKeyDictionary[nn.Module, str]()
+        self._eager = set[str]()  # labels of what is not given to a compiler
         # That hooks are called twice for what is compiled: `_end` takes no more than `_begin` has put.
         warnings.filterwarnings("ignore", message="Using `torch.compile")
         register_module_forward_pre_hook(self._begin)
         register_module_forward_hook(self._end, always_call=True)
-        register_optimizer_step_pre_hook(lambda optimizer, *_: self._enter(f"{type(optimizer).__name__}.step"))
+        register_optimizer_step_pre_hook(self._begin_optimizer)
         register_optimizer_step_post_hook(lambda *_: self._leave())
 
     def now(self) -> str:
         """Of what is launched now."""
         return self._part() or users_line(sys._getframe().f_back) or KIND
+
+    @property
+    def is_compilable(self) -> bool:
+        """Whether a user who compiles modules has what runs now compiled: the modules' own operators, forward or back,
+        unless TorchRec has sharded any of a module's parts, or what it is part of.
+        """
+        if self._here.running:
+            return self._here.running[-1] not in self._eager
+        node = torch._C._current_autograd_node()
+        place = -1 if node is None else self._place(node)
+        return place >= 0 and bool(self._here.places[place]) and self._here.places[place] not in self._eager
 
     def _part(self) -> str:
         """The module or optimizer that runs; nothing outside them."""
@@ -71,20 +85,36 @@ class Labels:
 
     def _of(self, node: Any) -> str:
         """Of a node of autograd's."""
-        place = bisect_right(self._here.firsts, node._sequence_nr()) - 1
+        place = self._place(node)
         name = self._here.places[place] if place >= 0 else ""
         return f"{name}.backward" if name else "backward"
+
+    def _place(self, node: Any) -> int:
+        return bisect_right(self._here.firsts, node._sequence_nr()) - 1
 
     def _begin(self, module: nn.Module, inputs: Any) -> None:
         if torch.compiler.is_compiling():  # what is compiled is for the module that was called
             return
         if not self._here.running and module not in self._names:
-            for name, part in module.named_modules():
-                if part not in self._names:
-                    self._names[part] = _without_wrappers(name) or type(part).__name__
+            self._name(module)
         self._watch(inputs)
         self._enter(self._names.get(module) or type(module).__name__)
         self._mark()
+
+    def _name(self, module: nn.Module) -> None:
+        """Name a module and its parts, and note which of them TorchRec has sharded."""
+        named = dict(module.named_modules())
+        sharded = [name for name, part in named.items() if type(part).__module__.startswith(_SHARDED)]
+        for name, part in named.items():
+            if part not in self._names:
+                self._names[part] = _without_wrappers(name) or type(part).__name__
+            if any(not name or f"{one}.".startswith(f"{name}.") or name.startswith(f"{one}.") for one in sharded):
+                self._eager.add(self._names[part])
+
+    def _begin_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        label = f"{type(optimizer).__name__}.step"
+        self._eager.add(label)
+        self._enter(label)
 
     def _end(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
         if torch.compiler.is_compiling():

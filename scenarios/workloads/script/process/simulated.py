@@ -26,6 +26,7 @@ from scenarios.modules.recorder import is_recomputed
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
+from scenarios.workloads.script.host.as_compiled import AsCompiled
 from scenarios.workloads.script.host.calls import CountedCalls
 from scenarios.workloads.script.host.compiled import Call, Compiled
 from scenarios.workloads.script.host.measured import Stretches
@@ -34,6 +35,9 @@ from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Spent
 from scenarios.workloads.script.streams import KIND
+
+# The step that is also noted as torch.compile would have it: the first one's host is not yet ahead.
+_AS_COMPILED = 2
 
 
 class SimulatedLink:
@@ -50,10 +54,13 @@ class SimulatedLink:
             self.host, Stretches(self._measured)
         )  # from the first launch on, behind most imports
         self.compiled = Compiled(self._launch_fused)
+        self.as_compiled: AsCompiled | None = None  # of the step that is noted so
+        self._steps = 0  # that have begun
         self.shadows: Shadows | None = None
         self.labels: Labels | None = None
         self.numbers = count(1)
         self.is_captured = False  # whether what is launched now becomes a CUDA graph
+        self.has_own_code = False  # whether the script compiles or captures code itself
         self._told_bytes = 0
         self.is_busy = False  # with what is not the script's own
         self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
@@ -87,13 +94,25 @@ class SimulatedLink:
             if self.launched or kind in ("issue", "wait"):
                 self._idle.clear()
             with self.busy():
-                self._connection.send((self._spent(is_cut=is_cut), kind, argument if make is None else make()))
+                spent = self._spent(is_cut=is_cut)
+                if self.as_compiled is not None:
+                    self._connection.send(((), "compiled", self.as_compiled.take()))
+                    self._connection.recv()
+                self._connection.send((spent, kind, argument if make is None else make()))
             answer, now_ns = self._connection.recv()
             self.clock.hear(now_ns)
             self._mark_ns = time.process_time_ns()
             if kind == "new_group":
                 self._group = answer
+            if kind == "step":
+                self._begin_step()
             return answer
+
+    def _begin_step(self) -> None:
+        """Note one step as torch.compile would have it, unless the script has compiled code or CUDA graphs."""
+        self._steps += 1
+        is_noted = self._steps == _AS_COMPILED and self.launched is not None and not self.has_own_code
+        self.as_compiled = AsCompiled() if is_noted else None
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -169,6 +188,7 @@ class SimulatedLink:
             self.shadows.memory.hold_workspace((is_backward, self.stream), has_bias=has_bias)
         with self._lock:
             if call is not None and self.compiled.is_running:
+                self.has_own_code = True
                 self._note(self.host.take().computed)  # compiled code does not do the rest
                 self.compiled.note(kernel, call)
                 return
@@ -177,31 +197,36 @@ class SimulatedLink:
             given = Launched(self.stream, kernel, self.labels.now())
             work = self.host.take()
             if not self.compiled.launch_after(lambda: self._append(given, work)):
-                self._append(given, work)
+                self._append(given, work, call if self.labels.is_compilable else None)
 
     def _launch_fused(self, kernel: Kernel, work: HostWork) -> None:
         assert self.labels is not None, "there is a GPU"
         self._append(Launched(self.stream, kernel, self.labels.now()), work)
 
-    def _append(self, given: Launched, work: HostWork) -> None:
+    def _append(self, given: Launched, work: HostWork, call: Call | None = None) -> None:
         assert self.launched is not None, "there is a GPU"
-        self._note(work)
+        if any(work) and not self.is_captured:
+            self.launched.append(work)
         self.launched.append(given)
+        if self.as_compiled is not None:
+            self.as_compiled.launch(given, work, call)
 
     def give_event(self, event: Launched) -> None:
         """Give a stream of the script's GPU an event to record, or to wait for."""
         assert self.launched is not None, "there is a GPU"
         with self._lock:
             self.compiled.flush()
-            self.launched.append(event)
+            self._append(event, NO_WORK)
 
     def _measured(self, cpu_ns: float, frame: FrameType | None) -> None:
         self.measured(cpu_ns, frame)
 
     def _note(self, work: HostWork) -> None:
-        """Put what the host has done before what is launched or asked next; a graph's capture has no part in a step."""
+        """Put what the host has done before what is asked next; a graph's capture has no part in a step."""
         if any(work) and self.launched is not None and not self.is_captured:
             self.launched.append(work)
+            if self.as_compiled is not None:
+                self.as_compiled.note(work)
 
     def synchronize(self, stream: int | None = None) -> None:
         """The script waits for a stream of the GPU, or for all of them; not while a graph is captured."""

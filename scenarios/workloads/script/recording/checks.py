@@ -37,6 +37,7 @@ def mistake(recorded: Recorded) -> str | None:
         "flops_per_s": _is_number(recorded.flops_per_s) and recorded.flops_per_s > 0,
         "lines": isinstance(recorded.lines, list),
         "sequences": isinstance(recorded.sequences, list),
+        "compiled": isinstance(recorded.compiled, list),
     }
     for name, is_sound in sound.items():
         if not is_sound:
@@ -44,9 +45,12 @@ def mistake(recorded: Recorded) -> str | None:
     for number, line in enumerate(recorded.lines):
         if not _is_line(line):
             return f"lines[{number}] is no request of a rank"
-    for number, sequence in enumerate(recorded.sequences):
-        if not _is_list(sequence, partial(_is_below, len(recorded.lines))):
-            return f"sequences[{number}] is no list of lines"
+    for name in ("sequences", "compiled"):
+        for number, sequence in enumerate(getattr(recorded, name)):
+            if not _is_list(sequence, partial(_is_below, len(recorded.lines))):
+                return f"{name}[{number}] is no list of lines"
+    if len(recorded.compiled) != len(recorded.sequences):
+        return f"compiled is no list of {len(recorded.sequences)} steps"
     of_ranks = (("ranks", len(recorded.sequences)), ("recorded_by", size))
     for name, most in of_ranks:
         listed = getattr(recorded, name)

@@ -60,15 +60,23 @@ class RankLog:
 
     def __init__(self, lines: Lines) -> None:
         self._lines, self.indices = lines, list[int]()
+        self.compiled = list[int]()  # of the step that was noted as torch.compile would have it
+        self._before: list[int] | None = None  # of the next request, so
         self._events = self._calls = 0
         self.is_whole = False
 
     def note(self, request: Request) -> None:
         """A request, after those before it."""
         spent, kind, argument = request
-        for line in self._spent(spent):
-            self.indices.append(line)
+        if kind == "compiled":
+            events = self._events  # which come again with the next request
+            self._before, self._events = list(self._spent(argument)), events
+            return
+        self.indices += self._spent(spent)
         self.indices.append(self._lines.number(self._line(kind, argument)))
+        if self._before is not None:
+            self.compiled += [*self._before, self.indices[-1]]
+            self._before = None
 
     def _spent(self, spent: Spent) -> Iterator[int]:
         for each in spent:
@@ -148,12 +156,14 @@ class Logs:
 
     def recorded(self, recorded_by: Sequence[int], **head: Any) -> Recorded:
         """What a file has of them; `head` are the fields of `Recorded` that say what was recorded."""
-        sequences: dict[tuple[int, ...], int] = {}
-        numbers = {rank: sequences.setdefault(tuple(log.indices), len(sequences)) for rank, log in self._of.items()}
+        sequences: dict[tuple[tuple[int, ...], ...], int] = {}
+        both = {rank: (tuple(log.indices), tuple(log.compiled)) for rank, log in self._of.items()}
+        numbers = {rank: sequences.setdefault(each, len(sequences)) for rank, each in both.items()}
         return Recorded(
             **head,
             lines=[json.loads(text) for text in self._lines.texts],
-            sequences=[list(each) for each in sequences],
+            sequences=[list(each) for each, _ in sequences],
+            compiled=[list(each) for _, each in sequences],
             ranks=[numbers[rank] for rank in recorded_by],
             recorded_by=list(recorded_by),
         )

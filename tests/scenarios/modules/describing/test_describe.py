@@ -103,6 +103,10 @@ CALLS: dict[str, tuple[Callable[[], object], Operation]] = {
     ),
     "a loss": (lambda: functional.nll_loss(meta(8, 5), ids(8)), NllLoss(rows=8, classes=5, dtype=F32)),
     "rows of a table": (lambda: functional.embedding(ids(6, 7), meta(99, 16)), Gather(rows=42, dim=16, dtype=F32)),
+    "columns by an index": (
+        lambda: meta(99, 16).index_select(1, ids(6)),
+        Index(elements=99 * 6, dtype=F32, source_elements=99 * 16),
+    ),
     "rows by an index": (lambda: meta(99, 16)[ids(6)], Gather(rows=6, dim=16, dtype=F32)),
     "elements by two indices": (
         lambda: meta(3, 27, 27)[:, ids(351), ids(351)],

@@ -1,0 +1,96 @@
+"""What a prediction's first screen says of its program: the changes that save most of a step, each simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.program import Program
+from scenarios.seam.trace import Advice, Span
+from sim.rank.observed import Observed, as_it_is
+from sim.run import Position, play
+from sim.study.counterfactuals import Counterfactual
+from sim.study.program_changes.proposals import program_changes
+
+# What a change saves at least of a step that is simulated, and that is said.
+LEAST_SHARE = 0.01
+# How many changes are simulated, those that may save most.
+MOST_PLAYED = 5
+# A run of more operations is not played again for this: `--what-if` does so.
+MOST_SPANS = 30_000
+
+Stop = Callable[[Callable[[], Position]], bool]
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """How long each step takes, from when its first rank begins to when its last one ends; `count` spans were seen."""
+
+    count: int = 0
+    _begin_ns: dict[int, int] = field(default_factory=dict)
+    _end_ns: dict[int, int] = field(default_factory=dict)
+
+    def add(self, spans: Sequence[Span]) -> None:
+        """Add spans, of which those of steps count."""
+        self.count += len(spans)
+        for span in spans:
+            if span.kind == "step":
+                self._begin_ns[span.step] = min(span.start_ns, self._begin_ns.get(span.step, span.start_ns))
+                self._end_ns[span.step] = max(span.end_ns, self._end_ns.get(span.step, span.end_ns))
+
+    @property
+    def ns(self) -> dict[int, int]:
+        """Return the time of each step; the first one, before which hosts were not ahead, only if it is alone."""
+        found = {step: end_ns - self._begin_ns[step] for step, end_ns in self._end_ns.items()}
+        return {step: ns for step, ns in found.items() if step > min(found)} or found
+
+
+def advice(
+    scenario: Scenario, program: Program, observed: Observed, times: StepTimes, stop: Stop
+) -> tuple[Advice, ...]:
+    """Return what changes of a program save of its steps, the greatest first, and of those that are barred why.
+
+    Args:
+        program: has been played; it is played again with each change that may save `LEAST_SHARE` of a step.
+        observed, times: what was seen then.
+        stop: as in `play`.
+    """
+    is_played = scenario.payload == "sizes" and times.count <= MOST_SPANS
+    if not is_played or not times.ns:
+        return ()
+    step_ns = median(times.ns.values())
+    changes = [
+        one for one in program_changes(scenario, program, observed) if one.saves_at_most_ns >= LEAST_SHARE * step_ns
+    ]
+    found = [*_played(scenario, program, changes, times, stop)]
+    found.sort(key=lambda one: -one.saved_ns)
+    barred = [Advice(change=one.name, made_by=one.barred, saved_ns=0.0, share=0.0) for one in changes if one.barred]
+    return (*found, *barred)
+
+
+def _played(
+    scenario: Scenario, program: Program, changes: Sequence[Counterfactual], times: StepTimes, stop: Stop
+) -> Iterator[Advice]:
+    """Yield what each change saves that is simulated to its end, and saves enough."""
+    possible = [one for one in changes if one.replays and not one.barred]
+    for one in possible[:MOST_PLAYED]:
+        new = StepTimes()
+        try:
+            played, rewrite = one.program or program, one.rewrite or as_it_is
+            recording = play(_changed(scenario, one), played, new.add, rewrite=rewrite, stop=stop)
+        except ProgramError:  # what the program does otherwise is not for this screen
+            continue
+        if not recording.info.complete:
+            return
+        saved_ns = median(old_ns - new.ns[step] for step, old_ns in times.ns.items())
+        share = saved_ns / median(times.ns.values())
+        if share >= LEAST_SHARE:
+            yield Advice(change=one.name, made_by=one.made_by, saved_ns=float(saved_ns), share=share)
+
+
+def _changed(scenario: Scenario, one: Counterfactual) -> Scenario:
+    """Return the scenario with a change that its program can be played again with."""
+    return replace(scenario, launching=replace(scenario.launching, cuda_graphs=True)) if one.values else scenario

@@ -1,0 +1,57 @@
+"""Rewrites kernels operator by operator, and prices what a step computes: for changes of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from scenarios.config.gpu import Gpu
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.operation import Operation
+from sim.engine.prices import Prices
+from sim.rank.observed import ObservedStep
+
+_BACKWARD = ".backward"
+
+
+class Step:
+    """A step of a program as it is, and what its GPU and host take for it."""
+
+    def __init__(self, observed: ObservedStep, before: ObservedStep | None, gpu: Gpu) -> None:
+        """`before`: the step before it, if there is one."""
+        self.observed, self.before, self.gpu = observed, before, gpu
+        self.prices = Prices(gpu)
+        self.operations = list(observed.operations())
+
+    def ns(self, operations: Iterable[tuple[Operation, int]]) -> float:
+        """Return what operators take on an idle GPU, each so often."""
+        return 1e9 * sum(times * self.prices.seconds(operation) for operation, times in operations)
+
+    def launching_ns(self, kernel: Kernel) -> int:
+        """Return what the host takes to launch a kernel of an eager program."""
+        return self.prices.cost(kernel).launch_ns
+
+    @property
+    def host_ns(self) -> int:
+        """Return what the host takes to launch all that the step computes."""
+        return sum(self.launching_ns(one.kernel) for one in self.observed.computed)
+
+
+def with_operations(kernel: Kernel, change: Callable[[Operation], Operation]) -> Kernel:
+    """Return a kernel with other operators; the same object where none changes."""
+    if kernel.parts:
+        parts = tuple(with_operations(part, change) for part in kernel.parts)
+        return kernel if _are_same(parts, kernel.parts) else replace(kernel, parts=parts)
+    operations = tuple(map(change, kernel.operations))
+    return kernel if _are_same(operations, kernel.operations) else replace(kernel, operations=operations)
+
+
+def places(labels: Iterable[str]) -> str:
+    """Return where computations of these labels are, in words: the module first met, and how many others."""
+    found = list(dict.fromkeys(label.removesuffix(_BACKWARD) for label in labels))
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"{found[0]}{more}" if found else ""
+
+
+def _are_same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
+    return all(one is other for one, other in zip(some, others, strict=True))
