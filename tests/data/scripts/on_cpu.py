@@ -38,7 +38,9 @@ def batches():
         yield torch.ones(4, 1)
 
 
+large = torch.ones(4096, 4096, device="cuda")
 ways = {
+    "workers 1": lambda: torch.mm(large, large),  # ms of a GPU, behind which loading hides
     "operator": many.clone,
     "product": lambda: torch.mm(many.view(-1, 1024)[:1024], many.view(-1, 1024)[:1024]),
     "loop": lambda: loop(turns),
