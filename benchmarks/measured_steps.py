@@ -19,7 +19,7 @@ import pandas as pd
 from benchmarks import eager_steps, published_scripts
 from benchmarks.host_prices import left_out
 from reports.analysis.prediction.grounds import GROUNDS, grounds
-from reports.analysis.prediction.measured_steps import FILE
+from reports.analysis.prediction.measured_steps import FILE, measured_steps
 from reports.analysis.prediction.uncertainty import half_width
 from reports.published import steps
 from reports.run import Run
@@ -104,8 +104,12 @@ def _row(step: str, source: str, gpu: str, measured_ms: float, run: Run, *, fitt
 
 
 def ranged(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with `half_width` of the printed range, and whether what was measured is `inside` it."""
-    widths = [half_width({by: row[by] for by in GROUNDS}, row["gpu"]) for row in frame.to_dict("records")]
+    """Return the rows with `half_width` of the range that others give, and whether what was measured is `inside` it."""
+    steps = {(one.step, one.gpu): one for one in measured_steps()}
+    widths = []
+    for row in frame.to_dict("records"):
+        others = [one for key, one in steps.items() if key != (row["step"], row["gpu"])]
+        widths.append(half_width({by: row[by] for by in GROUNDS}, row["gpu"], others))
     away = (1 / (1 + frame["error"]) - 1).abs()
     return frame.assign(half_width=widths, inside=away <= widths)
 

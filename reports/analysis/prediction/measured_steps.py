@@ -33,6 +33,11 @@ class MeasuredStep:
     error: float
     grounds: Mapping[str, float]
 
+    @property
+    def away(self) -> float:
+        """How far the measured step is from the prediction, as a share of the prediction."""
+        return abs(1 / (1 + self.error) - 1)
+
     def is_like(self, grounds: Mapping[str, float]) -> bool:
         """Return whether at least half of both steps' time is priced by the same."""
         return sum(abs(self.grounds[by] - grounds[by]) for by in GROUNDS) / 2 <= _MOST_APART

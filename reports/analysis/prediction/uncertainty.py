@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,13 +22,15 @@ _KERNELS = " kernels"  # how the names of a calibration's groups of kernels end
 # Fewer steps like a run's say nothing of how far errors spread.
 _LEAST_STEPS = 2
 # Root mean squares of relative errors by what prices a share of a step (docs/accuracy.md has their sources).
-ERRORS = {TABLES: 0.05, LAWS: 0.08, ROOFLINES: 0.10, HOSTS: 0.15, WITHIN: 0.10, BETWEEN: 0.10}
+ERRORS = {TABLES: 0.05, LAWS: 0.075, ROOFLINES: 0.10, HOSTS: 0.15, WITHIN: 0.10, BETWEEN: 0.10}
 # What no price of a part says: software of another age, overlaps, memory's allocator, clocks.
 _NOT_MODELLED = 0.05
 # Where no step of a GPU was measured: MLPerf's steps on such GPUs were predicted 12 to 17 % too quick.
 _OTHER_GPU = 0.12
 # A range of so many root mean squares holds nine of ten errors.
 WIDTH = 1.645
+# Of the measured steps that are like one, so many are inside its range.
+_INSIDE = 0.8
 _WORDS = {
     TABLES: "kernels priced by a measured table",
     LAWS: "kernels priced by a law",
@@ -93,30 +95,34 @@ def _of_hardware(run: Run, known: Mapping[str, Any], by: Mapping[str, float]) ->
     return _not_known("neither calibrated nor held against measured steps")
 
 
-def half_width(by: Mapping[str, float], gpu: str) -> float:
+def half_width(by: Mapping[str, float], gpu: str, steps: Sequence[MeasuredStep]) -> float:
     """Return the half of the range of a step on that GPU, as a share of it, by what prices the step.
 
-    Errors of different grounds are independent; those of one ground are alike.
+    Errors of different grounds are independent; those of one ground are alike. It is not narrower than four of five
+    of the measured `steps` that are like it need.
     """
     parts = [share * ERRORS[ground] for ground, share in by.items()]
-    own = [] if gpu in {one.gpu for one in measured_steps()} else [_OTHER_GPU]
-    return WIDTH * math.sqrt(sum(part**2 for part in [*parts, *own, _NOT_MODELLED]))
+    own = [] if gpu in {one.gpu for one in steps} else [_OTHER_GPU]
+    width = WIDTH * math.sqrt(sum(part**2 for part in [*parts, *own, _NOT_MODELLED]))
+    needed = [one.away for one in steps if one.is_like(by)]
+    return max(width, float(np.quantile(needed, _INSIDE))) if needed else width
 
 
 def _of_grounds(by: Mapping[str, float], gpu: str) -> Contribution:
-    """Return the range that steps priced alike kept within, where at least some were measured."""
-    alike = [one for one in measured_steps() if one.is_like(by)]
+    """Return the range by what prices a step, where at least some that are priced alike were measured."""
+    steps = measured_steps()
+    alike = [one for one in steps if one.is_like(by)]
     most = max(by, key=lambda ground: by[ground])
+    what = f"{text.percent(by[most])} of it {_WORDS[most]}"
     if len(alike) < _LEAST_STEPS:
-        which = "no measured step is" if not alike else f"one measured step alone is ({_of_one(alike[0])})"
-        return _not_known(f"{which} like this one, of which {text.percent(by[most])} is {_WORDS[most]}")
-    inside = sum(abs(one.error) <= half_width(one.grounds, one.gpu) * (1 + one.error) for one in alike)
+        which = "no measured step is" if not alike else f"one measured step alone ({_of_one(alike[0])}) is"
+        return _not_known(f"{which} priced like this one, {what}")
+    mean = text.percent(float(np.mean([abs(one.error) for one in alike])))
     worst = _of_one(max(alike, key=lambda one: abs(one.error)))
     words = (
-        f"as {text.percent(by[most])} of the step is {_WORDS[most]}; {inside} of {len(alike)} measured steps like it"
-        f" are inside such a range, worst {worst}"
+        f"by what prices the step, {what}; {len(alike)} measured steps like it are {mean} off in the mean, {worst} at"
     )
-    return Contribution(share=half_width(by, gpu), words=words)
+    return Contribution(share=half_width(by, gpu, steps), words=f"{words} most")
 
 
 def _of_one(step: MeasuredStep) -> str:

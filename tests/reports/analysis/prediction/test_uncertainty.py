@@ -6,10 +6,12 @@ import dataclasses
 import math
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from benchmarks.measured_steps import ranged
 from reports.analysis.prediction.grounds import grounds
-from reports.analysis.prediction.measured_steps import MeasuredStep, measured_steps
+from reports.analysis.prediction.measured_steps import FILE, MeasuredStep
 from reports.analysis.prediction.uncertainty import Contribution, Uncertainty, half_width, uncertainty
 from reports.run import Run
 from reports.study.measures import measures_of
@@ -71,17 +73,17 @@ def test_the_range_of_a_step_follows_from_what_prices_it(
     monkeypatch: pytest.MonkeyPatch, gpu: str, more: float
 ) -> None:
     """By hand: shares times errors in quadrature, with what no price says; more on a GPU of which no step is known."""
-    monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", lambda: measured(0.02, -0.4))
+    monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", lambda: measured(*[0.02] * 5, -0.4))
     scenario = {"cluster": {"hosts": 2, "host": {"gpus": 1, "gpu": {"kind": "cuda", "name": gpu}}}}
     run = with_kernels(scenario)
-    squares = (0.1625 * 0.05) ** 2 + (0.4875 * 0.08) ** 2 + (0.35 * 0.1) ** 2 + 0.05**2 + more**2
+    squares = (0.1625 * 0.05) ** 2 + (0.4875 * 0.075) ** 2 + (0.35 * 0.1) ** 2 + 0.05**2 + more**2
     assert of_hardware(run).share == pytest.approx(1.645 * math.sqrt(squares))
     share = f"{100 * 1.645 * math.sqrt(squares):.1f} %"
     lines = headline(run)
     assert any(line.startswith(f"step time 100 ns ±{share}, the median of steps ") for line in lines)
     assert (
-        f"uncertainty: {share} as 48.8 % of the step is kernels priced by a law; 1 of 2 measured steps like it are"
-        " inside such a range, worst s on one: -40.0 %; 0.0 % half the range of 2 steps"
+        f"uncertainty: {share} by what prices the step, 48.8 % of it kernels priced by a law; 6 measured steps like it"
+        " are 8.3 % off in the mean, s on one: -40.0 % at most; 0.0 % half the range of 2 steps"
     ) in lines
     assert run_tables.as_json(run)["uncertainty"]["share"] == pytest.approx(1.645 * math.sqrt(squares))
     assert measures_of(run)["uncertainty_share"] == pytest.approx(1.645 * math.sqrt(squares))
@@ -90,12 +92,15 @@ def test_the_range_of_a_step_follows_from_what_prices_it(
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        ((), "no measured step is like this one, of which 48.8 % is kernels priced by a law"),
+        ((), "no measured step is priced like this one, 48.8 % of it kernels priced by a law"),
         (
             measured(0.3),
-            "one measured step alone is (s on one: +30.0 %) like this one, of which 48.8 % is kernels priced by a law",
+            "one measured step alone (s on one: +30.0 %) is priced like this one, 48.8 % of it kernels priced by a law",
         ),
-        (measured(0.1, 0.1, host=1.0), "no measured step is like this one, of which 48.8 % is kernels priced by a law"),
+        (
+            measured(0.1, 0.1, host=1.0),
+            "no measured step is priced like this one, 48.8 % of it kernels priced by a law",
+        ),
     ],
 )
 def test_there_is_no_range_where_nothing_like_the_step_was_measured(
@@ -106,12 +111,19 @@ def test_there_is_no_range_where_nothing_like_the_step_was_measured(
     assert (math.isnan(found.share), found.words) == (True, f"not known: {words}")
 
 
-def test_most_measured_steps_are_inside_their_ranges() -> None:
-    """Nine of ten within the ranges that are printed of them, and half of the ranges no wider than 15 %."""
-    widths = [half_width(one.grounds, one.gpu) for one in measured_steps()]
-    inside = [abs(1 / (1 + one.error) - 1) <= width for one, width in zip(measured_steps(), widths, strict=True)]
-    assert 0.8 <= sum(inside) / len(inside) <= 0.95
-    assert sorted(widths)[len(widths) // 2] <= 0.15
+def test_a_range_is_as_wide_as_four_of_five_steps_like_it_need() -> None:
+    away = [0.1, 0.2, 0.3, 0.4, 0.5]
+    steps = measured(*(1 / (1 + each) - 1 for each in away))
+    assert half_width(BY_HAND, "one", steps) == pytest.approx(0.42)  # between the fourth and the fifth
+    assert half_width({**dict.fromkeys(BY_HAND, 0.0), "host": 1.0}, "one", steps) < 0.3
+
+
+def test_most_measured_steps_are_inside_the_ranges_that_others_give() -> None:
+    """Nine of ten, and half of the ranges are no wider than 15 %."""
+    found = ranged(pd.read_csv(FILE, comment="#"))
+    own = found[~found["fitted"]]
+    assert 0.8 <= own["inside"].mean() <= 0.95
+    assert found["half_width"].median() <= 0.15
 
 
 def test_residuals_count_by_their_groups_share_of_the_critical_path() -> None:
