@@ -65,8 +65,8 @@ _CACHE_BYTES, _CACHE_SHARE = 1.35, 0.454
 _PART_OF_WINDOW = 0.394
 
 # FlashAttention 1 (`flash_attention = 1`): 16-bit forward and backward passes over version 2's time, by head size,
-# larger ones as 128. Fitted to every other one of 59 MPT steps on 8 A100 (llm-foundry v0.0.4, 512 to 65,536 positions),
-# whose others agree as well. FlashAttention-2's paper (arXiv:2307.08691, table 1) has GPTs of 1.3 and 2.7 billion
+# larger ones as 128. Chosen by 59 MPT steps on 8 A100 (llm-foundry v0.0.4, 512 to 65,536 positions); a search on every
+# other one finds them again. FlashAttention-2's paper (arXiv:2307.08691, table 1) has GPTs of 1.3 and 2.7 billion
 # parameters on 8 A100 at 170 and 175 TFLOP/s a GPU with version 1, at 220 and 225 with version 2 (8,192 positions).
 _FLASH_1 = {64: 1.35, 96: 1.45, 128: 1.55}
 
