@@ -20,7 +20,7 @@ def test_a_further_micro_batch_takes_what_the_second_one_does(monkeypatch: pytes
     monkeypatch.setattr(eager_steps, "played", played)
     monkeypatch.setattr(eager_steps, "step_ms", float)
     rows = published_scripts.chosen(["foundry-082", "foundry-103", "dlebert-30"], 1).set_index("id", drop=False)
-    assert published_scripts.step_ms(rows.loc["foundry-082"], tmp_path) == 5.0 + 3.0 * 21
+    assert published_scripts.predicted(rows.loc["foundry-082"], tmp_path)[0] == 5.0 + 3.0 * 21
     assert [name for _, _, name in asked] == ["foundry-082-1", "foundry-082-2"]
     script, on, _ = asked[0]
     assert script[1:] == [
@@ -30,9 +30,9 @@ def test_a_further_micro_batch_takes_what_the_second_one_does(monkeypatch: pytes
     assert on[:6] == ["--profile", "dgx_a100", "--hosts", "1", "--gpus-per-host", "8"]
     assert "cluster.gpu.flash_attention=1" in on
     asked.clear()
-    assert published_scripts.step_ms(rows.loc["foundry-103"], tmp_path) == 5.0 + 3.0 * 2
+    assert published_scripts.predicted(rows.loc["foundry-103"], tmp_path)[0] == 5.0 + 3.0 * 2
     assert len(asked) == 1
-    assert published_scripts.step_ms(rows.loc["dlebert-30"], tmp_path) == 5.0 + 3.0 * 64
+    assert published_scripts.predicted(rows.loc["dlebert-30"], tmp_path)[0] == 5.0 + 3.0 * 64
     assert asked[1][0][-2:] == ["--precision", "fp16 AMP"]
     assert "--ranks" not in asked[1][1]
 
