@@ -84,6 +84,6 @@ def test_seeing_calls_of_c_functions_is_not_what_they_take(measured: Any) -> Non
 
 
 def test_garbage_collected_in_another_thread_is_not_measured(measured: Any) -> None:
-    """Else all CPU time of this thread, seconds since it loaded torch, would be a stretch: that thread's clock is new."""
+    """Else all CPU time of this thread since it began would be a stretch: the other thread's clock is new."""
     found, _ = measured(collected_elsewhere, 3)
     assert turns_of(sum(found.values())) < 1_000 * LOOP_TURNS
