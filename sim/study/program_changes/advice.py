@@ -59,9 +59,9 @@ def advice(
         stop: as in `play`.
     """
     is_played = scenario.payload == "sizes" and times.count <= MOST_SPANS
-    if not is_played or not times.ns:
+    step_ns = median(times.ns.values()) if times.ns else 0
+    if not is_played or not step_ns:
         return ()
-    step_ns = median(times.ns.values())
     changes = [
         one for one in program_changes(scenario, program, observed) if one.saves_at_most_ns >= LEAST_SHARE * step_ns
     ]
