@@ -68,7 +68,7 @@ def chosen(ids: list[str], every: int) -> pd.DataFrame:
 
 
 def compared(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """Give for each row its id, family, what it is, measured_ms, predicted_ms (nan: not predicted) and error."""
+    """Yield for each row its id, family, what it is, measured_ms, predicted_ms (nan: not predicted) and error."""
     with TemporaryDirectory() as folder:
         for _, row in rows.iterrows():
             try:
@@ -92,8 +92,11 @@ def main() -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="rows; default: all")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th row of a family")
     options = parser.parse_args()
+    rows = chosen(options.ids, options.every)
+    if unknown := sorted(set(options.ids).difference(rows["id"])):
+        parser.error(f"{', '.join(unknown)}: expected ids of {MEASURED.name}")
     found = []
-    for row in compared(chosen(options.ids, options.every)):
+    for row in compared(rows):
         found.append(row)
         print(
             "{id:12} {what:50} {measured_ms:10.1f} ms, predicted {predicted_ms:10.1f}, {error:+.1%}".format(**row),

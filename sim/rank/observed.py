@@ -1,4 +1,4 @@
-"""Keeps what one rank computes in its last steps, for those who ask what another program would do in its place."""
+"""Records what one rank computes in its last steps, from which changes of its program are proposed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.moves import HostCopy
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import Pointwise
+from scenarios.seam.trace import COPYING
 
 # The last step and the one before it, with one that a pipeline has begun meanwhile.
 _MOST_STEPS = 3
 # Operators that bring a batch to the GPU, among others.
 _COPIES = frozenset({"copy_", "_to_copy"})
 
-
-# What is computed in place of a kernel, by its label: how a change of the program is simulated.
+# A function of a computation's label and kernel, which gives the kernel that is simulated in its place.
 Rewrite = Callable[[str, Kernel], Kernel]
 
 
@@ -42,7 +42,7 @@ class Computed:
 
 @dataclass(slots=True)
 class ObservedStep:
-    """What a rank did in a step: its computations in order, and before which of them its host waited for the GPU."""
+    """A record of a rank's step: its computations in order, and before which of them its host waited for the GPU."""
 
     computed: list[Computed] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
@@ -108,6 +108,8 @@ def leaves(kernel: Kernel) -> Iterator[Kernel]:
 
 
 def _is_input(one: Computed) -> bool:
+    if all(leaf.kind == COPYING for leaf in leaves(one.kernel)):  # of scripts: copies between CPU and GPU have no law
+        return True
     operations = [operation for operation, _ in one.operations()]
     return bool(operations) and all(map(_is_copy, operations))
 

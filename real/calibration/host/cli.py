@@ -1,6 +1,6 @@
-"""`python -m real calibrate --host`: what this machine's host takes for eager PyTorch, in a profile else as another.
+"""`python -m real calibrate --host`: a profile with what this machine's host takes for eager PyTorch, else as `--like`.
 
-Snippets of training are counted as predictions count them, and timed on the GPU at hand; prices follow by a fit.
+Snippets of training are counted as predictions count them, and timed on the GPU at hand; prices are fitted to both.
 """
 
 from __future__ import annotations
@@ -101,6 +101,8 @@ def measure_host(like: Cluster, bar: Bar, *, device: str = "cuda", seconds: floa
     with scratch_folder() as folder:
         taken_ns = _time(Path(folder, "times.json"), device, seconds)
     timed, held_out = together(counts, taken_ns, HELD_OUT)
+    if not timed:
+        raise RunEnded("none of the pieces of training ran on this machine: see above")
     return HostFound(fit=fit(timed, like.host.gpu.eager), timed=timed, held_out=held_out)
 
 

@@ -23,7 +23,7 @@ _LAYERS = 8
 
 
 def elementwise(device: torch.device) -> Run:
-    """Operators of many kinds without gradients, each on a small tensor."""
+    """Return operators of many kinds without gradients, each on a small tensor."""
     x, y = torch.rand(BATCH, WIDTH, device=device), torch.rand(BATCH, WIDTH, device=device)
     places = torch.arange(8, device=device)
 
@@ -42,7 +42,7 @@ def elementwise(device: torch.device) -> Run:
 
 
 def views(device: torch.device) -> Run:
-    """Views of one tensor, which launch nothing."""
+    """Return views of one tensor, which launch nothing."""
     x = torch.rand(4, 8, 16, device=device)
 
     def run() -> None:
@@ -58,7 +58,7 @@ def views(device: torch.device) -> Run:
 
 
 def products(device: torch.device) -> Run:
-    """Products of matrices without gradients."""
+    """Return products of matrices without gradients."""
     x, w, bias = (torch.rand(*shape, device=device) for shape in ((WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH,)))
     batched, half = torch.rand(8, 16, 16, device=device), torch.rand(WIDTH, WIDTH, device=device).bfloat16()
 
@@ -74,7 +74,7 @@ def products(device: torch.device) -> Run:
 
 
 def convolutions(device: torch.device) -> Run:
-    """Convolutions without gradients."""
+    """Return convolutions without gradients."""
     image = torch.rand(2, 16, 16, 16, device=device).bfloat16()
     kernels = [torch.rand(16, 16, size, size, device=device).bfloat16() for size in (1, 3)]
 
@@ -104,7 +104,7 @@ class _Nested(nn.Module):
 
 
 def modules(device: torch.device) -> Run:
-    """Modules that call modules, and functions of the script, with little to compute."""
+    """Return modules that call modules, and functions of the script, with little to compute."""
     x, model = torch.rand(BATCH, WIDTH, device=device), nn.Sequential(*(_Nested(6) for _ in range(12)))
     return lambda: model(x) + 1
 
@@ -154,7 +154,7 @@ class _Ragged:
 
 
 def bookkeeping(device: torch.device) -> Run:
-    """Python of the kind that libraries have around operators: classes, properties, ranges of a profiler, views."""
+    """Return Python as libraries have it around operators: classes, properties, ranges of a profiler, views."""
     values, keys = torch.rand(128, device=device), [f"feature {index}" for index in range(16)]
 
     def run() -> None:
@@ -175,13 +175,13 @@ def _mlp(device: torch.device, layers: int = _LAYERS) -> nn.Sequential:
 
 
 def forward(device: torch.device) -> Run:
-    """The forward pass of a multi-layer perceptron that keeps what its backward pass needs."""
+    """Return the forward pass of a multi-layer perceptron that keeps what its backward pass needs."""
     x, model = torch.rand(BATCH, WIDTH, device=device), _mlp(device, 2 * _LAYERS)
     return lambda: model(x)
 
 
 def perceptron(device: torch.device) -> Run:
-    """Forward and backward passes of a multi-layer perceptron."""
+    """Return forward and backward passes of a multi-layer perceptron."""
     x, model = torch.rand(BATCH, WIDTH, device=device), _mlp(device)
 
     def run() -> None:
@@ -192,7 +192,7 @@ def perceptron(device: torch.device) -> Run:
 
 
 def accumulation(device: torch.device) -> Run:
-    """Two backward passes whose gradients are added up, in a smaller dtype by autocast."""
+    """Return two backward passes whose gradients are added up, in a smaller dtype by autocast."""
     x, model = torch.rand(BATCH, WIDTH, device=device), _mlp(device, _LAYERS // 2)
 
     def run() -> None:
@@ -206,7 +206,7 @@ def accumulation(device: torch.device) -> Run:
 
 
 def pointwise(device: torch.device) -> Run:
-    """A long chain of small operators with its backward pass, for one parameter."""
+    """Return a long chain of small operators with its backward pass, for one parameter."""
     x = torch.rand(BATCH, WIDTH, device=device, requires_grad=True)
 
     def run() -> None:
@@ -219,7 +219,7 @@ def pointwise(device: torch.device) -> Run:
 
 
 def passes(device: torch.device) -> Run:
-    """Backward passes of next to nothing."""
+    """Return backward passes of next to nothing."""
     w = torch.rand(WIDTH, device=device, requires_grad=True)
 
     def run() -> None:
@@ -231,7 +231,7 @@ def passes(device: torch.device) -> Run:
 
 
 def heads(device: torch.device) -> Run:
-    """Views, copies and attention as heads need them, with the backward pass."""
+    """Return views, copies and attention as heads need them, with the backward pass."""
     x = torch.rand(4, 16, 3 * WIDTH, device=device, requires_grad=True)
 
     def run() -> None:
@@ -247,7 +247,7 @@ def heads(device: torch.device) -> Run:
 
 
 def normalized(device: torch.device) -> Run:
-    """Layers that Python wraps, normalizations, dropout and a loss, with the backward pass."""
+    """Return layers that Python wraps, normalizations, dropout and a loss, with the backward pass."""
     x, aims = torch.rand(BATCH, WIDTH, device=device), torch.arange(BATCH, device=device)
     layers = (m for _ in range(5) for m in (nn.LayerNorm(WIDTH), nn.GELU(), nn.Dropout(0.1), nn.Softplus()))
     model = nn.Sequential(*layers).to(device)
@@ -272,7 +272,7 @@ class _Doubled(torch.autograd.Function):
 
 
 def functions(device: torch.device) -> Run:
-    """Functions with a backward pass in Python, and hooks of modules and of gradients."""
+    """Return functions with a backward pass in Python, and hooks of modules and of gradients."""
     x, model = torch.rand(BATCH, WIDTH, device=device), _mlp(device, 3)
     for layer in model:
         layer.register_forward_hook(lambda _module, _given, made: made * 1.0)
@@ -297,7 +297,7 @@ def _with_gradients(device: torch.device) -> list[nn.Parameter]:
 
 
 def adamw(device: torch.device) -> Run:
-    """AdamW as a step makes it, of all parameters at once, and the norm of the gradients."""
+    """Return AdamW as a step makes it, of all parameters at once, and the norm of the gradients."""
     parameters = _with_gradients(device)
     optimizer = torch.optim.AdamW(parameters, lr=1e-4)
 
@@ -309,12 +309,12 @@ def adamw(device: torch.device) -> Run:
 
 
 def sgd_by_parameter(device: torch.device) -> Run:
-    """SGD with momentum, one parameter after the other."""
+    """Return SGD with momentum, one parameter after the other."""
     return torch.optim.SGD(_with_gradients(device), lr=1e-4, momentum=0.9, foreach=False).step
 
 
 def adam_by_parameter(device: torch.device) -> Run:
-    """Adam, one parameter after the other."""
+    """Return Adam, one parameter after the other."""
     return torch.optim.Adam(_with_gradients(device), lr=1e-4, foreach=False).step
 
 
@@ -325,7 +325,7 @@ def _join(device: torch.device) -> None:
 
 
 def collectives(device: torch.device) -> Run:
-    """Collectives of a group of one rank, awaited at once or later."""
+    """Return collectives of a group of one rank, awaited at once or later."""
     _join(device)
     x, y = torch.rand(BATCH, WIDTH, device=device), torch.rand(BATCH, WIDTH, device=device)
 
@@ -342,7 +342,7 @@ def collectives(device: torch.device) -> Run:
 
 
 def data_parallel(device: torch.device) -> Run:
-    """A perceptron under DistributedDataParallel, in a group of one rank."""
+    """Return a perceptron under DistributedDataParallel, in a group of one rank."""
     _join(device)
     x, model = torch.rand(BATCH, WIDTH, device=device), nn.parallel.DistributedDataParallel(_mlp(device))
 

@@ -38,7 +38,7 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[],
 
 
 def transformer(device: torch.device) -> Run:
-    """A step of two blocks of a transformer, by autocast and AdamW."""
+    """Return a step of two blocks of a transformer, by autocast and AdamW."""
     tokens, table = torch.randint(0, 100, (4, 16), device=device), nn.Embedding(100, WIDTH)
     model = nn.Sequential(table, _Block(), _Block(), nn.Linear(WIDTH, 100)).to(device)
 
@@ -50,7 +50,7 @@ def transformer(device: torch.device) -> Run:
 
 
 def convolutional(device: torch.device) -> Run:
-    """A step of convolutions, batch normalizations and SGD with momentum."""
+    """Return a step of convolutions, batch normalizations and SGD with momentum."""
     image, aims = torch.rand(2, 3, 16, 16, device=device), torch.arange(2, device=device)
     widths = ((3, 16), (16, 16), (16, 32), (32, 32))
     layers = (m for a, b in widths for m in (nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU()))
@@ -79,7 +79,7 @@ class _Recommender(nn.Module):
 
 
 def recommender(device: torch.device) -> Run:
-    """A step of a recommender of tables by torch, with Adagrad."""
+    """Return a step of a recommender of tables by torch, with Adagrad."""
     dense, clicks = torch.rand(BATCH, 13, device=device), torch.ones(BATCH, device=device)
     ids = {f"table {index}": torch.randint(0, 100, (BATCH,), device=device) for index in range(8)}
     model = _Recommender().to(device)

@@ -1,4 +1,4 @@
-"""Says by what the time of a predicted step is priced: measured tables, laws, rooflines, the host, links."""
+"""Splits a predicted step's time by what prices it: measured tables, laws, rooflines, the host, links."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from reports.run import Run
 
 TABLES, LAWS, ROOFLINES, MEASURED = "table", "law", "roofline", "measured"
 HOSTS, WITHIN, BETWEEN = "host", "within", "between"
-# By what prices it: kernels by what the simulator says of each, what the host takes, collectives of GPUs in one host
-# and of several hosts.
+# Kernels by how the simulator prices each, then work of the host, then collectives within one host and between hosts.
 GROUNDS = (TABLES, LAWS, ROOFLINES, HOSTS, WITHIN, BETWEEN)
 
 

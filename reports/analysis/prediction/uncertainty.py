@@ -19,17 +19,18 @@ from reports.run import Run
 from reports.terminal import text
 
 _KERNELS = " kernels"  # how the names of a calibration's groups of kernels end
+_EAGER_HOST = "host of eager programs"  # the group of a calibrated GPU's host, which is no kernel and no link
 # Fewer steps like a run's say nothing of how far errors spread.
 _LEAST_STEPS = 2
 # Root mean squares of relative errors by what prices a share of a step (docs/accuracy.md has their sources).
 ERRORS = {TABLES: 0.05, LAWS: 0.075, ROOFLINES: 0.10, HOSTS: 0.15, WITHIN: 0.10, BETWEEN: 0.10}
-# What no price of a part says: software of another age, overlaps, memory's allocator, clocks.
+# An error beside those of prices: software of another age, overlaps, memory's allocator, clocks.
 _NOT_MODELLED = 0.05
-# Where no step of a GPU was measured: MLPerf's steps on such GPUs were predicted 12 to 17 % too quick.
+# A further error on GPUs without a measured step: MLPerf's steps on such ones were predicted 12 to 17 % too quick.
 _OTHER_GPU = 0.12
-# A range of so many root mean squares holds nine of ten errors.
+# Root mean squares to either side of a normal distribution within which nine of ten errors lie.
 WIDTH = 1.645
-# Of the measured steps that are like one, so many are inside its range.
+# The share of the measured steps like a predicted one that its range must hold.
 _INSIDE = 0.8
 _WORDS = {
     TABLES: "kernels priced by a measured table",
@@ -83,7 +84,8 @@ def _of_hardware(run: Run, known: Mapping[str, Any], by: Mapping[str, float]) ->
     Residuals are of kernels and links: they say nothing of an eager step on GPUs, whose host may be the slower one.
     """
     is_eager = on_gpus(run) and not (run.info.scenario.get("launching") or {}).get("cuda_graphs")
-    typical = {} if is_eager else known.get("typical_errors") or {}
+    residuals = {} if is_eager else known.get("typical_errors") or {}
+    typical = {name: error for name, error in residuals.items() if name != _EAGER_HOST}
     if known.get("sets_figures") and (by or typical):
         return _not_known("the scenario sets figures of its hardware itself")
     if typical:

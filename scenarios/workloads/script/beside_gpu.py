@@ -1,4 +1,4 @@
-"""What a rank's host tells of its CPU's work beside a GPU, and its data loaders with workers: when a batch is there."""
+"""Has a rank's host wait for batches of DataLoader workers, and sums up its work on the CPU beside a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scenarios.workloads.script.outcome import Outcomes
 
 @dataclass(slots=True)
 class _Workers:
-    """Workers of one loader: when each is through with its last batch, and when those to come were asked for."""
+    """The workers of one data loader: when each ends its last batch, and when batches to come were requested."""
 
     free_ns: list[int]
     asked_ns: deque[int]
@@ -22,10 +22,10 @@ class _Workers:
 
 
 class BesideGpu:
-    """The work of one rank's host beside its GPU.
+    """A model of the work of one rank's host beside its GPU.
 
-    Workers of a data loader load batch by batch, each in turn, as many ahead as `prefetch` a worker. Workers and ranks
-    that are more than the host's cores share them.
+    Workers of a data loader load batch by batch, each in turn, `prefetch` batches ahead each. Where workers and ranks
+    are more than the host's cores, they share the cores.
     """
 
     def __init__(self, rank: Rank, scenario: Scenario, outcomes: Outcomes) -> None:
@@ -33,7 +33,7 @@ class BesideGpu:
         self._of: dict[int, _Workers] = {}
 
     def hear(self, kind: str, argument: Any, *, is_in_step: bool) -> None:
-        """Take what the rank tells, as the kinds of `requests` have it; what is no step's is not named."""
+        """Handle a request "left_out", "on_cpu" or "loaded" (see `requests`); report no work outside of steps."""
         cpu_work = self._outcomes.cpu_work
         match kind:
             case "left_out":
@@ -47,7 +47,7 @@ class BesideGpu:
                     cpu_work.note_batch(place, workers, takes_ns, waits_ns)
 
     def _take(self, number: int, workers: int, prefetch: int, turns: int) -> tuple[int, int]:
-        """Have the rank's host wait for the next batch of a loader, which takes a worker so many turns.
+        """Have the rank's host wait for the next batch of a loader, which takes a worker `turns` turns.
 
         Returns:
             What the batch takes a worker and for how long the host waits, in ns.
@@ -59,7 +59,7 @@ class BesideGpu:
         sharing = max(1.0, self._host.gpus * (workers + 1) / self._host.cores)
         takes_ns = round(sharing * self._host.gpu.eager.computes_ns(HostWork(turns=turns)))
         worker = found.taken % workers
-        if found.taken < workers:  # as they come to be in the long run, one after the other
+        if found.taken < workers:  # staggered from the start, as workers are in the long run
             found.free_ns[worker] += takes_ns * worker // workers
         found.taken += 1
         ready_ns = found.free_ns[worker] = max(found.free_ns[worker], found.asked_ns.popleft()) + takes_ns

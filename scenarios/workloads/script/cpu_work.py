@@ -1,4 +1,4 @@
-"""Sums up what rank 0's host computed on the CPU beside its GPU in steps, and says it in words; loads no torch."""
+"""Sums up and words what rank 0's host computed on the CPU beside its GPU in steps; loads no torch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from scenarios.config.host_costs import Eager
 from scenarios.config.units import format_ns
 from scenarios.seam.host_work import HostWork
 
-# What was computed, as a rank tells it.
+# Kinds of work on the CPU, as ranks report them and the first screen shows them.
 OPERATORS, MEASURED, LOADING = "operators on CPU tensors", "other work", "data loading in the script's process"
 COPIES, BESIDE = "copies of pageable memory", "operators on CPU tensors in other threads"
-# What takes less in a step is not named: Python itself takes as long for some operators.
+# Work that takes less in a step is not reported: Python itself takes as long for some operators.
 _LEAST_NS = 100_000
 
 
@@ -37,7 +37,7 @@ class CpuWork:
     _batches: dict[str, _Batches] = field(default_factory=dict)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Forget all work."""
         self._ns, self._measured, self._batches = {}, set(), {}
 
     def note(self, told: Sequence[tuple[str, str, Sequence[int]]]) -> None:

@@ -1,4 +1,4 @@
-"""What a prediction's first screen says of its program: the changes that save most of a step, each simulated."""
+"""Finds the changes of a program that save most of a step, each simulated, for a prediction's first screen."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sim.run import Position, play
 from sim.study.counterfactuals import Counterfactual
 from sim.study.program_changes.proposals import program_changes
 
-# What a change saves at least of a step that is simulated, and that is said.
+# A change that saves a smaller share of a step is neither simulated nor shown.
 LEAST_SHARE = 0.01
-# How many changes are simulated, those that may save most.
+# At most this many changes are simulated, those first that may save most.
 MOST_PLAYED = 5
-# A run of more operations is not played again for this: `--what-if` does so.
+# A run of more operations is not simulated again for its first screen; `--what-if` simulates its changes.
 MOST_SPANS = 30_000
 
 Stop = Callable[[Callable[[], Position]], bool]
@@ -27,7 +27,7 @@ Stop = Callable[[Callable[[], Position]], bool]
 
 @dataclass(slots=True)
 class StepTimes:
-    """How long each step takes, from when its first rank begins to when its last one ends; `count` spans were seen."""
+    """A record of each step's time, from its first rank's begin to its last rank's end; `count` spans were seen."""
 
     count: int = 0
     _begin_ns: dict[int, int] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class StepTimes:
 
     @property
     def ns(self) -> dict[int, int]:
-        """Return the time of each step; the first one, before which hosts were not ahead, only if it is alone."""
+        """The time of each step in ns, without the first one, before which hosts were not ahead, unless it is alone."""
         found = {step: end_ns - self._begin_ns[step] for step, end_ns in self._end_ns.items()}
         return {step: ns for step, ns in found.items() if step > min(found)} or found
 
@@ -59,9 +59,9 @@ def advice(
         stop: as in `play`.
     """
     is_played = scenario.payload == "sizes" and times.count <= MOST_SPANS
-    if not is_played or not times.ns:
+    step_ns = median(times.ns.values()) if times.ns else 0
+    if not is_played or not step_ns:
         return ()
-    step_ns = median(times.ns.values())
     changes = [
         one for one in program_changes(scenario, program, observed) if one.saves_at_most_ns >= LEAST_SHARE * step_ns
     ]
@@ -81,7 +81,7 @@ def _played(
         try:
             played, rewrite = one.program or program, one.rewrite or as_it_is
             recording = play(_changed(scenario, one), played, new.add, rewrite=rewrite, stop=stop)
-        except ProgramError:  # what the program does otherwise is not for this screen
+        except ProgramError:  # a change that the program cannot take is no advice
             continue
         if not recording.info.complete:
             return

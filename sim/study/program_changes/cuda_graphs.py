@@ -16,7 +16,7 @@ from sim.study.counterfactuals import Counterfactual
 from sim.study.program_changes.kernels import Step
 
 _NAME = "launching free (CUDA graphs)"
-# A program of ours exchanges ids whose number its host reads, where one that is captured has the same in each step.
+# Only scripts are barred: a ready program's host reads how many ids it exchanges, which a captured one would fix.
 _SCRIPT = "script"
 _READS = (
     "the host waits for the GPU within a step: expected no .item(), .cpu(), nonzero() or synchronize() between kernels"

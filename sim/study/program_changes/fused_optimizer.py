@@ -28,7 +28,7 @@ _OF_ADAM = frozenset({"lerp", "mul", "addcmul", "sqrt", "div", "add", "addcdiv",
 
 
 class _Host(NamedTuple):
-    """What a step takes of the host beside its kernels' operators: so many counts, and so many for a parameter."""
+    """Counts of a step's host work beside its kernels' operators, for the step and (`_each`) for each parameter."""
 
     dispatches: int
     dispatches_each: int
@@ -44,7 +44,7 @@ _MOMENTUM = {"foreach": _Host(5, 0, 40, 3), "loop": _Host(5, 0, 25, 2), "fused":
 
 
 class _Optimizer(NamedTuple):
-    """A step of an optimizer as it is: `kind` is torch's name, `numels` the parameters of each group, by dtype."""
+    """An optimizer's step: `kind` as in torch's `_fused_` operators, `groups` with dtypes and parameters' sizes."""
 
     kind: str
     mode: str
@@ -95,7 +95,7 @@ def _class_of(label: str) -> str:
 
 
 def _optimizer(one: Computed) -> _Optimizer | None:
-    """Return the optimizer whose whole step a computation is; None if it is none, fused, or none that could be."""
+    """Return the optimizer whose whole step a computation is; None if no optimizer that could be fused steps there."""
     kind = _CLASSES.get(one.label.removesuffix(_OF_SCRIPT), "") if one.label.endswith(_OF_SCRIPT) else ""
     if not kind and not one.label.endswith(_OF_MODULE):
         return None
@@ -120,7 +120,7 @@ def _optimizer(one: Computed) -> _Optimizer | None:
 
 
 def _is_adam(names: Counter[str]) -> bool:
-    """Return whether a step is Adam's, by its operators: those of NAdam, Adamax and Adagrad are others."""
+    """Return whether a step is Adam's, by its operators: NAdam, Adamax and Adagrad have other ones."""
     is_whole = names["lerp_"] == names["addcdiv_"] and names["sqrt"] > 0
     return is_whole and {name.removesuffix("_") for name in names} <= _OF_ADAM
 

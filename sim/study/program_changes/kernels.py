@@ -24,16 +24,16 @@ class Step:
         self.operations = list(observed.operations())
 
     def ns(self, operations: Iterable[tuple[Operation, int]]) -> float:
-        """Return what operators take on an idle GPU, each so often."""
+        """Return the ns that operators take on an idle GPU, each the given number of times."""
         return 1e9 * sum(times * self.prices.seconds(operation) for operation, times in operations)
 
     def launching_ns(self, kernel: Kernel) -> int:
-        """Return what the host takes to launch a kernel of an eager program."""
+        """Return the ns that the host takes to launch a kernel of an eager program."""
         return self.prices.cost(kernel).launch_ns
 
     @property
     def host_ns(self) -> int:
-        """Return what the host takes to launch all that the step computes."""
+        """What the host takes to launch all kernels of the step, in ns."""
         return sum(self.launching_ns(one.kernel) for one in self.observed.computed)
 
 
@@ -47,7 +47,7 @@ def with_operations(kernel: Kernel, change: Callable[[Operation], Operation]) ->
 
 
 def places(labels: Iterable[str]) -> str:
-    """Return where computations of these labels are, in words: the module first met, and how many others."""
+    """Return the modules of these labels in words: the first one, and how many more there are."""
     found = list(dict.fromkeys(label.removesuffix(_BACKWARD) for label in labels))
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return f"{found[0]}{more}" if found else ""

@@ -67,7 +67,7 @@ _pinned = set[int]()  # storages of pinned memory
 
 
 def pinned(tensor: Tensor) -> Tensor:
-    """Take a tensor's memory, which is the CPU's, for pinned."""
+    """Mark a tensor's memory, which is the CPU's, as pinned."""
     if tensor.device.type == "cpu" and not is_pinned(tensor):
         storage = tensor.untyped_storage()
         _pinned.add(storage._cdata)
@@ -81,10 +81,10 @@ def is_pinned(tensor: Tensor) -> bool:
 
 
 class Transfers:
-    """Copies between the CPU and the GPU, on the current stream, over the path to the host's memory.
+    """A model of copies between the CPU and the GPU, on the current stream, over the path to the host's memory.
 
-    Pageable memory the host itself copies to or from memory that the GPU reaches, as `staged(size_bytes)` is told; and
-    it waits for the GPU, `wait()`, unless there is little of it.
+    The host itself copies pageable memory to or from memory that the GPU reaches, for which `staged(size_bytes)` is
+    called; it also waits for the GPU by `wait()`, unless only few bytes go to the GPU.
     """
 
     def __init__(

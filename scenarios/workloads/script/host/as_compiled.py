@@ -1,4 +1,4 @@
-"""What torch.compile would make of a step that a script runs eagerly: modules' operators fused, all else as it is."""
+"""Notes an eager step of a script as torch.compile would have it: modules' operators fused, all else as it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scenarios.workloads.script.requests import Launched
 
 
 class AsCompiled:
-    """What a GPU is given in the step that runs, beside what the script gives it.
+    """A record of what a GPU would be given in the step that runs, were the script's modules compiled.
 
     Operators of modules, forward and back, are those of a compiler; those of optimizers, of the script's own lines and
     of modules that TorchRec has sharded, whose Python ends what is compiled, stay as they are.
@@ -44,7 +44,7 @@ class AsCompiled:
         self._add(None, work)
 
     def take(self) -> list[Launched | HostWork]:
-        """Return what the GPU is given since it was taken last."""
+        """Return what the GPU would have been given since the last call."""
         self._compiled.flush()
         given, self._given = self._given, []
         return given

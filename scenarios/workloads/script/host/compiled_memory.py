@@ -1,4 +1,4 @@
-"""What compiled code takes of a GPU's memory, of the tensors that its operators make when they run one by one.
+"""Decides which of the tensors that operators of compiled code make one by one take memory of a GPU.
 
 A compiler writes what elementwise operators and reductions make only where a product (or attention, a convolution, any
 other operator that it leaves to a library) or something behind the next product reads it; the rest stays within a
@@ -59,9 +59,9 @@ class _Journal:
 
 
 class CompiledMemory:
-    """Has `memory` count what compiled code writes, instead of all that its operators make.
+    """A filter before `memory`, which has it count what compiled code writes instead of all that its operators make.
 
-    `flush()` ends what has been put off, where somebody asks what there is.
+    `flush()` ends what has been put off, where a script asks how much memory is taken.
     """
 
     def __init__(self, memory: Memory, flush: Callable[[], None]) -> None:

@@ -35,7 +35,7 @@ class LeftOut:
         loader._next_data = watched
 
     def end_step(self) -> None:
-        """Tell what the step has done that ends now."""
+        """Report what the step that ends now has done."""
         if self._is_used:
             self._link.ask("left_out", [WORKERS])
             self._is_used = False

@@ -1,4 +1,4 @@
-"""Watches torch's data loaders: what a batch takes in a worker, measured there, and loading in the script's process."""
+"""Watches torch's data loaders: measures batches in their workers, and names loading in the script's process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Timed:
 
 
 def work(kind: Any, dataset: Any, indices: Any, batches: Any, *rest: Any, **more: Any) -> None:
-    """Load batches as a worker of torch's, which measures each: with nothing of the simulation around it."""
+    """Run a worker of torch's data loaders, each batch measured, with nothing of the simulation around it."""
     sys.setprofile(None)
     while _get_current_function_mode_stack():
         _pop_mode()
@@ -43,7 +43,7 @@ def work(kind: Any, dataset: Any, indices: Any, batches: Any, *rest: Any, **more
 
 
 class _Watch:
-    """What one worker takes from its queue, and gives."""
+    """A stopwatch of one worker: from when it takes indices from its queue to when it gives their batch."""
 
     def __init__(self, indices: Any, batches: Any) -> None:
         self.indices, self.batches, self._began_ns = indices, batches, 0
@@ -91,7 +91,7 @@ class _Batches(_Queue):
 
 
 def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
-    """Have each batch that workers load told, and loading in the script's own process named."""
+    """Report each batch that workers load, and name loading in the script's own process."""
     loader: Any = dataloader._MultiProcessingDataLoaderIter
     own: Any = dataloader._SingleProcessDataLoaderIter  # in the script's process
     process, reset, advance = loader._process_data, loader._reset, own._next_data

@@ -7,6 +7,7 @@ call that is counted; where CPU time passes there all the same, something else h
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Callable
 from functools import cache
@@ -14,7 +15,7 @@ from types import FrameType
 
 from scenarios.config.host_costs import LOOP_TURNS
 
-# Shorter stretches are the interpreter's, and those of what counts.
+# Shorter stretches are left out: the interpreter itself takes them, and calls and operators that are counted.
 _LEAST_NS = 20_000
 # Of the time in which calls of C functions are seen to pass, what is left must be worth measuring.
 _LEAST_SHARE = 0.25
@@ -43,24 +44,24 @@ def turns_of(cpu_ns: float) -> int:
 
 
 class Stretches:
-    """Stretches of one thread between calls and returns of Python functions.
+    """A watch on one thread, which measures stretches of CPU time between calls and returns of Python functions.
 
-    `note(cpu_ns, frame)` is told of each that has taken long, with the frame in which it ends.
+    `note(cpu_ns, frame)` is called for each long stretch, with the frame in which the stretch ends.
     """
 
     def __init__(self, note: Callable[[float, FrameType | None], None]) -> None:
         self._note, self._mark_ns, self._seen = note, 0, 0
         self._event_ns = 0.0
-        self._is_paused = True
+        self._is_paused, self._thread = True, 0
 
     def begin(self) -> None:
-        """Measure from now on; the thread's profile function is set, whose own time is found first."""
+        """Measure this thread from now on; find first what its profile function, which is set already, takes itself."""
         turn_ns()
         began_ns = time.thread_time_ns()
         for _ in range(LOOP_TURNS // 10):
             len(())
         self._event_ns = (time.thread_time_ns() - began_ns) / (2 * (LOOP_TURNS // 10))
-        self._is_paused = False
+        self._is_paused, self._thread = False, threading.get_ident()
         gc.callbacks.append(self._collecting)
         self.start()
 
@@ -88,13 +89,15 @@ class Stretches:
             self.start()
 
     def _collecting(self, phase: str, _: object) -> None:
-        """Leave out the collector of garbage, which comes as it likes."""
+        """Leave out garbage collections of this thread, which begin at no fixed place."""
+        if threading.get_ident() != self._thread:  # whose CPU time is another clock
+            return
         self._is_paused = phase == "start"
         self.start()
 
 
 class Freeing:
-    """The time to free what was made in this step and the last one, wherever that comes: it is left out."""
+    """A budget of CPU time to free what this step and the last one have made; measured work counts beyond it."""
 
     def __init__(self) -> None:
         self._last_ns = self._now_ns = 0.0

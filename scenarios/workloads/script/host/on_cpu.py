@@ -34,8 +34,10 @@ _USUAL = Eager()
 
 
 class OnCpu:
-    """What one process computes on the CPU, from its first step on: in the counts of its link, and since the last step
-    by what it was and the line that it was for.
+    """A record of what one process computes on the CPU beside its GPU, from its first step on.
+
+    Work goes into the counts of the process's link. By kind and by line of the script it is summed up since the last
+    step.
     """
 
     def __init__(self, link: SimulatedLink) -> None:
@@ -49,7 +51,7 @@ class OnCpu:
         link.on_cpu, link.staged, link.measured = self.run, self.stage, self.measured
 
     def end_step(self) -> None:
-        """Tell what the step has computed that ends now."""
+        """Report what the step that ends now has computed."""
         if self._since:
             self._link.ask("on_cpu", [[*key, work] for key, work in self._since.items()])
             self._since = {}
@@ -90,7 +92,10 @@ class OnCpu:
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Take what is computed inside, and its calls, for the data loader's."""
+        """Attribute computations and calls inside to the data loader."""
+        if self._loading is not None or threading.current_thread() is not threading.main_thread():
+            yield  # within another loader's loading, or where nothing is measured
+            return
         before, self._loading = self._link.host.counts(), []
         try:
             yield

@@ -52,6 +52,8 @@ _SORTING = frozenset(
 def work_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> HostWork:
     """Return what a core does in a call of an operator on CPU tensors, beside dispatching it."""
     tensors = tensors_in((args, kwargs, result))
+    if any(each.layout != torch.strided or each.is_nested for each in tensors):  # whose bytes no stride gives
+        return NO_WORK
     elements = max((each.numel() for each in tensors), default=0)
     if elements <= _LEAST_ELEMENTS and sum(each.numel() for each in tensors) <= _LEAST_ELEMENTS:
         return NO_WORK

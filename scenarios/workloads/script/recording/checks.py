@@ -138,8 +138,10 @@ def _is_computed(value: Any) -> bool:
 
 
 def _is_loaded(value: Any) -> bool:
-    is_told = isinstance(value, list) and len(value) == 5
-    return is_told and _is_list(value[:4], _is_whole) and 0 < value[1] <= _MOST_RANKS and _is_text(value[4])
+    if not (isinstance(value, list) and len(value) == 5 and _is_list(value[:4], _is_whole) and _is_text(value[4])):
+        return False
+    _, workers, prefetch, *_ = value
+    return 0 < workers * prefetch <= _MOST_RANKS
 
 
 # What stands behind a line's kind, of those with a form (see lines.py).

@@ -138,6 +138,11 @@ def test_residuals_of_kernels_say_nothing_of_eager_steps_on_gpus() -> None:
     assert math.isnan(of_hardware(run_with({"typical_errors": TYPICAL}, EAGER)).share)
 
 
+def test_residuals_of_a_calibrated_host_say_nothing_of_cuda_graphs() -> None:
+    with_host = {"typical_errors": {**TYPICAL, "host of eager programs": 0.9}}
+    assert of_hardware(run_with(with_host, GPUS)) == of_hardware(run_with({"typical_errors": TYPICAL}, GPUS))
+
+
 @pytest.mark.parametrize(
     ("known", "scenario", "words"),
     [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import threading
 from types import FrameType
 from typing import Any
 
@@ -31,6 +33,13 @@ def appended(count: int) -> list[int]:
 def called(count: int) -> None:
     for _ in range(count):
         loop(1)
+
+
+def collected_elsewhere(threads: int) -> None:
+    for _ in range(threads):
+        thread = threading.Thread(target=gc.collect)
+        thread.start()
+        thread.join()
 
 
 @pytest.fixture
@@ -72,3 +81,9 @@ def test_seeing_calls_of_c_functions_is_not_what_they_take(measured: Any) -> Non
     count = 50 * LOOP_TURNS
     found, _ = measured(appended, count)
     assert 0.5 * count < turns_of(found["appended"]) < 15 * count
+
+
+def test_garbage_collected_in_another_thread_is_not_measured(measured: Any) -> None:
+    """Else all CPU time of this thread since it began would be a stretch: the other thread's clock is new."""
+    found, _ = measured(collected_elsewhere, 3)
+    assert turns_of(sum(found.values())) < 1_000 * LOOP_TURNS

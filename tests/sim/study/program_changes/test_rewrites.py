@@ -23,6 +23,7 @@ from scenarios.seam.operations.products import (
     linear_weight_gradient,
 )
 from scenarios.seam.operations.rows import IndexPut, ScatterAdd
+from scenarios.seam.trace import COPYING
 from sim.operators.laws import seconds
 from sim.rank.observed import Computed, Observed
 from sim.study.counterfactuals import Counterfactual
@@ -157,6 +158,13 @@ def test_waits_behind_the_last_kernel_and_behind_copies_of_a_batch_do_not_count(
     assert not observed.reads_back
     observed.computed.append(Computed(*work))
     assert observed.reads_back
+
+
+def test_waits_behind_copies_of_a_script_count_between_other_kernels_alone(scenario: Any) -> None:
+    copy = ("train.py:3", Kernel(kind=COPYING, host_read=400.0, bytes_written=400.0, dtype=""))
+    work = ("a", of(*products(480, 1024, "tf32")))
+    assert not step_of(scenario, copy, copy, work, work, waits=(0, 1, 2)).observed.reads_back
+    assert step_of(scenario, copy, work, copy, work, waits=(3,)).observed.reads_back
 
 
 def test_shapes_that_differ_from_step_to_step_cannot_be_a_graph(scenario: Any) -> None:
