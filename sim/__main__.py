@@ -307,13 +307,20 @@ def _record(job: _Job) -> Digest:
 
             said = partial(job.bar.say, "writing the run folder")
             recording = play(job.scenario, job.program, take, observed=job.observed, stop=stop, ended=said)
-            known = advice(job.scenario, job.program, job.observed, times, stop) if recording.info.complete else ()
-        info = dataclasses.replace(recording.info, thinned=keeping.thinned, advice=known)
-        if not info.complete and not ended:
-            raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")
-        written.finish(dataclasses.replace(recording, info=info))
+            info = dataclasses.replace(recording.info, thinned=keeping.thinned)
+            if not info.complete and not ended:
+                raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")
+            try:
+                if info.complete:
+                    job.bar.say("simulating changes of the program")
+                    known = advice(job.scenario, job.program, job.observed, times, stop)
+                    info = dataclasses.replace(info, advice=known)
+            finally:  # the prediction is whole, whatever becomes of its advice
+                written.finish(dataclasses.replace(recording, info=info))
     if not info.complete:
         raise KeyboardInterrupt(f"{job.folder}: {info.error}; what had ended by then is in it")
+    if interrupt.requested:
+        raise KeyboardInterrupt(f"{job.folder}: the run in it is whole; its changes were not all simulated")
     print_notes_after(notes)
     return digest
 

@@ -129,6 +129,7 @@ def remark(found: HostFound, like: str) -> str:
     ]
     if found.fit.unseen:
         lines.append(f"Not measured: {', '.join(found.fit.unseen)}, as in {like} times {found.fit.factor:.2f}.")
+    lines.append(f"Nor are cpu_rate, cpu_flops and loop, which are as in {like}: python -m benchmarks.cpu_operators.")
     return "\n".join(lines)
 
 

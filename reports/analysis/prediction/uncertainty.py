@@ -93,7 +93,7 @@ def _of_hardware(run: Run, known: Mapping[str, Any], by: Mapping[str, float]) ->
     if by:
         return _of_grounds(by, _gpu(run))
     if on_gpus(run):
-        return _not_known("nothing is left of what its kernels were priced by")
+        return _not_known("the run kept no spans or no kernels that say how its time was priced")
     return _not_known("neither calibrated nor held against measured steps")
 
 
@@ -115,16 +115,18 @@ def _of_grounds(by: Mapping[str, float], gpu: str) -> Contribution:
     steps = measured_steps()
     alike = [one for one in steps if one.is_like(by)]
     most = max(by, key=lambda ground: by[ground])
-    what = f"{text.percent(by[most])} of it {_WORDS[most]}"
+    what = f"{text.percent(by[most])} of"
     if len(alike) < _LEAST_STEPS:
-        which = "no measured step is" if not alike else f"one measured step alone ({_of_one(alike[0])}) is"
-        return _not_known(f"{which} priced like this one, {what}")
+        which = (
+            "no measured step resembles" if not alike else f"one measured step alone ({_of_one(alike[0])}) resembles"
+        )
+        return _not_known(f"{which} this one, {what} which is {_WORDS[most]}")
     mean = text.percent(float(np.mean([abs(one.error) for one in alike])))
     worst = _of_one(max(alike, key=lambda one: abs(one.error)))
     words = (
-        f"by what prices the step, {what}; {len(alike)} measured steps like it are {mean} off in the mean, {worst} at"
+        f"as {what} the step is {_WORDS[most]}; predictions of {len(alike)} measured steps like it were {mean} off in"
     )
-    return Contribution(share=half_width(by, gpu, steps), words=f"{words} most")
+    return Contribution(share=half_width(by, gpu, steps), words=f"{words} the mean, worst {worst}")
 
 
 def _of_one(step: MeasuredStep) -> str:

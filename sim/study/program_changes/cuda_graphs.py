@@ -15,7 +15,7 @@ from sim.rank.observed import ObservedStep
 from sim.study.counterfactuals import Counterfactual
 from sim.study.program_changes.kernels import Step
 
-_NAME = "launching free (CUDA graphs)"
+_NAME = "CUDA graphs"
 # Only scripts are barred: a ready program's host reads how many ids it exchanges, which a captured one would fix.
 _SCRIPT = "script"
 _READS = (

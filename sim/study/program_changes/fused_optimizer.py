@@ -71,6 +71,8 @@ def fused(label: str, kernel: Kernel) -> Kernel:
 
 def proposals(step: Step) -> Iterator[Counterfactual]:
     """Yield the change if the step has an optimizer that could be fused."""
+    if not step.prices.has_laws:
+        return
     saved_ns, names = 0.0, dict[str, None]()
     for one in step.observed.computed:
         if (kernel := fused(one.label, one.kernel)) is one.kernel:

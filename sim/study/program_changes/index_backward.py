@@ -41,7 +41,11 @@ def proposals(step: Step) -> Iterator[Counterfactual]:
     if saved_ns > 0:
         where = places(label for label, _, _ in found)
         largest = max((one for _, one, _ in found), key=lambda one: one.slices * one.count * one.inner)
-        code = "z.flatten(1).index_select(1, i * n + j) for z[:, i, j]" if largest.slices > 1 else "of x[i]"
+        code = (
+            "z.flatten(1).index_select(1, i * n + j) for z[:, i, j]"
+            if largest.slices > 1
+            else "x.index_select(0, i) for x[i]"
+        )
         yield Counterfactual(
             name="index_select in place of indexing",
             group="setting",

@@ -92,7 +92,7 @@ def _proposal(padded: Padded, saved_ns: float, products: list[tuple[str, Product
         group="setting",
         replays=True,
         rewrite=padded,
-        made_by=f"zeros in {places(label for label, _, _ in products)}"
+        made_by=f"pad with zeros in {places(label for label, _, _ in products)}"
         f" ({batch}{shape.rows} x {shape.inner} x {shape.columns})",
         saves_at_most_ns=saved_ns,
     )

@@ -36,7 +36,7 @@ for _ in range(3):
 """
 CHANGED = {
     *("as it is", "GPUs twice as fast", "network twice as fast", "links within hosts twice as fast"),
-    *("no latency of links", "launching free (CUDA graphs)", "no faults", "twice the hosts"),
+    *("no latency of links", "CUDA graphs", "no faults", "twice the hosts"),
     *("work perfectly balanced", "twice the batch of a rank"),
     *("no skew of ids", "dense part in bfloat16 (autocast)", "gradients by PowerSGD of rank 4"),
     *("embeddings exchanged in 16 bits", "torch.compile"),

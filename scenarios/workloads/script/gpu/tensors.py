@@ -68,7 +68,7 @@ _pinned = set[int]()  # storages of pinned memory
 
 def pinned(tensor: Tensor) -> Tensor:
     """Mark a tensor's memory, which is the CPU's, as pinned."""
-    if tensor.device.type == "cpu" and not is_pinned(tensor):
+    if tensor.device.type == "cpu" and tensor.layout == torch.strided and not is_pinned(tensor):
         storage = tensor.untyped_storage()
         _pinned.add(storage._cdata)
         weakref.finalize(storage, _pinned.discard, storage._cdata)

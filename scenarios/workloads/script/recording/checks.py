@@ -141,7 +141,7 @@ def _is_loaded(value: Any) -> bool:
     if not (isinstance(value, list) and len(value) == 5 and _is_list(value[:4], _is_whole) and _is_text(value[4])):
         return False
     _, workers, prefetch, *_ = value
-    return 0 < workers * prefetch <= _MOST_RANKS
+    return bool(0 < workers * prefetch <= _MOST_RANKS)
 
 
 # What stands behind a line's kind, of those with a form (see lines.py).

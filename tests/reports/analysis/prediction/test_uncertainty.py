@@ -82,8 +82,8 @@ def test_the_range_of_a_step_follows_from_what_prices_it(
     lines = headline(run)
     assert any(line.startswith(f"step time 100 ns ±{share}, the median of steps ") for line in lines)
     assert (
-        f"uncertainty: {share} by what prices the step, 48.8 % of it kernels priced by a law; 6 measured steps like it"
-        " are 8.3 % off in the mean, s on one: -40.0 % at most; 0.0 % half the range of 2 steps"
+        f"uncertainty: {share} as 48.8 % of the step is kernels priced by a law; predictions of 6 measured steps like"
+        " it were 8.3 % off in the mean, worst s on one: -40.0 %; 0.0 % half the range of 2 steps"
     ) in lines
     assert run_tables.as_json(run)["uncertainty"]["share"] == pytest.approx(1.645 * math.sqrt(squares))
     assert measures_of(run)["uncertainty_share"] == pytest.approx(1.645 * math.sqrt(squares))
@@ -92,14 +92,15 @@ def test_the_range_of_a_step_follows_from_what_prices_it(
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        ((), "no measured step is priced like this one, 48.8 % of it kernels priced by a law"),
+        ((), "no measured step resembles this one, 48.8 % of which is kernels priced by a law"),
         (
             measured(0.3),
-            "one measured step alone (s on one: +30.0 %) is priced like this one, 48.8 % of it kernels priced by a law",
+            "one measured step alone (s on one: +30.0 %) resembles this one,"
+            " 48.8 % of which is kernels priced by a law",
         ),
         (
             measured(0.1, 0.1, host=1.0),
-            "no measured step is priced like this one, 48.8 % of it kernels priced by a law",
+            "no measured step resembles this one, 48.8 % of which is kernels priced by a law",
         ),
     ],
 )
@@ -147,7 +148,7 @@ def test_residuals_of_a_calibrated_host_say_nothing_of_cuda_graphs() -> None:
     ("known", "scenario", "words"),
     [
         ({}, {}, "neither calibrated nor held against measured steps"),
-        ({}, GPUS, "nothing is left of what its kernels were priced by"),
+        ({}, GPUS, "the run kept no spans or no kernels that say how its time was priced"),
         ({"typical_errors": TYPICAL, "sets_figures": True}, GPUS, "the scenario sets figures of its hardware itself"),
         (
             {"typical_errors": {"gloo over TCP": 0.3}},

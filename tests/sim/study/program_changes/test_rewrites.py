@@ -67,7 +67,7 @@ def test_all_products_of_a_size_are_those_of_the_next_aligned_one(scenario: Any,
     before, after = products(479, 1024, dtype), products(480, 1024, dtype)
     forward, *backward = before
     (one,) = padding.proposals(step_of(scenario, ("top.0", of(forward)), ("top.0.backward", of(*backward, *backward))))
-    assert (one.name, one.made_by) == ("products of 479 padded to 480", "zeros in top.0 (8192 x 479 x 1024)")
+    assert (one.name, one.made_by) == ("products of 479 padded to 480", "pad with zeros in top.0 (8192 x 479 x 1024)")
     assert one.rewrite is not None
     changed = one.rewrite("top.0.backward", of(*before))
     assert [each for part in changed.parts for each in part.operations] == after

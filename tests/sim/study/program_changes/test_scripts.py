@@ -35,7 +35,7 @@ for _ in range(6):
 NAMES = {
     "pad": "products of 479 padded to 480",
     "fuse": "fused optimizer",
-    "graph": "launching free (CUDA graphs)",
+    "graph": "CUDA graphs",
     "compile": "torch.compile",
 }
 
