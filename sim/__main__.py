@@ -287,7 +287,7 @@ def _record(job: _Job) -> Digest:
     from sim.study.program_changes.advice import StepTimes, advice
 
     notes, digest, times, keeping = NotesAfter(job.scenario), Digest(), StepTimes(), job.keeping
-    ended = False
+    ended, wrong = False, None
     with writing(job.folder, job.bar.say) as written:
 
         def take(spans: list[Span]) -> None:
@@ -299,24 +299,27 @@ def _record(job: _Job) -> Digest:
                 digest.add(spans)
             written.add(keeping.of(spans))
 
+        def stop(where: Callable[[], Position]) -> bool:
+            job.bar.show(where)
+            return interrupt.requested
+
         with Interrupt() as interrupt:
-
-            def stop(where: Callable[[], Position]) -> bool:
-                job.bar.show(where)
-                return interrupt.requested
-
             said = partial(job.bar.say, "writing the run folder")
             recording = play(job.scenario, job.program, take, observed=job.observed, stop=stop, ended=said)
-            info = dataclasses.replace(recording.info, thinned=keeping.thinned)
-            if not info.complete and not ended:
-                raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")
-            try:
-                if info.complete:
-                    job.bar.say("simulating changes of the program")
+        info = dataclasses.replace(recording.info, thinned=keeping.thinned)
+        if not info.complete and not ended:
+            raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")
+        try:
+            if info.complete and not interrupt.requested:
+                job.bar.say("simulating changes of the program")
+                with Interrupt() as interrupt:
                     known = advice(job.scenario, job.program, job.observed, times, stop)
-                    info = dataclasses.replace(info, advice=known)
-            finally:  # the prediction is whole, whatever becomes of its advice
-                written.finish(dataclasses.replace(recording, info=info))
+                info = dataclasses.replace(info, advice=known)
+        except Exception as error:  # the prediction is whole, whatever becomes of its advice
+            wrong = error
+        written.finish(dataclasses.replace(recording, info=info))
+    if wrong is not None:
+        raise wrong
     if not info.complete:
         raise KeyboardInterrupt(f"{job.folder}: {info.error}; what had ended by then is in it")
     if interrupt.requested:

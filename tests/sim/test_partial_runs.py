@@ -220,6 +220,26 @@ def test_ctrl_c_while_the_run_is_written_leaves_nothing(tmp_path: Path, monkeypa
     assert os.listdir(tmp_path) == []
 
 
+def test_ctrl_c_while_changes_are_simulated_keeps_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sim.study.program_changes.advice.advice", lambda *_: os.kill(os.getpid(), signal.SIGINT) or ())
+    assert main([str(FILE), "--out", str(tmp_path / "run"), "--draws", "2"]) == 130
+    said = f"{tmp_path / 'run'}: the run in it is whole; its changes were not all simulated\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert store.load(tmp_path / "run").info.complete
+
+
+def test_advice_that_fails_keeps_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*_: object) -> None:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr("sim.study.program_changes.advice.advice", faulty)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        main([str(FILE), "--out", str(tmp_path / "run")])
+    assert store.load(tmp_path / "run").info.complete
+
+
 def test_ctrl_c_before_a_step_has_ended_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
