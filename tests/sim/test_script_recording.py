@@ -90,8 +90,9 @@ def test_it_is_played_on_other_hardware(on_cpus: tuple[Recording, Path], tmp_pat
 def test_on_another_gpu_it_is_what_the_script_is_there(on_gpus: tuple[Recording, Path]) -> None:
     live, folder = on_gpus
     assert play(given(folder)).spans == live.spans
-    other = play(given(FSDP2, "--hybrid", world=(2, 2), profile="dgx_a100", steps=2))
-    assert play(given(folder, profile="dgx_a100")).spans == other.spans
+    # Another run of the script may call a Python function more or less, which takes nothing here.
+    other = play(with_free_host(given(FSDP2, "--hybrid", world=(2, 2), profile="dgx_a100", steps=2)))
+    assert play(with_free_host(given(folder, profile="dgx_a100"))).spans == other.spans
     assert other.spans != live.spans
 
 

@@ -127,9 +127,9 @@ def remark(found: HostFound, like: str) -> str:
         f"them, {_errors(found.timed, found.fit.eager)}; of steps that were not fitted,",
         f"{_errors(found.held_out, found.fit.eager)}. Launches themselves are `launch`.",
     ]
+    lines.append(f"Not measured: cpu_rate, cpu_flops and loop, as in {like} (see python -m benchmarks.cpu_operators).")
     if found.fit.unseen:
         lines.append(f"Not measured: {', '.join(found.fit.unseen)}, as in {like} times {found.fit.factor:.2f}.")
-    lines.append(f"Nor are cpu_rate, cpu_flops and loop, which are as in {like}: python -m benchmarks.cpu_operators.")
     return "\n".join(lines)
 
 
