@@ -1,4 +1,4 @@
-"""How far off steps bound by the host are that were left out when the host's prices were fitted.
+"""Fits the host's prices to all but one of the steps that the host bounds, and says how far that one is then off.
 
 Prices of `[cluster.gpu.eager]` are fitted anew to all but one of the measured steps that the host of an H200 bounds, by
 least squares of relative errors beside a prior: what profiles of that machine say of each kind of work, give or take

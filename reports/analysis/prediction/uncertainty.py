@@ -91,7 +91,7 @@ def _of_hardware(run: Run, known: Mapping[str, Any], by: Mapping[str, float]) ->
     if typical:
         return _of_residuals(run, typical)
     if by:
-        return _of_grounds(by, _gpu(run))
+        return _of_grounds(by, str(_of_gpu(run, "name")))
     if on_gpus(run):
         return _not_known("the run kept no spans or no kernels that say how its time was priced")
     return _not_known("neither calibrated nor held against measured steps")
@@ -137,19 +137,17 @@ def _not_known(why: str) -> Contribution:
     return Contribution(share=math.nan, words=f"not known: {why}")
 
 
-def _gpu(run: Run) -> str:
-    found: Any = run.info.scenario
-    for key in ("cluster", "host", "gpu", "name"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return str(found)
-
-
 def on_gpus(run: Run) -> bool:
     """Return whether a run's ranks compute on GPUs; a run's scenario may be damaged."""
+    return _of_gpu(run, "kind") not in (None, "cpu")
+
+
+def _of_gpu(run: Run, key: str) -> Any:
+    """Return what a run's scenario says of its GPU; None where it says nothing."""
     found: Any = run.info.scenario
-    for key in ("cluster", "host", "gpu", "kind"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found not in (None, "cpu")
+    for name in ("cluster", "host", "gpu", key):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 def _of_residuals(run: Run, typical: Mapping[str, float]) -> Contribution:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -65,16 +65,17 @@ def advice(
     changes = [
         one for one in program_changes(scenario, program, observed) if one.saves_at_most_ns >= LEAST_SHARE * step_ns
     ]
-    found = [*_played(scenario, program, changes, times, stop)]
+    found = [*_played(scenario, program, changes, times.ns, stop)]
     found.sort(key=lambda one: -one.saved_ns)
     barred = [Advice(change=one.name, made_by=one.barred, saved_ns=0.0, share=0.0) for one in changes if one.barred]
     return (*found, *barred)
 
 
 def _played(
-    scenario: Scenario, program: Program, changes: Sequence[Counterfactual], times: StepTimes, stop: Stop
+    scenario: Scenario, program: Program, changes: Sequence[Counterfactual], steps_ns: Mapping[int, int], stop: Stop
 ) -> Iterator[Advice]:
-    """Yield what each change saves that is simulated to its end, and saves enough."""
+    """Yield what each change saves that is simulated to its end, and saves enough of `steps_ns`, by step."""
+    step_ns = median(steps_ns.values())
     possible = [one for one in changes if one.replays and not one.barred]
     for one in possible[:MOST_PLAYED]:
         new = StepTimes()
@@ -85,8 +86,9 @@ def _played(
             continue
         if not recording.info.complete:
             return
-        saved_ns = median(old_ns - new.ns[step] for step, old_ns in times.ns.items())
-        share = saved_ns / median(times.ns.values())
+        new_ns = new.ns
+        saved_ns = median(old_ns - new_ns[step] for step, old_ns in steps_ns.items())
+        share = saved_ns / step_ns
         if share >= LEAST_SHARE:
             yield Advice(change=one.name, made_by=one.made_by, saved_ns=float(saved_ns), share=share)
 

@@ -6,14 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from scenarios.config.scenario import Scenario
-from scenarios.seam.operations.attention import Attention
-from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.operation import Operation
-from scenarios.seam.operations.products import Product
-from scenarios.workloads.registry import find
 from sim.rank.observed import ObservedStep
 from sim.study.counterfactuals import Counterfactual
-from sim.study.program_changes.kernels import Step
+from sim.study.program_changes.kernels import OF_LIBRARIES, Step, tables_of
 
 _NAME = "CUDA graphs"
 # Only scripts are barred: a ready program's host reads how many ids it exchanges, which a captured one would fix.
@@ -26,8 +22,7 @@ _SHAPES = "shapes of products differ from step to step: expected the same kernel
 
 def proposals(scenario: Scenario, step: Step) -> Iterator[Counterfactual]:
     """Yield the change where programs can have it and it is not made; one that is barred says why."""
-    tables = {table.key for table in find(scenario.program, scenario.program_folder).tables}
-    if "launching" not in tables or scenario.launching.cuda_graphs:
+    if "launching" not in tables_of(scenario) or scenario.launching.cuda_graphs:
         return
     yield Counterfactual(
         name=_NAME,
@@ -49,6 +44,6 @@ def barred(step: Step) -> str:
 def _shapes(step: ObservedStep) -> Counter[Operation]:
     found = Counter[Operation]()
     for _, operation, times in step.operations():
-        if isinstance(operation, (Product, Attention, Convolution)):
+        if isinstance(operation, OF_LIBRARIES):
             found[operation] += times
     return found

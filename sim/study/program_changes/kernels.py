@@ -6,11 +6,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from scenarios.config.gpu import Gpu
+from scenarios.config.scenario import Scenario
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.attention import Attention
+from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.products import Product
+from scenarios.workloads.registry import find
 from sim.engine.prices import Prices
 from sim.rank.observed import ObservedStep
 
+# Operators that a library computes: neither a compiler nor a graph makes other kernels of them.
+OF_LIBRARIES = (Product, Attention, Convolution)
 _BACKWARD = ".backward"
 
 
@@ -35,6 +42,11 @@ class Step:
     def host_ns(self) -> int:
         """What the host takes to launch all kernels of the step, in ns."""
         return sum(self.launching_ns(one.kernel) for one in self.observed.computed)
+
+
+def tables_of(scenario: Scenario) -> set[str]:
+    """Return the names of the TOML tables that a scenario's program reads."""
+    return {table.key for table in find(scenario.program, scenario.program_folder).tables}
 
 
 def with_operations(kernel: Kernel, change: Callable[[Operation], Operation]) -> Kernel:
