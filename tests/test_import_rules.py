@@ -62,6 +62,7 @@ CROSSINGS = {
     "sim/study/play.py": {"reports"},
     "sim/clock.py": {"simpy"},
     "scenarios/__main__.py": {"sim.operators.tables.read"},
+    "scenarios/kernel_tables/file.py": {"pyarrow"},
     "sim/operators/tables/about.py": {"pyarrow"},
     "sim/operators/tables/table.py": {"pyarrow"},
     "sim/operators/tables/wheel.py": {"pyarrow"},

@@ -1,0 +1,90 @@
+"""Tables of measured operators as Parquet files: written by calibrations and from profiler traces, read to be priced.
+
+A file has a row for each `MeasuredOperator`: `operations` (JSON, as `scenarios.seam.operations.as_json` writes them),
+`us`, `calls`, `is_cold`, and for readers `operator` and `shapes` in words, `machine`, `date` and `source`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from scenarios.kernel_tables.row import MeasuredOperator
+from scenarios.seam.operations.as_json import from_json, to_json
+from scenarios.seam.operations.words import words
+
+# The column by which a file of descriptions is told from a grid of shapes (`sim.operators.tables`).
+OPERATIONS = "operations"
+_SCHEMA = pa.schema(
+    [
+        ("operator", pa.string()),
+        ("shapes", pa.string()),
+        ("us", pa.float64()),
+        ("calls", pa.int64()),
+        ("is_cold", pa.bool_()),
+        ("machine", pa.string()),
+        ("date", pa.string()),
+        ("source", pa.string()),
+        (OPERATIONS, pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a table's rows are from: the GPU's name, the date of the measurement, and what measured it."""
+
+    machine: str
+    date: str
+    source: str
+
+
+def write_table(file: Path, rows: Iterable[MeasuredOperator], origin: Origin) -> None:
+    """Write a table, in place of an older file of that name.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    made = [_cells(row, origin) for row in rows]
+    pq.write_table(pa.Table.from_pylist(made, schema=_SCHEMA), file, compression="zstd")
+
+
+def read_table(file: Path) -> tuple[MeasuredOperator, ...]:
+    """Return the rows of a table.
+
+    Raises:
+        OSError, pyarrow.ArrowException: it is no Parquet.
+        KeyError, TypeError, ValueError: a column is missing, or a description is none.
+    """
+    table = pq.read_table(file, columns=[OPERATIONS, "us", "calls", "is_cold"])
+    columns = (table[name].to_pylist() for name in table.column_names)
+    return tuple(_row(*cells) for cells in zip(*columns, strict=True))
+
+
+def _cells(row: MeasuredOperator, origin: Origin) -> dict[str, object]:
+    said = [words(each) for each in row.operations]
+    return {
+        "operator": " + ".join(name for name, _ in said),
+        "shapes": "; ".join(shapes for _, shapes in said),
+        "us": row.us,
+        "calls": row.calls,
+        "is_cold": row.is_cold,
+        "machine": origin.machine,
+        "date": origin.date,
+        "source": origin.source,
+        OPERATIONS: json.dumps([to_json(each) for each in row.operations], separators=(",", ":")),
+    }
+
+
+def _row(operations: str, us: float, calls: int, is_cold: bool) -> MeasuredOperator:
+    found = from_json(json.loads(operations))
+    if not isinstance(found, tuple) or not found:
+        raise ValueError(f"{OPERATIONS} = {operations}: expected descriptions of operators")
+    if not us > 0:
+        raise ValueError(f"us = {us}: expected a time above 0")
+    return MeasuredOperator(operations=found, us=us, calls=calls, is_cold=is_cold)
