@@ -195,8 +195,8 @@ def list_profiles(files: Sequence[str] = ()) -> None:
         print(f"{name}\n    {_description(path)}\n    {gpu}, {inside}, {nic}")
         if (measured := load_measured(name)) is not None:
             _print_measured(measured)
-        if host.gpu.kernel_table is not None:
-            _print_kernel_table(host.gpu.kernel_table, host.gpu)
+        for table in host.gpu.kernel_tables:
+            _print_kernel_table(table, host.gpu)
 
 
 def print_profile(name: str) -> None:

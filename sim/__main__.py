@@ -117,6 +117,11 @@ _OVERRIDES: dict[str, dict[str, Any]] = {
     "profile": {"metavar": "NAME", "help": "the cluster's hardware: a ready profile's name, or a file"},
     "timeout": {"metavar": "TIME", "help": "how long a script may make no call, such as '30 s'"},
     "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations"},
+    "kernels": {
+        "metavar": "FILE",
+        "help": "operators measured on the GPU, laid over the profile's: a table (.parquet), or a trace of"
+        " torch.profiler (docs/kernels.md)",
+    },
 }
 
 

@@ -12,6 +12,8 @@ _PACKAGE = Path(__file__).parent.parent
 TEMPLATE = "template"
 # What names of whole tables begin with; a system that aiconfigurator-core has measured follows.
 WHOLE_TABLE = "aiconfigurator/"
+# How files of measured operators end: tables, and traces of torch.profiler.
+TABLE_FILES = (".parquet", ".json", ".json.gz")
 
 
 def library_files() -> tuple[Path, ...]:

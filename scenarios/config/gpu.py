@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 from scenarios.config.host_costs import Eager
 from scenarios.config.kernel_kinds import EFFICIENCY, FLOP_RATES, LAUNCHES, RAMPS
-from scenarios.config.keys import Key, tenths_of, version_of
+from scenarios.config.keys import Key, one_or_list, tenths_of, version_of
 from scenarios.config.toml.values import (
     Count,
     Efficient,
     FlopRate,
-    KernelTable,
+    KernelTables,
     Latency,
     Name,
     Positive,
@@ -150,15 +150,17 @@ class Gpu:
             " `efficiency`. A 'cpu', and a GPU without `multiprocessors`, have no laws. Default 'laws'.",
         ),
     ] = "laws"
-    kernel_table: Annotated[
-        KernelTable | None,
+    kernel_tables: Annotated[
+        KernelTables,
         Key(
             "kernel_table",
             "A table of measured operators, which corrects the laws by the nearest of them: the name of a ready one"
             " such as 'h200_sxm', of a whole one that `pip install \"twinstep[tables]\"` brings such as"
-            " 'aiconfigurator/h200_sxm', or the path of a Parquet file (docs/kernels.md). Default: laws alone.",
+            " 'aiconfigurator/h200_sxm', the path of a Parquet file, or that of a trace of torch.profiler"
+            " (docs/kernels.md). A list of them: later ones lie over those before. Default: laws alone.",
+            write=one_or_list,
         ),
-    ] = None
+    ] = ()
     efficiency: Annotated[
         Mapping[str, Efficient],
         Key("efficiency", "The share of both peaks that kernels reach. Default 1 for all.", names=EFFICIENCY),

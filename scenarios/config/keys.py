@@ -119,3 +119,8 @@ def tenths_of(version: str) -> int:
 def version_of(tenths: int) -> str:
     """'9.0' of 90."""
     return str(tenths / 10)
+
+
+def one_or_list(names: tuple[str, ...]) -> str | tuple[str, ...]:
+    """Return the only name, else all names."""
+    return names[0] if len(names) == 1 else names

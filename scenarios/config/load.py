@@ -17,9 +17,10 @@ from scenarios.config.toml.checks import check, check_profile
 from scenarios.config.toml.derive import frozen
 from scenarios.config.toml.document import read_document
 from scenarios.config.toml.hardware.build import build_cluster
+from scenarios.config.toml.hardware.kernel_table import with_kernel_tables
 from scenarios.config.toml.hardware.own_figures import BETWEEN_HOSTS, SWITCHES, own_figures
 from scenarios.config.toml.include import read_profile_tree, read_tree
-from scenarios.config.toml.mistakes import report_mistakes
+from scenarios.config.toml.mistakes import Mistakes, report_mistakes
 from scenarios.config.toml.program_spec import ProgramSpec
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
@@ -138,19 +139,20 @@ def load_profile(name: str) -> Cluster:
     Raises:
         ScenarioError: as `load` does.
     """
-    return build_cluster(have(_read_profile(name).cluster))
+    document, mistakes = _read_profile(name)
+    return with_kernel_tables(build_cluster(have(document.cluster)), mistakes)
 
 
 def load_measured(name: str) -> Measured | None:
     """Where the figures of such a profile come from; None if it was not measured. ScenarioError as `load_profile`."""
-    measured = _read_profile(name).measured
+    measured = _read_profile(name)[0].measured
     return frozen(Measured, measured) if measured is not None else None
 
 
-def _read_profile(name: str) -> Document:
+def _read_profile(name: str) -> tuple[Document, Mistakes]:
     mistakes = read_profile_tree(name)
     mistakes.tree.lay_under({"cluster": {"profile": name, "hosts": 1, "gpus_per_host": 1}}, name)
     document, _ = read_document(mistakes)
     check_profile(document, mistakes)
     mistakes.raise_any()
-    return document
+    return document, mistakes

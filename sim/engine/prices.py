@@ -11,7 +11,7 @@ from sim.engine.roofline import Cost, cost, together, with_host, without_host
 from sim.operators.chip import START_S
 from sim.operators.laws import seconds
 from sim.operators.tables.read import table_of
-from sim.operators.tables.table import Table
+from sim.operators.tables.table import Table, factor
 
 # Operators whose time is kept: steps with drawn ids have other look-ups each.
 _MOST_KNOWN = 16384
@@ -25,7 +25,7 @@ class Prices:
         # Peaks: a law has its own shares of them.
         self._peaks = dataclasses.replace(gpu, efficiency={}, ramp_ns=0, ramps_ns={}) if gpu.has_laws else None
         self._seconds: dict[Operation, float] = {}
-        self._table: Table | None = None
+        self._tables: list[Table] | None = None
 
     def cost(self, kernel: Kernel) -> Cost:
         """Return the cost of a kernel; of one made of parts, which run one after the other, that of all of them.
@@ -49,7 +49,7 @@ class Prices:
         return "law" if self._factor(operation) == 1.0 else "table"
 
     def seconds(self, operation: Operation) -> float:
-        """Return the time of an operator by its law, corrected by the nearest measurements of the GPU's table."""
+        """Return the time of an operator by its law, corrected by the nearest measurements of the GPU's tables."""
         found = self._seconds.get(operation)
         if found is None:
             if len(self._seconds) >= _MOST_KNOWN:
@@ -63,12 +63,9 @@ class Prices:
         return together([self._without_host(part, peaks) for part in kernel.parts], self._gpu)
 
     def _factor(self, operation: Operation) -> float:
-        name = self._gpu.kernel_table
-        if name is None:
-            return 1.0
-        if self._table is None:
-            self._table = table_of(name, self._gpu)
-        return self._table.factor(operation)
+        if self._tables is None:
+            self._tables = [table_of(name, self._gpu) for name in self._gpu.kernel_tables]
+        return factor(self._tables, operation)
 
     def _by_law(self, kernel: Kernel, peaks: Gpu) -> Cost:
         """Return a cost whose parts take together what the law says, in the proportions of a roofline of peaks."""

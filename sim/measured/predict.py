@@ -15,7 +15,7 @@ from sim.measured import embeddings, gpus, operators
 from sim.measured.described import Described, NotDescribedError
 from sim.operators.laws import seconds
 from sim.operators.tables.read import table_of
-from sim.operators.tables.signature import signature
+from sim.operators.tables.table import factor
 
 # How rows of each form are described; `reports.published.kernels` tells the forms by their columns.
 _FORMS: Mapping[str, Callable[[Mapping[str, str]], Described]] = {
@@ -98,7 +98,5 @@ def _gpu(profile: str) -> Gpu:
 def _price(operation: Operation, profile: str, is_cold: bool) -> tuple[float, float]:
     """Return the seconds of an operator by its law, and the factor by which the profile's table corrects it."""
     gpu = _gpu(profile)
-    factor = 1.0
-    if gpu.kernel_table is not None and signature(operation) is not None:
-        factor = table_of(gpu.kernel_table, gpu).factor(operation)
-    return seconds(operation, gpu, is_cold=is_cold), factor
+    tables = [table_of(name, gpu) for name in gpu.kernel_tables]
+    return seconds(operation, gpu, is_cold=is_cold), factor(tables, operation)

@@ -15,8 +15,10 @@ _OF_FILES = ("include", "set", "measured")
 # Of [run], and the cluster's profile.
 OVERRIDES = (
     *("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times"),
-    "profile",
+    *("profile", "kernels"),
 )
+# A table that lies over those that a profile brings, so that it has no place before.
+_KERNELS = "kernels"
 
 
 class Overrides:
@@ -32,7 +34,7 @@ class Overrides:
 
     def put_early(self, tree: Tree) -> None:
         """Put what has a place before the profile is laid under, which one of them may name."""
-        self._left = [(key, value) for key, value in self._left if not self._put(tree, key, value)]
+        self._left = [(key, value) for key, value in self._left if key == _KERNELS or not self._put(tree, key, value)]
 
     def put_late(self, mistakes: Mistakes) -> None:
         """Put the others into what the profile has brought; what has no place then is a mistake."""
@@ -44,6 +46,8 @@ class Overrides:
         path = self._path(key, value)
         if path is None:
             return False
+        if key == _KERNELS:
+            return tree.append(path, value, self._origin(key))
         found = list(places(tree, path))
         # A copy for each place: a later override may change what is in it.
         return bool(found) and all(tree.put(place, copy.deepcopy(value), self._origin(key)) for place in found)
@@ -51,6 +55,8 @@ class Overrides:
     def _path(self, key: str, value: object) -> KeyPath | None:
         if key == "profile":
             return ("cluster", "profile")
+        if key == _KERNELS:
+            return ("cluster", "gpu", "kernel_table")
         if key in OVERRIDES:
             return ("run", key)
         if re.split(r"[.\[]", key)[0] in _OF_FILES:

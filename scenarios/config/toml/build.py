@@ -10,7 +10,7 @@ from scenarios.config.interconnect import default_library
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.checks import why_each
 from scenarios.config.toml.hardware.build import build_cluster
-from scenarios.config.toml.hardware.kernel_table import with_kernel_table
+from scenarios.config.toml.hardware.kernel_table import with_kernel_tables
 from scenarios.config.toml.look import named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec
@@ -27,7 +27,7 @@ NO_SAMPLES = 1  # the batch of programs that have no samples
 def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Path) -> Scenario:
     """The scenario of a document in which `mistakes` found none."""
     run = document.run or RunSection()
-    cluster = with_kernel_table(build_cluster(have(document.cluster)), mistakes)
+    cluster = with_kernel_tables(build_cluster(have(document.cluster)), mistakes)
     made = Scenario(
         name=document.name or path.stem,
         path=path,

@@ -69,6 +69,18 @@ class Tree:
         self.origins[path] = origin
         return True
 
+    def append(self, path: KeyPath, value: object, origin: str) -> bool:
+        """Put a value behind those at `path`, which becomes an array; False where there is no such place."""
+        try:
+            found = self.at(path)
+        except (LookupError, TypeError):
+            return self.put(path, [value], origin)
+        before, own = (found if isinstance(found, list) else [found]), self.origin(path)
+        if not self.put(path, [*before, value], own):
+            return False
+        self.origins[(*path, len(before))] = origin
+        return True
+
     def origin(self, path: KeyPath) -> str:
         """The file in which the value at `path` stands, or in which its table does, when it is absent."""
         for length in range(len(path), 0, -1):

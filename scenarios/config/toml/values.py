@@ -123,6 +123,18 @@ def _quantiles() -> Accept:
     return Accept(expected="two or more rising numbers of at least 0", read=read, json_schema=schema)
 
 
+def _names(expected: str) -> Accept:
+    def read(value: object) -> tuple[str, ...]:
+        names = value if isinstance(value, list) and value else [value]
+        if not all(isinstance(name, str) and name.strip() for name in names):
+            raise ValueError
+        return tuple(names)
+
+    name = {"type": "string"}
+    schema = {"anyOf": [name, {"type": "array", "items": name, "minItems": 1}]}
+    return Accept(expected=f"{expected}, or an array of them", read=read, json_schema=schema)
+
+
 def _text(expected: str, fits: Callable[[str], bool]) -> Accept:
     def read(value: object) -> str:
         if not isinstance(value, str) or not fits(value):
@@ -169,9 +181,7 @@ FlopRate = Annotated[float, _quantity(units.FLOP_RATE, units.parse_flop_rate, "1
 Flops = Annotated[float, _quantity(units.FLOPS, units.parse_flops, "0 FLOP", most="1000 EFLOP")]
 Name = Annotated[str, _text("a name without '/'", lambda value: bool(value.strip()) and "/" not in value)]
 File = Annotated[str, _text("a path relative to this file", lambda value: bool(value.strip()))]
-KernelTable = Annotated[
-    str, _text("a table's name, or a path that ends in .parquet", lambda value: bool(value.strip()))
-]
+KernelTables = Annotated[tuple[str, ...], _names("a table's name, or a path that ends in .parquet, .json or .json.gz")]
 Profile = Annotated[str, _text("a profile's name, or a path that ends in .toml", lambda value: bool(value.strip()))]
 Text = Annotated[str, _text("a string", lambda value: True)]
 Uniform = Annotated[str, _text("'uniform', {zipf = 1.05} or {file = 'ids.csv'}", lambda value: value == "uniform")]

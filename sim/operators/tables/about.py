@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from scenarios.seam.operations.words import words
 from sim.operators.tables.signature import COORDINATES
-from sim.operators.tables.surface import Surface
+from sim.operators.tables.table import Table
 from sim.operators.tables.wheel import measured
 
 # The key of the file's metadata under which `Quality` stands.
@@ -47,12 +48,12 @@ class About:
     quality: tuple[Quality, ...]
 
 
-def about(file: Path, surfaces: Callable[[], Mapping[str, Surface]]) -> About:
+def about(file: Path, table: Callable[[], Table]) -> About:
     """Return what is known of a table.
 
     Args:
         file: a Parquet file, or the folder of a measured system.
-        surfaces: returns the table's surfaces; called where the file does not say how good they are.
+        table: returns what was read of it; called where the file does not say how good it is.
     """
     if file.is_dir():
         rows = pa.concat_tables([measured(file, operator) for operator in COORDINATES])
@@ -65,7 +66,7 @@ def about(file: Path, surfaces: Callable[[], Mapping[str, Surface]]) -> About:
         rows=rows.num_rows,
         machines=_names(rows, "machine"),
         sources=sources,
-        quality=quality_of(surfaces()) if said is None else tuple(Quality(**each) for each in json.loads(said)),
+        quality=quality_of(table()) if said is None else tuple(Quality(**each) for each in json.loads(said)),
     )
 
 
@@ -81,11 +82,13 @@ def source(release: str) -> str:
     return f"aiconfigurator-core {release} (NVIDIA, Apache-2.0), medians over its servers"
 
 
-def quality_of(surfaces: Mapping[str, Surface]) -> tuple[Quality, ...]:
+def quality_of(table: Table) -> tuple[Quality, ...]:
     """Return how good a table is that holds all that was measured, by operator."""
     pairs: dict[str, list[tuple[float, float]]] = {}
-    for name, surface in surfaces.items():
+    for name, surface in table.surfaces.items():
         pairs.setdefault(name.split()[0], []).extend(surface.left_out())
+    for operation, value, others in table.nearest.left_out() if table.nearest is not None else ():
+        pairs.setdefault(words(operation)[0], []).append((value, others))
     return tuple(_quality(operator, *np.array(logs).T) for operator, logs in pairs.items())
 
 

@@ -39,4 +39,4 @@ def about_table(name: str, gpu: Gpu) -> About:
     """
     file = kernel_table_file(name)
     with reading(file):
-        return about(file, lambda: table_of(name, gpu).surfaces if gpu.has_laws else {})
+        return about(file, lambda: table_of(name, gpu) if gpu.has_laws else Table(surfaces={}))

@@ -16,7 +16,7 @@ COORDINATES = {
 # Columns that a surface has one value of.
 FIXED = {"linear": ("dtype",), "prefill": ("dtype", "head_size", "window"), "encoder": ("dtype", "head_size")}
 # Kernels of both 16-bit types are alike.
-_ALIKE = {"float16": "bfloat16"}
+ALIKE = {"float16": "bfloat16"}
 
 
 # How much of the deviation of a linear layer's kernels products of other layouts share: of 16 gradients of an H200 the
@@ -44,7 +44,7 @@ def _of_product(product: Product) -> Place | None:
     if not (aligned and product.batch == 1 and product.rows and product.columns and product.inner):
         return None
     is_linear = product.right_is_transposed and not product.left_is_transposed
-    name = surface_name("linear", (_ALIKE.get(product.dtype, product.dtype),))
+    name = surface_name("linear", (ALIKE.get(product.dtype, product.dtype),))
     place = (math.log2(product.columns), math.log2(product.inner), math.log2(product.rows))
     return name, place, 1.0 if is_linear else _OTHER_LAYOUT
 
@@ -52,7 +52,7 @@ def _of_product(product: Product) -> Place | None:
 def _of_attention(attention: Attention) -> Place | None:
     if not attention.is_serving or attention.is_backward or attention.queries != attention.keys:
         return None
-    dtype = _ALIKE.get(attention.dtype, attention.dtype)
+    dtype = ALIKE.get(attention.dtype, attention.dtype)
     of_batch = (math.log2(attention.batch), math.log2(attention.queries))
     if attention.is_causal:
         name = surface_name("prefill", (dtype, attention.head_size, attention.window or 0))

@@ -1,6 +1,7 @@
 """Reads a table of measured operators and says by which factor the nearest of them correct a law.
 
-A table is Parquet with a row for each measurement: `operator` (`signature.COORDINATES`), the columns that describe it,
+A table is Parquet with a row for each measurement. Rows describe any operator (`scenarios.kernel_tables.file`), or are
+points of grids of shapes: `operator` (`signature.COORDINATES`), the columns that describe it,
 `us`, `machine`, `date`, `source`, and `over_law`, the measured time over the law's. `over_law` may be missing: it is
 then computed of each measurement that is first used.
 """
@@ -8,7 +9,7 @@ then computed of each measurement that is first used.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,33 +22,56 @@ import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
 from scenarios.config.gpu import Gpu
+from scenarios.kernel_tables.file import OPERATIONS as DESCRIPTIONS
+from scenarios.kernel_tables.file import read_table
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.products import Product, linear
 from sim.operators.laws import seconds
+from sim.operators.tables.nearest import NONE, Correction, Nearest
 from sim.operators.tables.signature import COORDINATES, FIXED, signature, surface_name
 from sim.operators.tables.surface import Surface, Values, surface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of measured operators: logarithms of measured times over the law's, by the name of their surface."""
+    """A table of measured operators: grids by the name of their surface, or rows that describe any operator.
+
+    A surface's values are logarithms of measured times over the law's.
+    """
 
     surfaces: Mapping[str, Surface]
+    nearest: Nearest | None = None
 
-    def factor(self, operation: object) -> float:
-        """Return what a law's time of `operation` is to be multiplied by; 1 if nothing like it was measured."""
+    def correction(self, operation: Operation) -> Correction:
+        """Return how a law's time of `operation` is corrected; `NONE` if nothing like it was measured."""
+        if self.nearest is not None:
+            return self.nearest.correction(operation)
         placed = signature(operation)
         if placed is None:
-            return 1.0
+            return NONE
         name, place, shared = placed
         found = self.surfaces.get(name)
-        return 1.0 if found is None else math.exp(shared * found.at(place))
+        return NONE if found is None else Correction(shared * found.at(place), 1.0)
+
+
+def factor(tables: Iterable[Table], operation: Operation) -> float:
+    """Return what a law's time of `operation` is multiplied by: each table lies over those before, as far as it counts.
+
+    1 if nothing like it was measured.
+    """
+    log_factor = 0.0
+    for table in tables:
+        found = table.correction(operation)
+        log_factor += found.weight * (found.log_factor - log_factor)
+    return math.exp(log_factor)
 
 
 def read(file: Path, gpu: Gpu) -> Table:
     """Read a table; `gpu` is that of the law where the table has no column `over_law`."""
+    if DESCRIPTIONS in pq.read_schema(file).names:
+        return Table(surfaces={}, nearest=Nearest(read_table(file), gpu))
     table = pq.read_table(file)
     found: dict[str, Surface] = {}
     for operator in COORDINATES:
@@ -60,7 +84,7 @@ def reading(file: Path) -> Iterator[None]:
     """Raise a ScenarioError of one sentence for what `file` has that is no table."""
     try:
         yield
-    except (OSError, ArrowException, KeyError, ValueError) as error:
+    except (OSError, ArrowException, KeyError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ScenarioError(
             f"{file}: cluster.gpu.kernel_table: expected Parquet with measured operators as docs/kernels.md says:"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scenarios.config.interconnect import DEFAULT_NETWORK, NETWORKS, WITH_LEAVES
-from scenarios.config.toml.hardware.kernel_table import check_kernel_table
+from scenarios.config.toml.hardware.kernel_table import check_kernel_tables
 from scenarios.config.toml.hardware.sections import (
     ClusterSection,
     InsideSection,
@@ -30,7 +30,7 @@ def check_cluster(cluster: ClusterSection, look: Look) -> None:
     gpu = cluster.gpu
     look.need(("cluster", "gpu"), gpu, "kind", "memory", "memory_rate", "flops")
     if gpu is not None and gpu.kernel_table is not None:
-        check_kernel_table(gpu.kernel_table, look.mistakes)
+        check_kernel_tables(gpu.kernel_table, look.mistakes)
     look.need(("cluster", "gpu", "flops"), gpu.flops if gpu else None, "float32")
     _check_inside(cluster.inside or InsideSection(), cluster.gpus_per_host, look)
     _check_domains(cluster, look)

@@ -69,7 +69,7 @@ def test_a_word_that_names_neither_a_file_nor_a_ready_scenario_is_told_what_does
 
 def test_a_key_that_cannot_be_overridden_is_a_mistake_like_any_other(folder: Path) -> None:
     (folder / "good.toml").write_text(DLRM)
-    known = "steps, seed, batch_size, payload, fidelity, ranks, library, timeout, compute_times, profile"
+    known = "steps, seed, batch_size, payload, fidelity, ranks, library, timeout, compute_times, profile, kernels"
     assert sentences("good.toml", {"hosts": 8, "steps": 0}) == [
         f"hosts = 8: cannot be overridden; expected one of {known}, or a key's path, such as cluster.hosts or"
         " model.tables[3].rows",

@@ -39,7 +39,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_whole_tables_of_measured_systems_are_named_by_them(installed: Path) -> None:
     (installed / "s.toml").write_text(scenario("aiconfigurator/fast"))
-    assert load(installed / "s.toml").cluster.host.gpu.kernel_table == "aiconfigurator/fast"
+    assert load(installed / "s.toml").cluster.host.gpu.kernel_tables == ("aiconfigurator/fast",)
 
 
 def test_the_systems_are_listed_where_another_is_named(installed: Path) -> None:
@@ -56,8 +56,45 @@ def test_the_extra_that_brings_whole_tables_is_named(tmp_path: Path, monkeypatch
 
 def test_other_tables_are_ready_ones_or_files(tmp_path: Path) -> None:
     ready = ", ".join(file.stem for file in kernel_tables())
-    assert sentence(tmp_path, "h20") == f"one of the ready tables, {ready}, or a path that ends in .parquet"
+    assert (
+        sentence(tmp_path, "h20")
+        == f"one of the ready tables, {ready}, or a path that ends in .parquet, .json or .json.gz"
+    )
     assert sentence(tmp_path, "h20.parquet") == f"{tmp_path / 'h20.parquet'} to be a file"
+
+
+def test_a_list_of_tables_names_the_one_that_is_wrong(tmp_path: Path) -> None:
+    text = scenario("h100_sxm").replace('"h100_sxm"', '["h100_sxm", "mine.parquet"]')
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(ScenarioError) as caught:
+        load(tmp_path / "s.toml")
+    file = tmp_path / "mine.parquet"
+    expected = f"cluster.gpu.kernel_table[1] = 'mine.parquet': expected {file} to be a file"
+    assert [*caught.value.sentences] == [f"{tmp_path / 's.toml'}: {expected}"]
+    file.touch()
+    assert load(tmp_path / "s.toml").cluster.host.gpu.kernel_tables == ("h100_sxm", str(file))
+
+
+@pytest.mark.parametrize("given", ["[]", "3", '["h100_sxm", 3]', '" "'])
+def test_what_names_no_table_is_refused(tmp_path: Path, given: str) -> None:
+    (tmp_path / "s.toml").write_text(scenario("h100_sxm").replace('"h100_sxm"', given))
+    with pytest.raises(ScenarioError, match=r"expected a table's name, or a path that ends in .*, or an array of them"):
+        load(tmp_path / "s.toml")
+
+
+def test_measured_kernels_of_a_command_line_lie_over_the_profiles_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "s.toml").write_text(scenario("own.parquet"))
+    (tmp_path / "folder" / "own.parquet").touch()
+    (tmp_path / "over.parquet").touch()
+    monkeypatch.chdir(tmp_path)
+    tables = load("folder/s.toml", {"kernels": "over.parquet"}).cluster.host.gpu.kernel_tables
+    assert tables == (str(tmp_path / "folder" / "own.parquet"), str(tmp_path / "over.parquet"))
+    with pytest.raises(ScenarioError) as caught:
+        load("folder/s.toml", {"kernels": "own.parquet"})
+    assert [*caught.value.sentences] == ["--kernels = 'own.parquet': expected own.parquet to be a file"]
 
 
 def test_profiles_are_shown_with_their_tables() -> None:

@@ -1,0 +1,258 @@
+"""Corrects laws by the measured operators that are nearest in shape, for any family of operators.
+
+The distance of two operators is in octaves: the root of the sum of squares of differences of their sizes' logarithms
+(to base 2), where each mark that differs (a name, a layout, whether it is a backward pass) counts as one octave.
+Operators of other dtypes have none, but float16 and
+bfloat16, whose kernels are alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from scenarios.config.gpu import Gpu
+from scenarios.kernel_tables.row import MeasuredOperator
+from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
+from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.rows import Gather
+from sim.operators.laws import seconds
+from sim.operators.tables.signature import ALIKE
+
+# How many of the nearest measurements count, by the inverse of their squared distance.
+_NEAREST = 8
+# A correction counts in full up to this distance from the nearest measurement, and half as much with each octave more.
+_IN_FULL = 0.5
+# Shares of a correction that are tried: of those, a family takes the one by which its measurements predict each other
+# best, none if the law alone does.
+_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+# From this many measurements on a family can be tried so; with fewer, those that are no exact match count by half.
+_ENOUGH, _SHARE_OF_FEW = 5, 0.5
+_MOST_TRIED = 256
+
+Array = npt.NDArray[np.float64]
+
+
+class Correction(NamedTuple):
+    """The logarithm of what a law's time is to be multiplied by, and how much it counts, from 0 to 1."""
+
+    log_factor: float
+    weight: float
+
+
+NONE = Correction(0.0, 0.0)
+
+
+class _Features(NamedTuple):
+    """An operator as a point: what it shares with all that it is compared with, marks, and logarithms of sizes."""
+
+    family: tuple[object, ...]
+    marks: tuple[object, ...]
+    sizes: tuple[float, ...]
+
+
+class Nearest:
+    """All rows of a table, by families whose operators have distances."""
+
+    def __init__(self, rows: Sequence[MeasuredOperator], gpu: Gpu) -> None:
+        members: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
+        for row in rows:
+            for operation in row.operations:
+                members[_features(operation).family].append(_Member(operation, row))
+        self._families = {family: _Family(_merged(own), gpu) for family, own in members.items()}
+
+    def correction(self, operation: Operation) -> Correction:
+        """Return how measurements correct the law of an operator; `NONE` if nothing like it was measured."""
+        point = _features(operation)
+        family = self._families.get(point.family)
+        return NONE if family is None else family.correction(operation, point)
+
+    def left_out(self) -> Iterator[tuple[Operation, float, float]]:
+        """Yield each operator with the logarithm of its measured time over the law's, and what the others say it is."""
+        for family in self._families.values():
+            yield from family.left_out()
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """An operator of a measured row; a row of several tells of each what it tells of all together."""
+
+    operation: Operation
+    row: MeasuredOperator
+
+    @property
+    def is_part(self) -> bool:
+        return len(self.row.operations) > 1
+
+
+class _Family:
+    """Measured operators that have distances."""
+
+    def __init__(self, members: Sequence[_Member], gpu: Gpu) -> None:
+        self._members, self._gpu = members, gpu
+        points = [_features(one.operation) for one in members]
+        self._sizes: Array = np.array([point.sizes for point in points])
+        self._marks = np.array([list(map(hash, point.marks)) for point in points], dtype=np.int64)
+        self._is_partial = [_is_partial(one.operation) for one in members]
+        self._values: dict[int, float] = {}
+
+    def correction(self, operation: Operation, point: _Features) -> Correction:
+        """Return how the family corrects the law of an operator at that point."""
+        distances = self._distances(np.array(point.sizes), np.array(list(map(hash, point.marks)), dtype=np.int64))
+        nearest = int(distances.argmin())
+        if not distances[nearest]:
+            return Correction(self._value(nearest, operation), 1.0)
+        found = self._between(distances, lambda place: self._value(place, operation))
+        return found._replace(weight=found.weight * self._share)
+
+    def left_out(self) -> Iterator[tuple[Operation, float, float]]:
+        """Yield as `Nearest.left_out`; nothing of operators that are not known in full."""
+        for place, said in self._tried(range(len(self._members))):
+            operation = self._members[place].operation
+            yield operation, self._value(place, operation), said.log_factor * said.weight * self._share
+
+    @cached_property
+    def _share(self) -> float:
+        """How much of a correction counts that is no exact match."""
+        places = [place for place, is_partial in enumerate(self._is_partial) if not is_partial]
+        if len(places) < _ENOUGH:
+            return _SHARE_OF_FEW
+        step = -(-len(places) // _MOST_TRIED)
+        tried = list(self._tried(places[::step]))
+        values = np.array([self._value(place, self._members[place].operation) for place, _ in tried])
+        said = np.array([each.log_factor * each.weight for _, each in tried])
+        return min(_SHARES, key=lambda share: float(np.abs(np.expm1(share * said - values)).mean()))
+
+    def _tried(self, places: Sequence[int]) -> Iterator[tuple[int, Correction]]:
+        """Yield what all but one of the members say of that one."""
+        for place in places:
+            if self._is_partial[place] or len(self._members) < 2:
+                continue
+            operation = self._members[place].operation
+            distances = self._distances(self._sizes[place], self._marks[place])
+            distances[place] = math.inf
+
+            def value(other: int, operation: Operation = operation) -> float:
+                return self._value(other, operation)
+
+            yield place, self._between(distances, value)
+
+    def _between(self, distances: Array, value: Callable[[int], float]) -> Correction:
+        """Return the mean of the nearest, by the inverse of their squared distance."""
+        count = min(_NEAREST, int(np.isfinite(distances).sum()))
+        places = np.argpartition(distances, count - 1)[:count]
+        near = np.maximum(distances[places], 1e-3)
+        weights = near**-2
+        mean = sum(weight * value(int(place)) for weight, place in zip(weights, places, strict=True)) / weights.sum()
+        return Correction(float(mean), math.pow(0.5, max(0.0, float(near.min()) - _IN_FULL)))
+
+    def _distances(self, sizes: Array, marks: npt.NDArray[np.int64]) -> Array:
+        squares = np.square(self._sizes - sizes)
+        distances: Array = np.sqrt(np.nansum(squares, axis=1) + (self._marks != marks).sum(axis=1))
+        return distances
+
+    def _value(self, place: int, operation: Operation) -> float:
+        """Return the logarithm of a member's time over the law's; what is not known of it is as of `operation`."""
+        if self._is_partial[place]:
+            return _log_over_law(self._members[place].row, self._gpu, operation)
+        found = self._values.get(place)
+        if found is None:
+            found = self._values[place] = _log_over_law(self._members[place].row, self._gpu, operation)
+        return found
+
+
+def _log_over_law(row: MeasuredOperator, gpu: Gpu, like: Operation) -> float:
+    law_s = sum(seconds(_completed(each, like), gpu, is_cold=row.is_cold) for each in row.operations)
+    return math.log(row.us * 1e-6 / law_s)
+
+
+def _merged(members: Sequence[_Member]) -> list[_Member]:
+    """Return one member for each operator: the mean over calls of its rows, those of it alone if there are any."""
+    by_operation: dict[Operation, list[_Member]] = defaultdict(list)
+    for one in members:
+        by_operation[one.operation].append(one)
+    found = []
+    for own in by_operation.values():
+        best = [one for one in own if not one.is_part] or own
+        if len(best) == 1 or best[0].is_part:
+            found.append(best[0])
+            continue
+        calls = sum(one.row.calls for one in best)
+        us = sum(one.row.us * one.row.calls for one in best) / calls
+        found.append(replace(best[0], row=replace(best[0].row, us=us, calls=calls)))
+    return found
+
+
+def _is_partial(operation: Operation) -> bool:
+    """Whether a description leaves open how many different rows its ids name, as a profiler's trace does."""
+    if isinstance(operation, (BagsForward, BagsBackward)):
+        return not operation.bags.unique
+    return isinstance(operation, Gather) and not operation.unique
+
+
+def _completed(operation: Operation, like: Operation) -> Operation:
+    """Return an operator with what is not known of its ids as another one has it, in proportion."""
+    if not _is_partial(operation):
+        return operation
+    if isinstance(operation, (BagsForward, BagsBackward)) and isinstance(like, type(operation)):
+        return replace(operation, bags=_completed_bags(operation.bags, like.bags))
+    if isinstance(operation, Gather) and isinstance(like, Gather) and like.rows:
+        return replace(operation, unique=round(like.unique * operation.rows / like.rows))
+    return operation
+
+
+def _completed_bags(bags: Bags, like: Bags) -> Bags:
+    factor = bags.ids / max(like.ids, 1)
+    return replace(
+        bags,
+        unique=max(1, round(like.unique * factor)),
+        long_runs=round(like.long_runs * factor),
+        longest=like.longest,
+    )
+
+
+def _features(operation: Operation) -> _Features:
+    family: list[object] = [type(operation).__name__]
+    marks: list[object] = []
+    sizes: list[float] = []
+    _collect(operation, family, marks, sizes)
+    return _Features(tuple(family), tuple(marks), tuple(sizes))
+
+
+# Counts of which 0 says that they are not known: they have no distance then.
+_MAY_BE_UNKNOWN: Mapping[type, frozenset[str]] = {
+    Bags: frozenset({"unique", "long_runs", "longest"}),
+    Gather: frozenset({"unique"}),
+}
+
+
+def _collect(value: Any, family: list[object], marks: list[object], sizes: list[float]) -> None:
+    unknown = _MAY_BE_UNKNOWN.get(type(value), frozenset()) if not getattr(value, "unique", 1) else frozenset()
+    for one in fields(value):
+        held = getattr(value, one.name)
+        if is_dataclass(held):
+            _collect(held, family, marks, sizes)
+        elif isinstance(held, tuple) and any(map(is_dataclass, held)):
+            family.append(len(held))
+            for each in held:
+                _collect(each, family, marks, sizes)
+        elif one.name in unknown:
+            sizes.append(math.nan)
+        elif isinstance(held, tuple):
+            sizes += [_log(sum(held)), _log(len(held))]
+        elif isinstance(held, (int, float)) and not isinstance(held, bool):
+            sizes.append(_log(held))
+        else:
+            (family if "dtype" in one.name else marks).append(ALIKE.get(held, held))
+
+
+def _log(size: float) -> float:
+    """Return the logarithm of a size to base 2; of nothing that of a half."""
+    return math.log2(size) if size > 0 else -1.0

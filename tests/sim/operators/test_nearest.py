@@ -1,0 +1,181 @@
+"""Rows that describe any operator: exact ones give the measured time, near ones correct the law, never for worse."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from scenarios.config.gpu import Gpu
+from scenarios.kernel_tables.file import Origin, read_table, write_table
+from scenarios.kernel_tables.row import MeasuredOperator
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.operations.bags import BagsBackward, BagsForward, uniform
+from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.optimizers import Foreach
+from scenarios.seam.operations.pointwise import contiguous
+from scenarios.seam.operations.products import Product, linear
+from scenarios.seam.operations.reductions import Reduction
+from scenarios.seam.operations.rows import Gather
+from sim.operators.laws import seconds
+from sim.operators.tables.nearest import Nearest
+from sim.operators.tables.read import about_table, table_of
+from sim.operators.tables.table import Table, factor
+from tests.sim.operators.measured import gpu_of
+
+GPU = gpu_of("hgx_h200")
+LAYER = linear(8192, 1024, 512, "bfloat16", element_bytes=2)
+ORIGIN = Origin(machine="NVIDIA H200", date="2026-11-27", source="a test")
+
+
+def row(*operations: Operation, over_law: float, is_cold: bool = False, calls: int = 1) -> MeasuredOperator:
+    law_s = sum(seconds(each, GPU, is_cold=is_cold) for each in operations)
+    return MeasuredOperator(operations=operations, us=over_law * law_s * 1e6, is_cold=is_cold, calls=calls)
+
+
+def corrected(operation: Operation, *rows: MeasuredOperator) -> float:
+    return factor([Table(surfaces={}, nearest=Nearest(rows, GPU))], operation)
+
+
+def test_a_measured_operator_takes_its_measured_time() -> None:
+    operations: list[Operation] = [
+        LAYER,
+        contiguous("gelu", 1 << 20, "bfloat16"),
+        Foreach(name="_foreach_add_", numels=(512, 1 << 20), lists=2, read=2, written=1, dtype="float32"),
+        BagsForward(bags=uniform(tables=8, rows=1000, dim=128, bags=512, length=3)),
+    ]
+    rows = [row(each, over_law=2.0 + place) for place, each in enumerate(operations)]
+    assert [corrected(each, *rows) for each in operations] == pytest.approx([2.0, 3.0, 4.0, 5.0])
+
+
+def test_cold_measurements_are_compared_with_cold_laws() -> None:
+    assert corrected(LAYER, row(LAYER, over_law=1.5, is_cold=True)) == pytest.approx(1.5)
+
+
+def test_rows_of_one_operator_are_averaged_over_their_calls() -> None:
+    rows = [row(LAYER, over_law=1.0, calls=3), row(LAYER, over_law=2.0)]
+    assert corrected(LAYER, *rows) == pytest.approx(1.25)
+
+
+def test_a_call_of_several_operators_corrects_each_of_them_unless_one_was_measured_alone() -> None:
+    addition = contiguous("add_", 1 << 22, "bfloat16")
+    both = row(LAYER, addition, over_law=3.0)
+    assert corrected(addition, both) == pytest.approx(3.0)
+    assert corrected(LAYER, both, row(LAYER, over_law=1.1)) == pytest.approx(1.1)
+
+
+def test_both_16_bit_types_share_measurements_and_others_do_not() -> None:
+    rows = [row(LAYER, over_law=2.0)]
+    assert corrected(dataclasses.replace(LAYER, dtype="float16"), *rows) == pytest.approx(2.0)
+    assert corrected(dataclasses.replace(LAYER, dtype="tf32"), *rows) == 1.0
+
+
+def test_a_correction_fades_with_distance_and_counts_by_half_of_few_rows() -> None:
+    rows = [row(LAYER, over_law=4.0)]
+    factors = [
+        corrected(dataclasses.replace(LAYER, rows=LAYER.rows * scale), *rows) for scale in (1, 1.1, 2, 8, 1 << 20)
+    ]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[1] == pytest.approx(2.0)
+    assert factors[-1] == pytest.approx(1.0, abs=0.01)
+
+
+def test_another_layout_is_an_octave_away() -> None:
+    rows = [row(LAYER, over_law=4.0)]
+    other = dataclasses.replace(LAYER, right_is_transposed=False)
+    assert math.log(corrected(other, *rows)) == pytest.approx(math.log(4.0) * 0.5 * 0.5**0.5)
+
+
+def products(count: int, seed: int) -> list[Product]:
+    draw = Random(seed)
+    sizes = [1 << each for each in range(7, 14)]
+    return [
+        linear(draw.choice(sizes), draw.choice(sizes), draw.choice(sizes), "bfloat16", element_bytes=2)
+        for _ in range(count)
+    ]
+
+
+def another(operation: Operation, gpu: Gpu) -> float:
+    """Return seconds of a GPU whose law is another: slower memory, quicker arithmetic."""
+    return seconds(
+        operation, dataclasses.replace(gpu, memory_bytes_per_s=gpu.memory_bytes_per_s / 2, multiprocessors=100)
+    )
+
+
+def errors(rows: list[MeasuredOperator], held: list[Operation], gpu: Gpu) -> tuple[float, float]:
+    """Return the mean errors of the law alone and of the law with the rows."""
+    table = Table(surfaces={}, nearest=Nearest(rows, gpu))
+    truth = [another(each, gpu) for each in held]
+    alone = [abs(seconds(each, gpu) / true - 1) for each, true in zip(held, truth, strict=True)]
+    both = [abs(seconds(each, gpu) * factor([table], each) / true - 1) for each, true in zip(held, truth, strict=True)]
+    return sum(alone) / len(alone), sum(both) / len(both)
+
+
+def test_measurements_of_another_law_halve_the_error_between_them() -> None:
+    families: list[tuple[list[Operation], list[Operation]]] = [
+        ([*products(80, 1)], [*products(40, 2)]),
+        (
+            [contiguous("add", 1 << each, "float32", inputs=2) for each in range(10, 29, 2)],
+            [contiguous("add", 3 << each, "float32", inputs=2) for each in range(10, 26, 3)],
+        ),
+        (
+            [Reduction(name="sum", dtype="float32", outer=1, reduced=1 << each, inner=1) for each in range(10, 29, 2)],
+            [Reduction(name="sum", dtype="float32", outer=1, reduced=3 << each, inner=1) for each in range(10, 26, 3)],
+        ),
+    ]
+    for measured, held in families:
+        rows = [MeasuredOperator(operations=(each,), us=another(each, GPU) * 1e6) for each in dict.fromkeys(measured)]
+        law, both = errors(rows, held, GPU)
+        assert both < 0.5 * law
+
+
+def test_measurements_that_say_nothing_of_each_other_leave_the_law_alone() -> None:
+    draw = Random(3)
+    rows = [row(each, over_law=draw.choice([0.5, 2.0])) for each in dict.fromkeys(products(60, 4))]
+    measured = {each.operations[0] for each in rows}
+    assert {corrected(each, *rows) for each in products(60, 5) if each not in measured} == {1.0}
+
+
+def test_what_a_trace_does_not_know_of_ids_is_taken_as_the_prediction_has_it() -> None:
+    bags = uniform(tables=26, rows=100_000, dim=128, bags=8192, length=1)
+    unknown = dataclasses.replace(bags, unique=0, long_runs=0, longest=0)
+    for known, partial in (
+        (BagsForward(bags=bags), BagsForward(bags=unknown)),
+        (BagsBackward(bags=bags), BagsBackward(bags=unknown)),
+    ):
+        measured = MeasuredOperator(operations=(partial,), us=3e6 * seconds(known, GPU))
+        assert corrected(known, measured) == pytest.approx(3.0)
+    gather = Gather(rows=8192, dim=768, dtype="float32", unique=100)
+    measured = MeasuredOperator(operations=(dataclasses.replace(gather, unique=0),), us=3e6 * seconds(gather, GPU))
+    assert corrected(gather, measured) == pytest.approx(3.0)
+
+
+def test_a_table_lies_over_those_before_it_as_far_as_it_counts() -> None:
+    wider = dataclasses.replace(LAYER, columns=LAYER.columns * 2)
+    below = Table(surfaces={}, nearest=Nearest([row(each, over_law=4.0) for each in (LAYER, wider)], GPU))
+    above = Table(surfaces={}, nearest=Nearest([row(LAYER, over_law=2.0)], GPU))
+    assert factor([below, above], LAYER) == pytest.approx(2.0)
+    assert 2.0 < factor([below, above], wider) < factor([below], wider)
+
+
+def test_a_file_gives_back_its_rows_and_says_what_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "mine.parquet"
+    rows = (
+        row(LAYER, contiguous("add_", 1 << 22, "bfloat16"), over_law=1.5, calls=7),
+        row(BagsBackward(bags=uniform(tables=8, rows=1000, dim=128, bags=512, length=3)), over_law=2.0, is_cold=True),
+    )
+    write_table(file, rows, ORIGIN)
+    assert read_table(file) == rows
+    about = about_table(str(file), GPU)
+    assert (about.rows, about.machines, about.sources) == (2, ("NVIDIA H200",), ("a test",))
+    assert factor([table_of(str(file), GPU)], rows[1].operations[0]) == pytest.approx(2.0)
+
+
+def test_a_file_with_a_description_of_nothing_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "mine.parquet"
+    write_table(file, [MeasuredOperator(operations=(LAYER,), us=-1.0)], ORIGIN)
+    with pytest.raises(ScenarioError, match=r"mine\.parquet: .*us = -1\.0: expected a time above 0"):
+        table_of(str(file), GPU)
