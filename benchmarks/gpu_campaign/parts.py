@@ -1,0 +1,124 @@
+"""The parts of a campaign that need the device: each a command whose outcome is kept, so that a campaign goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.gpu_campaign.plans import Plan
+
+DONE, FAILED, SKIPPED = "done", "failed", "no time was left"
+# What is kept of what a part said when it failed.
+_LAST_LINES = 3
+_LIMIT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A command and what it leaves in the campaign's folder; `limit_s` is what it may take at most."""
+
+    name: str
+    command: tuple[str, ...]
+    leaves: str
+    limit_s: float = _LIMIT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a part ended, after so many seconds; `said` are its last lines where it failed."""
+
+    part: str
+    ended: str
+    took_s: float = 0.0
+    said: str = ""
+
+
+def parts(plan: Plan, folder: Path, like: str) -> Iterator[Part]:
+    """Yield all parts in the order of their use: what is most wanted comes first."""
+    real = (sys.executable, "-m", "real")
+    calibrate = (*real, "calibrate", "--kernels", "--like", plan.calibrates_like or like, *plan.calibration)
+    yield Part(
+        name="calibrate",
+        command=(*calibrate, "--out", str(folder / "measured.toml"), "--json"),
+        leaves="measured.toml",
+        limit_s=180.0,
+    )
+    for name, script in plan.scripts.items():
+        if script.needs and find_spec(script.needs) is None:
+            continue
+        trace = ("--trace", str(folder / f"{name}.trace.json.gz")) if script.is_traced else ()
+        counts = ("--steps", str(plan.steps), "--warm-up", str(plan.warm_up))
+        yield Part(
+            name=f"plain {name}",
+            command=(
+                *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"),
+                *("-m", "benchmarks.gpu_campaign.plain", "--out", str(folder / f"{name}.json"), *counts, *trace),
+                *script.words,
+            ),
+            leaves=f"{name}.json",
+        )
+        if script.is_harnessed:
+            run = folder / f"{name}-real"
+            on = ("--profile", like, "--hosts", "1", "--gpus-per-host", "1", "--library", plan.library)
+            steps = ("--steps", str(plan.steps + plan.warm_up))
+            command = (*real, *on, *steps, "--quiet", "--out", str(run), *script.words)
+            yield Part(name=f"real {name}", command=command, leaves=run.name)
+    for name in plan.scenarios:
+        run = folder / f"{name}-real"
+        command = (*real, "--library", plan.library, "--quiet", "--out", str(run), str(folder / f"{name}.toml"))
+        yield Part(name=f"real {name}", command=command, leaves=run.name)
+    check = (*real, "check", "--hosts", "1", "--gpus-per-host", "1", "--library", plan.library, "--plays", "4")
+    yield Part(name="check", command=(*check, "--json"), leaves="check.txt")
+
+
+def play(planned: Iterator[Part], folder: Path, limit_s: float) -> list[Outcome]:
+    """Run parts one after the other until so many seconds are over; those that were run before are left as they are.
+
+    Each part's output is NAME.txt in the folder, the outcomes are `parts.json`.
+    """
+    began_s = time.monotonic()
+    kept = folder / "parts.json"
+    known = {each["part"]: Outcome(**each) for each in json.loads(kept.read_text())} if kept.exists() else {}
+    outcomes: list[Outcome] = []
+    for part in planned:
+        found = known.get(part.name)
+        if found is None or found.ended != DONE:
+            left_s = limit_s - (time.monotonic() - began_s)
+            found = _played(part, folder, min(part.limit_s, left_s)) if left_s > 0 else _skipped(part)
+        outcomes.append(found)
+        kept.write_text(json.dumps([asdict(each) for each in outcomes], indent=1))
+    return outcomes
+
+
+def _skipped(part: Part) -> Outcome:
+    return Outcome(part=part.name, ended=SKIPPED)
+
+
+def _played(part: Part, folder: Path, limit_s: float) -> Outcome:
+    print(f"{part.name} ...", file=sys.stderr, flush=True)
+    began_s = time.monotonic()
+    said = folder / f"{part.name.replace(' ', '-')}.txt"
+    with said.open("w") as stream:
+        process = subprocess.Popen(part.command, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # the launchers end their ranks
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            code = None
+    took_s = round(time.monotonic() - began_s, 1)
+    if code == 0 and (folder / part.leaves).exists():
+        return Outcome(part=part.name, ended=DONE, took_s=took_s)
+    lines = said.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
+    why = f"took more than {limit_s:.0f} s" if code is None else f"exit code {code}"
+    return Outcome(part=part.name, ended=FAILED, took_s=took_s, said=" / ".join([why, *lines]))
