@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -26,22 +26,29 @@ from scenarios.seam.operations.rows import Gather
 from sim.operators.laws import seconds
 from sim.operators.tables.signature import ALIKE
 
-# How many of the nearest measurements count, by the inverse of their squared distance.
-_NEAREST = 8
-# A correction counts in full up to this distance from the nearest measurement, and half as much with each octave more.
-_IN_FULL = 0.5
-# Shares of a correction that are tried: of those, a family takes the one by which its measurements predict each other
-# best, none if the law alone does.
-_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-# From this many measurements on a family can be tried so; with fewer, those that are no exact match count by half.
-_ENOUGH, _SHARE_OF_FEW = 5, 0.5
+# Corrections are those of a Gaussian process (kriging) through the nearest measurements: the logarithms of measured
+# times over the law's have a covariance of exp(-distance / _REACH), and each has noise of its own, which is also what a
+# law misses at some sizes and not at their neighbours. Both were chosen on 3,974 float32 products of NeuSight and 144
+# operators of an H200, where half or double of them change the errors of those left out by 0.1 of 4 to 6 %.
+_NEAREST = 16
+_REACH = 2.0
+_NOISE = 0.3
+# From so many measurements on a family is tried on itself, each predicted by the others: unless these are nearer than
+# the law alone, by more than two standard errors, or where there are fewer, only exact matches count.
+_ENOUGH = 5
 _MOST_TRIED = 256
+# Operators that are this near, 2 % in one size, are taken for the same: descriptions of a trace have rounded means.
+_ALIKE = 0.03
 
 Array = npt.NDArray[np.float64]
+Marks = npt.NDArray[np.int64]
 
 
 class Correction(NamedTuple):
-    """The logarithm of what a law's time is to be multiplied by, and how much it counts, from 0 to 1."""
+    """The logarithm of what a law's time is multiplied by, and from 0 to 1 how much of that is known.
+
+    What is not known is taken to be 0 in it already, or as another correction says.
+    """
 
     log_factor: float
     weight: float
@@ -105,58 +112,51 @@ class _Family:
 
     def correction(self, operation: Operation, point: _Features) -> Correction:
         """Return how the family corrects the law of an operator at that point."""
-        distances = self._distances(np.array(point.sizes), np.array(list(map(hash, point.marks)), dtype=np.int64))
+        sizes, marks = np.array(point.sizes), np.array(list(map(hash, point.marks)), dtype=np.int64)
+        distances = _distances(self._sizes, self._marks, sizes, marks)
         nearest = int(distances.argmin())
-        if not distances[nearest]:
+        if distances[nearest] <= _ALIKE:
             return Correction(self._value(nearest, operation), 1.0)
-        found = self._between(distances, lambda place: self._value(place, operation))
-        return found._replace(weight=found.weight * self._share)
+        return self._between(distances, operation) if self._tells else NONE
 
     def left_out(self) -> Iterator[tuple[Operation, float, float]]:
         """Yield as `Nearest.left_out`; nothing of operators that are not known in full."""
         for place, said in self._tried(range(len(self._members))):
             operation = self._members[place].operation
-            yield operation, self._value(place, operation), said.log_factor * said.weight * self._share
+            yield operation, self._value(place, operation), said if self._tells else 0.0
 
     @cached_property
-    def _share(self) -> float:
-        """How much of a correction counts that is no exact match."""
+    def _tells(self) -> bool:
+        """Whether the measurements tell of each other: nearer than the law alone when each is left out in turn."""
         places = [place for place, is_partial in enumerate(self._is_partial) if not is_partial]
         if len(places) < _ENOUGH:
-            return _SHARE_OF_FEW
-        step = -(-len(places) // _MOST_TRIED)
-        tried = list(self._tried(places[::step]))
+            return False
+        tried = list(self._tried(places[:: -(-len(places) // _MOST_TRIED)]))
         values = np.array([self._value(place, self._members[place].operation) for place, _ in tried])
-        said = np.array([each.log_factor * each.weight for _, each in tried])
-        return min(_SHARES, key=lambda share: float(np.abs(np.expm1(share * said - values)).mean()))
+        said = np.array([each for _, each in tried])
+        gains = np.abs(np.expm1(-values)) - np.abs(np.expm1(said - values))
+        return bool(gains.mean() > 2 * gains.std() / math.sqrt(len(gains)))
 
-    def _tried(self, places: Sequence[int]) -> Iterator[tuple[int, Correction]]:
+    def _tried(self, places: Sequence[int]) -> Iterator[tuple[int, float]]:
         """Yield what all but one of the members say of that one."""
         for place in places:
             if self._is_partial[place] or len(self._members) < 2:
                 continue
-            operation = self._members[place].operation
-            distances = self._distances(self._sizes[place], self._marks[place])
+            distances = _distances(self._sizes, self._marks, self._sizes[place], self._marks[place])
             distances[place] = math.inf
+            yield place, self._between(distances, self._members[place].operation).log_factor
 
-            def value(other: int, operation: Operation = operation) -> float:
-                return self._value(other, operation)
-
-            yield place, self._between(distances, value)
-
-    def _between(self, distances: Array, value: Callable[[int], float]) -> Correction:
-        """Return the mean of the nearest, by the inverse of their squared distance."""
+    def _between(self, distances: Array, operation: Operation) -> Correction:
+        """Return the correction at a point that has such distances from the members."""
         count = min(_NEAREST, int(np.isfinite(distances).sum()))
         places = np.argpartition(distances, count - 1)[:count]
-        near = np.maximum(distances[places], 1e-3)
-        weights = near**-2
-        mean = sum(weight * value(int(place)) for weight, place in zip(weights, places, strict=True)) / weights.sum()
-        return Correction(float(mean), math.pow(0.5, max(0.0, float(near.min()) - _IN_FULL)))
-
-    def _distances(self, sizes: Array, marks: npt.NDArray[np.int64]) -> Array:
-        squares = np.square(self._sizes - sizes)
-        distances: Array = np.sqrt(np.nansum(squares, axis=1) + (self._marks != marks).sum(axis=1))
-        return distances
+        values = np.array([self._value(int(place), operation) for place in places])
+        sizes, marks = self._sizes[places], self._marks[places]
+        apart = np.stack([_distances(sizes, marks, *one) for one in zip(sizes, marks, strict=True)])
+        covariance = np.exp(-apart / _REACH) + _NOISE * np.eye(count)
+        here = np.exp(-distances[places] / _REACH)
+        weights = np.linalg.solve(covariance, here)
+        return Correction(float(weights @ values), float(weights @ here))
 
     def _value(self, place: int, operation: Operation) -> float:
         """Return the logarithm of a member's time over the law's; what is not known of it is as of `operation`."""
@@ -166,6 +166,13 @@ class _Family:
         if found is None:
             found = self._values[place] = _log_over_law(self._members[place].row, self._gpu, operation)
         return found
+
+
+def _distances(sizes: Array, marks: Marks, of_sizes: Array, of_marks: Marks) -> Array:
+    """Return the distances of points from one point; sizes that are not known of either have none."""
+    squares = np.nansum(np.square(sizes - of_sizes), axis=1)
+    distances: Array = np.sqrt(squares + (marks != of_marks).sum(axis=1))
+    return distances
 
 
 def _log_over_law(row: MeasuredOperator, gpu: Gpu, like: Operation) -> float:

@@ -57,14 +57,14 @@ class Table:
 
 
 def factor(tables: Iterable[Table], operation: Operation) -> float:
-    """Return what a law's time of `operation` is multiplied by: each table lies over those before, as far as it counts.
+    """Return what a law's time of `operation` is multiplied by: each table lies over those before, as far as it knows.
 
     1 if nothing like it was measured.
     """
     log_factor = 0.0
     for table in tables:
         found = table.correction(operation)
-        log_factor += found.weight * (found.log_factor - log_factor)
+        log_factor = found.log_factor + (1 - found.weight) * log_factor
     return math.exp(log_factor)
 
 

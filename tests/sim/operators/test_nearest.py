@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-import math
 from pathlib import Path
 from random import Random
 
@@ -20,14 +20,17 @@ from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.products import Product, linear
 from scenarios.seam.operations.reductions import Reduction
 from scenarios.seam.operations.rows import Gather
+from sim.measured.described import NotDescribedError
+from sim.measured.operators import describe
 from sim.operators.laws import seconds
 from sim.operators.tables.nearest import Nearest
 from sim.operators.tables.read import about_table, table_of
 from sim.operators.tables.table import Table, factor
-from tests.sim.operators.measured import gpu_of
+from tests.sim.operators.measured import gpu_of, mean_error
 
 GPU = gpu_of("hgx_h200")
 LAYER = linear(8192, 1024, 512, "bfloat16", element_bytes=2)
+PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "kernels"
 ORIGIN = Origin(machine="NVIDIA H200", date="2026-11-27", source="a test")
 
 
@@ -49,6 +52,12 @@ def test_a_measured_operator_takes_its_measured_time() -> None:
     ]
     rows = [row(each, over_law=2.0 + place) for place, each in enumerate(operations)]
     assert [corrected(each, *rows) for each in operations] == pytest.approx([2.0, 3.0, 4.0, 5.0])
+
+
+def test_an_operator_within_two_percent_of_a_measured_one_is_taken_for_it() -> None:
+    operations = [dataclasses.replace(LAYER, rows=LAYER.rows * size // 100) for size in (98, 99, 101, 102, 104)]
+    factors = [corrected(each, row(LAYER, over_law=2.0)) for each in operations]
+    assert factors == pytest.approx([2.0, 2.0, 2.0, 2.0, 1.0])
 
 
 def test_cold_measurements_are_compared_with_cold_laws() -> None:
@@ -73,20 +82,31 @@ def test_both_16_bit_types_share_measurements_and_others_do_not() -> None:
     assert corrected(dataclasses.replace(LAYER, dtype="tf32"), *rows) == 1.0
 
 
-def test_a_correction_fades_with_distance_and_counts_by_half_of_few_rows() -> None:
-    rows = [row(LAYER, over_law=4.0)]
-    factors = [
-        corrected(dataclasses.replace(LAYER, rows=LAYER.rows * scale), *rows) for scale in (1, 1.1, 2, 8, 1 << 20)
-    ]
+def alike(over_law: float) -> list[MeasuredOperator]:
+    """Return rows that agree with each other, so that they are believed between them."""
+    return [row(dataclasses.replace(LAYER, rows=LAYER.rows << step), over_law=over_law) for step in range(6)]
+
+
+def test_a_correction_fades_with_distance() -> None:
+    scales = (32, 40, 64, 1024, 1 << 20)
+    factors = [corrected(dataclasses.replace(LAYER, rows=LAYER.rows * scale), *alike(4.0)) for scale in scales]
+    assert factors[0] == pytest.approx(4.0)
+    assert factors[1] > 2.5
     assert factors == sorted(factors, reverse=True)
-    assert factors[1] == pytest.approx(2.0)
     assert factors[-1] == pytest.approx(1.0, abs=0.01)
 
 
+def test_of_fewer_than_five_rows_only_exact_matches_count() -> None:
+    rows = alike(4.0)[:4]
+    between = dataclasses.replace(LAYER, rows=LAYER.rows * 3 // 2)
+    assert [corrected(each, *rows) for each in (LAYER, between)] == pytest.approx([4.0, 1.0])
+
+
 def test_another_layout_is_an_octave_away() -> None:
-    rows = [row(LAYER, over_law=4.0)]
-    other = dataclasses.replace(LAYER, right_is_transposed=False)
-    assert math.log(corrected(other, *rows)) == pytest.approx(math.log(4.0) * 0.5 * 0.5**0.5)
+    layout = dataclasses.replace(LAYER, right_is_transposed=False)
+    octave = dataclasses.replace(LAYER, columns=2 * LAYER.columns, right_alignment=16)
+    assert 1.5 < corrected(layout, *alike(4.0)) < 4.0
+    assert corrected(layout, *alike(4.0)) == pytest.approx(corrected(octave, *alike(4.0)), rel=1e-6)
 
 
 def products(count: int, seed: int) -> list[Product]:
@@ -156,9 +176,34 @@ def test_what_a_trace_does_not_know_of_ids_is_taken_as_the_prediction_has_it() -
 def test_a_table_lies_over_those_before_it_as_far_as_it_counts() -> None:
     wider = dataclasses.replace(LAYER, columns=LAYER.columns * 2)
     below = Table(surfaces={}, nearest=Nearest([row(each, over_law=4.0) for each in (LAYER, wider)], GPU))
-    above = Table(surfaces={}, nearest=Nearest([row(LAYER, over_law=2.0)], GPU))
+    above = Table(surfaces={}, nearest=Nearest(alike(2.0), GPU))
     assert factor([below, above], LAYER) == pytest.approx(2.0)
     assert 2.0 < factor([below, above], wider) < factor([below], wider)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_half_of_an_h200s_operators_do_not_make_the_other_half_worse(seed: int) -> None:
+    found = []
+    with (PUBLISHED / "h200_operators.csv").open(newline="") as file:
+        for cells in csv.DictReader(file):
+            try:
+                one = describe(cells)
+            except NotDescribedError:
+                continue
+            us = float(cells["us"]) - 1e6 * one.beside_s
+            if us > 0:
+                found.append(MeasuredOperator(operations=one.operations, us=us, is_cold=one.is_cold))
+    Random(seed).shuffle(found)
+    measured, held = found[::2], found[1::2]
+    table = Table(surfaces={}, nearest=Nearest(measured, GPU))
+    alone, both = [], []
+    for one in held:
+        laws = [seconds(each, GPU, is_cold=one.is_cold) for each in one.operations]
+        corrections = [factor([table], each) for each in one.operations]
+        alone.append((1e6 * sum(laws), one.us))
+        both.append((1e6 * sum(law * by for law, by in zip(laws, corrections, strict=True)), one.us))
+    assert len(held) > 60
+    assert mean_error(both) <= mean_error(alone)
 
 
 def test_a_file_gives_back_its_rows_and_says_what_it_is(tmp_path: Path) -> None:
