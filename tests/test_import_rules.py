@@ -68,7 +68,7 @@ CROSSINGS = {
     "sim/operators/tables/about.py": {"pyarrow"},
     "sim/operators/tables/table.py": {"pyarrow"},
     "sim/operators/tables/wheel.py": {"pyarrow"},
-    "sim/operators/tables/read.py": {"pyarrow"},
+    "sim/operators/tables/read.py": {"pyarrow", "reports.trace_table", "reports.errors"},
     "sim/operators/tables/__main__.py": {"pyarrow"},
     "sim/operators/tables/making.py": {"pandas", "pyarrow"},
 }

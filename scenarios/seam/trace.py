@@ -190,7 +190,8 @@ class KernelRow:
     Attributes:
         operator: torch's name, or what the operator's description is; of a kernel without one its kind, of a
             computation whose time was measured its label.
-        priced_by: "law", "table" (a law with measured operators), "roofline" or "measured" (`run.compute_times`).
+        priced_by: "law", "table" (a law with measured operators), "roofline" or "measured" (`run.compute_times`, or a
+            row of `cluster.gpu.kernel_table` that describes the operator itself).
         predicted_us: time of one call.
         share: of the time of all kernels of a step.
     """

@@ -10,8 +10,9 @@ from scenarios.seam.operations.operation import Operation
 from sim.engine.roofline import Cost, cost, together, with_host, without_host
 from sim.operators.chip import START_S
 from sim.operators.laws import seconds
+from sim.operators.tables.nearest import Correction
 from sim.operators.tables.read import table_of
-from sim.operators.tables.table import Table, factor
+from sim.operators.tables.table import Table, correction
 
 # Operators whose time is kept: steps with drawn ids have other look-ups each.
 _MOST_KNOWN = 16384
@@ -46,7 +47,8 @@ class Prices:
         """Return by what an operator that has a law is priced, as in KernelRow."""
         if not self.has_laws:
             return "roofline"
-        return "law" if self._factor(operation) == 1.0 else "table"
+        found = self._correction(operation)
+        return "measured" if found.is_measured else "table" if found.log_factor else "law"
 
     def seconds(self, operation: Operation) -> float:
         """Return the time of an operator by its law, corrected by the nearest measurements of the GPU's tables."""
@@ -54,7 +56,7 @@ class Prices:
         if found is None:
             if len(self._seconds) >= _MOST_KNOWN:
                 self._seconds.clear()
-            found = self._seconds[operation] = seconds(operation, self._gpu) * self._factor(operation)
+            found = self._seconds[operation] = seconds(operation, self._gpu) * self._correction(operation).factor
         return found
 
     def _without_host(self, kernel: Kernel, peaks: Gpu) -> Cost:
@@ -62,10 +64,10 @@ class Prices:
             return self._by_law(kernel, peaks) if kernel.operations else without_host(kernel, self._gpu)
         return together([self._without_host(part, peaks) for part in kernel.parts], self._gpu)
 
-    def _factor(self, operation: Operation) -> float:
+    def _correction(self, operation: Operation) -> Correction:
         if self._tables is None:
             self._tables = [table_of(name, self._gpu) for name in self._gpu.kernel_tables]
-        return factor(self._tables, operation)
+        return correction(self._tables, operation)
 
     def _by_law(self, kernel: Kernel, peaks: Gpu) -> Cost:
         """Return a cost whose parts take together what the law says, in the proportions of a roofline of peaks."""

@@ -15,7 +15,7 @@ from sim.measured import embeddings, gpus, operators
 from sim.measured.described import Described, NotDescribedError
 from sim.operators.laws import seconds
 from sim.operators.tables.read import table_of
-from sim.operators.tables.table import factor
+from sim.operators.tables.table import correction
 
 # How rows of each form are described; `reports.published.kernels` tells the forms by their columns.
 _FORMS: Mapping[str, Callable[[Mapping[str, str]], Described]] = {
@@ -99,4 +99,4 @@ def _price(operation: Operation, profile: str, is_cold: bool) -> tuple[float, fl
     """Return the seconds of an operator by its law, and the factor by which the profile's table corrects it."""
     gpu = _gpu(profile)
     tables = [table_of(name, gpu) for name in gpu.kernel_tables]
-    return seconds(operation, gpu, is_cold=is_cold), factor(tables, operation)
+    return seconds(operation, gpu, is_cold=is_cold), correction(tables, operation).factor

@@ -9,15 +9,16 @@ from reports.run import Run
 
 TABLES, LAWS, ROOFLINES, MEASURED = "table", "law", "roofline", "measured"
 HOSTS, WITHIN, BETWEEN = "host", "within", "between"
-# Kernels by how the simulator prices each, then work of the host, then collectives within one host and between hosts.
-GROUNDS = (TABLES, LAWS, ROOFLINES, HOSTS, WITHIN, BETWEEN)
+# Kernels by how the simulator prices each: measured one by one, corrected by measured ones near them, by a law, by a
+# roofline; then work of the host, then collectives within one host and between hosts.
+GROUNDS = (MEASURED, TABLES, LAWS, ROOFLINES, HOSTS, WITHIN, BETWEEN)
 
 
 def grounds(run: Run) -> dict[str, float] | None:
     """Return the share of a steady step's critical path by each of `GROUNDS`; they add up to 1.
 
-    Kernels of measured times (`run.compute_times`) count as a table's. None where no spans are left, or no kernels
-    were priced, as on CPUs.
+    Kernels of measured times (`run.compute_times`) and operators that a table of one's own has count as measured. None
+    where no spans are left, or no kernels were priced, as on CPUs.
     """
     step = typical_step(run)
     if step is None or not len(run.kernels):
@@ -34,5 +35,5 @@ def grounds(run: Run) -> dict[str, float] | None:
     whole = float(kernels.sum()) or 1.0
     own = float((share - launching)[computed].sum())
     for by, of in kernels.items():
-        found[TABLES if by == MEASURED else str(by)] += own * float(of) / whole
+        found[str(by)] += own * float(of) / whole
     return found

@@ -12,7 +12,7 @@ import numpy as np
 from reports.analysis import critical_path, statistics
 from reports.analysis.by_what import HOST
 from reports.analysis.frames import COMPUTE
-from reports.analysis.prediction.grounds import BETWEEN, HOSTS, LAWS, ROOFLINES, TABLES, WITHIN, grounds
+from reports.analysis.prediction.grounds import BETWEEN, HOSTS, LAWS, MEASURED, ROOFLINES, TABLES, WITHIN, grounds
 from reports.analysis.prediction.measured_steps import MeasuredStep, measured_steps
 from reports.analysis.step_breakdown import steady_steps, typical_step
 from reports.run import Run
@@ -23,7 +23,7 @@ _EAGER_HOST = "host of eager programs"  # the group of a calibrated GPU's host, 
 # Fewer steps like a run's say nothing of how far errors spread.
 _LEAST_STEPS = 2
 # Root mean squares of relative errors by what prices a share of a step (docs/accuracy.md has their sources).
-ERRORS = {TABLES: 0.05, LAWS: 0.075, ROOFLINES: 0.10, HOSTS: 0.15, WITHIN: 0.10, BETWEEN: 0.10}
+ERRORS = {MEASURED: 0.02, TABLES: 0.05, LAWS: 0.075, ROOFLINES: 0.10, HOSTS: 0.15, WITHIN: 0.10, BETWEEN: 0.10}
 # An error beside those of prices: software of another age, overlaps, memory's allocator, clocks.
 _NOT_MODELLED = 0.05
 # A further error on GPUs without a measured step: MLPerf's steps on such ones were predicted 12 to 17 % too quick.
@@ -33,6 +33,7 @@ WIDTH = 1.645
 # The share of the measured steps like a predicted one that its range must hold.
 _INSIDE = 0.8
 _WORDS = {
+    MEASURED: "kernels measured one by one",
     TABLES: "kernels priced by a measured table",
     LAWS: "kernels priced by a law",
     ROOFLINES: "kernels priced by a roofline",
@@ -40,6 +41,8 @@ _WORDS = {
     WITHIN: "transfers within a host",
     BETWEEN: "transfers between hosts",
 }
+# From this share of a step on, kernels that were measured one by one on its GPU say more of it than other steps do.
+_BY_MEASURED = 0.5
 # A smaller share of the critical path may be of what no probe has measured.
 _UNPROBED = 0.1
 
@@ -103,15 +106,23 @@ def half_width(by: Mapping[str, float], gpu: str, steps: Sequence[MeasuredStep])
     Errors of different grounds are independent; those of one ground are alike. It is not narrower than four of five
     of the measured `steps` that are like it need.
     """
-    parts = [share * ERRORS[ground] for ground, share in by.items()]
-    own = [] if gpu in {one.gpu for one in steps} else [_OTHER_GPU]
-    width = WIDTH * math.sqrt(sum(part**2 for part in [*parts, *own, _NOT_MODELLED]))
+    width = _in_quadrature(by, *([] if gpu in {one.gpu for one in steps} else [_OTHER_GPU]))
     needed = [one.away for one in steps if one.is_like(by)]
     return max(width, float(np.quantile(needed, _INSIDE))) if needed else width
 
 
+def _in_quadrature(by: Mapping[str, float], *more: float) -> float:
+    """Return the half of the range that errors of prices give, with what no price says, and `more` errors."""
+    parts = [share * ERRORS[ground] for ground, share in by.items()]
+    return WIDTH * math.sqrt(sum(part**2 for part in [*parts, *more, _NOT_MODELLED]))
+
+
 def _of_grounds(by: Mapping[str, float], gpu: str) -> Contribution:
     """Return the range by what prices a step, where at least some that are priced alike were measured."""
+    if by[MEASURED] >= _BY_MEASURED:
+        words = f"as {text.percent(by[MEASURED])} of the step is {_WORDS[MEASURED]}"
+        return Contribution(share=_in_quadrature(by), words=words)
+    by = {**by, MEASURED: 0.0, LAWS: by[LAWS] + by[MEASURED]}  # as if by laws: no less sure
     steps = measured_steps()
     alike = [one for one in steps if one.is_like(by)]
     most = max(by, key=lambda ground: by[ground])

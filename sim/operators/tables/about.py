@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from scenarios.kernel_tables.file import Origin
+from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.operations.words import words
 from sim.operators.tables.signature import COORDINATES
 from sim.operators.tables.table import Table
@@ -68,6 +70,11 @@ def about(file: Path, table: Callable[[], Table]) -> About:
         sources=sources,
         quality=quality_of(table()) if said is None else tuple(Quality(**each) for each in json.loads(said)),
     )
+
+
+def about_rows(rows: Sequence[MeasuredOperator], origin: Origin, table: Table) -> About:
+    """Return what is known of rows that are in no file; `table` is made of them."""
+    return About(rows=len(rows), machines=(origin.machine,), sources=(origin.source,), quality=quality_of(table))
 
 
 def _release() -> str:

@@ -47,11 +47,18 @@ Marks = npt.NDArray[np.int64]
 class Correction(NamedTuple):
     """The logarithm of what a law's time is multiplied by, and from 0 to 1 how much of that is known.
 
-    What is not known is taken to be 0 in it already, or as another correction says.
+    What is not known is taken to be 0 in it already, or as another correction says. `is_measured`: the operator itself
+    was measured, in a row that describes it.
     """
 
     log_factor: float
     weight: float
+    is_measured: bool = False
+
+    @property
+    def factor(self) -> float:
+        """What a law's time is multiplied by."""
+        return math.exp(self.log_factor)
 
 
 NONE = Correction(0.0, 0.0)
@@ -116,7 +123,7 @@ class _Family:
         distances = _distances(self._sizes, self._marks, sizes, marks)
         nearest = int(distances.argmin())
         if distances[nearest] <= _ALIKE:
-            return Correction(self._value(nearest, operation), 1.0)
+            return Correction(self._value(nearest, operation), 1.0, is_measured=True)
         return self._between(distances, operation) if self._tells else NONE
 
     def left_out(self) -> Iterator[tuple[Operation, float, float]]:

@@ -1,22 +1,31 @@
-"""Reads the table of measured operators that a profile names; of the last ones each once."""
+"""Reads the tables of measured operators that a profile names; of the last ones each once."""
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections import deque
 from pathlib import Path
 
 from scenarios.config.catalogue import kernel_table_file
 from scenarios.config.gpu import Gpu
-from sim.operators.tables.about import About, about
+from scenarios.kernel_tables.file import Origin
+from scenarios.kernel_tables.row import MeasuredOperator
+from scenarios.seam.errors import Note, ScenarioError
+from sim.operators.tables.about import About, about, about_rows
+from sim.operators.tables.nearest import Nearest
 from sim.operators.tables.table import Table, read, reading
 from sim.operators.tables.wheel import Measured
 
 # Files with their time of change and the GPU of the law, and what was read: studies ask for a few again and again.
 _KEPT: deque[tuple[tuple[Path, int, Gpu], Table]] = deque(maxlen=4)
+_TABLE = ".parquet"
+# A GPU's model in its name: "H200", "A100", "L40S".
+_MODEL = re.compile(r"\b[A-Z]+\d+[A-Z]?\b")
 
 
 def table_of(name: str, gpu: Gpu) -> Table:
-    """Return the table of that name or path.
+    """Return the table of that name or path; notes of what a trace does not say are warnings.
 
     Raises:
         ScenarioError: it cannot be read, in one sentence.
@@ -26,7 +35,7 @@ def table_of(name: str, gpu: Gpu) -> Table:
         key = (file, file.stat().st_mtime_ns, gpu)
         found = next((table for kept, table in _KEPT if kept == key), None)
         if found is None:
-            found = Table(surfaces=Measured(file, gpu)) if file.is_dir() else read(file, gpu)
+            found = _read(file, gpu)
             _KEPT.append((key, found))
     return found
 
@@ -39,4 +48,42 @@ def about_table(name: str, gpu: Gpu) -> About:
     """
     file = kernel_table_file(name)
     with reading(file):
+        if _is_trace(file):
+            rows, origin = _rows_of_trace(file)
+            return about_rows(rows, origin, table_of(name, gpu) if gpu.has_laws else Table(surfaces={}))
         return about(file, lambda: table_of(name, gpu) if gpu.has_laws else Table(surfaces={}))
+
+
+def _read(file: Path, gpu: Gpu) -> Table:
+    if file.is_dir():
+        return Table(surfaces=Measured(file, gpu))
+    if _is_trace(file):
+        rows, origin = _rows_of_trace(file)
+        _note_machine(file, origin.machine, gpu)
+        return Table(surfaces={}, nearest=Nearest(rows, gpu))
+    return read(file, gpu)
+
+
+def _note_machine(file: Path, machine: str, gpu: Gpu) -> None:
+    """Warn where operators were measured on another GPU than the one that they are laid over."""
+    measured, own = (set(_MODEL.findall(name.upper())) for name in (machine, gpu.name))
+    if measured and own and not measured & own:
+        warnings.warn(f"{file}: operators of {machine}, where predictions are of {gpu.name}", Note, stacklevel=2)
+
+
+def _is_trace(file: Path) -> bool:
+    return file.is_file() and file.suffix != _TABLE
+
+
+def _rows_of_trace(file: Path) -> tuple[list[MeasuredOperator], Origin]:
+    """Return the operators of a profiler's trace, and whose they are."""
+    from reports.errors import ReportError  # noqa: PLC0415 - loads pandas and torch, which other tables do without
+    from reports.trace_table import table_rows  # noqa: PLC0415
+
+    try:
+        rows, origin, notes = table_rows([file])
+    except ReportError as error:
+        raise ScenarioError(str(error).splitlines()) from None
+    for note in notes:
+        warnings.warn(note, Note, stacklevel=2)
+    return rows, origin

@@ -56,16 +56,15 @@ class Table:
         return NONE if found is None else Correction(shared * found.at(place), 1.0)
 
 
-def factor(tables: Iterable[Table], operation: Operation) -> float:
-    """Return what a law's time of `operation` is multiplied by: each table lies over those before, as far as it knows.
-
-    1 if nothing like it was measured.
-    """
-    log_factor = 0.0
+def correction(tables: Iterable[Table], operation: Operation) -> Correction:
+    """Return how a law's time is corrected: each table lies over those before, as far as it knows."""
+    whole = NONE
     for table in tables:
         found = table.correction(operation)
-        log_factor = found.log_factor + (1 - found.weight) * log_factor
-    return math.exp(log_factor)
+        log_factor = found.log_factor + (1 - found.weight) * whole.log_factor
+        weight = found.weight + (1 - found.weight) * whole.weight
+        whole = Correction(log_factor, weight, found.is_measured or (whole.is_measured and not found.weight))
+    return whole
 
 
 def read(file: Path, gpu: Gpu) -> Table:

@@ -25,7 +25,7 @@ from sim.measured.operators import describe
 from sim.operators.laws import seconds
 from sim.operators.tables.nearest import Nearest
 from sim.operators.tables.read import about_table, table_of
-from sim.operators.tables.table import Table, factor
+from sim.operators.tables.table import Table, correction
 from tests.sim.operators.measured import gpu_of, mean_error
 
 GPU = gpu_of("hgx_h200")
@@ -40,7 +40,7 @@ def row(*operations: Operation, over_law: float, is_cold: bool = False, calls: i
 
 
 def corrected(operation: Operation, *rows: MeasuredOperator) -> float:
-    return factor([Table(surfaces={}, nearest=Nearest(rows, GPU))], operation)
+    return correction([Table(surfaces={}, nearest=Nearest(rows, GPU))], operation).factor
 
 
 def test_a_measured_operator_takes_its_measured_time() -> None:
@@ -130,7 +130,8 @@ def errors(rows: list[MeasuredOperator], held: list[Operation], gpu: Gpu) -> tup
     table = Table(surfaces={}, nearest=Nearest(rows, gpu))
     truth = [another(each, gpu) for each in held]
     alone = [abs(seconds(each, gpu) / true - 1) for each, true in zip(held, truth, strict=True)]
-    both = [abs(seconds(each, gpu) * factor([table], each) / true - 1) for each, true in zip(held, truth, strict=True)]
+    tabled = [seconds(each, gpu) * correction([table], each).factor for each in held]
+    both = [abs(each / true - 1) for each, true in zip(tabled, truth, strict=True)]
     return sum(alone) / len(alone), sum(both) / len(both)
 
 
@@ -177,8 +178,8 @@ def test_a_table_lies_over_those_before_it_as_far_as_it_counts() -> None:
     wider = dataclasses.replace(LAYER, columns=LAYER.columns * 2)
     below = Table(surfaces={}, nearest=Nearest([row(each, over_law=4.0) for each in (LAYER, wider)], GPU))
     above = Table(surfaces={}, nearest=Nearest(alike(2.0), GPU))
-    assert factor([below, above], LAYER) == pytest.approx(2.0)
-    assert 2.0 < factor([below, above], wider) < factor([below], wider)
+    assert correction([below, above], LAYER).factor == pytest.approx(2.0)
+    assert 2.0 < correction([below, above], wider).factor < correction([below], wider).factor
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -199,7 +200,7 @@ def test_half_of_an_h200s_operators_do_not_make_the_other_half_worse(seed: int) 
     alone, both = [], []
     for one in held:
         laws = [seconds(each, GPU, is_cold=one.is_cold) for each in one.operations]
-        corrections = [factor([table], each) for each in one.operations]
+        corrections = [correction([table], each).factor for each in one.operations]
         alone.append((1e6 * sum(laws), one.us))
         both.append((1e6 * sum(law * by for law, by in zip(laws, corrections, strict=True)), one.us))
     assert len(held) > 60
@@ -216,7 +217,7 @@ def test_a_file_gives_back_its_rows_and_says_what_it_is(tmp_path: Path) -> None:
     assert read_table(file) == rows
     about = about_table(str(file), GPU)
     assert (about.rows, about.machines, about.sources) == (2, ("NVIDIA H200",), ("a test",))
-    assert factor([table_of(str(file), GPU)], rows[1].operations[0]) == pytest.approx(2.0)
+    assert correction([table_of(str(file), GPU)], rows[1].operations[0]).factor == pytest.approx(2.0)
 
 
 def test_a_file_with_a_description_of_nothing_is_refused_by_name(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from sim.operators.tables.making import _kept, table_of
 from sim.operators.tables.read import about_table
 from sim.operators.tables.read import table_of as named_table
 from sim.operators.tables.surface import surface
-from sim.operators.tables.table import OPERATIONS, Table, factor, read
+from sim.operators.tables.table import OPERATIONS, Table, correction, read
 from sim.operators.tables.wheel import DATA
 from tests.sim.operators.measured import SYSTEMS, gpu_of, mean_error, rows, system
 
@@ -73,13 +73,13 @@ def test_a_table_without_the_law_is_compared_when_it_is_read(tmp_path: Path) -> 
     table = pa.table({**row, "us": [2e6 * seconds(layer, H200)], "machine": ["mine"], "source": ["us"]})
     pq.write_table(table, tmp_path / "mine.parquet")
     own = read(tmp_path / "mine.parquet", H200)
-    assert factor([own], layer) == pytest.approx(2)
-    assert factor([own], dataclasses.replace(layer, dtype="float16")) == pytest.approx(2)
-    assert factor([own], dataclasses.replace(layer, right_is_transposed=False)) == pytest.approx(2**0.5)
+    assert correction([own], layer).factor == pytest.approx(2)
+    assert correction([own], dataclasses.replace(layer, dtype="float16")).factor == pytest.approx(2)
+    assert correction([own], dataclasses.replace(layer, right_is_transposed=False)).factor == pytest.approx(2**0.5)
     known = about_table(str(tmp_path / "mine.parquet"), H200)
     assert (known.rows, known.machines, known.sources) == (1, ("mine",), ("us",))
     assert known.quality[0].law_error == pytest.approx(0.5)
-    assert factor([own], dataclasses.replace(layer, rows=512 << 12)) == pytest.approx(1, abs=1e-3)
+    assert correction([own], dataclasses.replace(layer, rows=512 << 12)).factor == pytest.approx(1, abs=1e-3)
 
 
 def test_what_no_table_measures_is_left_to_the_law(shipped: Table) -> None:
@@ -89,7 +89,7 @@ def test_what_no_table_measures_is_left_to_the_law(shipped: Table) -> None:
     )
     odd = linear(8192, 479, 1024, "bfloat16", element_bytes=2)
     single = linear(512, 1024, 256, "float32", element_bytes=4)
-    assert [factor([shipped], each) for each in (script, convolution, odd, single, object())] == [1.0] * 5
+    assert [correction([shipped], each).factor for each in (script, convolution, odd, single, object())] == [1.0] * 5
 
 
 def test_points_are_kept_until_the_others_lie_between_them() -> None:
@@ -138,18 +138,21 @@ def test_a_wheel_becomes_a_table_of_medians(package: Path, tmp_path: Path) -> No
 
 def test_a_whole_table_is_read_where_it_is_installed(package: Path) -> None:
     whole = named_table("aiconfigurator/gpu", H200)
-    assert [factor([whole], each) for each in (LAYER, PREFILL)] == [pytest.approx(2), pytest.approx(2)]
+    assert [correction([whole], each).factor for each in (LAYER, PREFILL)] == [pytest.approx(2), pytest.approx(2)]
     encoder = dataclasses.replace(PREFILL, is_causal=False, key_heads=8)  # which nobody has measured
-    assert [factor([whole], each) for each in (dataclasses.replace(LAYER, dtype="float32"), encoder)] == [1, 1]
+    assert [correction([whole], each).factor for each in (dataclasses.replace(LAYER, dtype="float32"), encoder)] == [
+        1,
+        1,
+    ]
 
 
 def test_files_of_a_family_are_read_when_an_operator_of_it_is_priced(package: Path) -> None:
     next(package.rglob("context_attention_perf.parquet")).write_bytes(b"damaged")
     whole = named_table("aiconfigurator/gpu", H200)
-    assert factor([whole], LAYER) == pytest.approx(2)
+    assert correction([whole], LAYER).factor == pytest.approx(2)
     sentence = rf"^{re.escape(str(package))}: cluster\.gpu\.kernel_table: expected Parquet with measured operators"
     with pytest.raises(ScenarioError, match=sentence):
-        factor([whole], PREFILL)
+        correction([whole], PREFILL)
 
 
 def test_a_whole_table_says_what_each_shape_s_line_says_of_it(package: Path) -> None:
@@ -180,7 +183,7 @@ def test_shipped_tables_meet_the_wheel(name: str) -> None:
     for row in rows("wheel_linear"):
         if row["gpu"] == name:
             layer = build({"dtype": "bfloat16", **{key: int(row[key]) for key in ("rows", "columns", "inner")}})
-            pairs.append((seconds(layer, system(name)) * factor([table], layer), float(row["us"]) * 1e-6))
+            pairs.append((seconds(layer, system(name)) * correction([table], layer).factor, float(row["us"]) * 1e-6))
     assert mean_error(pairs) < 0.02
 
 

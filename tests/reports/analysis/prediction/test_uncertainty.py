@@ -43,18 +43,26 @@ def test_contributions_add_up_in_quadrature_unless_one_is_not_known() -> None:
     assert math.isnan(Uncertainty(contributions=(three, Contribution(share=math.nan, words=""))).share)
 
 
-def with_kernels(scenario: dict[str, Any], known: dict[str, Any] | None = None) -> Run:
-    """Return a run whose kernels are priced by a law for three quarters, and by a table."""
+def with_kernels(scenario: dict[str, Any], known: dict[str, Any] | None = None, most: str = "law") -> Run:
+    """Return a run whose kernels are priced by a law, or by what `most` says, for three quarters, and by a table."""
     made = by_hand(scenario={**SCENARIO, **scenario, "known_errors": known or {}})
     kernels = [
         KernelRow(operator="a", shapes="", priced_by=by, predicted_us=1, count=1, share=share)
-        for by, share in (("law", 0.75), ("table", 0.25))
+        for by, share in ((most, 0.75), ("table", 0.25))
     ]
     return Run.of(dataclasses.replace(made, kernels=kernels))
 
 
 # 65 % of the step are kernels, 35 % an all_reduce between the two hosts.
-BY_HAND = {"table": 0.1625, "law": 0.4875, "roofline": 0.0, "host": 0.0, "within": 0.0, "between": 0.35}
+BY_HAND = {
+    "measured": 0.0,
+    "table": 0.1625,
+    "law": 0.4875,
+    "roofline": 0.0,
+    "host": 0.0,
+    "within": 0.0,
+    "between": 0.35,
+}
 
 
 def measured(*errors: float, gpu: str = "one", **grounds: float) -> tuple[MeasuredStep, ...]:
@@ -87,6 +95,19 @@ def test_the_range_of_a_step_follows_from_what_prices_it(
     ) in lines
     assert run_tables.as_json(run)["uncertainty"]["share"] == pytest.approx(1.645 * math.sqrt(squares))
     assert measures_of(run)["uncertainty_share"] == pytest.approx(1.645 * math.sqrt(squares))
+
+
+def test_kernels_measured_one_by_one_need_no_other_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: half of the path is kernels that were measured; with less than that, they count as kernels of a law."""
+    monkeypatch.setattr("reports.analysis.prediction.uncertainty._BY_MEASURED", 0.48)
+    monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", tuple)
+    found = of_hardware(with_kernels(GPUS, most="measured"))
+    squares = (0.1625 * 0.05) ** 2 + (0.4875 * 0.02) ** 2 + (0.35 * 0.1) ** 2 + 0.05**2
+    assert found.share == pytest.approx(1.645 * math.sqrt(squares))
+    assert found.words == "as 48.8 % of the step is kernels measured one by one"
+    monkeypatch.setattr("reports.analysis.prediction.uncertainty._BY_MEASURED", 0.5)
+    monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", lambda: measured(*[0.02] * 5))
+    assert of_hardware(with_kernels(GPUS, most="measured")) == of_hardware(with_kernels(GPUS))
 
 
 @pytest.mark.parametrize(
