@@ -81,6 +81,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     kineto = commands.add_parser("kineto", help="a run folder of what torch.profiler exported")
     kineto.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="Chrome trace JSON, also .gz; one a rank")
     kineto.add_argument("--out", type=Path, required=True, metavar="RUN", help="a new run folder")
+    kineto.add_argument(
+        "--table", type=Path, metavar="FILE.parquet", help="a new file for the operators' times, which --kernels takes"
+    )
     kineto.add_argument("--json", action="store_true", help="all tables of kernels as JSON")
     times = commands.add_parser("times", help="what computations took, for a scenario's run.compute_times")
     times.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder; several are one sample")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from reports.compare import tables as compare_tables
 from reports.errors import ReportError
 from reports.kineto import compute_times, recording
 from reports.kineto import tables as kernel_tables
+from reports.kineto.trace_file import Trace
 from reports.nccl import fit, fit_tables, nccl_tests, profile
 from reports.nccl.fit import Figures
 from reports.published import collective_tables, collectives, kernels, operator_tables, step_tables, steps
@@ -220,16 +221,38 @@ def _check_csv_options(options: Namespace) -> None:
 
 
 def kineto(options: Namespace) -> None:
-    """Write a run folder of what torch.profiler exported."""
+    """Write a run folder of what torch.profiler exported, and a table of its operators."""
     check_free(options.out)
-    found = recording.read(options.traces, text.printable(options.out.resolve().name))
+    if options.table is not None:
+        if options.table.suffix != ".parquet":
+            raise ReportError(f"--table {options.table}: expected a file whose name ends in .parquet")
+        replace.check_free(options.table)
+    traces = recording.read_traces(options.traces)
+    table = None if options.table is None else _write_table(traces, options.table)
+    found = recording.profile_of(traces, text.printable(options.out.resolve().name))
     write(found.recording, options.out)
     _say_notes(found.notes)
     if options.json:
-        print_json({"run": str(options.out), **kernel_tables.as_json(found)})
+        print_json({"run": str(options.out), **kernel_tables.as_json(found), **({"table": table} if table else {})})
     else:
         text.show(kernel_tables.summarize(found), sys.stdout)
         print(f"run folder: {options.out}")
+        if table:
+            print(f"table: {options.table}, {text.counted(table['rows'], 'row')}")
+
+
+def _write_table(traces: Sequence[Trace], file: Path) -> dict[str, Any]:
+    """Write a table of the traces' operators, and return where it is and how many rows it has."""
+    from reports.trace_table import rows_of_traces
+    from scenarios.kernel_tables.file import write_table
+
+    rows, origin, notes = rows_of_traces(traces)
+    try:
+        write_table(file, rows, origin)
+    except OSError as error:
+        raise ReportError(f"--table {file}: could not be written: {error.strerror or error}") from None
+    _say_notes(notes)
+    return {"file": str(file), "rows": len(rows)}
 
 
 def recover(options: Namespace) -> None:

@@ -6,33 +6,20 @@ import dataclasses
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from reports.analysis.frames import COMPUTE, STEP
 from reports.kineto.names import SEND_RECV, collective_kind, communicates, kernel_kind, operator_kind, said_around
-from reports.kineto.trace_file import (
-    ANNOTATION,
-    COPIES,
-    CPU_OP,
-    KERNEL,
-    LAUNCHES,
-    Event,
-    Trace,
-    as_text,
-    whole_number,
-)
+from reports.kineto.operators import Operators, Origin
+from reports.kineto.steps import launches_of, outermost, step_number, steps_of
+from reports.kineto.trace_file import ANNOTATION, COPIES, CPU_OP, KERNEL, Event, Trace, as_text, whole_number
 from scenarios.seam.trace import Span
 
 MAIN = "main"
 
-_STEP = re.compile(r"ProfilerStep#(\d{1,15})")
-# Annotations that torch itself puts around every collective say nothing that its kind does not.
-_OWN = re.compile(r"ProfilerStep[#*]|(?:nccl|gloo|c10d|mpi|ucc):")
 _GLOO = re.compile(r"gloo:")
-_OPTIMIZER = re.compile(r"Optimizer\.step#")
-_BACKWARD = "autograd::engine::evaluate_function"
 # Operators of torch around the launch of a collective.
 _AROUND = re.compile(r"record_param_comms$|c10d::|_c10d_functional::|(?:nccl|gloo|ucc):")
 _LARGEST = 2**53
@@ -40,18 +27,15 @@ _LARGEST = 2**53
 _UNKNOWN: dict[str, Any] = {"host": 0, "sequence": 0, "wait_from_ns": -1, "wait_until_ns": -1}
 
 
-class _Opening(NamedTuple):
-    """An annotation by its name, and which one of that name in its step, from 0; "" and -1 where there is none."""
-
-    label: str = ""
-    number: int = -1
-
-
 class _Launch(NamedTuple):
-    """When the CPU issued an event, on the trace's axis, and in which annotation."""
+    """When the CPU issued an event, on the trace's axis, for what, and how often that was opened in the step before.
+
+    `number` is -1 where nothing was open.
+    """
 
     at_ns: int
-    opening: _Opening = _Opening()
+    origin: Origin = Origin()
+    number: int = -1
 
 
 _DTYPES = {
@@ -66,13 +50,14 @@ _DTYPES = {
 class Piece(Span):
     """The span of a kernel, a memory operation or, in a trace without a GPU, an operator that no other one called.
 
-    `name` is the trace's, `label` the innermost annotation around its launch, else the name. Times in ns on the
-    run's axis. `step` is -1 outside any. `kernel` is the kind of a computation, "" of a communication. `call` counts a
-    group's collectives and, of a computation, in which opening of its annotation in the step it was launched.
+    `name` is the trace's, `label` the innermost annotation or module around its launch, else the outermost operator,
+    else the name; of a backward pass that of its forward operator. `origin` says more. Times in ns on the run's axis.
+    `step` is -1 outside any. `kernel` is the kind of a computation, "" of a communication. `call` counts a group's
+    collectives and, of a computation, in which opening of its label in the step it was launched.
     """
 
     name: str
-    annotated: bool
+    origin: Origin
 
 
 def group_names(traces: Sequence[Trace]) -> Mapping[tuple[str, str], str]:
@@ -111,10 +96,9 @@ class TracePieces:
     def __init__(self, trace: Trace, origin_ns: int, groups: Mapping[tuple[str, str], str]) -> None:
         self._trace, self._origin_ns, self._groups = trace, origin_ns, groups
         self._comms = _comms(trace)
-        annotations = trace.events.get(ANNOTATION, [])
-        self._steps = [event for event in annotations if _STEP.fullmatch(event.name)] or _by_optimizer(trace)
+        self._steps = steps_of(trace)
         self._step_starts = [event.start_ns for event in self._steps]
-        self._annotations = [event for event in annotations if not _OWN.match(event.name)]
+        self._operators = Operators(trace)
         self.unsaid = 0  # SendRecv kernels of which nothing says for what they are
         self._around: dict[str, Mapping[str, Any]] = {}  # by correlation, what is around a communication's launch
         self.pieces = self._of_gpu() if trace.on_gpu else self._of_cpu()
@@ -126,7 +110,7 @@ class TracePieces:
             own[piece.step].append(piece)
         said: dict[int, list[Event]] = defaultdict(list)
         for event in self._steps:
-            said[_step_number(event)].append(event)
+            said[step_number(event)].append(event)
         found = []
         for step in sorted(said) or [0]:
             own_said = said.get(step, [])
@@ -144,34 +128,46 @@ class TracePieces:
         return found
 
     def _of_gpu(self) -> list[Piece]:
-        launches: dict[str, Event] = {}
-        for category in LAUNCHES:
-            for event in self._trace.events.get(category, []):
-                launches.setdefault(str(event.args.get("correlation")), event)
-        launches.pop("None", None)  # said by neither side, so it joins nothing
+        launches = launches_of(self._trace)
         events = [(event, category) for category in (KERNEL, *COPIES) for event in self._trace.events.get(category, [])]
         issues = [launches.get(str(event.args.get("correlation")), event) for event, _ in events]
-        openings = _openings(self._annotations, issues, self._step_of)
         self._find_around(
             [(event, issue) for (event, _), issue in zip(events, issues, strict=True) if issue is not event]
         )
-        streams = _streams([(event, self._verb(event, category) == COMPUTE) for event, category in events])
+        computes = [self._verb(event, category) == COMPUTE for event, category in events]
+        streams = _streams([(event, each) for (event, _), each in zip(events, computes, strict=True)])
+        origins = [
+            self._operators.origin(self._operators.innermost(issue, event.args), communicates=not each)
+            for (event, _), issue, each in zip(events, issues, computes, strict=True)
+        ]
         return [
-            self._piece(event, category, _Launch(issue.start_ns, opening), streams[_stream_key(event)])
-            for (event, category), issue, opening in zip(events, issues, openings, strict=True)
+            self._piece(event, category, launch, streams[_stream_key(event)])
+            for (event, category), launch in zip(events, self._launched(issues, origins), strict=True)
         ]
 
     def _of_cpu(self) -> list[Piece]:
         """Operators that no other one called, and what gloo's threads did."""
-        events = _outermost(self._trace.events.get(CPU_OP, []))
-        openings = _openings(self._annotations, events, self._step_of)
+        events = outermost(self._trace.events.get(CPU_OP, []))
+        origins = [self._operators.origin(self._operators.innermost(event, {})) for event in events]
         streams = _threads(events)
         pieces = [
-            self._piece(event, CPU_OP, _Launch(event.start_ns, opening), streams[event.thread])
-            for event, opening in zip(events, openings, strict=True)
+            self._piece(event, CPU_OP, launch, streams[event.thread])
+            for event, launch in zip(events, self._launched(events, origins), strict=True)
         ]
         gloo = [event for event in self._trace.events.get(ANNOTATION, []) if _GLOO.match(event.name)]
         return pieces + [self._piece(event, ANNOTATION, _Launch(event.start_ns), "gloo") for event in gloo]
+
+    def _launched(self, issues: Sequence[Event], origins: Sequence[Origin]) -> list[_Launch]:
+        """Return for each event when and for what it was issued, and which of its label in the step that is, from 0."""
+        steps = [self._step_of(issue.start_ns) for issue in issues]
+        begun: dict[tuple[str, int], set[tuple[int, tuple[str, str]]]] = defaultdict(set)
+        for origin, step in zip(origins, steps, strict=True):
+            begun[origin.label, step].add(origin.opened)
+        order = {(*key, each): number for key, all_of in begun.items() for number, each in enumerate(sorted(all_of))}
+        return [
+            _Launch(issue.start_ns, origin, order[origin.label, step, origin.opened] if origin.label else -1)
+            for issue, origin, step in zip(issues, origins, steps, strict=True)
+        ]
 
     def _piece(self, event: Event, category: str, launch: _Launch, stream: str) -> Piece:
         kind = self._verb(event, category)
@@ -180,13 +176,12 @@ class TracePieces:
             words = {CPU_OP: operator_kind, KERNEL: kernel_kind}.get(category)
             kernel = words(event.name) if words else "elementwise"
         start, end, issued = (time - self._origin_ns for time in (event.start_ns, event.end_ns, launch.at_ns))
-        label, number = launch.opening
         copied = float(whole_number(event.args.get("bytes"), _LARGEST) or 0) if category in COPIES else 0.0
         piece = Piece(
             rank=self._trace.rank, step=self._step_of(launch.at_ns), stream=stream, name=event.name, kind=kind,
-            kernel=kernel, label=label or event.name, annotated=bool(label), issued_ns=min(issued, start), group="",
-            start_ns=start, end_ns=end, call=number if kind == COMPUTE else -1, bytes_read=copied, bytes_written=copied,
-            **_UNKNOWN,
+            kernel=kernel, label=launch.origin.label or event.name, origin=launch.origin, issued_ns=min(issued, start),
+            group="", start_ns=start, end_ns=end, call=launch.number if kind == COMPUTE else -1, bytes_read=copied,
+            bytes_written=copied, **_UNKNOWN,
         )  # fmt: skip
         return piece if kind == COMPUTE else self._communication(piece, event)
 
@@ -238,53 +233,7 @@ class TracePieces:
         if not self._steps:
             return 0
         at = bisect_right(self._step_starts, moment_ns) - 1
-        return _step_number(self._steps[at]) if at >= 0 and moment_ns <= self._steps[at].end_ns else -1
-
-
-def _by_optimizer(trace: Trace) -> list[Event]:
-    """Return the steps of a trace that annotates none: each ends with its optimizers, none with fewer than two.
-
-    Calls of optimizers without a backward pass between them end the same step. What is launched after the last one is
-    outside of steps.
-    """
-    calls = _outermost([event for event in trace.events.get(ANNOTATION, []) if _OPTIMIZER.match(event.name)])
-    backward = [event.start_ns for event in trace.events.get(CPU_OP, []) if event.name.startswith(_BACKWARD)]
-    ends: list[int] = []
-    for event in calls:
-        passes = bisect_right(backward, event.start_ns) - bisect_right(backward, ends[-1]) if ends else 1
-        ends[len(ends) - (not passes) :] = [event.end_ns]
-    if len(ends) < 2:
-        return []
-    starts = [min(event.start_ns for events in trace.events.values() for event in events), *ends]
-    found = zip(starts, ends, strict=False)
-    return [Event(start, end, f"ProfilerStep#{at}", calls[0].thread, {}) for at, (start, end) in enumerate(found)]
-
-
-def _step_number(event: Event) -> int:
-    found = _STEP.fullmatch(event.name)
-    assert found, "only steps are asked"
-    return int(found[1])
-
-
-def _openings(annotations: Sequence[Event], issues: Sequence[Event], step_of: Callable[[int], int]) -> list[_Opening]:
-    """For each event the name of its innermost annotation, and which one of that name in the step it is, from 0."""
-    found = [(one, step_of(issue.start_ns)) for one, issue in zip(_innermost(annotations, issues), issues, strict=True)]
-    begun: dict[tuple[str, int], set[tuple[int, tuple[str, str]]]] = defaultdict(set)
-    for one, step in found:
-        if one is not None:
-            begun[one.name, step].add((one.start_ns, one.thread))
-    order = {(*key, each): number for key, all_of in begun.items() for number, each in enumerate(sorted(all_of))}
-    return [
-        _Opening()
-        if one is None or not one.name
-        else _Opening(one.name, order[one.name, step, (one.start_ns, one.thread)])
-        for one, step in found
-    ]
-
-
-def _innermost(annotations: Sequence[Event], issues: Sequence[Event]) -> list[Event | None]:
-    """Return for each event what began last of its thread's annotations open at its start."""
-    return [stack[-1] if stack else None for stack in _enclosing(annotations, issues)]
+        return step_number(self._steps[at]) if at >= 0 and moment_ns <= self._steps[at].end_ns else -1
 
 
 def _enclosing(annotations: Sequence[Event], issues: Sequence[Event]) -> list[list[Event]]:
@@ -303,17 +252,6 @@ def _enclosing(annotations: Sequence[Event], issues: Sequence[Event]) -> list[li
             begun[thread] += 1
         stack[:] = [one for one in stack if one.end_ns >= moment]
         found[at] = [*stack]
-    return found
-
-
-def _outermost(events: Sequence[Event]) -> list[Event]:
-    """Those inside no other of their thread; they come by start, the enclosing ones first."""
-    until: dict[tuple[str, str], int] = {}
-    found = []
-    for event in events:
-        if event.thread not in until or event.end_ns > until[event.thread]:
-            until[event.thread] = event.end_ns
-            found.append(event)
     return found
 
 

@@ -47,6 +47,15 @@ def read(paths: Sequence[Path], name: str) -> Profile:
     Raises:
         ReportError: with a sentence for every mistake in the files, or for a rank that two of them are of.
     """
+    return profile_of(read_traces(paths), name)
+
+
+def read_traces(paths: Sequence[Path]) -> list[Trace]:
+    """Return the traces of a run, one a rank, by their ranks.
+
+    Raises:
+        ReportError: with a sentence for every mistake in the files, or for a rank that two of them are of.
+    """
     traces, mistakes = [], []
     for path in paths:
         try:
@@ -57,7 +66,11 @@ def read(paths: Sequence[Path], name: str) -> Profile:
         mistakes = _number(traces)
     if mistakes:
         raise ReportError("\n".join(mistakes))
-    traces.sort(key=lambda trace: trace.rank)
+    return sorted(traces, key=lambda trace: trace.rank)
+
+
+def profile_of(traces: Sequence[Trace], name: str) -> Profile:
+    """Return the recording of a run by the traces of its ranks; `name` becomes the run's."""
     notes = [note for trace in traces for note in trace.notes]
     origins = _origins(traces, notes)
     groups = group_names(traces)

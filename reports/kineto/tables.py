@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pandas as pd
 from rich.console import Group, RenderableType
 
 from reports.analysis.frames import STEP
+from reports.kineto.operators import BACKWARD, FORWARD, OPTIMIZER
 from reports.kineto.recording import Profile
 from reports.store.columns import fixed
 from reports.terminal import text
@@ -21,6 +22,10 @@ _OF_STEPS = {"calls_per_step": "float", "median_ns": "float", "mean_ns": "float"
 BY_KIND = {"kind": "str", "kernel": "str", **_OF_STEPS}
 BY_LABEL = {"label": "str", "annotated": "bool", **_OF_STEPS}
 # `median_ns` is of one call, `total_ns` of all.
+# Mean times of a rank's step by what ran, forward, backward and in an optimizer; `share` is of the time of all kernels.
+_BY_PHASE = {"forward_ns": "float", "backward_ns": "float", "optimizer_ns": "float", "share": "float"}
+BY_OPERATOR = {"operator": "str", "calls_per_step": "float", **_BY_PHASE}
+BY_MODULE = {"module": "str", "calls_per_step": "float", **_BY_PHASE}
 TOP_KERNELS = {
     "name": "str", "kernel": "str", "calls": "int", "total_ns": "int", "median_ns": "float", "share": "float",
 }  # fmt: skip
@@ -29,17 +34,22 @@ _CELLS = ["median_ns", "calls_per_step", "share"]
 
 def kernels(profile: Profile) -> pd.DataFrame:
     """One row for each kernel inside a step: `rank`, `step`, `kind`, `kernel`, `label`, `annotated`, `name`,
-    `duration_ns`.
+    `operator`, `module`, `phase`, `duration_ns`.
     """
     kinds = {**dict.fromkeys(["rank", "step"], "int"), **dict.fromkeys(["kind", "kernel", "label", "name"], "str")}
     inside = [piece for piece in profile.pieces if piece.step >= 0]
-    columns: dict[str, Any] = {name: [getattr(piece, name) for piece in inside] for name in [*kinds, "annotated"]}
+    columns: dict[str, Any] = {name: [getattr(piece, name) for piece in inside] for name in kinds}
+    columns["annotated"] = [piece.origin.is_annotated for piece in inside]
+    columns["operator"] = [piece.origin.operator for piece in inside]
+    columns["module"] = [" / ".join(piece.origin.modules) for piece in inside]
+    columns["phase"] = [piece.origin.phase for piece in inside]
     columns["duration_ns"] = [piece.end_ns - piece.start_ns for piece in inside]
-    return fixed(columns, {**kinds, "annotated": "bool", "duration_ns": "int"})
+    words = dict.fromkeys(["operator", "module", "phase"], "str")
+    return fixed(columns, {**kinds, "annotated": "bool", **words, "duration_ns": "int"})
 
 
 def tables(profile: Profile) -> dict[str, pd.DataFrame]:
-    """`BY_KIND`, `BY_LABEL` and `TOP_KERNELS`, each with what takes longest first.
+    """`BY_KIND`, `BY_LABEL`, `BY_OPERATOR`, `BY_MODULE` and `TOP_KERNELS`, each with what takes longest first.
 
     A group's times in one rank's step are added up; medians and means then go over all ranks and steps, those in
     which it did nothing counting as 0.
@@ -55,18 +65,31 @@ def tables(profile: Profile) -> dict[str, pd.DataFrame]:
     return {
         "by_kind": _by(frame, ["kind", "kernel"], steps, BY_KIND),
         "by_label": _by(frame, ["label", "annotated"], steps, BY_LABEL),
+        "by_operator": _by_phase(frame, "operator", steps, BY_OPERATOR),
+        "by_module": _by_phase(frame, "module", steps, BY_MODULE),
         "top_kernels": _longest(fixed(top, TOP_KERNELS), "total_ns"),
     }
 
 
 def without_annotation(profile: Profile) -> dict[str, float]:
-    """How many `kernels` there are inside steps, how many `without_annotation`, and their shares of number and time."""
-    frame = kernels(profile)
-    bare = frame[~frame["annotated"]]
+    """How many `kernels` there are inside steps, how many `without_annotation`, and their shares of number and time.
+
+    A kernel of a backward pass has the annotations and modules around its forward operator.
+    """
+    return _without(kernels(profile), "without_annotation", lambda frame: ~frame["annotated"])
+
+
+def without_operator(profile: Profile) -> dict[str, float]:
+    """Return, as `without_annotation`, what is known to be launched by no operator."""
+    return _without(kernels(profile), "without_operator", lambda frame: frame["operator"] == "")
+
+
+def _without(frame: pd.DataFrame, name: str, is_bare: Callable[[pd.DataFrame], pd.Series]) -> dict[str, float]:
+    bare = frame[is_bare(frame).to_numpy(bool)]
     time, count = float(frame["duration_ns"].sum()), len(frame)
     return {
         "kernels": count,
-        "without_annotation": len(bare),
+        name: len(bare),
         "share_of_kernels": len(bare) / count if count else np.nan,
         "share_of_time": float(bare["duration_ns"].sum()) / time if time else np.nan,
     }
@@ -78,19 +101,21 @@ def as_json(profile: Profile) -> dict[str, Any]:
     return {
         "notes": list(profile.notes),
         "annotation": without_annotation(profile),
+        "attribution": without_operator(profile),
         **{name: records(frame) for name, frame in tables(profile).items()},
     }
 
 
 def summarize(profile: Profile) -> RenderableType:
     """The same for a terminal, with the longest rows of each table."""
-    found, bare = tables(profile), without_annotation(profile)
+    found, bare, unknown = tables(profile), without_annotation(profile), without_operator(profile)
     info, steps = profile.recording.info, {s.step for s in profile.recording.spans if s.kind == STEP}
     outside = len(profile.pieces) - int(bare["kernels"])
     lines = [f"{info.name}: {text.counted(info.world_size, 'rank')}, {text.steps(sorted(steps))}"]
+    count, no_operator, bare_time = int(bare["kernels"]), unknown["share_of_time"], bare["share_of_time"]
     lines.append(
-        f"{text.counted(int(bare['kernels']), 'kernel')}, {text.percent(bare['share_of_kernels'])} of them without"
-        f" annotation ({text.percent(bare['share_of_time'])} of the time)"
+        f"{text.counted(count, 'kernel')}; of their time {text.percent(no_operator)} without operator,"
+        f" {text.percent(bare_time)} without annotation or module"
     )
     if outside:
         lines.append(f"{text.counted(outside, 'kernel')} outside any step, not in these tables")
@@ -104,8 +129,38 @@ def summarize(profile: Profile) -> RenderableType:
         text.paragraph("\n".join(lines), style="bold"),
         _shown(title.format("kind"), ["kind", *of_step], by_kind.assign(kind=named), ["kind", *_CELLS]),
         _shown(title.format("label"), ["label", *of_step], by_label, ["label", *_CELLS]),
+        *_shown_by_phase(found),
         _shown("Top kernels", top_columns, top, top_cells, left=2),
     )
+
+
+def _shown_by_phase(found: dict[str, pd.DataFrame]) -> list[RenderableType]:
+    """Return the tables by operator and by module, those that say something."""
+    shown = []
+    for key, without in (("operator", "no operator"), ("module", "no annotation or module")):
+        frame = found[f"by_{key}"]
+        if not (frame[key] != "").any():
+            continue
+        named = frame.assign(**{key: frame[key].replace({"": f"({without})"})})
+        title = f"Time by {'operator' if key == 'operator' else 'annotation and module'}, the mean of a rank's step"
+        columns = [key, "forward", "backward", "optimizer", "calls", "share"]
+        of_phases = ["forward_ns", "backward_ns", "optimizer_ns", "calls_per_step", "share"]
+        shown.append(_shown(title, columns, named, [key, *of_phases]))
+    return shown
+
+
+def _by_phase(frame: pd.DataFrame, key: str, steps: int, columns: dict[str, str]) -> pd.DataFrame:
+    """Return the mean time of a rank's step by `key`, the phases beside each other, and kernels a step."""
+    whole, count = float(frame["duration_ns"].sum()), max(steps, 1)
+    sums = frame.pivot_table(index=key, columns="phase", values="duration_ns", aggfunc="sum", fill_value=0)
+    sums = sums.reindex(columns=[FORWARD, BACKWARD, OPTIMIZER], fill_value=0)
+    total = sums.sum(axis=1)
+    made = {
+        key: sums.index, "calls_per_step": frame.groupby(key).size().reindex(sums.index) / count,
+        **{f"{phase}_ns": sums[phase] / count for phase in sums.columns},
+        "share": total / whole if whole else total * 0.0,
+    }  # fmt: skip
+    return _longest(fixed({name: list(made[name]) for name in columns}, columns), "share")
 
 
 def _by(frame: pd.DataFrame, keys: list[str], steps: int, columns: dict[str, str]) -> pd.DataFrame:

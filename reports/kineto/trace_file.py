@@ -19,8 +19,10 @@ from scenarios import given_file
 
 ANNOTATION, CPU_OP, KERNEL = "user_annotation", "cpu_op", "kernel"
 COPIES = ("gpu_memcpy", "gpu_memset")
+# With `with_stack`, calls of Python functions; of these only modules are read.
+MODULE, _MODULES_NAME = "python_function", "nn.Module: "
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime")
-_READ = frozenset({ANNOTATION, CPU_OP, KERNEL, *COPIES, *LAUNCHES})
+_READ = frozenset({ANNOTATION, CPU_OP, KERNEL, MODULE, *COPIES, *LAUNCHES})
 # From here on (2001) a `ts` without a base is a time since 1970, as PyTorch wrote it up to 2.2.
 _SINCE_1970_US = 10**15
 # Bounds within which every sum of times fits 64 bits of ns: up to the year 2096, and three years long.
@@ -93,6 +95,8 @@ def read_trace(path: Path) -> Trace:
     negative = 0
     for number, event in enumerate(events):
         if not isinstance(event, dict) or event.get("ph") != "X" or str(event.get("cat")) not in _READ:
+            continue
+        if event["cat"] == MODULE and not as_text(event.get("name", "")).startswith(_MODULES_NAME):
             continue
         times = [_us(event.get("ts"), _TS_US), _us(event.get("dur"), _DUR_US)]
         wrong = [key for key, time in zip(("ts", "dur"), times, strict=True) if time is None]

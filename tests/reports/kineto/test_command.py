@@ -16,7 +16,7 @@ def test_the_command_writes_a_run_that_is_shown(tmp_path, capsys):
     assert main(["kineto", *map(str, GPU), "--out", str(folder)]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    assert "32 kernels, 37.5 % of them without annotation" in printed.out
+    assert "32 kernels; of their time 68.8 % without operator, 28.9 % without annotation" in printed.out
     assert max(map(len, printed.out.splitlines()[:-1])) <= 80
     info = reports.load(folder).info
     assert (info.world, info.played_on, info.world_size) == ("real", "a profiler's trace", 2)
@@ -27,8 +27,10 @@ def test_the_command_writes_a_run_that_is_shown(tmp_path, capsys):
 def test_json_is_json(tmp_path, capsys):
     assert main(["kineto", str(CPU), "--out", str(tmp_path / "run"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"run", "notes", "annotation", "by_kind", "by_label", "top_kernels"}
-    assert sum(row["share"] for row in found["by_label"]) == pytest.approx(1)
+    tables = {"by_kind", "by_label", "by_operator", "by_module", "top_kernels"}
+    assert set(found) == {"run", "notes", "annotation", "attribution", *tables}
+    for table in tables:
+        assert sum(row["share"] for row in found[table]) == pytest.approx(1)
 
 
 def test_a_taken_folder_is_refused(tmp_path, capsys):

@@ -1,0 +1,232 @@
+"""Finds what launched a kernel: operators, annotations and modules around the launch, and forward of backward.
+
+A launch belongs to what its thread had open then; without a launch or anything open, to the operator whose
+"External id" the kernel carries. A function of autograd carries the sequence number of the operator that made it and
+a number of that operator's thread, which is matched with the thread whose operators have these sequence numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from reports.kineto.trace_file import ANNOTATION, CPU_OP, MODULE, Event, Trace, whole_number
+
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+NOWHERE = -1
+
+# Annotations that torch itself puts around every collective say nothing that its kind does not.
+_OWN = re.compile(r"ProfilerStep[#*]|(?:nccl|gloo|c10d|mpi|ucc):")
+_OPTIMIZER = re.compile(r"Optimizer\.step#")
+_EVALUATES = "autograd::engine::evaluate_function: "
+_ACCUMULATES = f"{_EVALUATES}torch::autograd::AccumulateGrad"
+_CALLS = re.compile(r"c10d::|_c10d_functional::|record_param_comms$")
+_LARGEST = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a kernel was launched for; "" stands for nothing known.
+
+    `operator` is the outermost operator around the launch, of a backward pass that of its forward operator, of a
+    communication its call. `modules` are annotations and modules, the outermost first, of a backward pass those around
+    the forward operator. `label` names the innermost annotation or module, else `operator`; `opened` is when and on
+    which thread that began.
+    """
+
+    operator: str = ""
+    phase: str = FORWARD
+    modules: tuple[str, ...] = ()
+    label: str = ""
+    opened: tuple[int, tuple[str, str]] = (0, ("", ""))
+    is_annotated: bool = False
+
+
+_UNKNOWN = Origin()
+
+
+class Operators:
+    """The operators, annotations and modules of one trace, each with what encloses it on its thread."""
+
+    def __init__(self, trace: Trace) -> None:
+        annotations = [one for one in trace.events.get(ANNOTATION, []) if not _OWN.match(one.name)]
+        operators = trace.events.get(CPU_OP, [])
+        listed = [*operators, *annotations, *trace.events.get(MODULE, [])]
+        order = sorted(range(len(listed)), key=lambda at: listed[at].order)
+        self.events = [listed[at] for at in order]
+        self._is_scope = [at >= len(operators) for at in order]
+        self.parents = [NOWHERE] * len(order)
+        self._threads: dict[tuple[str, str], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        self._known: dict[tuple[int, bool], Origin] = {}
+        self._nest()
+
+    def innermost(self, issue: Event, args: Mapping[str, object]) -> int:
+        """Return the place of what was open last at `issue`, whose kernel has `args`; `NOWHERE` if nothing was."""
+        starts, places = self._threads.get(issue.thread, ((), ()))
+        at = bisect_right(starts, issue.start_ns) - 1
+        found = places[at] if at >= 0 else NOWHERE
+        while found != NOWHERE and self.events[found].end_ns < issue.start_ns:
+            found = self.parents[found]
+        if found == NOWHERE and (number := args.get("External id")) is not None:
+            return self._by_number.get(str(number), NOWHERE)
+        return found
+
+    def above(self, place: int) -> list[int]:
+        """Return a place and those that enclose it, the innermost first."""
+        found = []
+        while place != NOWHERE:
+            found.append(place)
+            place = self.parents[place]
+        return found
+
+    def is_operator(self, place: int) -> bool:
+        """Return whether there is an operator at `place`, not an annotation or a module."""
+        return not self._is_scope[place]
+
+    def origin(self, place: int, *, communicates: bool = False) -> Origin:
+        """Return what is launched at `place` for; `communicates`: it is a collective."""
+        key = place, communicates
+        if key not in self._known:
+            self._known[key] = self._origin(self.above(place), communicates=communicates)
+        return self._known[key]
+
+    def forward(self, place: int) -> int:
+        """Return the place of the operator that made the function of autograd at `place`, or around it."""
+        return next((found for one in self.above(place) if (found := self._made.get(one, NOWHERE)) >= 0), NOWHERE)
+
+    def within(self, place: int) -> Iterator[int]:
+        """Yield the places of what the operator at `place` has inside, by their starts."""
+        for inside in range(place + 1, len(self.events)):
+            event = self.events[inside]
+            if event.start_ns > self.events[place].end_ns:
+                return
+            if self.parents[inside] == place:
+                yield inside
+
+    def made_by(self, place: int) -> list[int]:
+        """Return the functions of autograd that the operator at `place` made."""
+        return self._functions.get(place, [])
+
+    def _origin(self, above: Sequence[int], *, communicates: bool) -> Origin:
+        own = [one for one in above if self.is_operator(one)]
+        scopes = [one for one in above if not self.is_operator(one)]
+        forward = self.above(self.forward(above[0])) if above else []
+        phase = self._phase(above)
+        operators = [one for one in forward if self.is_operator(one)] or own
+        calls = [one for one in own if _CALLS.match(self.events[one].name)] if communicates else []
+        named = (calls or operators or [NOWHERE])[-1]
+        modules = [one for one in forward if not self.is_operator(one)] or scopes
+        opened = next(iter([*scopes, *modules, *operators[-1:]]), NOWHERE)
+        if opened == NOWHERE:
+            return _UNKNOWN
+        is_of_forward = bool(forward) and not scopes
+        return Origin(
+            operator="" if named == NOWHERE else self._name(named),
+            phase=phase,
+            modules=tuple(self.events[one].name for one in reversed(modules)),
+            label=self._name(opened) + (" (backward)" if is_of_forward else ""),
+            opened=(self.events[opened].start_ns, self.events[opened].thread),
+            is_annotated=bool(modules),
+        )
+
+    def _phase(self, above: Sequence[int]) -> str:
+        names = [self.events[one].name for one in above]
+        if any(_OPTIMIZER.match(name) for name in names):
+            return OPTIMIZER
+        is_backward = any(name.startswith(_EVALUATES) for name in names)
+        on_autograds = bool(above) and self.events[above[0]].thread in self._of_autograd
+        return BACKWARD if is_backward or on_autograds else FORWARD
+
+    def _name(self, place: int) -> str:
+        return self.events[place].name.removeprefix(_EVALUATES)
+
+    def _nest(self) -> None:
+        stacks: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for place, event in enumerate(self.events):
+            stack = stacks[event.thread]
+            while stack and self.events[stack[-1]].end_ns <= event.start_ns < event.end_ns:
+                stack.pop()
+            while stack and self.events[stack[-1]].end_ns < event.start_ns:
+                stack.pop()
+            self.parents[place] = stack[-1] if stack else NOWHERE
+            stack.append(place)
+            starts, places = self._threads[event.thread]
+            starts.append(event.start_ns)
+            places.append(place)
+
+    @cached_property
+    def _by_number(self) -> dict[str, int]:
+        """Places by the number that an operator and the kernels launched in it carry."""
+        numbered = ((str(one.args.get("External id")), at) for at, one in enumerate(self.events))
+        return {number: at for number, at in numbered if number != "None"}
+
+    @cached_property
+    def _of_autograd(self) -> set[tuple[str, str]]:
+        """Threads of autograd's own: most of what nothing encloses there are functions of backward passes."""
+        roots, functions = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        for place, event in enumerate(self.events):
+            if self.parents[place] == NOWHERE and self.is_operator(place):
+                roots[event.thread] += 1
+                functions[event.thread] += event.name.startswith(_EVALUATES)
+        return {thread for thread, count in functions.items() if 2 * count > roots[thread]}
+
+    @cached_property
+    def _functions(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = defaultdict(list)
+        for function, forward in self._made.items():
+            found[forward].append(function)
+        return found
+
+    @cached_property
+    def _made(self) -> dict[int, int]:
+        """The operator that made each function of autograd, by their places.
+
+        An accumulation of a gradient, which has no number, is taken for the function's that ran before it.
+        """
+        makers: dict[tuple[tuple[str, str], int], int] = {}
+        backward: list[tuple[int, int, str]] = []
+        for place, event in enumerate(self.events):
+            sequence = whole_number(event.args.get("Sequence number"), _LARGEST)
+            if sequence is None or not self.is_operator(place):
+                continue
+            if event.name.startswith(_EVALUATES):
+                backward.append((place, sequence, str(event.args.get("Fwd thread id"))))
+            elif not whole_number(event.args.get("Fwd thread id"), _LARGEST):
+                makers[event.thread, sequence] = place  # the last: those before it made nothing
+        return self._with_accumulations(_matched(makers, backward))
+
+    def _with_accumulations(self, made: dict[int, int]) -> dict[int, int]:
+        before: dict[tuple[str, str], int] = {}
+        found = dict(made)
+        for place, event in enumerate(self.events):
+            if event.name == _ACCUMULATES:
+                if event.thread in before:
+                    found[place] = before[event.thread]
+            elif place in made:
+                before[event.thread] = made[place]
+        return found
+
+
+def _matched(
+    makers: Mapping[tuple[tuple[str, str], int], int], backward: Iterable[tuple[int, int, str]]
+) -> dict[int, int]:
+    """Return for each function of autograd the operator with its sequence number on the thread that its number means.
+
+    A number means the thread that has most of the sequence numbers which come with it.
+    """
+    threads = dict.fromkeys(thread for thread, _ in makers)
+    votes: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    listed = list(backward)
+    for place, sequence, number in listed:
+        votes[number].update(thread for thread in threads if makers.get((thread, sequence), place) < place)
+    meant = {number: max(threads, key=lambda thread: counts[thread]) for number, counts in votes.items() if counts}
+    found = {}
+    for place, sequence, number in listed:
+        maker = makers.get((meant[number], sequence)) if number in meant else None
+        if maker is not None and maker < place:
+            found[place] = maker
+    return found

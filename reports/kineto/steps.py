@@ -1,0 +1,183 @@
+"""Finds the steps of a trace: by annotations, else by its optimizers, else by what repeats."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from reports.kineto.trace_file import ANNOTATION, COPIES, CPU_OP, KERNEL, LAUNCHES, Event, Trace
+
+_STEP = re.compile(r"ProfilerStep#(\d{1,15})")
+_OPTIMIZER = re.compile(r"Optimizer\.step#")
+_BACKWARD = "autograd::engine::evaluate_function"
+# Of an operator that is called where gradients are wanted, as a forward pass is and an optimizer is not.
+_SEQUENCE = "Sequence number"
+# How many operators, those called least often, and how many distances between their calls are tried.
+_TRIED = 64
+# The least share of a step that has to come again exactly for a period to be one.
+_ALIKE = 0.5
+# A repetition without a backward pass may be one of layers: only one that leaves out less than this is of steps.
+_LEFT_OUT = 0.02
+# A first or last part that has less of a step is incomplete.
+_WHOLE = 0.9
+
+
+def steps_of(trace: Trace) -> list[Event]:
+    """Return the steps as annotations `ProfilerStep#N`, by their starts; none where all is one step."""
+    annotations = trace.events.get(ANNOTATION, [])
+    return (
+        [event for event in annotations if _STEP.fullmatch(event.name)] or _by_optimizer(trace) or _by_repetition(trace)
+    )
+
+
+def step_number(event: Event) -> int:
+    """Return the number of a step."""
+    found = _STEP.fullmatch(event.name)
+    assert found, "only steps are asked"
+    return int(found[1])
+
+
+def outermost(events: Sequence[Event]) -> list[Event]:
+    """Return the events inside no other of their thread; they come by start, the enclosing ones first."""
+    until: dict[tuple[str, str], int] = {}
+    found = []
+    for event in events:
+        if event.thread not in until or event.end_ns > until[event.thread]:
+            until[event.thread] = event.end_ns
+            found.append(event)
+    return found
+
+
+def _by_optimizer(trace: Trace) -> list[Event]:
+    """Return the steps of a trace that annotates none: each ends with its optimizers, none with fewer than two.
+
+    Calls of optimizers without a backward pass between them end the same step. What is launched after the last one is
+    outside of steps.
+    """
+    calls = outermost([event for event in trace.events.get(ANNOTATION, []) if _OPTIMIZER.match(event.name)])
+    backward = [event.start_ns for event in trace.events.get(CPU_OP, []) if event.name.startswith(_BACKWARD)]
+    ends: list[int] = []
+    for event in calls:
+        passes = bisect_right(backward, event.start_ns) - bisect_right(backward, ends[-1]) if ends else 1
+        ends[len(ends) - (not passes) :] = [event.end_ns]
+    if len(ends) < 2:
+        return []
+    first = min(event.start_ns for events in trace.events.values() for event in events)
+    return _numbered([first, *ends], calls[0])
+
+
+def _numbered(bounds: Sequence[int], like: Event) -> list[Event]:
+    found = pairwise(bounds)
+    return [Event(start, end, f"ProfilerStep#{at}", like.thread, {}) for at, (start, end) in enumerate(found)]
+
+
+def _by_repetition(trace: Trace) -> list[Event]:
+    """Return the steps of a trace whose operators, or kernels in the order of their launches, repeat."""
+    listed = outermost(trace.events.get(CPU_OP, [])) or _in_order_of_launch(trace)
+    if len(listed) < 2:
+        return []
+    names = {name: number for number, name in enumerate(dict.fromkeys(event.name for event in listed))}
+    tokens = np.array([names[event.name] for event in listed], np.int64)
+    is_backward = np.array([event.name.startswith(_BACKWARD) for event in listed], bool)
+    found = _period(tokens, is_backward)
+    if found is None:
+        return []
+    start, period = found
+    begin = start + _first_of_step(listed, is_backward, start, period)
+    places = [*range(begin % period, len(listed), period)]
+    bounds = [listed[place].start_ns for place in places]
+    if places[0] >= _WHOLE * period:
+        bounds.insert(0, listed[0].start_ns)
+    elif places[0] < (1 - _WHOLE) * period:  # a first step that is a little longer than others
+        bounds[0] = listed[0].start_ns
+    if len(listed) - places[-1] >= _WHOLE * period:
+        bounds.append(max(event.end_ns for events in trace.events.values() for event in events))
+    return _numbered(bounds, listed[0]) if len(bounds) > 2 else []
+
+
+def _period(tokens: npt.NDArray[np.int64], is_backward: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
+    """Return where the longest repetition begins and after how many tokens it comes again; None if there is none.
+
+    Layers repeat, too: a period of a training has a backward pass and what is around it.
+    """
+    trains = bool(is_backward.any()) and not is_backward.all()
+    best: tuple[int, int, int] | None = None
+    for period in _candidates(tokens):
+        start, length = _longest_run(tokens[period:] == tokens[:-period])
+        if length < _ALIKE * period:
+            continue
+        own = is_backward[start : start + period]
+        if trains and (own.all() or not own.any()):
+            continue
+        covered = length + period
+        if not trains and len(tokens) - covered >= _LEFT_OUT * len(tokens):
+            continue
+        if not trains and not set(tokens.tolist()) <= set(tokens[start : start + covered].tolist()):
+            continue
+        # A multiple of a period covers no more, but for what was cut.
+        if best is None or covered > best[0] + best[2] // 2:
+            best = covered, start, period
+    return None if best is None else best[1:]
+
+
+def _candidates(tokens: npt.NDArray[np.int64]) -> list[int]:
+    """Return distances between calls of the operators that are called least often, the shortest first."""
+    counts = Counter(tokens.tolist())
+    seldom = sorted((count, token) for token, count in counts.items() if count >= 2)
+    found: Counter[int] = Counter()
+    for _, token in seldom[:_TRIED]:
+        found.update(np.diff(np.flatnonzero(tokens == token)).tolist())
+    return sorted(period for period, _ in found.most_common(_TRIED))
+
+
+def _longest_run(same: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """Return where the longest run of truths begins, and its length."""
+    breaks = np.flatnonzero(np.concatenate([[True], ~same, [True]]))
+    lengths = np.diff(breaks) - 1
+    at = int(np.argmax(lengths))
+    return int(breaks[at]), int(lengths[at])
+
+
+def _first_of_step(listed: Sequence[Event], is_backward: npt.NDArray[np.bool_], start: int, period: int) -> int:
+    """Return how far behind `start` a step begins: with the first forward operator behind a backward pass.
+
+    A repetition that has no backward pass begins with a step.
+    """
+    own = is_backward[start : start + period]
+    if not own.any():
+        return 0
+    places = np.flatnonzero(own)
+    last = int(places[np.argmax(np.diff(places, append=places[0] + period))])  # the one with the longest pause behind
+    for behind in range(1, period):
+        event = listed[start + (last + behind) % period]
+        if _SEQUENCE in event.args and not event.name.startswith(_BACKWARD):
+            return (last + behind) % period
+    return 0
+
+
+def _in_order_of_launch(trace: Trace) -> list[Event]:
+    """Return kernels and copies, each at the time of its launch where that is known."""
+    launches = launches_of(trace)
+    kernels = [event for category in (KERNEL, *COPIES) for event in trace.events.get(category, [])]
+    issued = [(launches.get(str(event.args.get("correlation")), event), event) for event in kernels]
+    found = [
+        Event(issue.start_ns, max(event.end_ns, issue.start_ns), event.name, event.thread, {})
+        for issue, event in issued
+    ]
+    return sorted(found, key=lambda event: event.order)
+
+
+def launches_of(trace: Trace) -> dict[str, Event]:
+    """Return the calls that launched something, by the number that what they launched carries, too."""
+    found: dict[str, Event] = {}
+    for category in LAUNCHES:
+        for event in trace.events.get(category, []):
+            found.setdefault(str(event.args.get("correlation")), event)
+    found.pop("None", None)  # said by neither side, so it joins nothing
+    return found

@@ -1,0 +1,348 @@
+"""Makes rows of a table of operators from the calls of torch that a profiler's trace has, with their kernels' times.
+
+A row's operator is the one that a script on a simulated GPU runs (`scenarios.workloads.script.gpu`): of operators that
+call each other the outermost that torch does not take apart into others above its kernels.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+
+from scenarios.kernel_tables import embeddings
+from scenarios.kernel_tables.arguments import Given, NotKnownError, calls, tensor
+from scenarios.kernel_tables.row import MeasuredOperator
+from scenarios.modules.operators import price
+from scenarios.seam.operations.operation import Operation
+from scenarios.workloads.script.gpu.kernels import as_laid_out
+
+Operations = tuple[Operation, ...]
+
+
+class Launched(Protocol):
+    """What ran on the GPU, in microseconds; `blocks` of its grid. `is_host_copy`: between the host and the GPU."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def us(self) -> float: ...
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def is_host_copy(self) -> bool: ...
+
+
+class TracedCall(Protocol):
+    """A call of an operator that launched something, itself or by operators that it called.
+
+    `dims`, `strides`, `types` and `values` are its arguments as the profiler writes them; `gradients` the dimensions of
+    what its function of autograd was given, which are those of its results, None where there was no backward pass.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dims(self) -> Sequence[Any]: ...
+    @property
+    def strides(self) -> Sequence[Any]: ...
+    @property
+    def types(self) -> Sequence[str]: ...
+    @property
+    def values(self) -> Sequence[str]: ...
+    @property
+    def gradients(self) -> Sequence[Any] | None: ...
+    @property
+    def kernels(self) -> Sequence[Launched]: ...
+    @property
+    def calls(self) -> Sequence[TracedCall]: ...
+
+
+@dataclass(slots=True)
+class Rows:
+    """The rows of calls; `left_out` has the time of what is in no row, in microseconds, by operator."""
+
+    rows: list[MeasuredOperator] = field(default_factory=list)
+    left_out: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    @property
+    def us(self) -> float:
+        """The time of all calls of all rows, in microseconds."""
+        return sum(row.us * row.calls for row in self.rows)
+
+
+# Kernels that a library runs for products of float32, by how it rounds them.
+_TF32 = re.compile(r"tf32|tensorop_s1688|s1688gemm", re.IGNORECASE)
+# torch/aten: a block of multi_tensor_apply takes as many elements (ForeachUtils, kChunkSize).
+_CHUNK = 65536
+_MULTI_TENSOR = "multi_tensor_apply_kernel"
+_ELEMENT_SIZE = re.compile(r"OpaqueType<(\d+)u?>")
+_ELEMENTS = {
+    **{"c10::BFloat16": torch.bfloat16, "__nv_bfloat16": torch.bfloat16, "c10::Half": torch.float16},
+    **{"__half": torch.float16, "double": torch.float64, "float": torch.float32},
+}
+_ELEMENT = re.compile("|".join(_ELEMENTS))  # the first in a kernel's name is what its tensors have
+_BY_SIZE = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32, 8: torch.int64}
+# Optimizers' lists that hold a number for each parameter, and those that are empty unless an argument says otherwise.
+_STEPS, _OPTIONAL = "state_steps", {"max_exp_avg_sqs": "amsgrad", "momentum_buffer_list": "momentum"}
+# Sums of gradients, which autograd writes over one of them on a GPU and does not where tensors have no values.
+_ADDS, _EVALUATES = "aten::add", "autograd::engine::evaluate_function: "
+_HOST_COPIES = "copies between the host and the GPU"
+
+
+def rows_of(found: Sequence[TracedCall], parameters: Sequence[Sequence[int]]) -> Rows:
+    """Return the rows of calls, one for each description, with the mean time of its calls.
+
+    `parameters` are the shapes of the model's parameters, of which a trace does not say lists of more than 30.
+    Calls of one operator whose arguments differ only in what no description has are one row.
+    """
+    rows = Rows()
+    times: dict[Operations, list[float]] = defaultdict(list)
+    with _as_rounded(found), warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        for operations, us in _Walk(rows.left_out, parameters, _sixteen_bits(found)).walk(found):
+            times[operations].append(us)
+    rows.rows = [
+        MeasuredOperator(operations=operations, us=math.fsum(each) / len(each), calls=len(each))
+        for operations, each in times.items()
+        if math.fsum(each) > 0
+    ]
+    return rows
+
+
+class _Walk:
+    """Goes down from the outermost operators to those that have a description."""
+
+    def __init__(
+        self, left_out: dict[str, float], parameters: Sequence[Sequence[int]], sixteen_bits: torch.dtype
+    ) -> None:
+        self._left_out, self._parameters, self._sixteen_bits = left_out, parameters, sixteen_bits
+        self._known: dict[tuple[object, ...], Operations | None] = {}
+
+    def walk(self, found: Iterable[TracedCall], around: str = "") -> Iterator[tuple[Operations, float]]:
+        """Yield the descriptions of calls with their times in microseconds, in order; `around` is what calls them."""
+        checks_us = 0.0
+        for call in found:
+            if call.name == embeddings.CHECK:  # a part of the look-up behind it
+                checks_us = _us(call)
+                continue
+            operations = self._described(call, around)
+            if operations is None:
+                for kernel in call.kernels:
+                    self._leave_out(call, kernel)
+                yield from self.walk(call.calls, call.name)
+            elif not operations:
+                for kernel in _kernels(call):
+                    self._leave_out(call, kernel)
+            elif checks_us and call.name.startswith("fbgemm::"):
+                yield embeddings.checked(operations), _us(call) + checks_us
+                checks_us = 0.0
+            else:
+                yield operations, _us(call)
+        if checks_us:
+            self._left_out[embeddings.CHECK] += checks_us
+
+    def _leave_out(self, call: TracedCall, kernel: Launched) -> None:
+        self._left_out[_HOST_COPIES if kernel.is_host_copy else call.name] += kernel.us
+
+    def _described(self, call: TracedCall, around: str) -> Operations | None:
+        """Return what a call runs; none if nothing is known of it, None if the operators that it called say it."""
+        if call.name.startswith("fbgemm::"):
+            return self._of_fbgemm(call)
+        if not call.name.startswith("aten::") or not call.types:
+            return None if call.calls or not call.name.startswith("aten::") else ()
+        if any(kernel.is_host_copy for kernel in _kernels(call)) or _is_cast(call):
+            return None
+        name = _ADDS if call.name == f"{_ADDS}_" and around.startswith(_EVALUATES) else call.name
+        key = name, *_key(call)
+        if key not in self._known:
+            self._known[key] = self._of_torch(call, name)
+        return self._known[key]
+
+    def _of_fbgemm(self, call: TracedCall) -> Operations | None:
+        listed: list[TracedCall] = [call]
+        for one in listed:
+            if found := embeddings.described(one.name, _given(one, self._sixteen_bits)):
+                return found
+            listed += one.calls
+        return None
+
+    def _of_torch(self, call: TracedCall, name: str) -> Operations | None:
+        packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
+        if packet is None:
+            return None
+        given = _given(call, self._sixteen_bits)
+        try:
+            for func, args, kwargs in calls(packet, given, lambda *one: self._list(call, given, *one)):
+                if _is_composite(func):
+                    return None
+                if (found := _priced(func, args, kwargs)) is not None:
+                    return found
+        except NotKnownError:
+            return ()
+        return ()
+
+    def _list(self, call: TracedCall, given: Sequence[Given], declared: Any, one: Given) -> Any:
+        """Return a list of tensors that a trace does not say: indices, or what an optimizer has for each parameter."""
+        if "Optional[Tensor" in str(declared.type):
+            return _indices(call, given)
+        if not one.is_list:
+            return declared.default_value
+        if (usual := _OPTIONAL.get(declared.name)) is not None and not _is_on(call, usual):
+            return []
+        shapes = self._shapes(call)
+        return [
+            torch.empty(() if declared.name == _STEPS else shape, dtype=one.dtype, device="meta") for shape in shapes
+        ]
+
+    def _shapes(self, call: TracedCall) -> Sequence[Sequence[int]]:
+        """Return the shapes of a list's tensors: of parameters, or of a number for each, as the kernels' blocks say.
+
+        Raises:
+            NotKnownError: the kernels have another number of blocks.
+        """
+        blocks = sum(kernel.blocks for kernel in _kernels(call) if _MULTI_TENSOR in kernel.name)
+        matrices = [shape for shape in self._parameters if len(shape) > 1]
+        others = [shape for shape in self._parameters if len(shape) <= 1]
+        for shapes in (self._parameters, [()] * len(self._parameters), matrices, others):
+            if shapes and blocks == sum(-(-math.prod(shape) // _CHUNK) for shape in shapes):
+                return shapes
+        raise NotKnownError(call.name)
+
+
+def _priced(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operations | None:
+    """Return what a call is described as; None if it does not run on the meta device."""
+    try:
+        kernel, _ = price(func, args, kwargs, _result(func, args, kwargs), on_gpu=True)
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, KeyError, AssertionError):
+        return None
+    return () if kernel is None else kernel.operations
+
+
+def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what a call gives. Kernels of attention differ in what they take, and lists are changed in place."""
+    name = func.overloadpacket.__name__
+    if name.startswith("_scaled_dot_product_"):
+        return (args[0],)
+    if name.startswith("_fused_"):
+        return None
+    return as_laid_out(func, args, func(*args, **kwargs))
+
+
+def _indices(call: TracedCall, given: Sequence[Given]) -> list[Any]:
+    """Return the indices of `index` and `index_put`: as the result or the values are shaped, beside what is indexed.
+
+    Raises:
+        NotKnownError: neither is known.
+    """
+    values = given[2] if len(given) > 2 and given[2].is_tensor and "put" in call.name else None
+    shape = values.dims if values is not None else next(iter(call.gradients or ()), None)
+    of = given[0].dims
+    if not shape or math.prod(shape) == 1:
+        raise NotKnownError(call.name)
+    before = next((at for at, (one, other) in enumerate(zip(of, shape, strict=False)) if one != other), 0)
+    most = min(len(of) - before, len(shape) - before) - 1
+    behind = 0
+    while behind < most and of[-1 - behind] == shape[-1 - behind]:
+        behind += 1
+    indexed, own = len(of) - before - behind, shape[before : len(shape) - behind]
+    if indexed < 1 or not own:
+        raise NotKnownError(call.name)
+    return [None] * before + [tensor(own, None, torch.int64) for _ in range(indexed)]
+
+
+def _given(call: TracedCall, sixteen_bits: torch.dtype) -> list[Given]:
+    dtype = _dtype_of_lists(call, sixteen_bits)
+    strides = call.strides if len(call.strides) == len(call.dims) else [None] * len(call.dims)
+    values = call.values if len(call.values) == len(call.dims) else [""] * len(call.dims)
+    return [Given(*one, dtype) for one in zip(call.dims, strides, call.types, values, strict=True)]
+
+
+def _dtype_of_lists(call: TracedCall, sixteen_bits: torch.dtype) -> torch.dtype:
+    """Return the dtype of tensors in lists, as the kernels' names have it."""
+    for kernel in _kernels(call):
+        if found := _ELEMENT_SIZE.search(kernel.name):
+            size = int(found[1])
+            return sixteen_bits if size == 2 else _BY_SIZE.get(size, torch.float32)
+        if found := _ELEMENT.search(kernel.name):
+            return _ELEMENTS[found[0]]
+    return torch.float32
+
+
+def _sixteen_bits(found: Sequence[TracedCall]) -> torch.dtype:
+    """Return the dtype of 16 bits that most tensors have."""
+    counts = Counter(kind for call in _all(found) for kind in call.types)
+    return torch.float16 if counts["c10::Half"] > counts["c10::BFloat16"] else torch.bfloat16
+
+
+@contextmanager
+def _as_rounded(found: Sequence[TracedCall]) -> Iterator[None]:
+    """Let products and convolutions of float32 be described as rounded to TF32 where the kernels' names say so."""
+    of_products, of_convolutions = set[bool](), set[bool]()
+    for call in _all(found):
+        if not any(_is_product(call.name)) or "float" not in call.types:
+            continue
+        said = of_convolutions if "conv" in call.name else of_products
+        said.update(bool(_TF32.search(kernel.name)) for kernel in call.kernels)
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True in of_products
+    torch.backends.cudnn.allow_tf32 = True in of_convolutions or not of_convolutions
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def _is_product(name: str) -> Iterator[bool]:
+    yield name.startswith("aten::")
+    yield from (word in name for word in ("mm", "conv", "mv", "dot"))
+
+
+def _is_cast(call: TracedCall) -> bool:
+    """Whether a call, under autocast, casts what it is given and calls its operator on that."""
+    return any(one.name == call.name and list(one.types) != list(call.types) for one in call.calls) and any(
+        one.name in ("aten::to", "aten::_to_copy") for one in call.calls
+    )
+
+
+def _is_on(call: TracedCall, argument: str) -> bool:
+    packet = getattr(torch.ops.aten, call.name.removeprefix("aten::"))
+    names = [each.name for each in packet.default._schema.arguments]
+    at = names.index(argument) if argument in names else len(call.values)
+    return at < len(call.values) and call.values[at] not in ("", "False", "0", "0.")
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    """Whether torch takes an operator apart into others, on all devices."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+def _key(call: TracedCall) -> tuple[object, ...]:
+    lists = any(kind == "TensorList" for kind in call.types)
+    kernels = tuple((kernel.name, kernel.blocks) for kernel in _kernels(call)) if lists else ()
+    return repr((call.dims, call.strides, call.types, call.values, call.gradients)), kernels
+
+
+def _kernels(call: TracedCall) -> Iterator[Launched]:
+    yield from call.kernels
+    for one in call.calls:
+        yield from _kernels(one)
+
+
+def _us(call: TracedCall) -> float:
+    return math.fsum(kernel.us for kernel in _kernels(call))
+
+
+def _all(found: Iterable[TracedCall]) -> Iterator[TracedCall]:
+    for call in found:
+        yield call
+        yield from _all(call.calls)

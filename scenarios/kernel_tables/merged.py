@@ -1,0 +1,23 @@
+"""Merges rows of tables: calls of one description are one row."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from scenarios.kernel_tables.row import MeasuredOperator
+
+
+def merged(tables: Iterable[Iterable[MeasuredOperator]]) -> list[MeasuredOperator]:
+    """Return one row for each description and state of caches, with the mean over the calls of all tables."""
+    found: dict[object, list[MeasuredOperator]] = defaultdict(list)
+    for rows in tables:
+        for row in rows:
+            found[row.operations, row.is_cold].append(row)
+    return [_mean(rows) for rows in found.values()]
+
+
+def _mean(rows: list[MeasuredOperator]) -> MeasuredOperator:
+    calls = sum(row.calls for row in rows)
+    us = sum(row.us * row.calls for row in rows) / calls
+    return MeasuredOperator(operations=rows[0].operations, us=us, calls=calls, is_cold=rows[0].is_cold)
