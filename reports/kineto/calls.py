@@ -171,9 +171,8 @@ def _parameters(trace: Trace) -> list[list[int]]:
 
 def _kernel(event: Event, category: str) -> Kernel:
     grid = event.args.get("grid")
-    is_grid = _are_extents(grid)
+    blocks = math.prod(grid) if isinstance(grid, list) and _are_extents(grid) else 0
     is_host_copy = category in COPIES and any(word in event.name for word in _HOST_COPIES)
-    blocks = math.prod(grid) if is_grid else 0
     return Kernel(event.name, (event.end_ns - event.start_ns) / 1000, blocks, is_host_copy)
 
 
