@@ -4,7 +4,8 @@ Ten scripts of `data/h200_steps.py` ran on one H200 (torch 2.11, TorchRec 1.6, o
 `data/h200_steps.csv` has the median between CUDA events of a step, the sum of its kernels, and the most that torch had
 allocated (`torch.cuda.max_memory_allocated`). Memory alone was measured of GPT-2 under torch.compile and with
 activation checkpoints, and again of gpt2_fsdp2, on an H200 on 2026-11-27. Five scripts are TorchRec's: they need
-`make .venv-benchmarks/.installed` and that environment's Python.
+`make .venv-benchmarks/.installed` and that environment's Python. With `--traces FOLDER` each script that has a trace
+there, NAME.json.gz, is predicted with its kernels.
 """
 
 from __future__ import annotations
@@ -25,13 +26,20 @@ from reports.store import run_folder as store
 DATA = Path(__file__).parent / "data"
 SCRIPT, MEASURED = DATA / "h200_steps.py", DATA / "h200_steps.csv"
 _MIB = 1 << 20
-_COLUMNS = ("measured_ms", "predicted_ms", "error", "measured_mib", "predicted_mib", "memory_error")
+_COLUMNS = (
+    *("measured_ms", "predicted_ms", "error", "measured_kernels_ms", "predicted_kernels_ms", "kernels_error"),
+    *("measured_mib", "predicted_mib", "memory_error"),
+)
 _ON = ("--profile", "hgx_h200", "--hosts", "1", "--gpus-per-host", "1", "--steps", "3")
 
 
-def predicted(name: str, folder: Path) -> Run:
-    """Return the predicted run of one of the scripts, whose files are in that folder; errors as `played`."""
-    return played([str(SCRIPT), name], _ON, folder / name)
+def predicted(name: str, folder: Path, trace: Path | None = None) -> Run:
+    """Return the predicted run of one of the scripts, whose files are in that folder; errors as `played`.
+
+    `trace`: a profiler's trace of it, whose kernels it is predicted with.
+    """
+    kernels = () if trace is None else ("--kernels", str(trace))
+    return played([str(SCRIPT), name], (*_ON, *kernels), folder / name)
 
 
 def played(script: Sequence[str], on: Sequence[str], out: Path) -> Run:
@@ -50,30 +58,42 @@ def step_ms(run: Run) -> float:
     return float(steady_steps(run.steps)["step_ns"].median()) / 1e6
 
 
-def compared(names: list[str]) -> pd.DataFrame:
+def compared(names: list[str], traces: Path | None = None) -> pd.DataFrame:
     """Return a row for each script: its name, steps and peak memory, each measured and predicted with its error.
 
-    An error is predicted / measured - 1, nan where nothing was measured.
+    An error is predicted / measured - 1, nan where nothing was measured. With a folder of `traces`, only the scripts
+    that have one there are predicted, with its kernels.
     """
     measured = pd.read_csv(MEASURED).set_index("name")
+    files = {name: None if traces is None else traces / f"{name}.json.gz" for name in names or measured.index}
     with TemporaryDirectory() as folder:
-        runs = ((name, predicted(name, Path(folder))) for name in names or measured.index)
-        rows = [(name, step_ms(run), run.memory["size_bytes"].sum() / _MIB) for name, run in runs]
-    frame = pd.DataFrame(rows, columns=["name", "predicted_ms", "predicted_mib"]).set_index("name")
+        there = {name: file for name, file in files.items() if file is None or file.exists()}
+        runs = ((name, predicted(name, Path(folder), file)) for name, file in there.items())
+        rows = [(name, step_ms(run), run.memory["size_bytes"].sum() / _MIB, _kernels_ms(run)) for name, run in runs]
+    columns = ["name", "predicted_ms", "predicted_mib", "predicted_kernels_ms"]
+    frame = pd.DataFrame(rows, columns=columns).set_index("name")
     frame["measured_ms"], frame["measured_mib"] = measured["step_ms"], measured["peak_bytes"] / _MIB
-    for unit, error in (("ms", "error"), ("mib", "memory_error")):
+    frame["measured_kernels_ms"] = measured["kernels_ms"]
+    for unit, error in (("ms", "error"), ("kernels_ms", "kernels_error"), ("mib", "memory_error")):
         frame[error] = frame[f"predicted_{unit}"] / frame[f"measured_{unit}"] - 1
     return frame[list(_COLUMNS)].reset_index()
+
+
+def _kernels_ms(run: Run) -> float:
+    """Return the sum of a step's kernels, in ms."""
+    return float((run.kernels["predicted_us"] * run.kernels["count"]).sum()) / 1e3
 
 
 def main() -> None:
     """Print each script's step and memory, and the mean and the worst of the errors without their signs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="scripts; default: all")
-    found = compared(parser.parse_args().names)
-    shown = dict.fromkeys(["error", "memory_error"], "{:+.1%}".format)
+    parser.add_argument("--traces", type=Path, metavar="FOLDER", help="of NAME.json.gz, with whose kernels to predict")
+    options = parser.parse_args()
+    found = compared(options.names, options.traces)
+    shown = dict.fromkeys(["error", "kernels_error", "memory_error"], "{:+.1%}".format)
     print(found.to_string(index=False, formatters=shown, float_format="{:.2f}".format))
-    for what, column in (("steps", "error"), ("memory", "memory_error")):
+    for what, column in (("steps", "error"), ("kernels", "kernels_error"), ("memory", "memory_error")):
         errors = found[column].abs()
         print(f"{what}: mean {errors.mean():.1%}, worst {errors.max():.1%}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,8 @@ from reports.kineto.operators import NOWHERE, Operators
 from reports.kineto.steps import launches_of, steps_of
 from reports.kineto.trace_file import COPIES, CPU_OP, KERNEL, Event, Trace, as_text
 
-_SHAPES = "Input Dims"
+_SHAPES, _STRIDES = "Input Dims", "Input Strides"
+_LARGEST = 2**40
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _HOST_COPIES = ("HtoD", "DtoH", "Host", "Pageable", "Pinned")
 
@@ -51,9 +52,9 @@ class Call:
 class Calls:
     """The outermost calls of a trace by their starts, and what else a table of them says.
 
-    `has_shapes`: the profiler recorded the operators' arguments. `parameters` are the shapes of the parameters whose
-    gradients a backward pass accumulates, about in the order of the forward pass. `left_out_us` is the time of kernels
-    that no operator launched, `communication_us` of those that communicate.
+    `has_shapes`: the profiler recorded the operators' arguments. `parameters` are the shapes of the gradients that a
+    step accumulates, the last one first, which is about the order of the forward pass. `left_out_us` is the time of
+    kernels that no operator launched, `communication_us` of those that communicate.
     """
 
     calls: list[Call]
@@ -99,19 +100,28 @@ def calls_of(trace: Trace) -> Calls:
 
 def _call(place: int, operators: Operators, made: dict[int, Call], roots: list[int]) -> Call:
     """Return the call at a place, put into those around it."""
-    if place in made:
-        return made[place]
+    inner: Call | None = None
+    for around in operators.above(place):
+        is_known = around in made
+        found = made[around] if is_known else _made(around, operators)
+        made[around] = found
+        if inner is not None:
+            found.calls.append(inner)
+        if is_known:
+            return made[place]
+        inner = found
+    roots.append(around)
+    return made[place]
+
+
+def _made(place: int, operators: Operators) -> Call:
     event = operators.events[place]
-    found = made[place] = Call(event.name)
+    found = Call(event.name)
     if operators.is_operator(place):
-        keys = (_SHAPES, "Input Strides", "Input type", "Concrete Inputs")
-        said = (event.args.get(key) for key in keys)
-        found.dims, found.strides, found.types, found.values = (one if isinstance(one, list) else () for one in said)
-    parent = operators.parents[place]
-    if parent == NOWHERE:
-        roots.append(place)
-    else:
-        _call(parent, operators, made, roots).calls.append(found)
+        found.dims, found.types = _listed(event, _SHAPES, _is_extents), _listed(event, "Input type", _is_text)
+        found.strides, found.values = _listed(event, _STRIDES, _is_extents), _listed(event, "Concrete Inputs", _is_text)
+        if len(found.dims) != len(found.types):
+            found.dims = found.types = ()
     return found
 
 
@@ -119,10 +129,28 @@ def _gradients(place: int, operators: Operators) -> Sequence[Any] | None:
     """Return the dimensions of what the function of autograd that an operator made was given."""
     for function in operators.made_by(place):
         for inside in operators.within(function):
-            dims = operators.events[inside].args.get(_SHAPES)
-            if isinstance(dims, list) and dims:
+            if dims := _listed(operators.events[inside], _SHAPES, _is_extents):
                 return dims
     return None
+
+
+def _listed(event: Event, key: str, is_right: Callable[[object], bool]) -> Sequence[Any]:
+    """Return what an operator's event says of each argument; nothing where it is none of what profilers write."""
+    found = event.args.get(key)
+    return found if isinstance(found, list) and all(map(is_right, found)) else ()
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_extents(value: object) -> bool:
+    """Return whether a value is the dimensions or strides of a tensor, or of each tensor of a list."""
+    return isinstance(value, list) and (_are_extents(value) or all(map(_are_extents, value)))
+
+
+def _are_extents(value: object) -> bool:
+    return isinstance(value, list) and all(type(one) is int and 0 <= one < _LARGEST for one in value)
 
 
 def _parameters(trace: Trace) -> list[list[int]]:
@@ -132,25 +160,19 @@ def _parameters(trace: Trace) -> list[list[int]]:
     by_step: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     at = 0
     for event in trace.events.get(CPU_OP, []):
-        if event.name == _ACCUMULATES and (dims := event.args.get(_SHAPES)):
+        dims = _listed(event, _SHAPES, _is_extents) if event.name == _ACCUMULATES else ()
+        if dims and _are_extents(dims[0]):
             while at < len(starts) and starts[at] <= event.start_ns:
                 at += 1
             by_step[at].append(tuple(dims[0]))
     most = Counter(map(tuple, by_step.values())).most_common(1)
-    found = list(most[0][0]) if most else []
-    for passes in range(2, len(found) + 1):  # of a step of several backward passes
-        length, rest = divmod(len(found), passes)
-        if not rest and all(found[:length] == found[length * one : length * (one + 1)] for one in range(passes)):
-            found = found[:length]
-            break
-    return [list(shape) for shape in reversed(found)]
+    return [list(shape) for shape in reversed(most[0][0])] if most else []
 
 
 def _kernel(event: Event, category: str) -> Kernel:
     grid = event.args.get("grid")
-    is_grid = isinstance(grid, list) and all(isinstance(one, int) for one in grid)
+    blocks = math.prod(grid) if isinstance(grid, list) and _are_extents(grid) else 0
     is_host_copy = category in COPIES and any(word in event.name for word in _HOST_COPIES)
-    blocks = math.prod(grid) if isinstance(grid, list) and is_grid else 0
     return Kernel(event.name, (event.end_ns - event.start_ns) / 1000, blocks, is_host_copy)
 
 

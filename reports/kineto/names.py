@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
+# Names whose meaning is kept: a trace has far fewer than kernels.
+_KEPT = 8192
 _BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function: )?(\w+?)Backward\w*$")
 # Kernels that communicate: NCCL's and RCCL's (ncclDevKernel_..., ncclKernel_..., ncclSymkDevKernel_...), MSCCL's,
 # those of torch's symmetric memory, NVSHMEM's, all-reduces of vLLM, FlashInfer and TensorRT-LLM, and DeepEP's exchanges
@@ -84,6 +87,7 @@ _OPERATOR_WORDS = (
 )  # fmt: skip
 
 
+@lru_cache(_KEPT)
 def kernel_kind(name: str) -> str:
     """Return the kind of a GPU kernel by its name, as `scenarios.seam.rank.Kernel` has them; "other" where it tells
     none.
@@ -95,6 +99,7 @@ def kernel_kind(name: str) -> str:
     return next((kind for part in (head, plain) for kind, words in _KERNEL_WORDS if re.search(words, part)), "other")
 
 
+@lru_cache(_KEPT)
 def operator_kind(name: str) -> str:
     """The kind of an operator of torch by its name; a backward function's is that of its forward one."""
     found = _BACKWARD.match(name)
@@ -103,6 +108,7 @@ def operator_kind(name: str) -> str:
     return "embedding_update" if found and kind == "embedding_lookup" else kind
 
 
+@lru_cache(_KEPT)
 def communicates(kernel: str) -> bool:
     """Return whether a GPU kernel moves data between GPUs, by its name."""
     return bool(_COMMUNICATES.search(kernel))

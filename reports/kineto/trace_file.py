@@ -92,8 +92,9 @@ def read_trace(path: Path) -> Trace:
         raise ReportError(f"{shown}: no traceEvents; expected a trace of torch.profiler (export_chrome_trace)")
     base = whole_number(content.get("baseTimeNanoseconds"), _BASE_NS)
     trace = Trace(path, {key: value for key, value in content.items() if key != "traceEvents"}, base or 0)
-    negative = 0
+    negative, words = 0, _Words()
     for number, event in enumerate(events):
+        events[number] = None  # what is read is not kept twice
         if not isinstance(event, dict) or event.get("ph") != "X" or str(event.get("cat")) not in _READ:
             continue
         if event["cat"] == MODULE and not as_text(event.get("name", "")).startswith(_MODULES_NAME):
@@ -107,7 +108,7 @@ def read_trace(path: Path) -> Trace:
         start_us, took_us = (time or 0 for time in times)
         negative += took_us < 0
         if took_us >= 0:
-            trace.events[event["cat"]].append(_event(event, trace.base_ns + _ns(start_us), _ns(took_us)))
+            trace.events[event["cat"]].append(_event(event, trace.base_ns + _ns(start_us), _ns(took_us), words))
     if not trace.mistakes and not trace.on_gpu and not trace.events.get(CPU_OP):
         trace.mistakes.append(
             f"{shown}: neither kernels nor CPU operators; expected events of category kernel or cpu_op"
@@ -142,11 +143,28 @@ def _content(path: Path, shown: str) -> Any:
         raise ReportError(f"{shown}: not JSON: {error}; expected a trace of torch.profiler") from None
 
 
-def _event(event: Mapping[str, Any], start_ns: int, took_ns: int) -> Event:
+class _Words:
+    """Names and threads that events share, each kept once."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._threads: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def name(self, event: Mapping[str, Any]) -> str:
+        """Return an event's name."""
+        name = as_text(event.get("name", ""))
+        return self._names.setdefault(name, name)
+
+    def thread(self, event: Mapping[str, Any]) -> tuple[str, str]:
+        """Return an event's process and thread."""
+        thread = str(event.get("pid")), str(event.get("tid"))
+        return self._threads.setdefault(thread, thread)
+
+
+def _event(event: Mapping[str, Any], start_ns: int, took_ns: int, words: _Words) -> Event:
     args = event.get("args")
-    thread = str(event.get("pid")), str(event.get("tid"))
     return Event(
-        start_ns, start_ns + took_ns, as_text(event.get("name", "")), thread, args if isinstance(args, dict) else {}
+        start_ns, start_ns + took_ns, words.name(event), words.thread(event), args if isinstance(args, dict) else {}
     )
 
 

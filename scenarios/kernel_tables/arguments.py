@@ -30,6 +30,8 @@ _SCALAR_TYPES = {
     23: torch.float8_e5m2, 24: torch.float8_e4m3fn,
 }  # fmt: skip
 _MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+# What Python's numbers become where an operator takes a tensor.
+_NUMBERS = {"double": 1.0, "long int": 1, "long": 1}
 _PLACES = frozenset({"device", "layout", "pin_memory"})
 _LIST, _SCALAR, _SCALARS = "TensorList", "Scalar", "ScalarList"
 
@@ -102,7 +104,8 @@ def _fits(declared: Any, given: Given) -> bool:
     if given.type == _SCALARS:
         return plain in ("List[int]", "List[float]", "List[bool]", "List[number]", "List[SymInt]")
     if given.type == _SCALAR:
-        return plain in ("int", "float", "bool", "number", "SymInt", "Device")
+        is_truth = given.value in ("True", "False")
+        return plain == "bool" if is_truth else plain in ("int", "float", "number", "SymInt", "Device")
     return is_optional or plain not in ("List[Tensor]", "int", "float", "bool", "number")  # a tensor may be undefined
 
 
@@ -126,8 +129,8 @@ def _arguments(func: Any, given: Sequence[Given], lists: Lists) -> tuple[tuple[A
 def _value(declared: Any, given: Given, lists: Lists, *, is_number: bool) -> Any:
     if given.is_tensor:
         # A Python number decides the result's dtype less than a tensor would.
-        is_number = is_number and not given.dims and given.type == "double"
-        return 1.0 if is_number else tensor(given.dims, given.strides, DTYPES[given.type])
+        number = _NUMBERS.get(given.type) if is_number and not given.dims else None
+        return tensor(given.dims, given.strides, DTYPES[given.type]) if number is None else number
     if given.is_list or "List[Optional[Tensor" in str(declared.type):
         return tensors(given) if given.is_list and given.dims else lists(declared, given)
     if not given.value or given.type not in (_SCALAR, _SCALARS):

@@ -79,8 +79,8 @@ class Rows:
         return sum(row.us * row.calls for row in self.rows)
 
 
-# Kernels that a library runs for products of float32, by how it rounds them.
-_TF32 = re.compile(r"tf32|tensorop_s1688|s1688gemm", re.IGNORECASE)
+# Kernels that a library runs for products of float32, by whether it rounds them.
+_TF32, _NOT_TF32 = re.compile(r"tf32|s1688", re.IGNORECASE), re.compile(r"sgemm|ffma|scudnn|_f32f32_f32f32_")
 # torch/aten: a block of multi_tensor_apply takes as many elements (ForeachUtils, kChunkSize).
 _CHUNK = 65536
 _MULTI_TENSOR = "multi_tensor_apply_kernel"
@@ -95,13 +95,15 @@ _BY_SIZE = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32, 8: torch.int64}
 _STEPS, _OPTIONAL = "state_steps", {"max_exp_avg_sqs": "amsgrad", "momentum_buffer_list": "momentum"}
 # Sums of gradients, which autograd writes over one of them on a GPU and does not where tensors have no values.
 _ADDS, _EVALUATES = "aten::add", "autograd::engine::evaluate_function: "
+# What torch and descriptions raise of arguments that are not as the operator's schema has them.
+_NOT_AS_DECLARED = (RuntimeError, TypeError, ValueError, LookupError, AssertionError)
 _HOST_COPIES = "copies between the host and the GPU"
 
 
 def rows_of(found: Sequence[TracedCall], parameters: Sequence[Sequence[int]]) -> Rows:
     """Return the rows of calls, one for each description, with the mean time of its calls.
 
-    `parameters` are the shapes of the model's parameters, of which a trace does not say lists of more than 30.
+    `parameters` are the shapes of the gradients that a step accumulates, as a trace does not say lists of more than 30.
     Calls of one operator whose arguments differ only in what no description has are one row.
     """
     rows = Rows()
@@ -142,7 +144,7 @@ class _Walk:
             elif not operations:
                 for kernel in _kernels(call):
                     self._leave_out(call, kernel)
-            elif checks_us and call.name.startswith("fbgemm::"):
+            elif checks_us and embeddings.checked(operations) != operations:
                 yield embeddings.checked(operations), _us(call) + checks_us
                 checks_us = 0.0
             else:
@@ -170,8 +172,11 @@ class _Walk:
     def _of_fbgemm(self, call: TracedCall) -> Operations | None:
         listed: list[TracedCall] = [call]
         for one in listed:
-            if found := embeddings.described(one.name, _given(one, self._sixteen_bits)):
-                return found
+            try:
+                if found := embeddings.described(one.name, _given(one, self._sixteen_bits)):
+                    return found
+            except _NOT_AS_DECLARED:
+                return ()
             listed += one.calls
         return None
 
@@ -186,7 +191,7 @@ class _Walk:
                     return None
                 if (found := _priced(func, args, kwargs)) is not None:
                     return found
-        except NotKnownError:
+        except (NotKnownError, *_NOT_AS_DECLARED):
             return ()
         return ()
 
@@ -210,19 +215,29 @@ class _Walk:
             NotKnownError: the kernels have another number of blocks.
         """
         blocks = sum(kernel.blocks for kernel in _kernels(call) if _MULTI_TENSOR in kernel.name)
-        matrices = [shape for shape in self._parameters if len(shape) > 1]
-        others = [shape for shape in self._parameters if len(shape) <= 1]
-        for shapes in (self._parameters, [()] * len(self._parameters), matrices, others):
-            if shapes and blocks == sum(-(-math.prod(shape) // _CHUNK) for shape in shapes):
-                return shapes
+        for every in _once(self._parameters):
+            matrices = [shape for shape in every if len(shape) > 1]
+            others = [shape for shape in every if len(shape) <= 1]
+            for shapes in (every, [()] * len(every), matrices, others):
+                if shapes and blocks == sum(-(-math.prod(shape) // _CHUNK) for shape in shapes):
+                    return shapes
         raise NotKnownError(call.name)
+
+
+def _once(accumulated: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
+    """Yield what a model's parameters may be if a step accumulates their gradients once, twice, ..."""
+    for passes in range(1, len(accumulated) + 1):
+        length, rest = divmod(len(accumulated), passes)
+        first = accumulated[:length]
+        if not rest and all(first == accumulated[at : at + length] for at in range(0, len(accumulated), length)):
+            yield first
 
 
 def _priced(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operations | None:
     """Return what a call is described as; None if it does not run on the meta device."""
     try:
         kernel, _ = price(func, args, kwargs, _result(func, args, kwargs), on_gpu=True)
-    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, KeyError, AssertionError):
+    except _NOT_AS_DECLARED:
         return None
     return () if kernel is None else kernel.operations
 
@@ -285,13 +300,17 @@ def _sixteen_bits(found: Sequence[TracedCall]) -> torch.dtype:
 
 @contextmanager
 def _as_rounded(found: Sequence[TracedCall]) -> Iterator[None]:
-    """Let products and convolutions of float32 be described as rounded to TF32 where the kernels' names say so."""
+    """Let products and convolutions of float32 be described as rounded to TF32 where the kernels' names say so.
+
+    Where no name says anything, torch rounds convolutions only.
+    """
     of_products, of_convolutions = set[bool](), set[bool]()
     for call in _all(found):
         if not any(_is_product(call.name)) or "float" not in call.types:
             continue
         said = of_convolutions if "conv" in call.name else of_products
-        said.update(bool(_TF32.search(kernel.name)) for kernel in call.kernels)
+        for kernel in call.kernels:
+            said.update([True] if _TF32.search(kernel.name) else [False] if _NOT_TF32.search(kernel.name) else [])
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True in of_products
     torch.backends.cudnn.allow_tf32 = True in of_convolutions or not of_convolutions
@@ -308,9 +327,8 @@ def _is_product(name: str) -> Iterator[bool]:
 
 def _is_cast(call: TracedCall) -> bool:
     """Whether a call, under autocast, casts what it is given and calls its operator on that."""
-    return any(one.name == call.name and list(one.types) != list(call.types) for one in call.calls) and any(
-        one.name in ("aten::to", "aten::_to_copy") for one in call.calls
-    )
+    casts = any(one.name in ("aten::to", "aten::_to_copy") for one in call.calls)
+    return any(one.name == call.name and (casts or list(one.types) != list(call.types)) for one in call.calls)
 
 
 def _is_on(call: TracedCall, argument: str) -> bool:
