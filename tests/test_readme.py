@@ -61,6 +61,7 @@ def clone(tmp_path: Path) -> Path:
     for op, name in (("all_reduce", "all_reduce.txt"), ("all_to_all", "alltoall.txt")):
         (folder / name).write_text(log(op, measured(DGX, ops=(op,))))
     shutil.copy(ROOT / "tests/data/kineto/gpu_rank0.json", folder / "trace.json")
+    shutil.copy(ROOT / "tests/data/kineto_h200/rec_base.json.gz", folder / "steps.json.gz")
     return folder
 
 
