@@ -18,9 +18,12 @@ from benchmarks.gpu_campaign.predictions import (
     measured_ms,
     plain_steps,
 )
+from reports.errors import ReportError
+from reports.trace_table import table_rows
 
 _BASES = (DATA_SHEET, CALIBRATED, TRACE)
 _MIB = 1 << 20
+_NOTHING = "Nothing was measured."
 
 
 def page(plan: Plan, folder: Path, outcomes: Sequence[Outcome], predicted: Mapping[Key, Predicted]) -> str:
@@ -31,6 +34,7 @@ def page(plan: Plan, folder: Path, outcomes: Sequence[Outcome], predicted: Mappi
     names = [name for name in (*plan.scripts, *plan.scenarios) if measured_ms(folder, name)]
     lines += ["", "## Steps", "", *_steps(names, folder, predicted)]
     lines += ["", "## What the harness costs", "", *_harness(names, folder)]
+    lines += ["", "## Traces", "", *_traces(plan, folder)]
     lines += ["", "## Memory", "", *_memory([name for name in names if name in plan.scripts], folder, predicted)]
     lines += ["", "## Parts", "", *_parts(outcomes)]
     return "\n".join(lines) + "\n"
@@ -72,6 +76,18 @@ def _harness(names: Sequence[str], folder: Path) -> Iterable[str]:
     return _table(["step", "torchrun", "python -m real", "difference"], rows)
 
 
+def _traces(plan: Plan, folder: Path) -> Iterable[str]:
+    """Yield what a table of operators has of each trace, and what it leaves out."""
+    files = [file for name in plan.scripts if (file := folder / f"{name}.trace.json.gz").exists()]
+    for file in files:
+        try:
+            yield from (f"- {note}" for note in table_rows([file])[2])
+        except ReportError as error:
+            yield f"- {error}"
+    if not files:
+        yield _NOTHING
+
+
 def _memory(names: Sequence[str], folder: Path, predicted: Mapping[Key, Predicted]) -> Iterable[str]:
     """Yield a row for each script of which torch's allocator was asked."""
     rows = []
@@ -91,7 +107,7 @@ def _parts(outcomes: Sequence[Outcome]) -> Iterable[str]:
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     if not rows:
-        return ["Nothing was measured."]
+        return [_NOTHING]
     lines = [columns, ["---"] * len(columns), *rows]
     return [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines]
 

@@ -37,6 +37,9 @@ def test_each_part_has_a_name_and_a_file_of_its_own(plan: Plan, profile: str, tm
     assert all(Path(script.words[0]).is_file() for script in plan.scripts.values())
 
 
+TRACE = Path(__file__).parents[1] / "data" / "kineto_h200" / "rec_base.json.gz"
+
+
 def part(name: str, code: str, leaves: str = "") -> Part:
     return Part(name=name, command=(sys.executable, "-c", code), leaves=leaves or f"{name}.txt", limit_s=20.0)
 
@@ -79,6 +82,10 @@ def test_the_page_holds_measured_beside_predicted_and_what_failed(tmp_path: Path
     assert "| mean of the errors' sizes |  | 20.0% of 1 | 2.0% of 1 |" in lines
     assert "| dlrm | 100 MiB | 101 MiB, +1.0% |" in lines
     assert "1 of 2 parts were measured." in lines
+    assert lines[lines.index("## Traces") + 2] == "Nothing was measured."
+    shutil.copy(TRACE, tmp_path / "dlrm.trace.json.gz")
+    (line,) = [each for each in page(GPU, tmp_path, outcomes, predicted).splitlines() if "dlrm.trace.json.gz" in each]
+    assert "of the computing kernels' time is in rows" in line
 
 
 SCRIPT = """
