@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 
 from scenarios.kernel_tables import embeddings
-from scenarios.kernel_tables.arguments import Given, NotKnownError, calls, tensor
+from scenarios.kernel_tables.arguments import DTYPES, Given, NotKnownError, calls, tensor
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.modules.operators import price
 from scenarios.seam.operations.operation import Operation
@@ -90,7 +90,7 @@ _ELEMENTS = {
     **{"__half": torch.float16, "double": torch.float64, "float": torch.float32},
 }
 _ELEMENT = re.compile("|".join(_ELEMENTS))  # the first in a kernel's name is what its tensors have
-_BY_SIZE = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32, 8: torch.int64}
+_BY_SIZE = {1: torch.uint8, 4: torch.float32, 8: torch.int64}
 # Optimizers' lists that hold a number for each parameter, and those that are empty unless an argument says otherwise.
 _STEPS, _OPTIONAL = "state_steps", {"max_exp_avg_sqs": "amsgrad", "momentum_buffer_list": "momentum"}
 # Sums of gradients, which autograd writes over one of them on a GPU and does not where tensors have no values.
@@ -187,7 +187,7 @@ class _Walk:
         given = _given(call, self._sixteen_bits)
         try:
             for func, args, kwargs in calls(packet, given, lambda *one: self._list(call, given, *one)):
-                if _is_composite(func):
+                if _is_composite(func) and not call.kernels:  # torch for GPUs has kernels of some
                     return None
                 if (found := _priced(func, args, kwargs)) is not None:
                     return found
@@ -218,7 +218,9 @@ class _Walk:
         for every in _once(self._parameters):
             matrices = [shape for shape in every if len(shape) > 1]
             others = [shape for shape in every if len(shape) <= 1]
-            for shapes in (every, [()] * len(every), matrices, others):
+            steps: list[Sequence[int]] = [()] * len(every)
+            first = (steps, every) if _counts_steps(call) else (every, steps)  # where all fit in a block alike
+            for shapes in (*first, matrices, others):
                 if shapes and blocks == sum(-(-math.prod(shape) // _CHUNK) for shape in shapes):
                     return shapes
         raise NotKnownError(call.name)
@@ -247,7 +249,7 @@ def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = func.overloadpacket.__name__
     if name.startswith("_scaled_dot_product_"):
         return (args[0],)
-    if name.startswith("_fused_"):
+    if name.startswith(("_fused_", "_foreach_")) and name.endswith("_"):
         return None
     return as_laid_out(func, args, func(*args, **kwargs))
 
@@ -282,14 +284,15 @@ def _given(call: TracedCall, sixteen_bits: torch.dtype) -> list[Given]:
 
 
 def _dtype_of_lists(call: TracedCall, sixteen_bits: torch.dtype) -> torch.dtype:
-    """Return the dtype of tensors in lists, as the kernels' names have it."""
-    for kernel in _kernels(call):
-        if found := _ELEMENT_SIZE.search(kernel.name):
-            size = int(found[1])
-            return sixteen_bits if size == 2 else _BY_SIZE.get(size, torch.float32)
-        if found := _ELEMENT.search(kernel.name):
-            return _ELEMENTS[found[0]]
-    return torch.float32
+    """Return the dtype of tensors in lists: as kernels' names have it, else that of the first tensor beside them."""
+    if "TensorList" in call.types:
+        for kernel in _kernels(call):
+            if found := _ELEMENT_SIZE.search(kernel.name):
+                size = int(found[1])
+                return sixteen_bits if size == sixteen_bits.itemsize else _BY_SIZE.get(size, torch.float32)
+            if found := _ELEMENT.search(kernel.name):
+                return _ELEMENTS[found[0]]
+    return next((DTYPES[kind] for kind in call.types if kind in DTYPES), torch.float32)
 
 
 def _sixteen_bits(found: Sequence[TracedCall]) -> torch.dtype:
@@ -329,6 +332,11 @@ def _is_cast(call: TracedCall) -> bool:
     """Whether a call, under autocast, casts what it is given and calls its operator on that."""
     casts = any(one.name in ("aten::to", "aten::_to_copy") for one in call.calls)
     return any(one.name == call.name and (casts or list(one.types) != list(call.types)) for one in call.calls)
+
+
+def _counts_steps(call: TracedCall) -> bool:
+    """Whether a call adds 1 to each of a list, as optimizers count their steps."""
+    return call.name == "aten::_foreach_add_" and call.values[1:2] == ["1"] and call.types[1:2] == ["Scalar"]
 
 
 def _is_on(call: TracedCall, argument: str) -> bool:

@@ -182,6 +182,26 @@ def test_lists_of_an_optimizer_are_the_parameters_that_make_as_many_blocks(param
     assert (found.dtype, found.numels, found.read) == ("float32", numels, 4)
 
 
+def test_a_list_of_as_many_blocks_as_tensors_is_of_steps_where_1_is_added():
+    kernel = Kernel("multi_tensor_apply_kernel<BinaryOpScalarFunctor<float, 1, 1, 0>>", 1, 2)
+    calls = [
+        Call("aten::_foreach_add_", [[], []], [[], []], ["TensorList", "Scalar"], ["", value], kernels=[kernel])
+        for value in ("1", "1e-08")
+    ]
+    found = [one.operations[0].numels for one in rows_of(calls, [[256, 256], [256]]).rows]
+    assert found == [(1, 1), (65536, 256)]
+
+
+def test_lists_of_numbers_that_a_trace_leaves_out_are_not_needed():
+    """As of more than 30, which profilers do not write."""
+    kernel = Kernel("multi_tensor_apply_kernel<PointwiseOpScalarListFunctor<float, 3, 3, 0>>", 1, 2)
+    call = Call("aten::_foreach_addcdiv_", [[]] * 4, [[]] * 4, ["TensorList"] * 3 + [""], [""] * 4, kernels=[kernel])
+    (row,) = rows_of([call], [[256, 256], [256]]).rows
+    assert row.operations[0] == Foreach(
+        name="_foreach_addcdiv_", dtype="float32", numels=(65536, 256), lists=3, read=3, written=1
+    )
+
+
 def test_what_no_shapes_explain_is_left_out_with_its_time():
     found = rows_of([adam(77), Call("mine::op", kernels=[Kernel(us=3)])], [[512, 256]])
     assert (found.rows, dict(found.left_out)) == ([], {"aten::_fused_adam_": 9, "mine::op": 3})
