@@ -187,7 +187,7 @@ class _Walk:
         given = _given(call, self._sixteen_bits)
         try:
             for func, args, kwargs in calls(packet, given, lambda *one: self._list(call, given, *one)):
-                if _is_composite(func) and not call.kernels:  # torch for GPUs has kernels of some
+                if is_composite(func) and not call.kernels:  # torch for GPUs has kernels of some
                     return None
                 if (found := _priced(func, args, kwargs)) is not None:
                     return found
@@ -347,9 +347,12 @@ def _is_on(call: TracedCall, argument: str) -> bool:
 
 
 @cache
-def _is_composite(func: Any) -> bool:
-    """Whether torch takes an operator apart into others, on all devices."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+def is_composite(func: Any) -> bool:
+    """Return whether torch takes an operator apart into others, on all devices; not one of TorchScript alone."""
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    except RuntimeError:
+        return False
 
 
 def _key(call: TracedCall) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scenarios.kernel_tables.called import rows_of
+from scenarios.kernel_tables.called import is_composite, rows_of
 from scenarios.modules.operators import price
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.products import Product
@@ -57,8 +57,14 @@ class Seen(TorchDispatchMode):
         return result
 
 
+def is_made_of_others(name: str) -> bool:
+    """Whether torch takes an overload of an operator apart."""
+    packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
+    return packet is not None and any(is_composite(getattr(packet, overload)) for overload in packet.overloads())
+
+
 def calls_of(step: Callable[[], None], folder: Any) -> list[Call]:
-    """The operators that a profiler sees on the CPU, each as if it had launched a kernel itself."""
+    """The operators that a profiler sees on the CPU, each that is made of no others as if it launched a kernel."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         step()
     profiler.export_chrome_trace(str(folder / "t.json"))
@@ -68,7 +74,8 @@ def calls_of(step: Callable[[], None], folder: Any) -> list[Call]:
     stacks: dict[Any, list[Call]] = {}
     for one in sorted(events, key=lambda one: (one["ts"], -one["dur"])):
         keys = ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")
-        call = Call(one["name"], *(one["args"].get(key, []) for key in keys), kernels=[Kernel()])
+        kernels = [] if is_made_of_others(one["name"]) else [Kernel()]
+        call = Call(one["name"], *(one["args"].get(key, []) for key in keys), kernels=kernels)
         call.until = one["ts"] + one["dur"]
         stack = stacks.setdefault(one["tid"], [])
         while stack and stack[-1].until <= one["ts"]:
