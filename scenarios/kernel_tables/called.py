@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +20,7 @@ import torch
 from scenarios.kernel_tables import embeddings
 from scenarios.kernel_tables.arguments import DTYPES, Given, NotKnownError, calls, tensor
 from scenarios.kernel_tables.row import MeasuredOperator
-from scenarios.modules.operators import price
+from scenarios.modules.operators import is_composite, price
 from scenarios.seam.operations.operation import Operation
 from scenarios.workloads.script.gpu.kernels import as_laid_out
 
@@ -344,15 +343,6 @@ def _is_on(call: TracedCall, argument: str) -> bool:
     names = [each.name for each in packet.default._schema.arguments]
     at = names.index(argument) if argument in names else len(call.values)
     return at < len(call.values) and call.values[at] not in ("", "False", "0", "0.")
-
-
-@cache
-def is_composite(func: Any) -> bool:
-    """Return whether torch takes an operator apart into others, on all devices; not one of TorchScript alone."""
-    try:
-        return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-    except RuntimeError:
-        return False
 
 
 def _key(call: TracedCall) -> tuple[object, ...]:

@@ -15,8 +15,8 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scenarios.kernel_tables.called import is_composite, rows_of
-from scenarios.modules.operators import price
+from scenarios.kernel_tables.called import rows_of
+from scenarios.modules.operators import is_composite, price
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.products import Product
 
