@@ -218,8 +218,10 @@ class _Walk:
             matrices = [shape for shape in every if len(shape) > 1]
             others = [shape for shape in every if len(shape) <= 1]
             steps: list[Sequence[int]] = [()] * len(every)
-            first = (steps, every) if _counts_steps(call) else (every, steps)  # where all fit in a block alike
-            for shapes in (*first, matrices, others):
+            tried = [every, steps, matrices, others]
+            if _counts_steps(call):  # each of which makes one block, as small parameters do
+                tried.insert(0, steps)
+            for shapes in tried:
                 if shapes and blocks == sum(-(-math.prod(shape) // _CHUNK) for shape in shapes):
                     return shapes
         raise NotKnownError(call.name)
