@@ -128,21 +128,21 @@ class _Walk:
         self._left_out, self._parameters, self._sixteen_bits = left_out, parameters, sixteen_bits
         self._known: dict[tuple[object, ...], Operations | None] = {}
 
-    def walk(self, found: Iterable[TracedCall], around: str = "") -> Iterator[tuple[Operations, float]]:
-        """Yield the descriptions of calls with their times in microseconds, in order; `around` is what calls them."""
+    def walk(self, found: Iterable[TracedCall]) -> Iterator[tuple[Operations, float]]:
+        """Yield the descriptions of calls with their times in microseconds, in the order of the calls."""
         checks_us = 0.0
-        for call in found:
+        rest = [(call, "") for call in reversed(list(found))]  # each with what calls it
+        while rest:
+            call, around = rest.pop()
             if call.name == embeddings.CHECK:  # a part of the look-up behind it
-                checks_us = _us(call)
+                checks_us += _us(call)
                 continue
             operations = self._described(call, around)
             if operations is None:
-                for kernel in call.kernels:
-                    self._leave_out(call, kernel)
-                yield from self.walk(call.calls, call.name)
+                self._leave_out(call, call.kernels)
+                rest += [(one, call.name) for one in reversed(call.calls)]
             elif not operations:
-                for kernel in _kernels(call):
-                    self._leave_out(call, kernel)
+                self._leave_out(call, _kernels(call))
             elif checks_us and embeddings.checked(operations) != operations:
                 yield embeddings.checked(operations), _us(call) + checks_us
                 checks_us = 0.0
@@ -151,8 +151,9 @@ class _Walk:
         if checks_us:
             self._left_out[embeddings.CHECK] += checks_us
 
-    def _leave_out(self, call: TracedCall, kernel: Launched) -> None:
-        self._left_out[_HOST_COPIES if kernel.is_host_copy else call.name] += kernel.us
+    def _leave_out(self, call: TracedCall, kernels: Iterable[Launched]) -> None:
+        for kernel in kernels:
+            self._left_out[_HOST_COPIES if kernel.is_host_copy else call.name] += kernel.us
 
     def _described(self, call: TracedCall, around: str) -> Operations | None:
         """Return what a call runs; none if nothing is known of it, None if the operators that it called say it."""
@@ -354,9 +355,8 @@ def _key(call: TracedCall) -> tuple[object, ...]:
 
 
 def _kernels(call: TracedCall) -> Iterator[Launched]:
-    yield from call.kernels
-    for one in call.calls:
-        yield from _kernels(one)
+    for one in _all([call]):
+        yield from one.kernels
 
 
 def _us(call: TracedCall) -> float:
@@ -364,6 +364,9 @@ def _us(call: TracedCall) -> float:
 
 
 def _all(found: Iterable[TracedCall]) -> Iterator[TracedCall]:
-    for call in found:
+    """Yield calls and what they call; stacks may be deeper than Python's own."""
+    rest = list(found)
+    while rest:
+        call = rest.pop()
         yield call
-        yield from _all(call.calls)
+        rest += call.calls

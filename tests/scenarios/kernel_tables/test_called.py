@@ -209,6 +209,13 @@ def test_lists_of_numbers_that_a_trace_leaves_out_are_not_needed():
     )
 
 
+def test_stacks_may_be_deep():
+    call = mm("k")
+    for _ in range(3000):
+        call = Call("mine::op", calls=[call])
+    assert len(rows_of([call], []).rows) == 1
+
+
 def test_what_no_shapes_explain_is_left_out_with_its_time():
     found = rows_of([adam(77), Call("mine::op", kernels=[Kernel(us=3)])], [[512, 256]])
     assert (found.rows, dict(found.left_out)) == ([], {"aten::_fused_adam_": 9, "mine::op": 3})
