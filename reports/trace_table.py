@@ -17,7 +17,7 @@ from scenarios.kernel_tables.merged import merged
 from scenarios.kernel_tables.row import MeasuredOperator
 
 Table = tuple[list[MeasuredOperator], Origin, list[str]]
-_NAMED = 3  # operators that a note names
+_NAMED, _NAMED_SHARE = 3, 5e-4  # operators that a note names, and the least share of the time
 
 
 def table_rows(paths: Sequence[Path]) -> Table:
@@ -45,7 +45,7 @@ def rows_of_traces(traces: Sequence[Trace]) -> Table:
         whole = rows.us + sum(left.values())
         notes.append(f"{shown}: {percent(rows.us / whole if whole else 0.0)} of the computing kernels' time is in rows")
         most = sorted(left.items(), key=lambda one: -one[1])[:_NAMED]
-        if rest := [f"{name} {percent(us / whole)}" for name, us in most if us > 0]:
+        if rest := [f"{name} {percent(us / whole)}" for name, us in most if us > _NAMED_SHARE * whole]:
             notes[-1] += f"; left out: {', '.join(rest)}"
         gpus.append(calls.gpu)
         dates.append(calls.date or datetime.fromtimestamp(trace.path.stat().st_mtime, UTC).date().isoformat())

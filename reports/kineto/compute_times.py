@@ -139,13 +139,15 @@ def _issued(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 
 
 def _annotated(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Calls of a profiler's trace: the time in which any kernel launched in one opening of an annotation ran."""
+    """Calls of a profiler's trace: the time in which any kernel launched in one opening of its label ran."""
     known = (spans["call"] >= 0).to_numpy(bool)
     took = (spans["end_ns"] - spans["start_ns"]).to_numpy(float)
     if not known.all():
         share = text.percent(float(took[~known].sum() / max(took.sum(), 1)))
         kernels = text.counted(int((~known).sum()), "kernel")
-        notes.append(f"{name}: {kernels} left out that no annotation was around, {share} of all kernels' time")
+        notes.append(
+            f"{name}: {kernels} left out that no annotation or operator was around, {share} of all kernels' time"
+        )
     rows = [(*key, int(own["start_ns"].min()), _busy_ns(own)) for key, own in spans[known].groupby(_ONE, sort=True)]
     found = pd.DataFrame(rows, columns=[*_ONE, "start_ns", "time_ns"])
     return found.assign(call=found["call"] + 1, rank_count=1)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from reports.kineto.trace_file import ANNOTATION, CPU_OP, MODULE, Event, Trace, whole_number
+from reports.kineto.trace_file import ANNOTATION, CPU_OP, MODULE, MODULES_NAME, Event, Trace, whole_number
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 NOWHERE = -1
@@ -25,6 +25,9 @@ _OPTIMIZER = re.compile(r"Optimizer\.step#")
 _EVALUATES = "autograd::engine::evaluate_function: "
 _ACCUMULATES = f"{_EVALUATES}torch::autograd::AccumulateGrad"
 _CALLS = re.compile(r"c10d::|_c10d_functional::|record_param_comms$")
+_SEQUENCE = "Sequence number"
+# A thread with so many functions of backward passes for each operator of a forward pass is autograd's own.
+_HARDLY = 10
 _LARGEST = 2**62
 
 
@@ -127,7 +130,7 @@ class Operators:
         return Origin(
             operator="" if named == NOWHERE else self._name(named),
             phase=phase,
-            modules=tuple(self.events[one].name for one in reversed(modules)),
+            modules=tuple(map(self._name, reversed(modules))),
             label=self._name(opened) + (" (backward)" if is_of_forward else ""),
             opened=(self.events[opened].start_ns, self.events[opened].thread),
             is_annotated=bool(modules),
@@ -142,7 +145,7 @@ class Operators:
         return BACKWARD if is_backward or on_autograds else FORWARD
 
     def _name(self, place: int) -> str:
-        return self.events[place].name.removeprefix(_EVALUATES)
+        return self.events[place].name.removeprefix(_EVALUATES).removeprefix(MODULES_NAME)
 
     def _nest(self) -> None:
         stacks: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -166,13 +169,16 @@ class Operators:
 
     @cached_property
     def _of_autograd(self) -> set[tuple[str, str]]:
-        """Threads of autograd's own: most of what nothing encloses there are functions of backward passes."""
-        roots, functions = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        """Threads of autograd's own: with functions of backward passes, and hardly an operator of a forward pass."""
+        forward, functions = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        until: dict[tuple[str, str], int] = {}
         for place, event in enumerate(self.events):
-            if self.parents[place] == NOWHERE and self.is_operator(place):
-                roots[event.thread] += 1
-                functions[event.thread] += event.name.startswith(_EVALUATES)
-        return {thread for thread, count in functions.items() if 2 * count > roots[thread]}
+            if self.is_operator(place) and event.end_ns > until.get(event.thread, -1):
+                until[event.thread] = event.end_ns
+                is_function = event.name.startswith(_EVALUATES)
+                functions[event.thread] += is_function
+                forward[event.thread] += not is_function and _SEQUENCE in event.args
+        return {thread for thread, count in functions.items() if count > _HARDLY * forward[thread]}
 
     @cached_property
     def _functions(self) -> dict[int, list[int]]:
@@ -190,7 +196,7 @@ class Operators:
         makers: dict[tuple[tuple[str, str], int], int] = {}
         backward: list[tuple[int, int, str]] = []
         for place, event in enumerate(self.events):
-            sequence = whole_number(event.args.get("Sequence number"), _LARGEST)
+            sequence = whole_number(event.args.get(_SEQUENCE), _LARGEST)
             if sequence is None or not self.is_operator(place):
                 continue
             if event.name.startswith(_EVALUATES):

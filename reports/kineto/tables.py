@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -41,20 +41,22 @@ def kernels(profile: Profile) -> pd.DataFrame:
     columns: dict[str, Any] = {name: [getattr(piece, name) for piece in inside] for name in kinds}
     columns["annotated"] = [piece.origin.is_annotated for piece in inside]
     columns["operator"] = [piece.origin.operator for piece in inside]
-    columns["module"] = [" / ".join(piece.origin.modules) for piece in inside]
+    paths = {modules: " / ".join(modules) for modules in {piece.origin.modules for piece in inside}}
+    columns["module"] = [paths[piece.origin.modules] for piece in inside]
     columns["phase"] = [piece.origin.phase for piece in inside]
     columns["duration_ns"] = [piece.end_ns - piece.start_ns for piece in inside]
     words = dict.fromkeys(["operator", "module", "phase"], "str")
     return fixed(columns, {**kinds, "annotated": "bool", **words, "duration_ns": "int"})
 
 
-def tables(profile: Profile) -> dict[str, pd.DataFrame]:
+def tables(profile: Profile, frame: pd.DataFrame | None = None) -> dict[str, pd.DataFrame]:
     """`BY_KIND`, `BY_LABEL`, `BY_OPERATOR`, `BY_MODULE` and `TOP_KERNELS`, each with what takes longest first.
 
     A group's times in one rank's step are added up; medians and means then go over all ranks and steps, those in
-    which it did nothing counting as 0.
+    which it did nothing counting as 0. `frame` is that of `kernels`, if the caller has it.
     """
-    frame, steps = kernels(profile), sum(span.kind == STEP for span in profile.recording.spans)
+    frame = kernels(profile) if frame is None else frame
+    steps = sum(span.kind == STEP for span in profile.recording.spans)
     whole = float(frame["duration_ns"].sum())
     by_name = frame.groupby(["name", "kernel"], sort=True)["duration_ns"]
     index, total = by_name.size().index, by_name.sum().to_numpy()
@@ -71,21 +73,22 @@ def tables(profile: Profile) -> dict[str, pd.DataFrame]:
     }
 
 
-def without_annotation(profile: Profile) -> dict[str, float]:
-    """How many `kernels` there are inside steps, how many `without_annotation`, and their shares of number and time.
+def without_annotation(frame: pd.DataFrame) -> dict[str, float]:
+    """Return how many `kernels` a frame of `kernels` has, how many `without_annotation`, and their shares of number
+    and time.
 
     A kernel of a backward pass has the annotations and modules around its forward operator.
     """
-    return _without(kernels(profile), "without_annotation", lambda frame: ~frame["annotated"])
+    return _without(frame, "without_annotation", ~frame["annotated"])
 
 
-def without_operator(profile: Profile) -> dict[str, float]:
+def without_operator(frame: pd.DataFrame) -> dict[str, float]:
     """Return, as `without_annotation`, what is known to be launched by no operator."""
-    return _without(kernels(profile), "without_operator", lambda frame: frame["operator"] == "")
+    return _without(frame, "without_operator", frame["operator"] == "")
 
 
-def _without(frame: pd.DataFrame, name: str, is_bare: Callable[[pd.DataFrame], pd.Series]) -> dict[str, float]:
-    bare = frame[is_bare(frame).to_numpy(bool)]
+def _without(frame: pd.DataFrame, name: str, is_bare: pd.Series) -> dict[str, float]:
+    bare = frame[is_bare.to_numpy(bool)]
     time, count = float(frame["duration_ns"].sum()), len(frame)
     return {
         "kernels": count,
@@ -98,17 +101,19 @@ def _without(frame: pd.DataFrame, name: str, is_bare: Callable[[pd.DataFrame], p
 @text.json_ready
 def as_json(profile: Profile) -> dict[str, Any]:
     """The tables whole, as JSON-ready values."""
+    frame = kernels(profile)
     return {
         "notes": list(profile.notes),
-        "annotation": without_annotation(profile),
-        "attribution": without_operator(profile),
-        **{name: records(frame) for name, frame in tables(profile).items()},
+        "annotation": without_annotation(frame),
+        "attribution": without_operator(frame),
+        **{name: records(table) for name, table in tables(profile, frame).items()},
     }
 
 
 def summarize(profile: Profile) -> RenderableType:
     """The same for a terminal, with the longest rows of each table."""
-    found, bare, unknown = tables(profile), without_annotation(profile), without_operator(profile)
+    frame = kernels(profile)
+    found, bare, unknown = tables(profile, frame), without_annotation(frame), without_operator(frame)
     info, steps = profile.recording.info, {s.step for s in profile.recording.spans if s.kind == STEP}
     outside = len(profile.pieces) - int(bare["kernels"])
     lines = [f"{info.name}: {text.counted(info.world_size, 'rank')}, {text.steps(sorted(steps))}"]
@@ -152,7 +157,7 @@ def _shown_by_phase(found: dict[str, pd.DataFrame]) -> list[RenderableType]:
 def _by_phase(frame: pd.DataFrame, key: str, steps: int, columns: dict[str, str]) -> pd.DataFrame:
     """Return the mean time of a rank's step by `key`, the phases beside each other, and kernels a step."""
     whole, count = float(frame["duration_ns"].sum()), max(steps, 1)
-    sums = frame.pivot_table(index=key, columns="phase", values="duration_ns", aggfunc="sum", fill_value=0)
+    sums = frame.groupby([key, "phase"])["duration_ns"].sum().unstack(fill_value=0)
     sums = sums.reindex(columns=[FORWARD, BACKWARD, OPTIMIZER], fill_value=0)
     total = sums.sum(axis=1)
     made = {

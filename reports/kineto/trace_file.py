@@ -20,7 +20,7 @@ from scenarios import given_file
 ANNOTATION, CPU_OP, KERNEL = "user_annotation", "cpu_op", "kernel"
 COPIES = ("gpu_memcpy", "gpu_memset")
 # With `with_stack`, calls of Python functions; of these only modules are read.
-MODULE, _MODULES_NAME = "python_function", "nn.Module: "
+MODULE, MODULES_NAME = "python_function", "nn.Module: "
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime")
 _READ = frozenset({ANNOTATION, CPU_OP, KERNEL, MODULE, *COPIES, *LAUNCHES})
 # From here on (2001) a `ts` without a base is a time since 1970, as PyTorch wrote it up to 2.2.
@@ -97,7 +97,7 @@ def read_trace(path: Path) -> Trace:
         events[number] = None  # what is read is not kept twice
         if not isinstance(event, dict) or event.get("ph") != "X" or str(event.get("cat")) not in _READ:
             continue
-        if event["cat"] == MODULE and not as_text(event.get("name", "")).startswith(_MODULES_NAME):
+        if event["cat"] == MODULE and not as_text(event.get("name", "")).startswith(MODULES_NAME):
             continue
         times = [_us(event.get("ts"), _TS_US), _us(event.get("dur"), _DUR_US)]
         wrong = [key for key, time in zip(("ts", "dur"), times, strict=True) if time is None]

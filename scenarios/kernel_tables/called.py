@@ -13,15 +13,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Protocol
 
 import torch
 
 from scenarios.kernel_tables import embeddings
-from scenarios.kernel_tables.arguments import Given, NotKnownError, calls, tensor
+from scenarios.kernel_tables.arguments import DTYPES, Given, NotKnownError, calls, tensor
 from scenarios.kernel_tables.row import MeasuredOperator
-from scenarios.modules.operators import price
+from scenarios.modules.operators import is_composite, price
 from scenarios.seam.operations.operation import Operation
 from scenarios.workloads.script.gpu.kernels import as_laid_out
 
@@ -90,7 +89,7 @@ _ELEMENTS = {
     **{"__half": torch.float16, "double": torch.float64, "float": torch.float32},
 }
 _ELEMENT = re.compile("|".join(_ELEMENTS))  # the first in a kernel's name is what its tensors have
-_BY_SIZE = {1: torch.uint8, 2: torch.bfloat16, 4: torch.float32, 8: torch.int64}
+_BY_SIZE = {1: torch.uint8, 4: torch.float32, 8: torch.int64}
 # Optimizers' lists that hold a number for each parameter, and those that are empty unless an argument says otherwise.
 _STEPS, _OPTIONAL = "state_steps", {"max_exp_avg_sqs": "amsgrad", "momentum_buffer_list": "momentum"}
 # Sums of gradients, which autograd writes over one of them on a GPU and does not where tensors have no values.
@@ -129,21 +128,21 @@ class _Walk:
         self._left_out, self._parameters, self._sixteen_bits = left_out, parameters, sixteen_bits
         self._known: dict[tuple[object, ...], Operations | None] = {}
 
-    def walk(self, found: Iterable[TracedCall], around: str = "") -> Iterator[tuple[Operations, float]]:
-        """Yield the descriptions of calls with their times in microseconds, in order; `around` is what calls them."""
+    def walk(self, found: Iterable[TracedCall]) -> Iterator[tuple[Operations, float]]:
+        """Yield the descriptions of calls with their times in microseconds, in the order of the calls."""
         checks_us = 0.0
-        for call in found:
+        rest = [(call, "") for call in reversed(list(found))]  # each with what calls it
+        while rest:
+            call, around = rest.pop()
             if call.name == embeddings.CHECK:  # a part of the look-up behind it
-                checks_us = _us(call)
+                checks_us += _us(call)
                 continue
             operations = self._described(call, around)
             if operations is None:
-                for kernel in call.kernels:
-                    self._leave_out(call, kernel)
-                yield from self.walk(call.calls, call.name)
+                self._leave_out(call, call.kernels)
+                rest += [(one, call.name) for one in reversed(call.calls)]
             elif not operations:
-                for kernel in _kernels(call):
-                    self._leave_out(call, kernel)
+                self._leave_out(call, _kernels(call))
             elif checks_us and embeddings.checked(operations) != operations:
                 yield embeddings.checked(operations), _us(call) + checks_us
                 checks_us = 0.0
@@ -152,8 +151,9 @@ class _Walk:
         if checks_us:
             self._left_out[embeddings.CHECK] += checks_us
 
-    def _leave_out(self, call: TracedCall, kernel: Launched) -> None:
-        self._left_out[_HOST_COPIES if kernel.is_host_copy else call.name] += kernel.us
+    def _leave_out(self, call: TracedCall, kernels: Iterable[Launched]) -> None:
+        for kernel in kernels:
+            self._left_out[_HOST_COPIES if kernel.is_host_copy else call.name] += kernel.us
 
     def _described(self, call: TracedCall, around: str) -> Operations | None:
         """Return what a call runs; none if nothing is known of it, None if the operators that it called say it."""
@@ -187,7 +187,7 @@ class _Walk:
         given = _given(call, self._sixteen_bits)
         try:
             for func, args, kwargs in calls(packet, given, lambda *one: self._list(call, given, *one)):
-                if _is_composite(func):
+                if is_composite(func) and not call.kernels:  # torch for GPUs has kernels of some
                     return None
                 if (found := _priced(func, args, kwargs)) is not None:
                     return found
@@ -218,7 +218,11 @@ class _Walk:
         for every in _once(self._parameters):
             matrices = [shape for shape in every if len(shape) > 1]
             others = [shape for shape in every if len(shape) <= 1]
-            for shapes in (every, [()] * len(every), matrices, others):
+            steps: list[Sequence[int]] = [()] * len(every)
+            tried = [every, steps, matrices, others]
+            if _counts_steps(call):  # each of which makes one block, as small parameters do
+                tried.insert(0, steps)
+            for shapes in tried:
                 if shapes and blocks == sum(-(-math.prod(shape) // _CHUNK) for shape in shapes):
                     return shapes
         raise NotKnownError(call.name)
@@ -247,7 +251,7 @@ def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = func.overloadpacket.__name__
     if name.startswith("_scaled_dot_product_"):
         return (args[0],)
-    if name.startswith("_fused_"):
+    if name.startswith(("_fused_", "_foreach_")) and name.endswith("_"):
         return None
     return as_laid_out(func, args, func(*args, **kwargs))
 
@@ -282,14 +286,15 @@ def _given(call: TracedCall, sixteen_bits: torch.dtype) -> list[Given]:
 
 
 def _dtype_of_lists(call: TracedCall, sixteen_bits: torch.dtype) -> torch.dtype:
-    """Return the dtype of tensors in lists, as the kernels' names have it."""
-    for kernel in _kernels(call):
-        if found := _ELEMENT_SIZE.search(kernel.name):
-            size = int(found[1])
-            return sixteen_bits if size == 2 else _BY_SIZE.get(size, torch.float32)
-        if found := _ELEMENT.search(kernel.name):
-            return _ELEMENTS[found[0]]
-    return torch.float32
+    """Return the dtype of tensors in lists: as kernels' names have it, else that of the first tensor beside them."""
+    if "TensorList" in call.types:
+        for kernel in _kernels(call):
+            if found := _ELEMENT_SIZE.search(kernel.name):
+                size = int(found[1])
+                return sixteen_bits if size == sixteen_bits.itemsize else _BY_SIZE.get(size, torch.float32)
+            if found := _ELEMENT.search(kernel.name):
+                return _ELEMENTS[found[0]]
+    return next((DTYPES[kind] for kind in call.types if kind in DTYPES), torch.float32)
 
 
 def _sixteen_bits(found: Sequence[TracedCall]) -> torch.dtype:
@@ -331,17 +336,16 @@ def _is_cast(call: TracedCall) -> bool:
     return any(one.name == call.name and (casts or list(one.types) != list(call.types)) for one in call.calls)
 
 
+def _counts_steps(call: TracedCall) -> bool:
+    """Whether a call adds 1 to each of a list, as optimizers count their steps."""
+    return call.name == "aten::_foreach_add_" and call.values[1:2] == ["1"] and call.types[1:2] == ["Scalar"]
+
+
 def _is_on(call: TracedCall, argument: str) -> bool:
     packet = getattr(torch.ops.aten, call.name.removeprefix("aten::"))
     names = [each.name for each in packet.default._schema.arguments]
     at = names.index(argument) if argument in names else len(call.values)
     return at < len(call.values) and call.values[at] not in ("", "False", "0", "0.")
-
-
-@cache
-def _is_composite(func: Any) -> bool:
-    """Whether torch takes an operator apart into others, on all devices."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
 def _key(call: TracedCall) -> tuple[object, ...]:
@@ -351,9 +355,8 @@ def _key(call: TracedCall) -> tuple[object, ...]:
 
 
 def _kernels(call: TracedCall) -> Iterator[Launched]:
-    yield from call.kernels
-    for one in call.calls:
-        yield from _kernels(one)
+    for one in _all([call]):
+        yield from one.kernels
 
 
 def _us(call: TracedCall) -> float:
@@ -361,6 +364,9 @@ def _us(call: TracedCall) -> float:
 
 
 def _all(found: Iterable[TracedCall]) -> Iterator[TracedCall]:
-    for call in found:
+    """Yield calls and what they call; stacks may be deeper than Python's own."""
+    rest = list(found)
+    while rest:
+        call = rest.pop()
         yield call
-        yield from _all(call.calls)
+        rest += call.calls

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -132,6 +132,16 @@ def _is_pointwise(name: str) -> bool:
         if packet is not None
         for overload in packet.overloads()
     )
+
+
+@cache
+def is_composite(func: Any) -> bool:
+    """Return whether torch takes an operator apart into others, on all devices; not so what is TorchScript's alone."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    try:
+        return func.namespace == "aten" and has_kernel(func.name(), "CompositeImplicitAutograd")
+    except RuntimeError:  # it has no kernel at all
+        return False
 
 
 def size_bytes(tensor: Tensor) -> int:

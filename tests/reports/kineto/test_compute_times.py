@@ -136,7 +136,7 @@ def test_an_annotations_kernels_are_one_call():
     ]
     assert took["forward"] == 215_500
     assert found.notes[0] == "gpus: step 5 left out to warm up (--skip 1)"
-    assert found.notes[1].startswith("gpus: 4 kernels left out that no annotation was around, ")
+    assert found.notes[1].startswith("gpus: 4 kernels left out that no annotation or operator was around, ")
 
 
 def test_openings_of_an_annotation_are_calls_even_side_by_side(tmp_path):

@@ -134,7 +134,7 @@ def test_annotations_of_other_threads_and_torchs_own_name_no_kernel(trace):
     )  # fmt: skip
     found = kineto.read([path], "r")
     assert [s.label for s in spans(found, kind="compute")] == ["mine", "b", "c"]
-    assert kineto_tables.without_annotation(found)["share_of_kernels"] == pytest.approx(2 / 3)
+    assert kineto_tables.without_annotation(kineto_tables.kernels(found))["share_of_kernels"] == pytest.approx(2 / 3)
 
 
 def test_of_annotations_that_begin_together_the_shorter_is_inside(trace):

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.kernel_tables.called import rows_of
-from scenarios.modules.operators import price
+from scenarios.modules.operators import is_composite, price
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.products import Product
 
@@ -57,8 +57,14 @@ class Seen(TorchDispatchMode):
         return result
 
 
+def is_made_of_others(name: str) -> bool:
+    """Whether torch takes an overload of an operator apart."""
+    packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
+    return packet is not None and any(is_composite(getattr(packet, overload)) for overload in packet.overloads())
+
+
 def calls_of(step: Callable[[], None], folder: Any) -> list[Call]:
-    """The operators that a profiler sees on the CPU, each as if it had launched a kernel itself."""
+    """The operators that a profiler sees on the CPU, each that is made of no others as if it launched a kernel."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         step()
     profiler.export_chrome_trace(str(folder / "t.json"))
@@ -68,7 +74,8 @@ def calls_of(step: Callable[[], None], folder: Any) -> list[Call]:
     stacks: dict[Any, list[Call]] = {}
     for one in sorted(events, key=lambda one: (one["ts"], -one["dur"])):
         keys = ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")
-        call = Call(one["name"], *(one["args"].get(key, []) for key in keys), kernels=[Kernel()])
+        kernels = [] if is_made_of_others(one["name"]) else [Kernel()]
+        call = Call(one["name"], *(one["args"].get(key, []) for key in keys), kernels=kernels)
         call.until = one["ts"] + one["dur"]
         stack = stacks.setdefault(one["tid"], [])
         while stack and stack[-1].until <= one["ts"]:
@@ -180,6 +187,33 @@ def test_lists_of_an_optimizer_are_the_parameters_that_make_as_many_blocks(param
     (found,) = row.operations
     assert isinstance(found, Foreach)
     assert (found.dtype, found.numels, found.read) == ("float32", numels, 4)
+
+
+def test_a_list_of_as_many_blocks_as_tensors_is_of_steps_where_1_is_added():
+    kernel = Kernel("multi_tensor_apply_kernel<BinaryOpScalarFunctor<float, 1, 1, 0>>", 1, 2)
+    calls = [
+        Call("aten::_foreach_add_", [[], []], [[], []], ["TensorList", "Scalar"], ["", value], kernels=[kernel])
+        for value in ("1", "1e-08")
+    ]
+    found = [one.operations[0].numels for one in rows_of(calls, [[256, 256], [256]]).rows]
+    assert found == [(1, 1), (65536, 256)]
+
+
+def test_lists_of_numbers_that_a_trace_leaves_out_are_not_needed():
+    """As of more than 30, which profilers do not write."""
+    kernel = Kernel("multi_tensor_apply_kernel<PointwiseOpScalarListFunctor<float, 3, 3, 0>>", 1, 2)
+    call = Call("aten::_foreach_addcdiv_", [[]] * 4, [[]] * 4, ["TensorList"] * 3 + [""], [""] * 4, kernels=[kernel])
+    (row,) = rows_of([call], [[256, 256], [256]]).rows
+    assert row.operations[0] == Foreach(
+        name="_foreach_addcdiv_", dtype="float32", numels=(65536, 256), lists=3, read=3, written=1
+    )
+
+
+def test_stacks_may_be_deep():
+    call = mm("k")
+    for _ in range(3000):
+        call = Call("mine::op", calls=[call])
+    assert len(rows_of([call], []).rows) == 1
 
 
 def test_what_no_shapes_explain_is_left_out_with_its_time():

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from scenarios.modules.operators import price, tensors_in, touched
+from scenarios.modules.operators import is_composite, price, tensors_in, touched
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
@@ -172,7 +172,7 @@ class OnGpu(TorchDispatchMode):
         """What calls an operator's parts, of one that is made of others; None: it is one itself."""
         if is_functional(func):
             return lambda *args, **_: self._functional.call(func.overloadpacket.__name__, args)
-        if _is_composite(func):  # in inference mode, where autograd does not take it apart
+        if is_composite(func):  # in inference mode, where autograd does not take it apart
             found: Callable[..., Any] = FUSED.get(func, func.decompose)
             return found
         return None
@@ -376,13 +376,6 @@ def _is_view(func: Any) -> bool:
 @cache
 def _has_size_of_values(func: Any) -> bool:
     return not {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.isdisjoint(func.tags)
-
-
-@cache
-def _is_composite(func: Any) -> bool:
-    """Whether torch takes an operator apart into others, on all devices."""
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    return func.namespace == "aten" and has_kernel(func.name(), "CompositeImplicitAutograd")
 
 
 def _is_comparison(func: Any, unknown: Sequence[Tensor]) -> bool:
