@@ -227,9 +227,7 @@ def kineto(options: Namespace) -> None:
         if options.table.suffix != ".parquet":
             raise ReportError(f"--table {options.table}: expected a file whose name ends in .parquet")
         replace.check_free(options.table)
-    traces = recording.read_traces(options.traces)
-    table = None if options.table is None else _write_table(traces, options.table)
-    found = recording.profile_of(traces, text.printable(options.out.resolve().name))
+    found, table = _read_traces(options)
     write(found.recording, options.out)
     _say_notes(found.notes)
     if options.json:
@@ -239,6 +237,13 @@ def kineto(options: Namespace) -> None:
         print(f"run folder: {options.out}")
         if table:
             print(f"table: {options.table}, {text.counted(table['rows'], 'row')}")
+
+
+def _read_traces(options: Namespace) -> tuple[recording.Profile, dict[str, Any] | None]:
+    """Return the traces' recording, and what there is to say of their table; their events need not be kept."""
+    traces = recording.read_traces(options.traces)
+    table = None if options.table is None else _write_table(traces, options.table)
+    return recording.profile_of(traces, text.printable(options.out.resolve().name)), table
 
 
 def _write_table(traces: Sequence[Trace], file: Path) -> dict[str, Any]:
