@@ -1,0 +1,187 @@
+"""Memory of a device that is allocated and filled once, from which the tensors of all measured operators are cut.
+
+What it cuts out for one operator overlaps with what it cut out for the one before: on one stream these run one after
+the other. Tensors that an operator changes come from other memory than those that it only reads, so that numbers which
+grow with each repetition stay out of later inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+# Tensors of torch's allocator on a GPU begin at multiples of this.
+_APART_BYTES = 512
+# How much is drawn; the rest are copies of it.
+_DRAWN = 1 << 22
+_SEED = 0
+# Integers are drawn below this: any number of rows is far below, and sums of two fit into an int64.
+_MOST_INTEGER = 1 << 62
+
+
+class CannotMakeError(Exception):
+    """A described operator that is not made here; its text is the reason, for the reader."""
+
+
+class TooLargeError(CannotMakeError):
+    """An operator whose tensors do not fit into the memory that is set aside."""
+
+
+class Arena:
+    """Memory of `device`, `size_bytes` a dtype for what operators read and as much for what they change.
+
+    Pools are allocated when a dtype first needs one. Results of operators may take `result_bytes` of torch's own.
+    """
+
+    def __init__(self, device: torch.device, size_bytes: int, result_bytes: int) -> None:
+        self.device = device
+        self.size_bytes, self._result_bytes = size_bytes, result_bytes
+        self._pools: dict[tuple[torch.dtype, bool], Tensor] = {}
+        self._taken: dict[tuple[torch.dtype, bool], int] = {}
+        self._counted: Tensor | None = None
+        self.taken_bytes = 0
+
+    def begin(self) -> None:
+        """Give all memory free again."""
+        self._taken.clear()
+        self.taken_bytes = 0
+
+    def tensor(
+        self,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        strides: Sequence[int] | None = None,
+        *,
+        offset_bytes: int = 0,
+        is_changed: bool = False,
+    ) -> Tensor:
+        """Cut out a tensor, contiguous unless `strides` (in elements) say how it lies.
+
+        Args:
+            shape: the extents.
+            dtype: of the elements.
+            strides: elements between neighbours along each dimension.
+            offset_bytes: by how much the tensor misses an address that 512 divides.
+            is_changed: the operator writes it.
+
+        Raises:
+            TooLargeError: it does not fit.
+        """
+        if strides is None:
+            strides = packed(shape)
+        reach = 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True) if extent)
+        each, key = dtype.itemsize, (dtype, is_changed)
+        begin = self._taken.get(key, 0) + offset_bytes
+        end = begin + reach * each
+        self._check(end)
+        self._taken[key] = -(-end // _APART_BYTES) * _APART_BYTES
+        self.taken_bytes += reach * each
+        return self._pool(*key).as_strided(tuple(shape), tuple(strides), begin // each)
+
+    def tensors(self, numels: Sequence[int], dtype: torch.dtype, *, is_changed: bool = False) -> list[Tensor]:
+        """Cut out one-dimensional tensors, each at an address of its own as torch's allocator has it.
+
+        Raises:
+            TooLargeError: they do not fit.
+        """
+        return [self.tensor((each,), dtype, is_changed=is_changed) for each in numels]
+
+    def result(self, elements: int, dtype: torch.dtype) -> None:
+        """Check that an operator's result has room.
+
+        Raises:
+            TooLargeError: it has none.
+        """
+        self.taken_bytes += elements * dtype.itemsize
+        if elements * dtype.itemsize > self._result_bytes:
+            raise TooLargeError(_too_large(elements * dtype.itemsize, self._result_bytes))
+
+    def ids(self, count: int, rows: int, *, unique: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
+        """Return `count` ids of `rows` rows in no order, drawn uniformly; with `unique`, of that many rows, each once
+        before one comes again.
+
+        Raises:
+            TooLargeError: they do not fit.
+        """
+        ids = self.tensor((count,), torch.int64, is_changed=True)
+        if not unique:
+            torch.remainder(self.tensor((count,), torch.int64), rows, out=ids)
+        else:
+            # A number without a common divisor steps through all rows before it comes back to one.
+            torch.remainder(self._numbers(count) * _coprime(unique), unique, out=ids)
+            if unique < rows:
+                ids.mul_(rows // unique)
+        return ids if dtype == torch.int64 else ids.to(dtype)
+
+    def _numbers(self, count: int) -> Tensor:
+        if self._counted is None or self._counted.numel() < count:
+            self._counted = torch.arange(count, device=self.device)
+        return self._counted[:count]
+
+    def _check(self, end: int) -> None:
+        if end > self.size_bytes:
+            raise TooLargeError(_too_large(end, self.size_bytes))
+
+    def _pool(self, dtype: torch.dtype, is_changed: bool) -> Tensor:
+        key = dtype, is_changed
+        if key not in self._pools:
+            self._pools[key] = _filled(self.size_bytes // dtype.itemsize, dtype, self.device, is_zero=is_changed)
+        return self._pools[key]
+
+
+def packed(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Return the dtype of a tensor by the name of the arithmetic: "tf32" is a way to multiply float32.
+
+    Raises:
+        CannotMakeError: torch has none of that name.
+    """
+    found = getattr(torch, "float32" if name == "tf32" else name, None)
+    if not isinstance(found, torch.dtype):
+        raise CannotMakeError(f"dtype '{name}'")
+    return found
+
+
+def _filled(elements: int, dtype: torch.dtype, device: torch.device, *, is_zero: bool) -> Tensor:
+    """Return numbers around 0, integers from 0 on, or zeros: kernels of zeros draw less power and run faster."""
+    if is_zero or dtype == torch.bool or device.type == "meta":
+        return torch.zeros(elements, dtype=dtype, device=device)
+    pool = torch.empty(elements, dtype=dtype, device=device)
+    drawn = min(elements, _DRAWN)
+    generator = torch.Generator(device=device).manual_seed(_SEED)
+    if dtype.is_floating_point or dtype.is_complex:
+        one = torch.randn(drawn, device=device, generator=generator, dtype=_DRAWN_AS.get(dtype, torch.float32))
+    else:
+        most = min(_MOST_INTEGER, torch.iinfo(dtype).max)
+        one = torch.randint(most, (drawn,), device=device, generator=generator)
+    pool[:drawn] = one.to(dtype)
+    while drawn < elements:  # by copies that double
+        more = min(drawn, elements - drawn)
+        pool[drawn : drawn + more] = pool[:more]
+        drawn += more
+    return pool
+
+
+_DRAWN_AS = {torch.float64: torch.float64, torch.complex64: torch.complex64, torch.complex128: torch.complex128}
+
+
+def _coprime(number: int) -> int:
+    """Return a number near the golden section of `number`, without a common divisor with it."""
+    found = max(1, round(0.618 * number))
+    while math.gcd(found, number) > 1:
+        found += 1
+    return found
+
+
+def _too_large(needed: int, there: int) -> str:
+    return f"too large: {needed / 1e9:.3g} GB of {there / 1e9:.3g} GB set aside"

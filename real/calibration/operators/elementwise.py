@@ -1,0 +1,144 @@
+"""Makes calls of element-by-element operators, and of those on lists of tensors, from their descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from real.calibration.operators.arena import Arena, CannotMakeError, torch_dtype
+from real.calibration.operators.made import Made
+from real.calibration.operators.schema import calls
+from real.calibration.operators.strides import Laid, lay
+from scenarios.seam.operations.optimizers import Foreach
+from scenarios.seam.operations.pointwise import Operand, Pointwise
+
+# Written without being read first.
+_OVERWRITTEN = frozenset({"copy_", "zero_", "fill_", "bernoulli_", "uniform_", "normal_", "random_"})
+_LIKE = frozenset({"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones"})
+_FACTORIES = frozenset({"zeros", "ones", "full", "rand", "randn", "arange"})
+# What stands for an operator that a program describes by its operands alone.
+_UNNAMED = {0: "zero_", 1: "relu", 2: "add", 3: "addcmul"}
+_BOUNDS = {"min": -1.0, "max": 1.0}
+
+
+def pointwise(one: Pointwise, arena: Arena) -> Made:
+    """Return the call of a pointwise operator, a fill, a cast or a copy.
+
+    Raises:
+        CannotMakeError: torch has no such operator, or its operands cannot lie so.
+    """
+    name = one.name
+    is_in_place = name.endswith("_")
+    laid = lay(one, is_in_place=is_in_place, is_read=is_in_place and name not in _OVERWRITTEN)
+    if not hasattr(torch.ops.aten, name):
+        if name not in ("elementwise", "softmax") or len(one.inputs) not in _UNNAMED:
+            raise CannotMakeError(f"torch has no operator '{name}'")
+        name = _UNNAMED[len(one.inputs)]
+    if name in _FACTORIES:
+        return _factory(name, one, arena)
+    outputs = [_operand(arena, *each, laid.shape, True) for each in zip(one.outputs, laid.outputs, strict=True)]
+    inputs = [_operand(arena, *each, laid.shape, False) for each in zip(one.inputs, laid.inputs, strict=True)]
+    if is_in_place and name not in _OVERWRITTEN:
+        inputs = inputs[1:]  # of which the first is what it changes
+    given = [*outputs[:1], *inputs] if is_in_place else inputs
+    if name in _LIKE:
+        given = outputs[:1]
+    if not is_in_place:
+        for each in one.outputs:
+            arena.result(each.elements, torch_dtype(each.dtype))
+    made = _first(name, given, _named(name, one, laid, arena))
+    return Made(made, needed_bytes=arena.taken_bytes)
+
+
+def _operand(
+    arena: Arena, operand: Operand, strides: tuple[int, ...], shape: tuple[int, ...], is_changed: bool
+) -> Tensor:
+    """Return a tensor with an extent of 1 where the operand is broadcast; the operator expands it."""
+    own = [extent if step else 1 for extent, step in zip(shape, strides, strict=True)]
+    return arena.tensor(own, torch_dtype(operand.dtype), strides, is_changed=is_changed)
+
+
+def _factory(name: str, one: Pointwise, arena: Arena) -> Made:
+    dtype = torch_dtype(one.outputs[0].dtype)
+    arena.result(one.elements, dtype)
+    size: Any = one.elements if name == "arange" else [one.elements]
+    more = [1.0] if name == "full" else []
+    function = getattr(torch.ops.aten, name).default
+    return Made(lambda: function(size, *more, dtype=dtype, device=arena.device), needed_bytes=arena.taken_bytes)
+
+
+def _named(name: str, one: Pointwise, laid: Laid, arena: Arena) -> dict[str, Any]:
+    """Return values of parameters that follow from the description."""
+    dtype = torch_dtype(one.outputs[0].dtype) if one.outputs else torch.float32
+    match name:
+        case "_to_copy":
+            return {"dtype": dtype}
+        case "clone":
+            is_packed = one.inputs[0].stride != 1 or one.dims > 1
+            return {"memory_format": torch.contiguous_format if is_packed else None}
+        case "clamp" | "clamp_":
+            return _BOUNDS
+        case "hardtanh" | "hardtanh_" | "hardtanh_backward":
+            return {"min_val": -1.0, "max_val": 1.0}
+        case "new_zeros" | "new_ones":
+            return {"size": list(laid.shape), "dtype": dtype}
+        case "flip":
+            return {"dims": [0]}
+        case "native_dropout_backward":
+            return {"scale": 2.0}
+        case "_log_softmax_backward_data" | "_softmax_backward_data":
+            return {"dim": 0}
+    if "loss" in name or "cross_entropy" in name:  # each element's loss: what sums them up is another operator
+        is_backward, of_one = name.endswith("_backward"), arena.tensor((), dtype)
+        return {"reduction": int(is_backward), **({"grad_output": of_one} if is_backward else {})}
+    return {"dtype": dtype} if name in _LIKE else {}
+
+
+def _first(name: str, tensors: Sequence[Tensor | Sequence[Tensor]], named: dict[str, Any]) -> Callable[[], object]:
+    found = next(calls(name, tensors, named), None)
+    if found is None:
+        raise CannotMakeError(f"no overload of '{name}' takes {len(tensors)} tensors")
+    return found
+
+
+def foreach(one: Foreach, arena: Arena) -> Made:
+    """Return the call of an operator on lists of tensors.
+
+    Raises:
+        CannotMakeError: torch has no such operator, or none on so many lists.
+    """
+    dtype, named = torch_dtype(one.dtype), dict[str, Any]()
+    if one.name.startswith("_fused_"):
+        named = _steps(one, arena)
+    is_made = not one.name.endswith("_") and one.written > 0
+    count = _lists(one) - is_made
+    lists = [arena.tensors(one.numels, dtype, is_changed=True)]
+    lists += [arena.tensors(one.numels, dtype, is_changed=bool(named)) for _ in range(count - 1)]
+    if is_made:
+        arena.result(sum(one.numels), dtype)
+    return Made(_first(one.name, lists, named), needed_bytes=arena.taken_bytes)
+
+
+def _lists(one: Foreach) -> int:
+    """Return how many lists the kernel handles; where the first tensor is one number the description has only one."""
+    if one.numels[0] > 1 or not one.name.startswith("_fused_"):
+        return one.lists
+    return {"_fused_sgd_": 3, "_fused_adagrad_": 3}.get(one.name, 4)
+
+
+def _steps(one: Foreach, arena: Arena) -> dict[str, Any]:
+    """Return the values of a fused optimizer's parameters beside its lists."""
+    count = arena.tensor((len(one.numels),), torch.float32, is_changed=True)
+    named: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "lr": 1e-3}
+    named |= {"momentum": 0.9, "dampening": 0.0, "lr_decay": 0.0}
+    if one.name in ("_fused_adam_", "_fused_adamw_"):
+        is_amsgrad = one.lists > 4
+        named |= {"amsgrad": is_amsgrad}
+    if one.name != "_fused_sgd_":
+        named["state_steps"] = list(count.unbind())
+    elif one.lists < 3 and one.numels[0] > 1:
+        named |= {"momentum_buffer_list": [], "momentum": 0.0}
+    return named

@@ -1,0 +1,71 @@
+"""Makes any operator from its description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from real.calibration.operators import elementwise, fbgemm, indexed, products, rows
+from real.calibration.operators.arena import Arena, CannotMakeError
+from real.calibration.operators.made import Made
+from scenarios.seam.operations.attention import Attention
+from scenarios.seam.operations.bags import BagsBackward, BagsForward
+from scenarios.seam.operations.convolution import Convolution
+from scenarios.seam.operations.moves import Cat, HostCopy, OneRankCollective
+from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm, Softmax
+from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.optimizers import Foreach
+from scenarios.seam.operations.pointwise import Pointwise
+from scenarios.seam.operations.products import Product
+from scenarios.seam.operations.reductions import Pool, Qr, Reduction
+from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
+from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Scan, Sort
+
+
+def make(operation: Operation, arena: Arena) -> Made:
+    """Return a call that runs just the operator described, on tensors of the arena.
+
+    What a description leaves open is chosen: which rows of a table that is not described, extents of which only the
+    product is told, the padding of a convolution. Tensors of earlier operators of the arena are overwritten.
+
+    Raises:
+        CannotMakeError: it is not made here, with the reason; `TooLargeError`, a kind of it, if it has no room.
+        RuntimeError: torch refuses what is run to make it, as a forward pass of a backward one.
+    """
+    arena.begin()
+    return _MAKERS[type(operation)](operation, arena)
+
+
+def _one_rank(one: OneRankCollective, arena: Arena) -> Made:
+    raise CannotMakeError("collectives of one rank need a process group")
+
+
+_MAKERS: dict[type, Callable[[Any, Arena], Made]] = {
+    Product: products.product,
+    Attention: products.attention,
+    Convolution: products.convolution,
+    Pointwise: elementwise.pointwise,
+    Foreach: elementwise.foreach,
+    Reduction: rows.reduction,
+    Qr: rows.qr,
+    Pool: rows.pool,
+    Softmax: rows.softmax,
+    RowNorm: rows.row_norm,
+    BatchNorm: rows.batch_norm,
+    NllLoss: rows.nll_loss,
+    Sort: rows.sort,
+    Scan: rows.scan,
+    Gather: indexed.gather,
+    Index: indexed.index,
+    IndexPut: indexed.index_put,
+    EmbeddingBackward: indexed.embedding_backward,
+    ScatterAdd: indexed.scatter_add,
+    Cat: indexed.cat,
+    HostCopy: indexed.host_copy,
+    OneRankCollective: _one_rank,
+    PermuteSparse: fbgemm.permute_sparse,
+    BucketizeSparse: fbgemm.bucketize_sparse,
+    PermutePooled: fbgemm.permute_pooled,
+    BagsForward: fbgemm.look_up,
+    BagsBackward: fbgemm.update,
+}

@@ -1,0 +1,163 @@
+"""Makes matrix products, attention and convolutions from their descriptions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from real.calibration.operators.arena import Arena, CannotMakeError, torch_dtype
+from real.calibration.operators.made import Made
+from scenarios.seam.operations.attention import Attention
+from scenarios.seam.operations.convolution import Convolution
+from scenarios.seam.operations.of_tensors import product_of
+from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
+
+_aten = torch.ops.aten
+# Dilations that are tried for a convolution whose description tells its extents alone.
+_DILATIONS = (1, 2, 3, 4, 6, 8, 12)
+
+
+def product(one: Product, arena: Arena) -> Made:
+    """Return an `mm` or `bmm` whose operands lie in memory as described.
+
+    Raises:
+        CannotMakeError: operands cannot lie so.
+    """
+    dtype = torch_dtype(one.dtype)
+    left = _matrix(arena, dtype, one, one.rows, one.inner, one.left_is_transposed, one.left_alignment)
+    right = _matrix(arena, dtype, one, one.inner, one.columns, one.right_is_transposed, one.right_alignment)
+    arena.result(one.batch * one.rows * one.columns, dtype)
+    if product_of(left, right, one.dtype) != one:
+        raise CannotMakeError("operands of these extents cannot be aligned so")
+    function = _aten.bmm.default if one.batch > 1 else _aten.mm.default
+    return Made(lambda: function(left, right), is_tf32=one.dtype == "tf32", needed_bytes=arena.taken_bytes)
+
+
+def _matrix(
+    arena: Arena, dtype: torch.dtype, one: Product, rows: int, columns: int, is_transposed: bool, alignment: int
+) -> Tensor:
+    """Return a matrix, or a batch of them, whose rows (or columns) lie as far apart as the alignment wants."""
+    outer, inner = (columns, rows) if is_transposed else (rows, columns)
+    unit = max(1, alignment // dtype.itemsize)
+    apart = -(-inner // unit) * unit
+    step_bytes = apart * dtype.itemsize
+    lies = (step_bytes | FULL_ALIGNMENT) & -(step_bytes | FULL_ALIGNMENT)
+    offset = 0 if lies == alignment or alignment >= FULL_ALIGNMENT else alignment
+    steps = (1, apart) if is_transposed else (apart, 1)
+    if one.batch == 1:
+        return arena.tensor((rows, columns), dtype, steps, offset_bytes=offset)
+    between = outer * apart
+    return arena.tensor((one.batch, rows, columns), dtype, (between, *steps), offset_bytes=offset)
+
+
+def attention(one: Attention, arena: Arena) -> Made:
+    """Return the fused attention that torch runs for these tensors on the arena's device, or its backward pass.
+
+    Queries, keys and values are [batch, positions, heads, head size] in memory, as linear layers make them.
+
+    Raises:
+        CannotMakeError: torch has no fused attention of this kind.
+    """
+    if one.is_serving or one.window is not None:
+        raise CannotMakeError("attention of an inference server, or with a window, is not torch's")
+    dtype = torch_dtype(one.dtype)
+
+    def heads(count: int, positions: int) -> Tensor:
+        flat = arena.tensor((one.batch, positions, count, one.head_size), dtype)
+        return flat.transpose(1, 2)
+
+    query = heads(one.heads, one.queries)
+    key, value = (heads(one.key_heads, one.keys) for _ in range(2))
+    gradient = heads(one.heads, one.queries) if one.is_backward else None
+    arena.result(query.numel() + (2 * key.numel() if one.is_backward else 0), dtype)
+    build = _FUSED[_library(arena.device, dtype)]
+    return Made(build(query, key, value, gradient, one.is_causal), needed_bytes=arena.taken_bytes)
+
+
+def _library(device: torch.device, dtype: torch.dtype) -> str:
+    if device.type == "cpu":
+        return "cpu"
+    return "flash" if dtype in (torch.float16, torch.bfloat16) else "efficient"
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor | None, is_causal: bool) -> Callable[[], object]:
+    forward = _aten._scaled_dot_product_flash_attention.default
+    if gradient is None:
+        return lambda: forward(q, k, v, 0.0, is_causal)
+    out, logsumexp, starts_q, starts_k, most_q, most_k, seed, offset, _ = forward(q, k, v, 0.0, is_causal)
+    backward = _aten._scaled_dot_product_flash_attention_backward.default
+    more = (starts_q, starts_k, most_q, most_k, 0.0, is_causal, seed, offset)
+    return lambda: backward(gradient, q, k, v, out, logsumexp, *more)
+
+
+def _efficient(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor | None, is_causal: bool) -> Callable[[], object]:
+    forward = _aten._scaled_dot_product_efficient_attention.default
+    if gradient is None:
+        return lambda: forward(q, k, v, None, True, 0.0, is_causal)
+    out, logsumexp, seed, offset = forward(q, k, v, None, True, 0.0, is_causal)
+    backward = _aten._scaled_dot_product_efficient_attention_backward.default
+    more = (seed, offset, 0.0, [True, True, True, False], is_causal)
+    return lambda: backward(gradient, q, k, v, None, out, logsumexp, *more)
+
+
+def _on_cpu(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor | None, is_causal: bool) -> Callable[[], object]:
+    forward = _aten._scaled_dot_product_flash_attention_for_cpu.default
+    if gradient is None:
+        return lambda: forward(q, k, v, 0.0, is_causal)
+    out, logsumexp = forward(q, k, v, 0.0, is_causal)
+    backward = _aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    return lambda: backward(gradient, q, k, v, out, logsumexp, 0.0, is_causal)
+
+
+_FUSED = {"flash": _flash, "efficient": _efficient, "cpu": _on_cpu}
+
+
+def convolution(one: Convolution, arena: Arena) -> Made:
+    """Return a convolution, or one of its gradients.
+
+    Raises:
+        CannotMakeError: no padding gives the extents described.
+    """
+    dtype, dims = torch_dtype(one.dtype), len(one.size)
+    extents = zip(one.size, one.out_size, one.kernel, one.stride, strict=True)
+    padding, dilation = zip(*(_padded(*each) for each in extents), strict=True)
+
+    def tensor(*shape: int) -> Tensor:
+        return arena.tensor(shape, dtype, _channels_last(shape) if one.is_channels_last else None)
+
+    given = tensor(one.batch, one.in_channels, *one.size)
+    weight = tensor(one.out_channels, one.in_channels // one.groups, *one.kernel)
+    more = (one.stride, padding, dilation, False, (0,) * dims, one.groups)
+    if one.makes == "output":
+        arena.result(one.outputs, dtype)
+        run: Callable[[], object] = lambda: _aten.convolution.default(given, weight, None, *more)  # noqa: E731
+    else:
+        gradient = tensor(one.batch, one.out_channels, *one.out_size)
+        mask = [one.makes == "input_gradient", one.makes == "weight_gradient", False]
+        arena.result(max(one.inputs * mask[0], one.weights), dtype)
+        backward = _aten.convolution_backward.default
+        run = lambda: backward(gradient, given, weight, None, *more, mask)  # noqa: E731
+    return Made(run, is_tf32=one.dtype == "tf32", needed_bytes=arena.taken_bytes)
+
+
+def _padded(size: int, out: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Return padding and dilation with which a dimension becomes `out` long.
+
+    Raises:
+        CannotMakeError: there are none.
+    """
+    for dilation in _DILATIONS:
+        reach = dilation * (kernel - 1)
+        for padding in range(reach + 1):
+            if (size + 2 * padding - reach - 1) // stride + 1 == out:
+                return padding, dilation
+    raise CannotMakeError(f"no padding makes {out} of {size} with a kernel of {kernel} and a stride of {stride}")
+
+
+def _channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
+    channels, inner = shape[1], shape[2:]
+    steps = [channels * math.prod(inner[axis + 1 :]) for axis in range(len(inner))]
+    return channels * math.prod(inner), 1, *steps

@@ -1,0 +1,85 @@
+"""Finds the overload of a torch operator that takes given tensors, and fills in the numbers that it wants besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Numbers that a call is given where its schema has no usual value: a number of any kind, and whether something is so.
+_NUMBER, _WHOLE, _IS_SO = 0.5, 1, False
+_MISSING = object()
+# Values of parameters that would make another operator of the call, by name.
+_NAMED: Mapping[str, Any] = {"train": True, "lr": 1e-3, "is_first_step": False, "exponent": 2, "ord": 2}
+# Overloads that take a number where another takes a tensor of the same name, of which torch calls the first.
+_TENSORS_FIRST = ("Tensor", "self", "List", "default")
+
+
+def calls(
+    name: str, tensors: Sequence[Tensor | Sequence[Tensor]], named: Mapping[str, Any] | None = None
+) -> Iterator[Callable[[], object]]:
+    """Yield calls of `torch.ops.aten.NAME` with all of the tensors, or lists of them, in the order of its parameters;
+    those that torch itself prefers first.
+
+    Args:
+        name: the operator's, without the overload.
+        tensors: for its parameters that are tensors, or lists of them.
+        named: values of parameters by name.
+    """
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = () if packet is None else packet.overloads()
+    order = sorted(overloads, key=lambda each: (each not in _TENSORS_FIRST, "Scalar" not in each))
+    for with_number in (False, True):
+        for each in order:
+            overload = getattr(packet, each)
+            filled = _filled(overload._schema.arguments, list(tensors), named or {}, with_number)
+            if filled is not None:
+                args, kwargs = filled
+                yield partial(overload, *args, **kwargs)
+
+
+def _filled(
+    parameters: Sequence[Any], tensors: list[Any], named: Mapping[str, Any], with_number: bool
+) -> tuple[list[Any], dict[str, Any]] | None:
+    """Return positional and named arguments; None if the tensors do not fit.
+
+    `with_number`: the last parameter that is a tensor may be a number, as in `x * 2`.
+    """
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for one in parameters:
+        if one.is_out:
+            return None
+        value = _value(one, tensors, named, with_number)
+        if value is _MISSING:
+            return None
+        if one.kwarg_only:
+            kwargs[one.name] = value
+        else:
+            args.append(value)
+    return None if tensors else (args, kwargs)
+
+
+def _value(one: Any, tensors: list[Any], named: Mapping[str, Any], with_number: bool) -> Any:
+    kind, is_list = str(one.type), bool(tensors) and not isinstance(tensors[0], Tensor)
+    if one.name in named:
+        return named[one.name]
+    if kind == "Tensor":
+        if tensors and not is_list:
+            return tensors.pop(0)
+        return torch.tensor(_NUMBER, dtype=torch.float64) if with_number and one.name in _NUMBERS else _MISSING
+    if kind == "List[Tensor]":
+        return tensors.pop(0) if is_list else [] if one.name.startswith("max_") and not tensors else _MISSING
+    if one.has_default_value():
+        return one.default_value
+    if kind.startswith("Optional["):
+        return _NAMED.get(one.name)
+    usual = {"number": _NUMBER, "float": _NUMBER, "int": _WHOLE, "bool": _IS_SO}.get(kind, _MISSING)
+    return _NAMED.get(one.name, usual)
+
+
+# Parameters for which Python's numbers stand in.
+_NUMBERS = frozenset({"other", "value", "exponent", "min", "max", "end", "weight"})
