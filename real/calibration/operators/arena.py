@@ -33,12 +33,14 @@ class TooLargeError(CannotMakeError):
 class Arena:
     """Memory of `device`, `size_bytes` a dtype for what operators read and as much for what they change.
 
-    Pools are allocated when a dtype first needs one. Results of operators may take `result_bytes` of torch's own.
+    Pools are allocated when a dtype first needs one. Results of an operator may take `result_bytes` of torch's own
+    memory, embedding tables `table_bytes`.
     """
 
-    def __init__(self, device: torch.device, size_bytes: int, result_bytes: int) -> None:
+    def __init__(self, device: torch.device, size_bytes: int, result_bytes: int, table_bytes: int = 0) -> None:
         self.device = device
         self.size_bytes, self._result_bytes = size_bytes, result_bytes
+        self._table_bytes = table_bytes or size_bytes
         self._pools: dict[tuple[torch.dtype, bool], Tensor] = {}
         self._taken: dict[tuple[torch.dtype, bool], int] = {}
         self._counted: Tensor | None = None
@@ -99,6 +101,16 @@ class Arena:
         if elements * dtype.itemsize > self._result_bytes:
             raise TooLargeError(_too_large(elements * dtype.itemsize, self._result_bytes))
 
+    def tables(self, size_bytes: int) -> None:
+        """Check that embedding tables have room.
+
+        Raises:
+            TooLargeError: they have none.
+        """
+        self.taken_bytes += size_bytes
+        if size_bytes > self._table_bytes:
+            raise TooLargeError(_too_large(size_bytes, self._table_bytes))
+
     def ids(self, count: int, rows: int, *, unique: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
         """Return `count` ids of `rows` rows in no order, drawn uniformly; with `unique`, of that many rows, each once
         before one comes again.
@@ -138,6 +150,16 @@ def packed(shape: Sequence[int]) -> tuple[int, ...]:
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
     return tuple(strides)
+
+
+def near_square(elements: int, count: int) -> tuple[int, ...]:
+    """Return extents that make so many elements, as near to each other as powers of two allow."""
+    extents: list[int] = []
+    for left in range(count, 1, -1):
+        extent = math.gcd(elements, 1 << round(math.log2(max(elements, 2)) / left))
+        extents.append(extent)
+        elements //= extent
+    return (*extents, elements)
 
 
 def torch_dtype(name: str) -> torch.dtype:

@@ -8,19 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real.calibration.operators.arena import Arena, CannotMakeError, torch_dtype
+from real.calibration.operators.arena import Arena, CannotMakeError, near_square, packed, torch_dtype
 from real.calibration.operators.made import Made
 from real.calibration.operators.schema import calls
-from real.calibration.operators.strides import Laid, lay
+from real.calibration.operators.strides import OVERWRITTEN, Laid, is_in_place, lay
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Operand, Pointwise
 
-# Written without being read first.
-_OVERWRITTEN = frozenset({"copy_", "zero_", "fill_", "bernoulli_", "uniform_", "normal_", "random_"})
 _LIKE = frozenset({"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones"})
 _FACTORIES = frozenset({"zeros", "ones", "full", "rand", "randn", "arange"})
-# What stands for an operator that a program describes by its operands alone.
-_UNNAMED = {0: "zero_", 1: "relu", 2: "add", 3: "addcmul"}
+# What stands for operators that programs describe by their operands alone, by how many tensors they read.
+_PROGRAMS = {
+    "elementwise": {0: "zero_", 1: "relu", 2: "add", 3: "addcmul"},
+    "softmax": {1: "exp", 2: "sub"},
+    "permute": {1: "clone"},
+}
+_TRIANGLES = frozenset({"tril", "triu"})
 _BOUNDS = {"min": -1.0, "max": 1.0}
 
 
@@ -31,22 +34,24 @@ def pointwise(one: Pointwise, arena: Arena) -> Made:
         CannotMakeError: torch has no such operator, or its operands cannot lie so.
     """
     name = one.name
-    is_in_place = name.endswith("_")
-    laid = lay(one, is_in_place=is_in_place, is_read=is_in_place and name not in _OVERWRITTEN)
-    if not hasattr(torch.ops.aten, name):
-        if name not in ("elementwise", "softmax") or len(one.inputs) not in _UNNAMED:
-            raise CannotMakeError(f"torch has no operator '{name}'")
-        name = _UNNAMED[len(one.inputs)]
+    laid = lay(one)
+    if name in _TRIANGLES and len(laid.shape) == 1:  # which are of matrices
+        shape = near_square(one.elements, 2)
+        laid = Laid(shape, (packed(shape),), (packed(shape),))
+    if name in _PROGRAMS or not hasattr(torch.ops.aten, name):
+        name = _PROGRAMS.get(name, {}).get(len(one.inputs), "")
+        if not name:
+            raise CannotMakeError(f"torch has no operator '{one.name}' of {len(one.inputs)} tensors")
     if name in _FACTORIES:
         return _factory(name, one, arena)
     outputs = [_operand(arena, *each, laid.shape, True) for each in zip(one.outputs, laid.outputs, strict=True)]
     inputs = [_operand(arena, *each, laid.shape, False) for each in zip(one.inputs, laid.inputs, strict=True)]
-    if is_in_place and name not in _OVERWRITTEN:
+    if is_in_place(name) and name not in OVERWRITTEN:
         inputs = inputs[1:]  # of which the first is what it changes
-    given = [*outputs[:1], *inputs] if is_in_place else inputs
+    given = [*outputs[:1], *inputs] if is_in_place(name) else inputs
     if name in _LIKE:
         given = outputs[:1]
-    if not is_in_place:
+    if not is_in_place(name):
         for each in one.outputs:
             arena.result(each.elements, torch_dtype(each.dtype))
     made = _first(name, given, _named(name, one, laid, arena))

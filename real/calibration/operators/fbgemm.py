@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real.calibration.operators.arena import Arena, CannotMakeError, TooLargeError, torch_dtype
+from real.calibration.operators.arena import Arena, CannotMakeError, torch_dtype
 from real.calibration.operators.made import Made
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse
@@ -132,10 +132,7 @@ def _check_result(bags: Bags, arena: Arena) -> None:
 
 def _module(bags: Bags, optimizer: str, arena: Arena, *, checks_bounds: bool = True) -> Callable[..., Any]:
     _check_installed()
-    size_bytes = bags.tables * bags.rows * bags.dim * torch_dtype(bags.weight_dtype).itemsize
-    if size_bytes > arena.size_bytes:
-        raise TooLargeError(f"too large: tables of {size_bytes / 1e9:.3g} GB")
-    arena.taken_bytes += size_bytes
+    arena.tables(bags.tables * bags.rows * bags.dim * torch_dtype(bags.weight_dtype).itemsize)
     dtypes = bags.weight_dtype, bags.output_dtype
     key = (bags.tables, bags.rows, bags.dim, *dtypes, bags.pooled, optimizer, checks_bounds, arena.device)
     if not _kept or _kept[0][0] != key:

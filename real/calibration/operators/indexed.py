@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from real.calibration.operators.arena import Arena, CannotMakeError, torch_dtype
+from real.calibration.operators.arena import Arena, CannotMakeError, near_square, torch_dtype
 from real.calibration.operators.made import Made
 from scenarios.seam.operations.moves import Cat, HostCopy
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
@@ -52,7 +52,7 @@ def index(one: Index, arena: Arena) -> Made:
         given = arena.tensor((one.source_elements // side**2, side, side), dtype)
         listed: list[Tensor | None] = [None, *_below_diagonal(arena, side)]
     else:
-        shape = _factors(one.source_elements, one.indices)
+        shape = near_square(one.source_elements, one.indices)
         given = arena.tensor(shape, dtype)
         listed = [arena.ids(one.elements, extent) for extent in shape]
     return Made(lambda: _aten.index.Tensor(given, listed), needed_bytes=arena.taken_bytes)
@@ -155,16 +155,6 @@ def _triangle(elements: int, source: int) -> int:
 
 def _below_diagonal(arena: Arena, side: int) -> list[Tensor]:
     return list(torch.tril_indices(side, side, -1, device=arena.device).unbind())
-
-
-def _factors(elements: int, count: int) -> tuple[int, ...]:
-    """Return extents, as near to each other as powers of two allow."""
-    extents: list[int] = []
-    for left in range(count, 1, -1):
-        extent = math.gcd(elements, 1 << round(math.log2(max(elements, 2)) / left))
-        extents.append(extent)
-        elements //= extent
-    return (*extents, elements)
 
 
 def _rows(elements: int, count: int) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,23 +23,49 @@ _DILATIONS = (1, 2, 3, 4, 6, 8, 12)
 
 
 def product(one: Product, arena: Arena) -> Made:
-    """Return an `mm` or `bmm` whose operands lie in memory as described.
+    """Return an `mm` or `bmm` whose operands and result lie in memory as described.
 
     Raises:
-        CannotMakeError: operands cannot lie so.
+        CannotMakeError: they cannot lie so.
     """
     dtype = torch_dtype(one.dtype)
     left = _matrix(arena, dtype, one, one.rows, one.inner, one.left_is_transposed, one.left_alignment)
     right = _matrix(arena, dtype, one, one.inner, one.columns, one.right_is_transposed, one.right_alignment)
     arena.result(one.batch * one.rows * one.columns, dtype)
-    if product_of(left, right, one.dtype) != one:
+    found = product_of(left, right, one.dtype)
+    is_padded = one.result_alignment > found.result_alignment
+    if _told(replace(found, result_alignment=one.result_alignment if is_padded else found.result_alignment)) != _told(
+        one
+    ):
         raise CannotMakeError("operands of these extents cannot be aligned so")
-    function = _aten.bmm.default if one.batch > 1 else _aten.mm.default
-    return Made(lambda: function(left, right), is_tf32=one.dtype == "tf32", needed_bytes=arena.taken_bytes)
+    packet = _aten.bmm if one.batch > 1 else _aten.mm
+    run: Callable[[], object] = partial(packet.default, left, right)
+    if is_padded:
+        made = _matrix(arena, dtype, one, one.rows, one.columns, False, one.result_alignment, is_changed=True)
+        run = partial(packet.out, left, right, out=made)
+    return Made(run, is_tf32=one.dtype == "tf32", needed_bytes=arena.taken_bytes)
+
+
+def _told(one: Product) -> Product:
+    """Return a product without alignments of what has no two rows."""
+    has_no_rows = one.inner == 1
+    return replace(
+        one,
+        left_alignment=0 if has_no_rows or one.rows == 1 else one.left_alignment,
+        right_alignment=0 if has_no_rows or one.columns == 1 else one.right_alignment,
+    )
 
 
 def _matrix(
-    arena: Arena, dtype: torch.dtype, one: Product, rows: int, columns: int, is_transposed: bool, alignment: int
+    arena: Arena,
+    dtype: torch.dtype,
+    one: Product,
+    rows: int,
+    columns: int,
+    is_transposed: bool,
+    alignment: int,
+    *,
+    is_changed: bool = False,
 ) -> Tensor:
     """Return a matrix, or a batch of them, whose rows (or columns) lie as far apart as the alignment wants."""
     outer, inner = (columns, rows) if is_transposed else (rows, columns)
@@ -46,11 +74,11 @@ def _matrix(
     step_bytes = apart * dtype.itemsize
     lies = (step_bytes | FULL_ALIGNMENT) & -(step_bytes | FULL_ALIGNMENT)
     offset = 0 if lies == alignment or alignment >= FULL_ALIGNMENT else alignment
-    steps = (1, apart) if is_transposed else (apart, 1)
+    steps: tuple[int, ...] = (1, apart) if is_transposed else (apart, 1)
     if one.batch == 1:
-        return arena.tensor((rows, columns), dtype, steps, offset_bytes=offset)
-    between = outer * apart
-    return arena.tensor((one.batch, rows, columns), dtype, (between, *steps), offset_bytes=offset)
+        return arena.tensor((rows, columns), dtype, steps, offset_bytes=offset, is_changed=is_changed)
+    shape, steps = (one.batch, rows, columns), (outer * apart, *steps)
+    return arena.tensor(shape, dtype, steps, offset_bytes=offset, is_changed=is_changed)
 
 
 def attention(one: Attention, arena: Arena) -> Made:

@@ -1,0 +1,109 @@
+"""Collects the operators of a run: all that ranks of its simulation compute, each with how often."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scenarios.config.catalogue import scenario_file
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.operation import Operation
+from scenarios.workloads.build import build_simulation
+from scenarios.workloads.script.command import load_given
+from scenarios.workloads.script.recording.file import NAME as RECORDING
+
+Rewrite = Callable[[str, Kernel], Kernel]
+# Simulates a scenario's program whose kernels a function is shown.
+Play = Callable[[Scenario, Any, Rewrite], None]
+_RUN = "run.json"
+
+
+def scenario_of(given: Path, args: Sequence[str] | None, profile: str, hosts: int | None, gpus: int | None) -> Scenario:
+    """Return the scenario of what `--of` names, on the profile.
+
+    Args:
+        given: a scenario's file or name, a script, or the folder of a run.
+        args: those of a script.
+        profile: whose GPUs it runs on.
+        hosts: how many there are, of a script alone; one unless given.
+        gpus: ranks of a host, of a script alone; one unless given.
+
+    Raises:
+        ScenarioError: it is none of these, or says something wrong.
+    """
+    overrides = {"profile": profile}
+    if given.suffix == ".py":
+        return load_given(given, overrides, args=args or (), hosts=hosts or 1, gpus_per_host=gpus or 1)
+    for name, value in (("hosts", hosts), ("ranks-per-host", gpus)):
+        if value is not None:
+            raise ScenarioError(f"--{name} = {value}: expected with --of a script; {given} says it itself")
+    return load_given(_of_folder(given) if given.is_dir() else given, overrides)
+
+
+def _of_folder(folder: Path) -> Path:
+    """Return what was simulated in a run folder: a script's recording in it, or the ready scenario that it names.
+
+    Raises:
+        ScenarioError: neither is there.
+    """
+    if (folder / RECORDING).is_file():
+        return folder
+    try:
+        info = json.loads((folder / _RUN).read_text(encoding="utf-8"))
+        name = Path(info["scenario"]["path"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ScenarioError(f"--of = '{folder}': expected a run folder, a scenario or a script") from None
+    ready = Path(name.stem)
+    if Path(scenario_file(ready)).is_file() and not ready.exists():
+        return ready
+    raise ScenarioError(f"--of = '{folder}': the run keeps no operators: expected its scenario, {name}, in its place")
+
+
+def operators_of(scenario: Scenario, play: Play) -> Counter[Operation]:
+    """Return the operators that have a law, of all simulated ranks and steps, and how often each runs.
+
+    Raises:
+        ProgramError: the simulation went wrong.
+    """
+    kernels: dict[int, tuple[Kernel, int]] = {}
+    found: Counter[Operation] = Counter()
+
+    def seen(_: str, kernel: Kernel) -> Kernel:
+        kept, times = kernels.get(id(kernel), (kernel, 0))  # which is kept, so that its id is no other's
+        kernels[id(kernel)] = kept, times + 1
+        if len(kernels) > _MOST_KEPT:
+            _add(found, kernels)
+        return kernel
+
+    play(scenario, build_simulation(scenario), seen)
+    _add(found, kernels)
+    return found
+
+
+# Kernels that come back as the same objects are looked into once; a step with drawn ids has others each time.
+_MOST_KEPT = 4096
+
+
+def _add(found: Counter[Operation], kernels: dict[int, tuple[Kernel, int]]) -> None:
+    for kernel, times in kernels.values():
+        for leaf in _leaves(kernel):
+            for operation in leaf.operations:
+                found[operation] += times * leaf.count
+    kernels.clear()
+
+
+def _leaves(kernel: Kernel) -> Iterator[Kernel]:
+    if not kernel.parts:
+        yield kernel
+    for part in kernel.parts:
+        yield from _leaves(part)
+
+
+def by_share(found: Mapping[Operation, int], predicted_s: Callable[[Operation], float]) -> list[tuple[Operation, int]]:
+    """Return the operators, those that take most together first, each with how often it runs."""
+    return sorted(found.items(), key=lambda one: -one[1] * predicted_s(one[0]))

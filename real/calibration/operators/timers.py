@@ -1,0 +1,228 @@
+"""Times operators on a device: on a GPU between two events, with cold caches and the host ahead; on a CPU by its clock.
+
+Measurements of a batch of operators are taken together: a GPU is waited for once for all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+import torch
+
+from real.calibration.operators.made import Made
+from scenarios.seam.operations.operation import Operation
+
+# Makes an operator when its turn has come, as its tensors overwrite those of the one before; None where it cannot.
+Maker = Callable[[], Made | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Times of an operator's repeats in us; none, with the reason, where it could not be measured."""
+
+    times_us: tuple[float, ...] = ()
+    why_not: str = ""
+
+    @property
+    def us(self) -> float:
+        """The median."""
+        return median(self.times_us)
+
+
+class Timer(Protocol):
+    """A clock of one device; `is_cold`: no cache holds anything when an operator begins."""
+
+    is_cold: bool
+
+    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
+        """Return what the operators of a batch take, one after the other."""
+
+
+@contextmanager
+def arithmetic(*, is_tf32: bool) -> Iterator[None]:
+    """Let products of float32 be rounded to TF32, or not."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = is_tf32
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+# How long one operator's repeats may take together, and how many there are at least and at most.
+_REPEATS_S, _LEAST, _MOST = 2e-3, 2, 7
+
+
+class CpuTimer:
+    """A clock of this process's cores: caches hold what the repeat before has left."""
+
+    is_cold = False
+
+    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
+        """See `Timer`."""
+        return [taken_or_why(lambda make=make: self._one(make())) for _, make in batch]  # type: ignore[misc]
+
+    def _one(self, made: Made | None) -> Taken:
+        if made is None:
+            return Taken()
+        with arithmetic(is_tf32=made.is_tf32):
+            made.run()
+            times_s: list[float] = []
+            while len(times_s) < _LEAST or (sum(times_s) < _REPEATS_S and len(times_s) < _MOST):
+                begin_s = time.perf_counter()
+                made.run()
+                times_s.append(time.perf_counter() - begin_s)
+        return Taken(tuple(1e6 * each for each in times_s))
+
+
+def taken_or_why(take: Callable[[], Taken]) -> Taken:
+    """Return what is taken, or why not: torch refuses an operator, or has no memory left for it."""
+    try:
+        return take()
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return Taken(why_not="too large: out of memory")
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
+        sentence = str(error).strip().splitlines()
+        return Taken(why_not=f"torch: {sentence[0][:_MOST_LETTERS] if sentence else type(error).__name__}")
+
+
+_MOST_LETTERS = 120
+
+# More than any GPU's cache.
+_FLUSH_BYTES = 256 << 20
+# The device is held up for as long as the host takes to launch an operator, times this and then some.
+_AHEAD, _AHEAD_S, _MOST_AHEAD_S = 1.5, 20e-6, 20e-3
+_WARM_UP, _TINY = 3, 21
+# Cycles by which the rate of `torch.cuda._sleep` is measured.
+_CYCLES = 2_000_000
+_BEHIND = "the host could not launch it ahead of the GPU"
+
+
+class CudaTimer:
+    """A clock of a CUDA device, on the thread's current stream.
+
+    Before each repeat a fill of 256 MiB leaves nothing of its inputs in a cache, and the device spins until the host
+    has launched the operator and the events around it. What two events hold beside a kernel is measured with a tiny one
+    and subtracted (`held_us`).
+    """
+
+    is_cold = True
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.current_stream(device)
+        self._flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=device)
+        self._tiny = torch.zeros(1, device=device)
+        self._cycles_per_s = self._rate()
+        self.nothing_us, self.held_us = self._held()
+
+    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
+        """See `Timer`; the device is waited for at the end of the batch."""
+        waiting = [self._launched(make) for _, make in batch]
+        self._stream.synchronize()
+        return [each if isinstance(each, Taken) else self._read(each) for each in waiting]
+
+    def _launched(self, make: Maker) -> list[_Pair] | Taken:
+        pairs: list[_Pair] = []
+
+        def launch() -> Taken:
+            made = make()
+            if made is not None:
+                with arithmetic(is_tf32=made.is_tf32):
+                    pairs.extend(self._repeats(made))
+            return Taken()
+
+        failed = taken_or_why(launch)
+        return failed if failed.why_not or not pairs else pairs
+
+    def _repeats(self, made: Made) -> Iterator[_Pair]:
+        made.run()  # libraries choose and load kernels
+        begin_s = time.perf_counter()
+        made.run()
+        launch_s = time.perf_counter() - begin_s
+        ahead_s = min(_AHEAD_S + _AHEAD * launch_s, _MOST_AHEAD_S)
+        for _ in range(_LEAST + 1 if launch_s > _REPEATS_S else _LEAST + 3):
+            pair = self._around(made.run, ahead_s)
+            if not pair.is_ahead:
+                ahead_s = min(2 * ahead_s, _MOST_AHEAD_S)
+            yield pair
+
+    def _around(self, run: Callable[[], object], ahead_s: float) -> _Pair:
+        """Launch a flush, a spin, and the operator between two events."""
+        self._flush.fill_(0)
+        torch.cuda._sleep(round(ahead_s * self._cycles_per_s))
+        pair = _Pair(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+        pair.begin.record(self._stream)
+        run()
+        pair.end.record(self._stream)
+        pair.is_ahead = not pair.begin.query()
+        return pair
+
+    def _read(self, pairs: Sequence[_Pair]) -> Taken:
+        times_us = [each.us() - self.held_us for each in pairs if each.is_ahead]
+        if not times_us:
+            return Taken(why_not=_BEHIND)
+        return Taken(tuple(max(each, _SHORTEST_US) for each in times_us))
+
+    def _rate(self) -> float:
+        """Return the cycles of `_sleep` in a second."""
+        torch.cuda._sleep(_CYCLES)  # the clock rises
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record(self._stream)
+        torch.cuda._sleep(_CYCLES)
+        end.record(self._stream)
+        end.synchronize()
+        return _CYCLES / (begin.elapsed_time(end) / 1e3)
+
+    def _held(self) -> tuple[float, float]:
+        """Return what two events with nothing between them, and with a kernel, hold beside it, in us.
+
+        A tiny kernel's own time is the profiler's; without one it is what a second tiny kernel adds.
+        """
+        tiny = self._tiny.zero_
+        nothing = self._median(lambda: None)
+        once = self._median(tiny)
+        twice = self._median(lambda: (tiny(), tiny()))
+        own = profiled_us(tiny)
+        return nothing, once - (twice - once if own is None else own)
+
+    def _median(self, run: Callable[[], object]) -> float:
+        pairs = [self._around(run, 100e-6) for _ in range(_TINY)]
+        self._stream.synchronize()
+        return median(each.us() for each in pairs[_WARM_UP:])
+
+
+# A time that rounds to nothing once what events hold is subtracted.
+_SHORTEST_US = 0.1
+
+
+@dataclass(slots=True)
+class _Pair:
+    """Two events around an operator; `is_ahead`: the device had not passed the first when the host was through."""
+
+    begin: torch.cuda.Event
+    end: torch.cuda.Event
+    is_ahead: bool = True
+
+    def us(self) -> float:
+        """Return the time between them."""
+        return 1e3 * self.begin.elapsed_time(self.end)
+
+
+def profiled_us(run: Callable[[], object]) -> float | None:
+    """Return the time of a kernel by torch's profiler, the median of some; None where it sees none."""
+    try:
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as profile:
+            for _ in range(_TINY):
+                run()
+            torch.cuda.synchronize()
+        times = [event.device_time for event in profile.events() or () if event.device_time]
+    except (RuntimeError, AttributeError):
+        return None
+    return median(times) if times else None
