@@ -45,6 +45,7 @@ CROSSINGS = {
     "real/calibration/host/cli.py": {"reports"},
     "real/calibration/host/snippets.py": {"twinstep"},  # a script, run as users' are
     "real/calibration/kernels/cli.py": {"reports"},
+    "real/calibration/operators/cli.py": {"reports", "sim.engine.prices", "sim.operators", "sim.run"},
     "real/validation/cli.py": {"reports", "sim.draws"},
     "real/regret/cli.py": {"reports", "sim.study"},
     "reports/__main__.py": {"scenarios.interruption"},

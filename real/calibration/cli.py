@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from real.calibration import program_cost as program
-from real.calibration.host.cli import calibrate_host
+from real.calibration.host.cli import calibrate_host, check_host
 from real.calibration.kernels import probes as kernels
 from real.calibration.kernels.cli import calibrate_kernels, check_kernels
 from real.calibration.kernels.fit import fit as fit_kernels
@@ -25,6 +25,7 @@ from real.calibration.network import crowded_cores as crowd
 from real.calibration.network import probes as network
 from real.calibration.network.fit import Residual, Sight, observe
 from real.calibration.network.fit import fit as fit_network
+from real.calibration.operators.cli import calibrate_operators, check_operators
 from real.calibration.play import play as play_on
 from real.calibration.play import scenario_on
 from real.calibration.profile import measured_here, profile_text
@@ -43,6 +44,7 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.dlrm.program import DlrmProgram
+from scenarios.workloads.script.command import split_at_script
 
 Simulate = Callable[[Scenario, Program, int], Recording]
 
@@ -68,12 +70,15 @@ def calibrate(arguments: Sequence[str], simulate: Simulate, prog: str = "python 
     Raises:
         RunEnded: the probes came to no end.
     """
-    options = _parser(prog).parse_args(arguments)
+    own, of_script = split_at_script(arguments)
+    options = _parser(prog).parse_args(own)
+    options.of_args = of_script
     command = f"{prog} {shlex.join(arguments)}"
     try:
         _check(options)
         if options.kernels:
-            calibrate_kernels(options, command)
+            measure = calibrate_kernels if options.device is None else calibrate_operators
+            measure(options, command)
             return 0
         if options.host:
             calibrate_host(options, command)
@@ -91,18 +96,30 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         prog=prog,
         description="Measure this machine's kernels, its threads, and gloo over TCP between hosts; write a profile. "
         "With --nic the hosts are emulated (root and iproute2 are needed), else they talk over the loopback device. "
-        "With --kernels only kernels are measured, on a GPU if --like is a profile of GPUs, with its host; with --host "
-        "only what that host takes for eager PyTorch; all else is as there.",
+        "With --kernels only kernels are measured: a core's, or the operators of a GPU if --like is a profile of GPUs, "
+        "with its host; with --host only what that host takes for eager PyTorch; all else is as there.",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.toml", help="the profile; must not exist")
     parser.add_argument("--nic", metavar="RATE", help="the rate of an emulated host's interface, such as 200mbit")
     parser.add_argument("--hosts", type=int, help="how many hosts (default: 2)")
-    parser.add_argument("--ranks-per-host", type=int, default=1, help="ranks on each (default: 1)")
+    parser.add_argument("--ranks-per-host", type=int, help="ranks on each (default: 1)")
     alone = parser.add_mutually_exclusive_group()
     alone.add_argument("--kernels", action="store_true", help="kernels alone, on one host")
     alone.add_argument("--host", action="store_true", help="the host of a GPU alone: what eager PyTorch takes on it")
     parser.add_argument(
         "--like", metavar="PROFILE", help="with --kernels or --host: whose other figures to take, as dgx_h100"
+    )
+    of_gpu = parser.add_argument_group("operators of a GPU, with --kernels and a profile of GPUs")
+    of_gpu.add_argument(
+        "--of",
+        type=Path,
+        metavar="RUN",
+        help="just the operators of a scenario (a file or a ready name), of a script (.py, last, with its own"
+        " arguments), of its recording, or of a run folder, those that take most first; default: those of training",
+    )
+    of_gpu.add_argument("--seconds", type=float, metavar="N", help="what measuring them may take (default: 60)")
+    of_gpu.add_argument(
+        "--device", choices=("cuda", "cpu"), help="cpu: a rehearsal on this machine's CPU (default: cuda)"
     )
     parser.add_argument("--json", action="store_true", help="what the model leaves of each probe as JSON, no table")
     parser.add_argument("--quiet", action="store_true", help="no progress and no table of residuals")
@@ -117,16 +134,48 @@ def _check(options: argparse.Namespace) -> None:
     if not options.out.parent.is_dir():
         raise ScenarioError(f"--out = '{options.out}': expected a folder that exists")
     if options.kernels or options.host:
-        check_kernels(options)
+        _check_alone(options)
         return
+    _refuse_of_gpu(options)
     if options.like is not None:
         raise ScenarioError(f"--like = '{options.like}': expected with --kernels or --host")
     options.hosts = 2 if options.hosts is None else options.hosts
+    options.ranks_per_host = 1 if options.ranks_per_host is None else options.ranks_per_host
     if not 2 <= options.hosts <= MOST_HOSTS:
         raise ScenarioError(f"--hosts = {options.hosts}: expected 2 to {MOST_HOSTS}")
     most = 4 * cores()
     if not 1 <= options.ranks_per_host <= most:
         raise ScenarioError(f"--ranks-per-host = {options.ranks_per_host}: expected 1 to {most}, four for each core")
+
+
+def _check_alone(options: argparse.Namespace) -> None:
+    """Refuse what cannot be measured with --kernels or --host.
+
+    Raises:
+        ScenarioError: in one sentence.
+    """
+    flag = "--host" if options.host else "--kernels"
+    if options.nic is not None:
+        raise ScenarioError(f"--nic = {options.nic}: expected without {flag}, which measures no network")
+    if options.like is None:
+        raise ScenarioError(f"--like: missing; expected a profile such as 'dgx_h100' with {flag}")
+    like = load_profile(options.like)
+    if options.kernels and like.host.gpu.kind == "cuda":
+        options.device = options.device or "cuda"
+        check_operators(options, like)
+        return
+    _refuse_of_gpu(options)
+    if options.hosts is not None:
+        raise ScenarioError(f"--hosts = {options.hosts}: expected without {flag}, which measures no network")
+    options.ranks_per_host = 1 if options.ranks_per_host is None else options.ranks_per_host
+    check = check_host if options.host else check_kernels
+    check(options, like)
+
+
+def _refuse_of_gpu(options: argparse.Namespace) -> None:
+    for name, value in (("of", options.of), ("seconds", options.seconds), ("device", options.device)):
+        if value is not None:
+            raise ScenarioError(f"--{name} = {value}: expected with --kernels and a profile of GPUs")
 
 
 def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import torch
 from rich.console import Group, RenderableType
 
 from real.calibration.host.counted import count
@@ -32,6 +33,7 @@ from scenarios.config.hardware import Cluster
 from scenarios.config.host_costs import Eager
 from scenarios.config.load import load_profile
 from scenarios.owned_folder import scratch_folder
+from scenarios.seam.errors import ScenarioError
 
 _SECONDS = 12.0
 # What loading libraries and the first runs may take beside that.
@@ -52,6 +54,25 @@ class HostFound:
     def groups(self) -> tuple[provenance.Group, ...]:
         """How far prices are off, for a profile's [measured]."""
         return (judge(self.timed, self.fit.eager),)
+
+
+def check_host(options: argparse.Namespace, like: Cluster) -> None:
+    """Refuse what cannot be measured with --host.
+
+    Raises:
+        ScenarioError: in one sentence.
+    """
+    if like.host.gpu.kind == "cpu":
+        raise ScenarioError(
+            f"--like = '{options.like}': expected a profile of GPUs with --host; beside a CPU, what its host does is in"
+            " the kernels' times"
+        )
+    if options.ranks_per_host != 1:
+        raise ScenarioError(
+            f"--ranks-per-host = {options.ranks_per_host}: expected 1 with --host, which measures one process"
+        )
+    if not torch.cuda.device_count():
+        raise ScenarioError(f"--like = '{options.like}': expected a machine with a CUDA device for --host")
 
 
 def calibrate_host(options: argparse.Namespace, command: str) -> None:

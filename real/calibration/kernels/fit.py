@@ -2,8 +2,7 @@
 
 The model is that of `sim.engine.roofline`: launches * launch of the kind + max(flops / (peak * efficiency), bytes /
 (memory rate * efficiency)). Only products of peak and efficiency can be seen: on CPUs the memory rate is chosen so
-that the best kind has an efficiency of 1; on GPUs the peaks are the data sheet's, and what an operator takes beyond
-its work is the ramp, as launches are the host's. Errors are relative and the logarithm's, so that twice and half the
+that the best kind has an efficiency of 1. Errors are relative and the logarithm's, so that twice and half the
 time weigh alike.
 """
 
@@ -107,35 +106,6 @@ def fit(timed: Sequence[Timed], like: Gpu) -> KernelFit:
     return KernelFit(gpu=gpu, groups=tuple(_judge(kind, members, gpu) for kind, members in by_kind.items()))
 
 
-def fit_to_peaks(timed: Sequence[Timed], like: Gpu) -> KernelFit:
-    """`like`, a GPU whose peaks hold, with the efficiencies and ramps of its kernels; of a kind all dtypes together.
-
-    How far off these are is said by kind and dtype. Times vary alike for all, and are predicted as their mean. Launches
-    are left as they were.
-
-    Raises:
-        ValueError: kernels of some kind are too few for its parameters.
-    """
-    by_kind, quantiles = _means(timed)
-    for kind, members in by_kind.items():
-        if len(members) < _LEAST_KERNELS:
-            raise ValueError(f"{len(members)} {kind} kernels: expected {_LEAST_KERNELS} or more")
-    roofs = {kind: _fit_line(members, _work(members, like)) for kind, members in by_kind.items()}
-    shares = {kind: _rounded(min(1.0, roof.bytes_per_s / like.memory_bytes_per_s)) for kind, roof in roofs.items()}
-    gpu = dataclasses.replace(
-        like,
-        priced_by="efficiency",
-        efficiency=_with_default(shares),
-        ramp_ns=round(1e9 * float(np.median([roof.launch_s for roof in roofs.values()]))),
-        ramps_ns={kind: round(1e9 * roof.launch_s) for kind, roof in roofs.items()},
-        spread=quantiles,
-    )
-    by_dtype: dict[str, list[Timed]] = defaultdict(list)
-    for each in chain.from_iterable(by_kind.values()):
-        by_dtype[each.kind if each.dtype == _MAIN_DTYPE else f"{each.kind} {each.dtype}"].append(each)
-    return KernelFit(gpu=gpu, groups=tuple(_judge(name, members, gpu) for name, members in by_dtype.items()))
-
-
 def predicted_s(kernel: Timed, gpu: Gpu) -> float:
     """What the model gives for a probed kernel on an idle GPU whose host has launched it in time."""
     efficiency = gpu.efficiency.get(kernel.kind, gpu.efficiency.get("default", 1.0))
@@ -170,12 +140,6 @@ def _fit_roofs(by_kind: Mapping[str, Sequence[Timed]]) -> tuple[dict[str, _Roof]
         factor = ridges[1] / ridges[0]
         least, most = best / factor, best * factor
     return {kind: line(kind, best) for kind in by_kind}, best
-
-
-def _work(members: Iterable[Timed], gpu: Gpu) -> list[float]:
-    """Bytes that the memory would move while a kernel works, be it bound by them or by arithmetic."""
-    rate = gpu.memory_bytes_per_s
-    return [max(each.moved_bytes, each.flops * rate / gpu.flops_per_s[each.dtype]) for each in members]
 
 
 def _fit_line(members: Sequence[Timed], work_bytes: Sequence[float]) -> _Roof:

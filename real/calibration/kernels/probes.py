@@ -8,7 +8,7 @@ machine's memory is in the figures.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from typing import TypeVar, cast
 
 import torch
@@ -33,26 +33,10 @@ ROUNDS = 9
 _LIMIT_S, _ENOUGH = 20.0, WARM_UP + 3
 
 
-Play = Callable[[Rank, Workload], Awaitable[object]]
-
-
-async def play_alone(rank: Rank, workload: Workload) -> None:
-    """On a rank in a world of its own."""
-    await workload.play(cast(Rank, Alone(rank, workload.name)))
-
-
-async def probe_kernels(
-    rank: Rank,
-    computing: Collection[int],
-    *,
-    rounds: int,
-    sizes: Sizes,
-    play: Play = play_alone,
-    limit_s: float = _LIMIT_S,
-) -> None:
+async def probe_kernels(rank: Rank, computing: Collection[int], *, rounds: int, sizes: Sizes) -> None:
     """Up to `WARM_UP + rounds` rounds, each a step; all ranks call this, those of `computing` compute.
 
-    After `limit_s`, drawing inputs included, no further round begins once there are enough of them for a median. More
+    After some time, drawing inputs included, no further round begins once there are enough of them for a median. More
     ranks at once than there are cores would wait for each other, and their kernels' times would contain it.
     """
     active = sorted(computing)
@@ -65,14 +49,14 @@ async def probe_kernels(
     for step in range(WARM_UP + rounds):
         spent_s = torch.tensor([time.monotonic() - began_s], device=rank.control_device)
         await rank.all_reduce(spent_s, ReduceOp.MAX, label="time spent")
-        if step >= _ENOUGH and float(spent_s) > limit_s:
+        if step >= _ENOUGH and float(spent_s) > _LIMIT_S:
             break
         taken_s = []
         with rank.step(step):
             for workload in made:
                 await rank.barrier(group, label="begin")
                 begun_s = time.monotonic()
-                await play(rank, workload)
+                await workload.play(cast(Rank, Alone(rank, workload.name)))
                 taken_s.append(time.monotonic() - begun_s)
         if made and step == 1:  # numba has compiled in the first
             made = await _in_order_of_time(rank, group, made, taken_s)

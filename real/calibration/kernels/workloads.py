@@ -1,7 +1,7 @@
 """What the kernel probes compute: the programs' own functions on inputs of a range of sizes; playing them is `kernels`.
 
 Sizes run from those that are all launch to those that stream through memory: 64 samples and some ten elements a row, as
-the small scenarios have, up to tensors of 16 MiB (`HOST`), or of 256 MiB, which no GPU's cache holds (`DEVICE`).
+the small scenarios have, up to tensors of 16 MiB (`HOST`).
 """
 
 from __future__ import annotations
@@ -69,26 +69,6 @@ HOST = Sizes(
     squares=((32, 2, 1), (64, 8, 2), (256, 4, 4), (1024, 1, 4), (1024, 4, 2)),
     checksums=(1 << 10, 1 << 14, 1 << 18, 1 << 22),
 )
-# The same, and what keeps all of a GPU busy; in all some 10 GB of its memory.
-DEVICE = Sizes(
-    linear=(
-        *HOST.linear,
-        (8192, 13, 512),
-        (8192, 512, 256),
-        (8192, 1024, 1024),
-        (4096, 4096, 4096),
-        (8192, 8192, 8192),
-    ),
-    cross=(*HOST.cross, (8192, 3456, 512)),
-    dot=(*HOST.dot, (8192, 27, 128)),
-    other_dtypes=("bfloat16", "float16"),
-    other_linear=(*HOST.other_linear, (8192, 512, 256), (8192, 1024, 1024), (4096, 4096, 4096), (8192, 8192, 8192)),
-    bags=(*HOST.bags, (26, 10_000, 128, 8192, 1), (4, 300_000, 128, 8192, 20), (8, 100_000, 32, 32_768, 20)),
-    squares=(*HOST.squares, (4096, 1, 4), (2048, 8, 2), (8192, 1, 4)),
-    checksums=(*HOST.checksums, 1 << 24, 1 << 26),
-)
-
-
 Play = Callable[[Rank], Awaitable[object]]
 
 

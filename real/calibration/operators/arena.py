@@ -16,7 +16,7 @@ from torch import Tensor
 # Tensors of torch's allocator on a GPU begin at multiples of this.
 _APART_BYTES = 512
 # How much is drawn; the rest are copies of it.
-_DRAWN = 1 << 22
+_DRAWN = 1 << 20
 _SEED = 0
 # Integers are drawn below this: any number of rows is far below, and sums of two fit into an int64.
 _MOST_INTEGER = 1 << 62

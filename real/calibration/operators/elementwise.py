@@ -24,7 +24,6 @@ _PROGRAMS = {
     "permute": {1: "clone"},
 }
 _TRIANGLES = frozenset({"tril", "triu"})
-_BOUNDS = {"min": -1.0, "max": 1.0}
 
 
 def pointwise(one: Pointwise, arena: Arena) -> Made:
@@ -78,28 +77,28 @@ def _factory(name: str, one: Pointwise, arena: Arena) -> Made:
 def _named(name: str, one: Pointwise, laid: Laid, arena: Arena) -> dict[str, Any]:
     """Return values of parameters that follow from the description."""
     dtype = torch_dtype(one.outputs[0].dtype) if one.outputs else torch.float32
-    match name:
-        case "_to_copy":
-            return {"dtype": dtype}
-        case "clone":
-            is_packed = one.inputs[0].stride != 1 or one.dims > 1
-            return {"memory_format": torch.contiguous_format if is_packed else None}
-        case "clamp" | "clamp_":
-            return _BOUNDS
-        case "hardtanh" | "hardtanh_" | "hardtanh_backward":
-            return {"min_val": -1.0, "max_val": 1.0}
-        case "new_zeros" | "new_ones":
-            return {"size": list(laid.shape), "dtype": dtype}
-        case "flip":
-            return {"dims": [0]}
-        case "native_dropout_backward":
-            return {"scale": 2.0}
-        case "_log_softmax_backward_data" | "_softmax_backward_data":
-            return {"dim": 0}
+    if name in _FIXED:
+        return _FIXED[name]
+    if name == "clone":
+        is_packed = one.inputs[0].stride != 1 or one.dims > 1
+        return {"memory_format": torch.contiguous_format if is_packed else None}
     if "loss" in name or "cross_entropy" in name:  # each element's loss: what sums them up is another operator
         is_backward, of_one = name.endswith("_backward"), arena.tensor((), dtype)
         return {"reduction": int(is_backward), **({"grad_output": of_one} if is_backward else {})}
-    return {"dtype": dtype} if name in _LIKE else {}
+    if name in ("new_zeros", "new_ones"):
+        return {"size": list(laid.shape), "dtype": dtype}
+    return {"dtype": dtype} if name == "_to_copy" or name in _LIKE else {}
+
+
+# Values of parameters that have no usual ones.
+_BOUNDS, _TANH_BOUNDS = {"min": -1.0, "max": 1.0}, {"min_val": -1.0, "max_val": 1.0}
+_FIXED: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("clamp", "clamp_"), _BOUNDS),
+    **dict.fromkeys(("hardtanh", "hardtanh_", "hardtanh_backward"), _TANH_BOUNDS),
+    "flip": {"dims": [0]},
+    "roll": {"shifts": [1], "dims": [0]},
+    "native_dropout_backward": {"scale": 2.0},
+}
 
 
 def _first(name: str, tensors: Sequence[Tensor | Sequence[Tensor]], named: dict[str, Any]) -> Callable[[], object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,11 @@ from scenarios.config.catalogue import scenario_file
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.bags import BagsBackward, BagsForward
 from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.rows import Gather
+from scenarios.seam.operations.sorting import BucketizeSparse, PermuteSparse
+from scenarios.seam.operations.words import words
 from scenarios.workloads.build import build_simulation
 from scenarios.workloads.script.command import load_given
 from scenarios.workloads.script.recording.file import NAME as RECORDING
@@ -105,5 +109,16 @@ def _leaves(kernel: Kernel) -> Iterator[Kernel]:
 
 
 def by_share(found: Mapping[Operation, int], predicted_s: Callable[[Operation], float]) -> list[tuple[Operation, int]]:
-    """Return the operators, those that take most together first, each with how often it runs."""
-    return sorted(found.items(), key=lambda one: -one[1] * predicted_s(one[0]))
+    """Return the operators, those that take most together first, each with how often it runs.
+
+    Those whose words are the same (their drawn ids differ from step to step) are one: the most frequent.
+    """
+    alike: dict[tuple[str, str], Counter[Operation]] = defaultdict(Counter)
+    for operation, count in found.items():
+        alike[words(operation) if _has_ids(operation) else ("", repr(operation))][operation] += count
+    merged = [(max(each, key=each.__getitem__), each.total()) for each in alike.values()]
+    return sorted(merged, key=lambda one: -one[1] * predicted_s(one[0]))
+
+
+def _has_ids(operation: Operation) -> bool:
+    return isinstance(operation, BagsForward | BagsBackward | Gather | PermuteSparse | BucketizeSparse)

@@ -188,8 +188,9 @@ def _batched(draw: Draw, dtype: str) -> Operation:
 
 def _attention(draw: Draw, dtype: str, is_backward: bool) -> Operation:
     head_size, heads = draw.one_of((64, 128)), draw.one_of((8, 12, 16, 32, 64))
-    queries = 32 * draw.size(2, max(2, min(256, draw.scale.elements >> 12)))
-    most = draw.scale.multiplications // (heads * head_size * queries**2) // (8 if dtype == "float32" else 1)
+    work = draw.scale.multiplications // (heads * head_size) // (8 if dtype == "float32" else 1)
+    queries = 32 * draw.size(2, max(2, min(256, math.isqrt(work) // 32)))
+    most = work // queries**2
     batch, key_heads = draw.size(1, max(1, min(64, most))), draw.one_of((heads, heads, heads // 4))
     return Attention(
         batch=batch,
@@ -208,6 +209,8 @@ def _convolution(draw: Draw, dtype: str) -> Operation:
     side, channels = draw.one_of(((56, 64), (28, 128), (14, 256), (7, 512), (56, 256), (28, 512), (14, 1024)))
     kernel, stride, widened = draw.one_of((1, 3)), draw.one_of((1, 1, 2)), draw.one_of((1, 2, 4))
     out_side = -(-side // stride)
+    while channels > 8 and channels**2 * widened * (kernel * out_side) ** 2 > draw.scale.multiplications:
+        channels //= 2
     work = channels**2 * widened * (kernel * out_side) ** 2
     most = max(1, min(256, draw.scale.multiplications // work, draw.scale.elements // (channels * widened * side**2)))
     return Convolution(

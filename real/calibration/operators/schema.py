@@ -64,21 +64,25 @@ def _filled(
 
 
 def _value(one: Any, tensors: list[Any], named: Mapping[str, Any], with_number: bool) -> Any:
-    kind, is_list = str(one.type), bool(tensors) and not isinstance(tensors[0], Tensor)
+    """Return the value of a parameter, taking the next of the tensors if it is one; `_MISSING` if there is none."""
+    kind = str(one.type)
     if one.name in named:
         return named[one.name]
-    if kind == "Tensor":
-        if tensors and not is_list:
-            return tensors.pop(0)
-        return torch.tensor(_NUMBER, dtype=torch.float64) if with_number and one.name in _NUMBERS else _MISSING
-    if kind == "List[Tensor]":
-        return tensors.pop(0) if is_list else [] if one.name.startswith("max_") and not tensors else _MISSING
+    if kind in ("Tensor", "List[Tensor]"):
+        return _tensor(one.name, kind, tensors, with_number)
     if one.has_default_value():
         return one.default_value
-    if kind.startswith("Optional["):
-        return _NAMED.get(one.name)
-    usual = {"number": _NUMBER, "float": _NUMBER, "int": _WHOLE, "bool": _IS_SO}.get(kind, _MISSING)
-    return _NAMED.get(one.name, usual)
+    usual = {"number": _NUMBER, "float": _NUMBER, "int": _WHOLE, "bool": _IS_SO}
+    return _NAMED.get(one.name, None if kind.startswith("Optional[") else usual.get(kind, _MISSING))
+
+
+def _tensor(name: str, kind: str, tensors: list[Any], with_number: bool) -> Any:
+    is_list = bool(tensors) and not isinstance(tensors[0], Tensor)
+    if tensors and is_list == (kind != "Tensor"):
+        return tensors.pop(0)
+    if kind == "Tensor":
+        return torch.tensor(_NUMBER, dtype=torch.float64) if with_number and name in _NUMBERS else _MISSING
+    return [] if name.startswith("max_") and not tensors else _MISSING
 
 
 # Parameters for which Python's numbers stand in.

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Protocol
 
@@ -55,19 +56,25 @@ def arithmetic(*, is_tf32: bool) -> Iterator[None]:
 
 
 # How long one operator's repeats may take together, and how many there are at least and at most.
-_REPEATS_S, _LEAST, _MOST = 2e-3, 2, 7
+_REPEATS_S, _LEAST, _MOST, _MOST_ON_GPU = 2e-3, 2, 7, 5
 
 
 class CpuTimer:
-    """A clock of this process's cores: caches hold what the repeat before has left."""
+    """A clock of a core of this machine: caches hold what the repeat before has left."""
 
     is_cold = False
 
     def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
         """See `Timer`."""
-        return [taken_or_why(lambda make=make: self._one(make())) for _, make in batch]  # type: ignore[misc]
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # threads of one operator wait for each other where cores are busy
+        try:
+            return [taken_or_why(partial(self._one, make)) for _, make in batch]
+        finally:
+            torch.set_num_threads(threads)
 
-    def _one(self, made: Made | None) -> Taken:
+    def _one(self, make: Maker) -> Taken:
+        made = make()
         if made is None:
             return Taken()
         with arithmetic(is_tf32=made.is_tf32):
@@ -114,7 +121,8 @@ class CudaTimer:
 
     is_cold = True
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, expected_s: Callable[[Operation], float]) -> None:
+        self._expected_s = expected_s
         self._stream = torch.cuda.current_stream(device)
         self._flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=device)
         self._tiny = torch.zeros(1, device=device)
@@ -123,30 +131,30 @@ class CudaTimer:
 
     def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
         """See `Timer`; the device is waited for at the end of the batch."""
-        waiting = [self._launched(make) for _, make in batch]
+        waiting = [self._launched(make, self._expected_s(operation)) for operation, make in batch]
         self._stream.synchronize()
         return [each if isinstance(each, Taken) else self._read(each) for each in waiting]
 
-    def _launched(self, make: Maker) -> list[_Pair] | Taken:
+    def _launched(self, make: Maker, expected_s: float) -> list[_Pair] | Taken:
         pairs: list[_Pair] = []
 
         def launch() -> Taken:
             made = make()
             if made is not None:
                 with arithmetic(is_tf32=made.is_tf32):
-                    pairs.extend(self._repeats(made))
+                    pairs.extend(self._repeats(made, expected_s))
             return Taken()
 
         failed = taken_or_why(launch)
         return failed if failed.why_not or not pairs else pairs
 
-    def _repeats(self, made: Made) -> Iterator[_Pair]:
+    def _repeats(self, made: Made, expected_s: float) -> Iterator[_Pair]:
         made.run()  # libraries choose and load kernels
         begin_s = time.perf_counter()
         made.run()
         launch_s = time.perf_counter() - begin_s
         ahead_s = min(_AHEAD_S + _AHEAD * launch_s, _MOST_AHEAD_S)
-        for _ in range(_LEAST + 1 if launch_s > _REPEATS_S else _LEAST + 3):
+        for _ in range(max(_LEAST, min(_MOST_ON_GPU, round(_REPEATS_S / max(expected_s, launch_s))))):
             pair = self._around(made.run, ahead_s)
             if not pair.is_ahead:
                 ahead_s = min(2 * ahead_s, _MOST_AHEAD_S)

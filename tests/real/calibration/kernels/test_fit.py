@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from real.calibration.kernels.fit import Timed, fit, fit_to_peaks, observe, predicted_s
+from real.calibration.kernels.fit import Timed, fit, observe, predicted_s
 from real.calibration.kernels.probes import WARM_UP, probe_label
 from scenarios.config.gpu import Gpu
 from scenarios.seam.trace import Span
 from tests.lanes import examples
-from tests.small import CORE, GPU
+from tests.small import CORE
 
 # flop and bytes: products by size and by shape, and what moves memory only.
 _PRODUCTS = [
@@ -112,64 +112,6 @@ def test_other_dtypes_get_the_peak_that_their_products_show() -> None:
     gpu = dataclasses.replace(gpu, flops_per_s={**gpu.flops_per_s, "float64": 3e10})
     times = [*machine_times(gpu), timed(gpu, "gemm", 2.0 * 512**3, 6e6, dtype="float64")]
     assert fit(times, CORE).gpu.flops_per_s["float64"] == pytest.approx(3e10, rel=0.01)
-
-
-def device_times(gpu: Gpu) -> list[Timed]:
-    products = [timed(gpu, "gemm", *sizes, dtype=dtype) for sizes in _PRODUCTS for dtype in ("float32", "bfloat16")]
-    return products + [timed(gpu, kind, *sizes) for kind in ("permute", "qr") for sizes in _MOVES]
-
-
-def gpu_with(shares: tuple[float, float, float], ramps: tuple[int, int, int]) -> Gpu:
-    kinds = ("gemm", "permute", "qr")
-    return dataclasses.replace(
-        GPU,
-        flops_per_s={"float32": 1e13, "bfloat16": 1e14},
-        efficiency=dict(zip(kinds, shares, strict=True)),
-        launch_ns=7_000,
-        launches_ns={"qr": 55_000},
-        ramps_ns=dict(zip(kinds, ramps, strict=True)),
-    )
-
-
-_RAMP = st.integers(500, 50_000)
-
-
-@examples(25)
-@given(st.builds(gpu_with, st.tuples(_SHARE, _SHARE, _SHARE), st.tuples(_RAMP, _RAMP, _RAMP)))
-def test_a_gpu_that_is_as_the_model_is_found_again_under_the_peaks_of_its_data_sheet(gpu: Gpu) -> None:
-    times = device_times(gpu)
-    like = dataclasses.replace(gpu, efficiency={}, ramps_ns={}, spread=(0.5, 1.0, 1.5))
-    found = fit_to_peaks(times, like).gpu
-    for each in times:
-        assert predicted_s(each, found) == pytest.approx(each.median_s, rel=0.03), each.label
-    for name in ("flops_per_s", "memory_bytes_per_s", "launch_ns", "launches_ns", "kind"):
-        assert getattr(found, name) == getattr(like, name)
-    assert found.spread == (), "nothing varied"
-
-
-def test_one_efficiency_serves_all_dtypes_and_each_is_judged_by_itself() -> None:
-    gpu = gpu_with((0.8, 0.9, 0.1), (5_000, 2_000, 20_000))
-    worse = [
-        dataclasses.replace(each, median_s=1.2 * each.median_s) if each.dtype == "bfloat16" else each
-        for each in device_times(gpu)
-    ]
-    groups = {group.name: group for group in fit_to_peaks(worse, gpu).groups}
-    assert set(groups) == {"gemm kernels", "gemm bfloat16 kernels", "permute kernels", "qr kernels"}
-    assert groups["gemm kernels"].median_error > 0.03
-    assert groups["gemm bfloat16 kernels"].median_error < -0.03
-    assert groups["permute kernels"].typical_error < 0.01
-
-
-def test_no_efficiency_is_past_the_data_sheet() -> None:
-    like = gpu_with((0.8, 1.0, 0.1), (5_000, 2_000, 20_000))
-    better = dataclasses.replace(like, memory_bytes_per_s=2 * like.memory_bytes_per_s)
-    assert fit_to_peaks(device_times(better), like).gpu.efficiency["permute"] == 1.0
-
-
-def test_too_few_kernels_of_a_kind_are_refused_under_peaks_too() -> None:
-    gpu = gpu_with((0.8, 0.9, 0.1), (5_000, 2_000, 20_000))
-    with pytest.raises(ValueError, match=r"^2 qr kernels: expected 3 or more$"):
-        fit_to_peaks(device_times(gpu)[:-5], gpu)
 
 
 def test_too_few_kernels_of_a_kind_are_refused_with_a_sentence() -> None:

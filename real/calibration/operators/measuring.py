@@ -1,0 +1,86 @@
+"""Measures operators one after the other until all are done or the time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+
+from real.calibration.operators.arena import Arena, CannotMakeError
+from real.calibration.operators.made import Made
+from real.calibration.operators.make import make
+from real.calibration.operators.part import Part
+from real.calibration.operators.timers import Taken, Timer
+from scenarios.seam.operations.operation import Operation
+
+# Operators between which a GPU is not waited for: as many as leave its queue of launches with room.
+_BATCH = 24
+
+
+def measure(
+    plan: Iterable[Operation],
+    timer: Timer,
+    arena: Arena,
+    part: Part,
+    *,
+    seconds: float,
+    look: Callable[[int], None] = lambda _: None,
+) -> bool:
+    """Measure the operators of a plan in its order; those that `part` has already are passed over.
+
+    Args:
+        plan: may be endless.
+        timer: of the device.
+        arena: the device's memory.
+        part: takes the outcome.
+        seconds: what all of it may take, with what earlier commands have spent.
+        look: is told how many operators are done.
+
+    Returns:
+        Whether the plan was through before the time was up.
+    """
+    known = part.known()
+    fresh = (each for each in plan if each not in known)
+    begin_s, before_s = time.monotonic(), part.spent_s
+    for batch in _batches(fresh):
+        began_s = time.monotonic()
+        left_s = seconds - before_s - (began_s - begin_s)
+        if left_s <= 0:
+            return False
+        making = _Making(arena)
+        taken = timer.take([(each, partial(making.made, each)) for each in batch])
+        outcome = map(making.outcome, batch, taken)
+        part.add(outcome, time.monotonic() - began_s)
+        look(len(part.measured))
+    return True
+
+
+class _Making:
+    """The operators of a batch as they are made: the bytes of their tensors, or why one is not."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._needed: dict[Operation, int] = {}
+        self._refused: dict[Operation, str] = {}
+
+    def made(self, operation: Operation) -> Made | None:
+        """Return the operator, ready to run; None if it cannot be made."""
+        try:
+            made = make(operation, self._arena)
+        except CannotMakeError as error:
+            self._refused[operation] = str(error)
+            return None
+        self._needed[operation] = made.needed_bytes
+        return made
+
+    def outcome(self, operation: Operation, taken: Taken) -> tuple[Operation, Taken, int]:
+        """Return what is known of an operator that the timer has had."""
+        refused = self._refused.get(operation)
+        return operation, taken if refused is None else Taken(why_not=refused), self._needed.get(operation, 0)
+
+
+def _batches(plan: Iterator[Operation]) -> Iterator[list[Operation]]:
+    """Yield the plan in pieces."""
+    while batch := list(islice(plan, _BATCH)):
+        yield batch

@@ -1,0 +1,138 @@
+"""The file beside a table in the making: each operator as it was measured, or why it was not, in lines of JSON.
+
+A command that was interrupted goes on from it; it is removed when the table is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import TextIOWrapper
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from real.calibration.operators.timers import Taken
+from scenarios.kernel_tables.row import MeasuredOperator
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.operations.as_json import from_json, is_operation, to_json
+from scenarios.seam.operations.operation import Operation
+
+SUFFIX = ".part"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What repeats of an operator took, in us, and the bytes of its tensors."""
+
+    operation: Operation
+    times_us: tuple[float, ...]
+    needed_bytes: int = 0
+
+    def row(self, *, is_cold: bool) -> MeasuredOperator:
+        """Return the row of a table: the median of the repeats."""
+        return MeasuredOperator(
+            operations=(self.operation,), us=median(self.times_us), calls=len(self.times_us), is_cold=is_cold
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """An operator that was not measured, and why."""
+
+    operation: Operation
+    why: str
+
+
+@dataclass(slots=True)
+class Part:
+    """A measurement's outcome as far as it is known; `spent_s` is how long it has taken."""
+
+    measured: list[Measured] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    spent_s: float = 0.0
+    _file: TextIOWrapper | None = None
+
+    def known(self) -> set[Operation]:
+        """Return the operators that need not be tried again."""
+        return {one.operation for one in (*self.measured, *self.refused)}
+
+    def add(self, outcomes: Iterable[tuple[Operation, Taken, int]], spent_s: float) -> None:
+        """Add what a batch has given, to the file at once: operators, their times, the bytes of their tensors."""
+        lines: list[dict[str, Any]] = []
+        for operation, taken, needed_bytes in outcomes:
+            if taken.times_us:
+                times = tuple(round(each, 3) for each in taken.times_us)
+                self.measured.append(Measured(operation=operation, times_us=times, needed_bytes=needed_bytes))
+                lines.append({_OPERATION: to_json(operation), _TIMES: times, _BYTES: needed_bytes})
+            elif taken.why_not:
+                self.refused.append(Refused(operation=operation, why=taken.why_not))
+                lines.append({_OPERATION: to_json(operation), _WHY: taken.why_not})
+        self.spent_s += spent_s
+        lines.append({_SPENT: round(spent_s, 3)})
+        if self._file is not None:
+            self._file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+            self._file.flush()
+
+    def read(self, line: Mapping[str, Any]) -> None:
+        """Take a line of an earlier command."""
+        if _SPENT in line:
+            self.spent_s += float(line[_SPENT])
+            return
+        if not is_operation(line[_OPERATION]):
+            raise ValueError
+        operation = from_json(line[_OPERATION])
+        if _WHY in line:
+            self.refused.append(Refused(operation=operation, why=str(line[_WHY])))
+        else:
+            times = tuple(map(float, line[_TIMES]))
+            self.measured.append(Measured(operation=operation, times_us=times, needed_bytes=int(line[_BYTES])))
+
+
+_OPERATION, _TIMES, _BYTES, _WHY, _SPENT = "operation", "us", "bytes", "why", "spent_s"
+
+
+@contextmanager
+def keeping(file: Path, of: Mapping[str, str]) -> Iterator[Part]:
+    """Go on with the measurement that `file` has, or begin one; what is added is in the file from then on.
+
+    Args:
+        file: of lines of JSON, the first of which says `of`.
+        of: what is measured: the device, torch, how.
+
+    Raises:
+        ScenarioError: the file is of another measurement, or none.
+    """
+    part = Part()
+    if file.exists():
+        whole = _read(file, of, part)
+        file.write_text(whole, encoding="utf-8")  # without a last line that was cut off
+    else:
+        file.write_text(json.dumps(dict(of)) + "\n", encoding="utf-8")
+    with file.open("a", encoding="utf-8") as opened:
+        part._file = opened
+        try:
+            yield part
+        finally:
+            part._file = None
+
+
+def _read(file: Path, of: Mapping[str, str], part: Part) -> str:
+    text = file.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    first, *lines = whole.splitlines() or [""]
+    try:
+        begun = json.loads(first)
+        for name, value in of.items():
+            if begun[name] != value:
+                raise ScenarioError(
+                    f"{file}: {name} = '{begun[name]}': expected '{value}', as this command measures; remove the file"
+                    " to begin anew"
+                )
+        for line in lines:
+            part.read(json.loads(line))
+    except (ValueError, KeyError, TypeError):
+        raise ScenarioError(f"{file}: expected a measurement that was interrupted; remove the file") from None
+    return whole
