@@ -43,13 +43,12 @@ def pointwise(one: Pointwise, arena: Arena) -> Made:
             raise CannotMakeError(f"torch has no operator '{one.name}' of {len(one.inputs)} tensors")
     if name in _FACTORIES:
         return _factory(name, one, arena)
-    outputs = [_operand(arena, *each, laid.shape, True) for each in zip(one.outputs, laid.outputs, strict=True)]
     inputs = [_operand(arena, *each, laid.shape, False) for each in zip(one.inputs, laid.inputs, strict=True)]
-    if is_in_place(name) and name not in OVERWRITTEN:
-        inputs = inputs[1:]  # of which the first is what it changes
-    given = [*outputs[:1], *inputs] if is_in_place(name) else inputs
-    if name in _LIKE:
-        given = outputs[:1]
+    if is_in_place(name) or name in _LIKE:  # of which an operator in place may read what it changes first
+        changed = _operand(arena, one.outputs[0], laid.outputs[0], laid.shape, True)
+        given = [changed, *(inputs if name in OVERWRITTEN else inputs[1:])]
+    else:
+        given = inputs
     if not is_in_place(name):
         for each in one.outputs:
             arena.result(each.elements, torch_dtype(each.dtype))

@@ -57,7 +57,7 @@ class Part:
 
     def known(self) -> set[Operation]:
         """Return the operators that need not be tried again."""
-        return {one.operation for one in (*self.measured, *self.refused)}
+        return {one.operation for one in self.measured} | {one.operation for one in self.refused}
 
     def add(self, outcomes: Iterable[tuple[Operation, Taken, int]], spent_s: float) -> None:
         """Add what a batch has given, to the file at once: operators, their times, the bytes of their tensors."""

@@ -66,7 +66,7 @@ class Draw:
 
     def size(self, least: int, most: int) -> int:
         """Return a size whose logarithm is even between these; large ones are multiples of an eighth of a power of 2"""
-        size = least * (most / least) ** self.share()
+        size = float(least * (most / least) ** self.share())
         step = 1 << max(0, int(math.log2(max(size, 1))) - 3)
         return max(least, min(most, round(size / step) * step))
 
@@ -333,7 +333,7 @@ def _pool(draw: Draw, floats: Sequence[str]) -> Operation:
 def _gather(draw: Draw) -> Operation:
     dim, dtype = draw.one_of((16, 32, 64, 128, 256, 768, 1024)), draw.one_of(("float32", "bfloat16"))
     rows = draw.size(64, max(64, min(1 << 20, draw.scale.elements // (4 * dim))))
-    return Gather(rows=rows, dim=dim, dtype=dtype)
+    return Gather(rows=rows, dim=dim, dtype=dtype, unique=rows)
 
 
 def _index(draw: Draw) -> Operation:

@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 
 from real.calibration.operators.made import Made
+from real.launch.launcher import RunEnded
 from scenarios.seam.operations.operation import Operation
 
 # Makes an operator when its turn has come, as its tensors overwrite those of the one before; None where it cannot.
@@ -88,17 +89,24 @@ class CpuTimer:
 
 
 def taken_or_why(take: Callable[[], Taken]) -> Taken:
-    """Return what is taken, or why not: torch refuses an operator, or has no memory left for it."""
+    """Return what is taken, or why not: torch or fbgemm refuses an operator, or there is no memory left for it.
+
+    Raises:
+        RunEnded: the GPU itself has failed, so that nothing more can be measured in this process.
+    """
     try:
         return take()
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return Taken(why_not="too large: out of memory")
-    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
-        sentence = str(error).strip().splitlines()
-        return Taken(why_not=f"torch: {sentence[0][:_MOST_LETTERS] if sentence else type(error).__name__}")
+    except (RuntimeError, TypeError, ValueError, LookupError, AssertionError) as error:
+        sentence = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if sentence.startswith(_FAILED):
+            raise RunEnded(f"the GPU failed: {sentence}; the same command goes on where it stood") from error
+        return Taken(why_not=f"refused: {sentence[:_MOST_LETTERS]}")
 
 
+_FAILED = "CUDA error"
 _MOST_LETTERS = 120
 
 # More than any GPU's cache.
@@ -124,8 +132,7 @@ class CudaTimer:
     def __init__(self, device: torch.device, expected_s: Callable[[Operation], float]) -> None:
         self._expected_s = expected_s
         self._stream = torch.cuda.current_stream(device)
-        self._flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=device)
-        self._tiny = torch.zeros(1, device=device)
+        self._flush, self._tiny = buffers(device)
         self._cycles_per_s = self._rate()
         self.nothing_us, self.held_us = self._held()
 
@@ -184,8 +191,8 @@ class CudaTimer:
         begin.record(self._stream)
         torch.cuda._sleep(_CYCLES)
         end.record(self._stream)
-        end.synchronize()
-        return _CYCLES / (begin.elapsed_time(end) / 1e3)
+        self._stream.synchronize()
+        return float(_CYCLES / (begin.elapsed_time(end) / 1e3))
 
     def _held(self) -> tuple[float, float]:
         """Return what two events with nothing between them, and with a kernel, hold beside it, in us.
@@ -205,6 +212,11 @@ class CudaTimer:
         return median(each.us() for each in pairs[_WARM_UP:])
 
 
+def buffers(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return more than any cache holds, and one number."""
+    return torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=device), torch.zeros(1, device=device)
+
+
 # A time that rounds to nothing once what events hold is subtracted.
 _SHORTEST_US = 0.1
 
@@ -219,7 +231,7 @@ class _Pair:
 
     def us(self) -> float:
         """Return the time between them."""
-        return 1e3 * self.begin.elapsed_time(self.end)
+        return 1e3 * float(self.begin.elapsed_time(self.end))
 
 
 def profiled_us(run: Callable[[], object]) -> float | None:
