@@ -44,6 +44,7 @@ class Arena:
         self._pools: dict[tuple[torch.dtype, bool], Tensor] = {}
         self._taken: dict[tuple[torch.dtype, bool], int] = {}
         self._counted: Tensor | None = None
+        self._host: dict[bool, Tensor] = {}
         self.taken_bytes = 0
 
     def begin(self) -> None:
@@ -110,6 +111,13 @@ class Arena:
         self.taken_bytes += size_bytes
         if size_bytes > self._table_bytes:
             raise TooLargeError(_too_large(size_bytes, self._table_bytes))
+
+    def host(self, size_bytes: int, *, is_pinned: bool) -> Tensor:
+        """Return bytes of the host's memory, page-locked or not; they are allocated once, as pinning takes long."""
+        held = self._host.get(is_pinned)
+        if held is None or held.numel() < size_bytes:
+            held = self._host[is_pinned] = torch.zeros(size_bytes, dtype=torch.uint8, pin_memory=is_pinned)
+        return held[:size_bytes]
 
     def ids(self, count: int, rows: int, *, unique: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
         """Return `count` ids of `rows` rows in no order, drawn uniformly; with `unique`, of that many rows, each once

@@ -53,7 +53,7 @@ SECONDS = 60.0
 # Operators of ranges that take longer are left out; those of a run are not.
 _LONGEST_S = 5e-3
 # Of a GPU's memory: pools of each dtype, results, and embedding tables that an operator may take. A CPU's are fixed.
-_POOL, _RESULTS, _TABLES = 0.04, 0.1, 0.3
+_POOL, _RESULTS, _TABLES = 0.035, 0.1, 0.25
 _CPU_POOL, _CPU_RESULTS = 1 << 26, 1 << 28
 _LINKS = ("cluster.inside", "cluster.nic", "cluster.network", "cluster.tcp")
 
@@ -69,8 +69,9 @@ def check_operators(options: argparse.Namespace, like: Cluster) -> None:
             f"--like = '{options.like}': expected a profile whose GPU has laws of operators: priced_by = 'laws', with"
             " multiprocessors"
         )
-    if options.seconds is None:
-        options.seconds = SECONDS
+    options.seconds = SECONDS if options.seconds is None else options.seconds
+    if not options.seconds > 0:
+        raise ScenarioError(f"--seconds = {options.seconds}: expected more than 0")
     table = table_file(options.out)
     if table.exists():
         raise ScenarioError(f"{table} already exists: choose another --out")

@@ -139,7 +139,7 @@ def host_copy(one: HostCopy, arena: Arena) -> Made:
     if arena.device.type != "cuda":
         raise CannotMakeError("copies to and from the host need a GPU")
     there = arena.tensor((one.size_bytes,), torch.uint8, is_changed=True)
-    here = torch.empty(one.size_bytes, dtype=torch.uint8, pin_memory=one.pinned)
+    here = arena.host(one.size_bytes, is_pinned=one.pinned)
     target, source = (there, here) if one.to_gpu else (here, there)
     return Made(lambda: target.copy_(source, non_blocking=one.pinned), needed_bytes=arena.taken_bytes)
 

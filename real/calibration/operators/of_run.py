@@ -53,19 +53,22 @@ def _of_folder(folder: Path) -> Path:
     """Return what was simulated in a run folder: a script's recording in it, or the ready scenario that it names.
 
     Raises:
-        ScenarioError: neither is there.
+        ScenarioError: neither is there, or the ready scenario was run with other options.
     """
     if (folder / RECORDING).is_file():
         return folder
     try:
         info = json.loads((folder / _RUN).read_text(encoding="utf-8"))
-        name = Path(info["scenario"]["path"])
+        name, digest = Path(info["scenario"]["path"]), info["digest"]
     except (OSError, ValueError, KeyError, TypeError):
         raise ScenarioError(f"--of = '{folder}': expected a run folder, a scenario or a script") from None
     ready = Path(name.stem)
-    if Path(scenario_file(ready)).is_file() and not ready.exists():
-        return ready
-    raise ScenarioError(f"--of = '{folder}': the run keeps no operators: expected its scenario, {name}, in its place")
+    if ready.exists() or not Path(scenario_file(ready)).is_file() or load_given(ready, {}).digest() != digest:
+        raise ScenarioError(
+            f"--of = '{folder}': a run folder keeps no operators, and {name} is no ready scenario as it stands:"
+            " expected the scenario's file"
+        )
+    return ready
 
 
 def operators_of(scenario: Scenario, play: Play) -> Counter[Operation]:

@@ -29,12 +29,18 @@ def test_a_round_has_all_families_and_all_descriptions_come_early() -> None:
     assert found == set(get_args(Operation)) - {OneRankCollective}
 
 
+def repeats(alone_s: float) -> int:
+    return max(2, min(5, round(2e-3 / alone_s)))
+
+
 def test_no_operator_comes_twice_and_thousands_have_laws() -> None:
-    every = [operation for _, operation in islice(planned(ALL, GPU_SCALE), 3000)]
+    every = [operation for _, operation in islice(planned(ALL, GPU_SCALE), 5000)]
     assert len(set(every)) == len(every)
     times_s = [seconds(each, GPU, is_cold=True) for each in every]
     assert min(times_s) > 0
-    assert sum(times_s) / len(times_s) < 0.5e-3, "5,000 of them, some times over, are to be measured in a minute"
+    # Each runs twice before it is measured two to five times, each behind a fill of 256 MiB and a spin.
+    spent_s = sum((2 + repeats(each)) * each + repeats(each) * 150e-6 for each in times_s)
+    assert spent_s < 30, "5,000 of them are to be measured in a minute of a GPU, beside what its host takes"
 
 
 def test_a_family_that_has_no_more_operators_ends() -> None:

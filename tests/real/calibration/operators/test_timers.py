@@ -28,7 +28,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     """A GPU, whose events take time behind a kernel."""
     made = installed(monkeypatch, Device(latency_ns=lambda: EVENT_NS))
     flush = SimpleNamespace(fill_=lambda value: made.launch(FLUSH_NS))
-    tiny = SimpleNamespace(zero_=lambda: made.launch(TINY_NS))
+    tiny = SimpleNamespace(add_=lambda _: made.launch(TINY_NS))
     monkeypatch.setattr(timers, "buffers", lambda name: (flush, tiny))
     monkeypatch.setattr(timers, "profiled_us", lambda run: TINY_NS / US)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: made.launch(cycles // CYCLES_PER_NS))
