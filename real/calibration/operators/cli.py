@@ -19,13 +19,14 @@ import torch
 from rich.console import Group, RenderableType
 
 from real.calibration.host import cli as eager_host
-from real.calibration.operators import fbgemm
-from real.calibration.operators.arena import Arena
+from real.calibration.operators.draws import CPU_SCALE, GPU_SCALE
 from real.calibration.operators.judging import Judged, family_of, judge, reasons
+from real.calibration.operators.making import fbgemm
+from real.calibration.operators.making.arena import Arena
 from real.calibration.operators.measuring import measure
 from real.calibration.operators.of_run import Rewrite, by_share, operators_of, scenario_of
 from real.calibration.operators.part import SUFFIX, Measured, Part, Refused, keeping
-from real.calibration.operators.ranges import CPU_SCALE, GPU_SCALE, families, planned
+from real.calibration.operators.ranges import families, planned
 from real.calibration.operators.timers import CpuTimer, CudaTimer, Timer
 from real.calibration.profile import measured_here, profile_text
 from real.machine import cpu_name

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
-from real.calibration.operators.arena import Arena, CannotMakeError
-from real.calibration.operators.made import Made
-from real.calibration.operators.make import make
+from real.calibration.operators.making.arena import Arena, CannotMakeError
+from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.make import make
 from real.calibration.operators.part import Part
 from real.calibration.operators.timers import Taken, Timer
 from scenarios.seam.operations.operation import Operation

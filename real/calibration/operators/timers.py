@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from real.calibration.operators.made import Made
+from real.calibration.operators.making.made import Made
 from real.launch.launcher import RunEnded
 from scenarios.seam.operations.operation import Operation
 
@@ -199,6 +199,7 @@ class CudaTimer:
 
         A tiny kernel's own time is the profiler's; without one it is what a second tiny kernel adds.
         """
+
         def tiny() -> object:
             return self._tiny.add_(1)
 

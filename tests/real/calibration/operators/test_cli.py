@@ -14,7 +14,7 @@ from real.calibration.host import cli as host_cli
 from real.calibration.host.counted import Counted
 from real.calibration.host.fit import HostFit, Timed
 from real.calibration.operators import cli, measuring
-from real.calibration.operators.ranges import GPU_SCALE
+from real.calibration.operators.draws import GPU_SCALE
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load, load_measured, load_profile
 from scenarios.kernel_tables.file import read_table
@@ -57,7 +57,8 @@ def calibrate(out: Path, *words: object, like: str = "hgx_h200") -> tuple[int, s
         (["--seconds", "nan"], "--seconds = nan: expected more than 0"),
         (
             [],
-            "--like = 'hgx_h200': expected a machine with a CUDA device, a profile of CPUs, or --device cpu to rehearse",
+            "--like = 'hgx_h200': expected a machine with a CUDA device, a profile of CPUs, or --device cpu to"
+            " rehearse",
         ),
         (["--device", "cpu", "--of", "no_such"], "no_such"),
         (["--device", "cpu", "--of", "twrw_2x2", "--hosts", "2"], "--hosts = 2: expected with --of a script; twrw_2x2"),

@@ -1,13 +1,14 @@
-"""On a simulated GPU whose law is another, a table brings predictions of what it does not hold nearer; never farther."""
+"""On a simulated GPU of another law, a table brings predictions of what it does not hold nearer, and none farther."""
 
 from __future__ import annotations
 
 from itertools import islice
 
 from real.calibration.operators.cli import _predictor
+from real.calibration.operators.draws import GPU_SCALE
 from real.calibration.operators.judging import Judged, family_of, judge, reasons
 from real.calibration.operators.part import Measured, Refused
-from real.calibration.operators.ranges import GPU_SCALE, families, planned
+from real.calibration.operators.ranges import families, planned
 from scenarios.config.load import load_profile
 from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.products import linear

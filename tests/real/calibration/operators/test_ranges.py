@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from itertools import islice
+from itertools import islice, pairwise
 from typing import get_args
 
 import pytest
 
-from real.calibration.operators.ranges import CPU_SCALE, GPU_SCALE, Draw, Family, families, planned
+from real.calibration.operators.draws import CPU_SCALE, GPU_SCALE, Draw
+from real.calibration.operators.ranges import Family, families, planned
 from scenarios.config.load import load_profile
 from scenarios.seam.operations.moves import OneRankCollective
 from scenarios.seam.operations.operation import Operation
@@ -51,7 +52,7 @@ def test_a_family_that_has_no_more_operators_ends() -> None:
 @pytest.mark.parametrize("count", [16, 64, 256])
 def test_sizes_lie_evenly_however_early_the_sequence_is_cut_off(count: int) -> None:
     logs = sorted(math.log2(Draw(number, GPU_SCALE).elements()) for number in range(1, count + 1))
-    gaps = [after - before for before, after in zip(logs, logs[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(logs)]
     assert max(gaps) < 3 * 18 / count + 0.1
     assert logs[0] < 10 + 3 * 18 / count
     assert logs[-1] > 28 - 3 * 18 / count

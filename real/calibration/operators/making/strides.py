@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, product
 
-from real.calibration.operators.arena import CannotMakeError, packed
+from real.calibration.operators.making.arena import CannotMakeError, packed
 from scenarios.seam.operations.pointwise import Operand, Pointwise, Strided, strided
 
 # Extents that are tried where the description leaves them open.

@@ -8,8 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from real.calibration.operators.arena import Arena, CannotMakeError, near_square, torch_dtype
-from real.calibration.operators.made import Made
+from real.calibration.operators.making.arena import Arena, CannotMakeError, near_square, torch_dtype
+from real.calibration.operators.making.made import Made
 from scenarios.seam.operations.moves import Cat, HostCopy
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
 

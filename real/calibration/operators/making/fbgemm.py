@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real.calibration.operators.arena import Arena, CannotMakeError, torch_dtype
-from real.calibration.operators.made import Made
+from real.calibration.operators.making.arena import Arena, CannotMakeError, torch_dtype
+from real.calibration.operators.making.made import Made
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse
 

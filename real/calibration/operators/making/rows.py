@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from real.calibration.operators.arena import Arena, CannotMakeError, torch_dtype
-from real.calibration.operators.made import Made
-from real.calibration.operators.schema import calls
+from real.calibration.operators.making.arena import Arena, CannotMakeError, torch_dtype
+from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.schema import calls
 from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm, Softmax
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.sorting import Scan, Sort

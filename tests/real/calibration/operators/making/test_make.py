@@ -9,10 +9,11 @@ from typing import get_args
 import pytest
 import torch
 
-from real.calibration.operators import fbgemm
-from real.calibration.operators.arena import Arena, CannotMakeError, TooLargeError
-from real.calibration.operators.make import make
-from real.calibration.operators.ranges import CPU_SCALE, GPU_SCALE, Scale, families, planned
+from real.calibration.operators.draws import CPU_SCALE, GPU_SCALE, Scale
+from real.calibration.operators.making import fbgemm
+from real.calibration.operators.making.arena import Arena, CannotMakeError, TooLargeError
+from real.calibration.operators.making.make import make
+from real.calibration.operators.ranges import families, planned
 from scenarios.config.load import load_profile
 from scenarios.seam.operations import products as layouts
 from scenarios.seam.operations.attention import Attention
@@ -214,7 +215,9 @@ def test_there_is_an_example_of_every_description() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize(
-    "given", [PRODUCTS, ELEMENTS, STRIDED, ROWS, INDEXED, LISTS], ids="products elements strided rows ids lists".split()
+    "given",
+    [PRODUCTS, ELEMENTS, STRIDED, ROWS, INDEXED, LISTS],
+    ids=["products", "elements", "strided", "rows", "ids", "lists"],
 )
 def test_an_operator_is_described_as_what_it_was_made_from(given: list[Operation], device: str) -> None:
     there = arena(device)

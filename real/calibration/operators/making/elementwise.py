@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real.calibration.operators.arena import Arena, CannotMakeError, near_square, packed, torch_dtype
-from real.calibration.operators.made import Made
-from real.calibration.operators.schema import calls
-from real.calibration.operators.strides import OVERWRITTEN, Laid, is_in_place, lay
+from real.calibration.operators.making.arena import Arena, CannotMakeError, near_square, packed, torch_dtype
+from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.schema import calls
+from real.calibration.operators.making.strides import OVERWRITTEN, Laid, is_in_place, lay
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Operand, Pointwise
 

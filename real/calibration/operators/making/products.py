@@ -10,8 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from real.calibration.operators.arena import Arena, CannotMakeError, torch_dtype
-from real.calibration.operators.made import Made
+from real.calibration.operators.making.arena import Arena, CannotMakeError, torch_dtype
+from real.calibration.operators.making.made import Made
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.of_tensors import product_of
