@@ -104,7 +104,9 @@ def calibrate_operators(options: argparse.Namespace, command: str) -> None:
     table = table_file(options.out)
     with Bar(quiet=options.quiet) as bar:
         found = _measured(options, like, bar)
+        fbgemm.forget()
         if options.device == "cuda":
+            torch.cuda.empty_cache()  # for the process that measures the host
             found = dataclasses.replace(found, host=eager_host.measure_host(like, bar))
     rows = [one.row(is_cold=found.is_cold) for one in found.kept]
     if not rows:
@@ -169,15 +171,19 @@ def _measured(options: argparse.Namespace, like: Cluster, bar: Bar) -> _Found:
     with keeping(_part_file(table_file(options.out)), of) as part:
         bar.show("preparing the device")
         timer, arena = timer_of(device, prices.seconds), arena_of(device)
-        with torch.no_grad():
-            is_whole = measure(
-                plan,
-                timer,
-                arena,
-                part,
-                seconds=options.seconds,
-                look=lambda done: bar.show(f"measuring operators: {done:,}"),
-            )
+        try:
+            with torch.no_grad():
+                is_whole = measure(
+                    plan,
+                    timer,
+                    arena,
+                    part,
+                    seconds=options.seconds,
+                    look=lambda done: bar.show(f"measuring operators: {done:,}"),
+                )
+        except KeyboardInterrupt:
+            kept = f"{len(part.measured):,} operators are in it; the same command goes on"
+            raise KeyboardInterrupt(f"{_part_file(table_file(options.out))}: {kept}") from None
         bar.show("judging the table")
         return _Found(
             machine=machine,

@@ -141,6 +141,11 @@ def _module(bags: Bags, optimizer: str, arena: Arena, *, checks_bounds: bool = T
     return _kept[0][1]
 
 
+def forget() -> None:
+    """Give the memory of the last tables free."""
+    _kept.clear()
+
+
 # The last module: families ask for the same tables again and again.
 _kept: list[tuple[tuple[object, ...], Callable[..., Any]]] = []
 

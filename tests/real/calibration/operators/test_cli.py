@@ -192,8 +192,8 @@ def test_a_command_that_was_interrupted_goes_on_where_it_stood(
         return take(batch)  # type: ignore[arg-type]
 
     monkeypatch.setattr(timer, "take", interrupted)
-    code, _, _ = calibrate(out, *words)
-    assert code == 130
+    code, _, error = calibrate(out, *words)
+    assert (code, error) == (130, f"{tmp_path / 'a.parquet.part'}: 8 operators are in it; the same command goes on")
     assert [file.name for file in tmp_path.iterdir()] == ["a.parquet.part"]
     first = list(timer.asked)
     assert len(first) == 8
@@ -242,6 +242,7 @@ def test_a_gpu_is_written_with_its_table_its_hosts_prices_and_its_drivers_figure
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: driver)
     monkeypatch.setattr(cli, "arena_of", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(host_cli, "measure_host", measure_host_at_once)
     out = tmp_path / "mine.toml"
     code, said, error = calibrate(out, "--seconds", "0.5")
