@@ -101,7 +101,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.toml", help="the profile; must not exist")
     parser.add_argument("--nic", metavar="RATE", help="the rate of an emulated host's interface, such as 200mbit")
-    parser.add_argument("--hosts", type=int, help="how many hosts (default: 2)")
+    parser.add_argument("--hosts", type=int, help="how many hosts (default: 2; with --of a script 1)")
     parser.add_argument("--ranks-per-host", type=int, help="ranks on each (default: 1)")
     alone = parser.add_mutually_exclusive_group()
     alone.add_argument("--kernels", action="store_true", help="kernels alone, on one host")

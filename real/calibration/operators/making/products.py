@@ -29,19 +29,19 @@ def product(one: Product, arena: Arena) -> Made:
         CannotMakeError: they cannot lie so.
     """
     dtype = torch_dtype(one.dtype)
-    left = _matrix(arena, dtype, one, one.rows, one.inner, one.left_is_transposed, one.left_alignment)
-    right = _matrix(arena, dtype, one, one.inner, one.columns, one.right_is_transposed, one.right_alignment)
+    left = _matrix(arena, one, (one.rows, one.inner), one.left_alignment, is_transposed=one.left_is_transposed)
+    right = _matrix(arena, one, (one.inner, one.columns), one.right_alignment, is_transposed=one.right_is_transposed)
     arena.result(one.batch * one.rows * one.columns, dtype)
     found = product_of(left, right, one.dtype)
     is_padded = one.result_alignment > found.result_alignment
-    if _told(replace(found, result_alignment=one.result_alignment if is_padded else found.result_alignment)) != _told(
-        one
-    ):
+    if is_padded:
+        found = replace(found, result_alignment=one.result_alignment)
+    if _told(found) != _told(one):
         raise CannotMakeError("operands of these extents cannot be aligned so")
     packet = _aten.bmm if one.batch > 1 else _aten.mm
     run: Callable[[], object] = partial(packet.default, left, right)
     if is_padded:
-        made = _matrix(arena, dtype, one, one.rows, one.columns, False, one.result_alignment, is_changed=True)
+        made = _matrix(arena, one, (one.rows, one.columns), one.result_alignment, is_changed=True)
         run = partial(packet.out, left, right, out=made)
     return Made(run, is_tf32=one.dtype == "tf32", needed_bytes=arena.taken_bytes)
 
@@ -58,27 +58,26 @@ def _told(one: Product) -> Product:
 
 def _matrix(
     arena: Arena,
-    dtype: torch.dtype,
     one: Product,
-    rows: int,
-    columns: int,
-    is_transposed: bool,
+    shape: tuple[int, int],
     alignment: int,
     *,
+    is_transposed: bool = False,
     is_changed: bool = False,
 ) -> Tensor:
     """Return a matrix, or a batch of them, whose rows (or columns) lie as far apart as the alignment wants."""
-    outer, inner = (columns, rows) if is_transposed else (rows, columns)
+    dtype = torch_dtype(one.dtype)
+    outer, inner = reversed(shape) if is_transposed else shape
     unit = max(1, alignment // dtype.itemsize)
     apart = -(-inner // unit) * unit
     step_bytes = apart * dtype.itemsize
     lies = (step_bytes | FULL_ALIGNMENT) & -(step_bytes | FULL_ALIGNMENT)
     offset = 0 if lies == alignment or alignment >= FULL_ALIGNMENT else alignment
+    extents: tuple[int, ...] = shape
     steps: tuple[int, ...] = (1, apart) if is_transposed else (apart, 1)
-    if one.batch == 1:
-        return arena.tensor((rows, columns), dtype, steps, offset_bytes=offset, is_changed=is_changed)
-    shape, steps = (one.batch, rows, columns), (outer * apart, *steps)
-    return arena.tensor(shape, dtype, steps, offset_bytes=offset, is_changed=is_changed)
+    if one.batch > 1:
+        extents, steps = (one.batch, *shape), (outer * apart, *steps)
+    return arena.tensor(extents, dtype, steps, offset_bytes=offset, is_changed=is_changed)
 
 
 def attention(one: Attention, arena: Arena) -> Made:
