@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -12,10 +13,12 @@ from real.calibration.operators.making.made import Made
 from real.calibration.operators.making.make import make
 from real.calibration.operators.part import Part
 from real.calibration.operators.timers import Taken, Timer
+from real.launch.launcher import RunEnded
 from scenarios.seam.operations.operation import Operation
 
 # Operators between which a GPU is not waited for: as many as leave its queue of launches with room.
 _BATCH = 24
+_FAILED = "the GPU failed at one of 24 operators, of which it is one"
 
 
 def measure(
@@ -39,17 +42,25 @@ def measure(
 
     Returns:
         Whether the plan was through before the time was up.
+
+    Raises:
+        RunEnded: the GPU failed. The operators among which it did are not tried again.
     """
     known = part.known()
     fresh = (each for each in plan if each not in known)
-    begin_s, before_s = time.monotonic(), part.spent_s
+    begin_s, before_s = math.inf, part.spent_s
     for batch in _batches(fresh):
         began_s = time.monotonic()
+        begin_s = min(begin_s, began_s)  # not before the first batch is planned, which reads tables
         left_s = seconds - before_s - (began_s - begin_s)
         if left_s <= 0:
             return False
         making = _Making(arena)
-        taken = timer.take([(each, partial(making.made, each)) for each in batch])
+        try:
+            taken = timer.take([(each, partial(making.made, each)) for each in batch])
+        except RunEnded:
+            part.add([(each, Taken(why_not=_FAILED), 0) for each in batch], time.monotonic() - began_s)
+            raise
         outcome = map(making.outcome, batch, taken)
         part.add(outcome, time.monotonic() - began_s)
         look(len(part.measured))

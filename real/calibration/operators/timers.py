@@ -99,10 +99,10 @@ def taken_or_why(take: Callable[[], Taken]) -> Taken:
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return Taken(why_not="too large: out of memory")
-    except (RuntimeError, TypeError, ValueError, LookupError, AssertionError) as error:
+    except Exception as error:  # whatever goes wrong with one operator, the others are measured
         sentence = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if sentence.startswith(_FAILED):
-            raise RunEnded(f"the GPU failed: {sentence}; the same command goes on where it stood") from error
+            raise RunEnded(f"the GPU failed: {sentence}; the same command goes on behind it") from error
         return Taken(why_not=f"refused: {sentence[:_MOST_LETTERS]}")
 
 
@@ -139,8 +139,12 @@ class CudaTimer:
     def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
         """See `Timer`; the device is waited for at the end of the batch."""
         waiting = [self._launched(make, self._expected_s(operation)) for operation, make in batch]
-        self._stream.synchronize()
+        taken_or_why(self._wait)
         return [each if isinstance(each, Taken) else self._read(each) for each in waiting]
+
+    def _wait(self) -> Taken:
+        self._stream.synchronize()
+        return Taken()
 
     def _launched(self, make: Maker, expected_s: float) -> list[_Pair] | Taken:
         pairs: list[_Pair] = []
@@ -163,6 +167,7 @@ class CudaTimer:
         ahead_s = min(_AHEAD_S + _AHEAD * launch_s, _MOST_AHEAD_S)
         for _ in range(max(_LEAST, min(_MOST_ON_GPU, round(_REPEATS_S / max(expected_s, launch_s))))):
             pair = self._around(made.run, ahead_s)
+            pair.is_ahead |= made.waits
             if not pair.is_ahead:
                 ahead_s = min(2 * ahead_s, _MOST_AHEAD_S)
             yield pair

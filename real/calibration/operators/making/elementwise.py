@@ -134,7 +134,7 @@ def _lists(one: Foreach) -> int:
 
 def _steps(one: Foreach, arena: Arena) -> dict[str, Any]:
     """Return the values of a fused optimizer's parameters beside its lists."""
-    count = arena.tensor((len(one.numels),), torch.float32, is_changed=True)
+    count = arena.tensor((len(one.numels),), torch.float32, is_changed=True).fill_(1)
     named: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "lr": 1e-3}
     named |= {"momentum": 0.9, "dampening": 0.0, "lr_decay": 0.0}
     if one.name in ("_fused_adam_", "_fused_adamw_"):

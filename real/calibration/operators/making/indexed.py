@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -141,7 +142,8 @@ def host_copy(one: HostCopy, arena: Arena) -> Made:
     there = arena.tensor((one.size_bytes,), torch.uint8, is_changed=True)
     here = arena.host(one.size_bytes, is_pinned=one.pinned)
     target, source = (there, here) if one.to_gpu else (here, there)
-    return Made(lambda: target.copy_(source, non_blocking=one.pinned), needed_bytes=arena.taken_bytes)
+    run = partial(target.copy_, source, non_blocking=one.pinned)
+    return Made(run, waits=not one.pinned, needed_bytes=arena.taken_bytes)
 
 
 def _triangle(elements: int, source: int) -> int:

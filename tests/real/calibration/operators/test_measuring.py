@@ -16,6 +16,7 @@ from real.calibration.operators.making.made import Made
 from real.calibration.operators.measuring import measure
 from real.calibration.operators.part import Part, keeping
 from real.calibration.operators.timers import CpuTimer, Maker, Taken
+from real.launch.launcher import RunEnded
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import contiguous
@@ -93,6 +94,21 @@ def test_a_measurement_that_was_interrupted_goes_on_where_it_stood(tmp_path: Pat
         assert [one.operation for one in part.measured] == plan
         assert part.measured[0].times_us == (3.0, 3.1)
         assert part.measured[0].needed_bytes == 64
+
+
+def test_operators_among_which_a_gpu_failed_are_not_tried_again(tmp_path: Path) -> None:
+    file, plan = tmp_path / "a.parquet.part", operators(30)
+
+    def fail() -> None:
+        raise RunEnded("the GPU failed")
+
+    with pytest.raises(RunEnded), keeping(file, OF) as part:
+        measure(plan, Counting(fail), arena(), part, seconds=60)
+    with keeping(file, OF) as part:
+        assert measure(plan, Counting(), arena(), part, seconds=60)
+    assert [one.operation for one in part.refused] == plan[:24]
+    assert {one.why for one in part.refused} == {"the GPU failed at one of 24 operators, of which it is one"}
+    assert [one.operation for one in part.measured] == plan[24:]
 
 
 def test_time_that_earlier_commands_have_spent_counts(tmp_path: Path) -> None:

@@ -121,8 +121,28 @@ def test_a_gpu_that_fails_ends_the_measurement(device: Device) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     timer = CudaTimer(NAME, lambda _: 1e-6)
-    with pytest.raises(RunEnded, match=r"^the GPU failed: CUDA error: .*; the same command goes on where it stood$"):
+    with pytest.raises(RunEnded, match=r"^the GPU failed: CUDA error: .*; the same command goes on behind it$"):
         taken(timer, lambda: Made(failed))
+
+
+def test_a_gpu_that_fails_later_ends_it_too(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = CudaTimer(NAME, lambda _: 1e-6)
+
+    def failed() -> None:
+        raise RuntimeError("CUDA error: misaligned address")
+
+    monkeypatch.setattr(device.default, "synchronize", failed)
+    with pytest.raises(RunEnded, match=r"^the GPU failed: CUDA error: misaligned address; "):
+        taken(timer, lambda: operator(device, 5 * US))
+
+
+def test_an_operator_that_waits_for_the_device_is_measured_though_its_host_is_not_ahead(device: Device) -> None:
+    def run() -> None:
+        device.idle(30_000 * US)
+        device.launch(5 * US)
+
+    (found,) = taken(CudaTimer(NAME, lambda _: 1e-6), lambda: Made(run, waits=True))
+    assert len(found.times_us) == timers._LEAST
 
 
 def test_a_core_is_measured_by_its_clock_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
