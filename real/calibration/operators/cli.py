@@ -47,7 +47,7 @@ from sim.engine.prices import Prices
 from sim.operators.laws import seconds as law_seconds
 from sim.operators.tables.nearest import Nearest
 from sim.operators.tables.read import table_of
-from sim.operators.tables.table import Table, factor
+from sim.operators.tables.table import Table, correction
 from sim.run import play
 
 SECONDS = 60.0
@@ -238,7 +238,7 @@ def _predictor(gpu: Gpu, *, is_cold: bool) -> Callable[[Sequence[MeasuredOperato
 
     def predict(rows: Sequence[MeasuredOperator], asked: Sequence[Operation]) -> list[float]:
         tables = [*own, Table(surfaces={}, nearest=Nearest(rows, gpu))] if rows else own
-        return [law_seconds(each, gpu, is_cold=is_cold) * factor(tables, each) for each in asked]
+        return [law_seconds(each, gpu, is_cold=is_cold) * correction(tables, each).factor for each in asked]
 
     return predict
 
