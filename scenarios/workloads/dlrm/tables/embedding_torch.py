@@ -63,13 +63,22 @@ class Named(NamedTuple):
     """The ids of all bags, key by key (rows of the key's piece), and [keys * samples] lengths of the bags.
 
     `weights` [ids], float32, are what each id's row counts in its bag's sum; without them, 1. What is looked up of
-    `unpooled` bags, and its gradient, is flat: a row for each id, key by key.
+    `unpooled` bags, and its gradient, is flat: a row for each id, key by key. `counts` are the ids of each key, if the
+    host knows them.
     """
 
     ids: Tensor
     lengths: Tensor
     weights: Tensor | None = None
     unpooled: bool = False
+    counts: Sequence[int] | None = None
+
+    def ids_of_keys(self, keys: int) -> list[int]:
+        """Return how many ids each key has; where the host does not know it, it waits for the device."""
+        if self.counts is not None:
+            return list(self.counts)
+        counts: list[int] = self.lengths.view(keys, -1).sum(1).tolist()
+        return counts
 
 
 def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
@@ -94,6 +103,13 @@ def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
     chosen, each = _gradients_of_keys(rows.places, named, gradient)
     for table, ids, given in zip(_tables_of_keys(rows), chosen, each, strict=True):
         table.index_add_(0, ids, given.to(table.dtype), alpha=scale)
+
+
+def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """As `embedding_cpu.sums`."""
+    total = gradient.new_zeros(int((places.rows * places.dims).sum()), dtype=dtype)
+    add(Storage(total, places, total[:0]), named, gradient, 1.0)
+    return total
 
 
 def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
@@ -153,8 +169,8 @@ def _by_piece(places: Places, of_keys: Sequence[Tensor]) -> list[Tensor]:
 
 def _by_key(places: Places, named: Named) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor | None]]:
     """Each key's ids, the lengths of its bags on their device, and its weights."""
-    bags = named.lengths.view(len(places.pieces), -1)
-    counts = bags.sum(1).tolist()
+    keys = len(places.pieces)
+    bags, counts = named.lengths.view(keys, -1), named.ids_of_keys(keys)
     weights = [None] * len(counts) if named.weights is None else named.weights.split_with_sizes(counts)
     return named.ids.split_with_sizes(counts), list(bags.to(named.ids.device)), weights
 
@@ -183,7 +199,10 @@ def _gradients_of_keys(places: Places, named: Named, gradient: Tensor) -> tuple[
         parts = gradient.split_with_sizes([len(ids) * dim for ids, dim in zip(chosen, dims, strict=True)])
         return chosen, [part.view(-1, dim) for part, dim in zip(parts, dims, strict=True)]
     columns = gradient.split_with_sizes(dims, dim=1)
-    each = [part.repeat_interleave(bag, dim=0) for part, bag in zip(columns, bags, strict=True)]
+    each = [
+        part.repeat_interleave(bag, dim=0, output_size=len(ids))
+        for part, bag, ids in zip(columns, bags, chosen, strict=True)
+    ]
     return chosen, [
         part if weight is None else part * weight[:, None] for part, weight in zip(each, weights, strict=True)
     ]
