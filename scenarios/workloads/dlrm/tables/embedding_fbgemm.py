@@ -140,47 +140,45 @@ class FbgemmRows:
 
 def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
     """As `embedding_cpu.look_up`."""
+    if named.unpooled:  # of which fbgemm's operator for dense gradients knows nothing on CPUs
+        return embedding_torch.look_up(rows, named, samples, dtype)
     with torch.no_grad():
-        return _looked_up(rows.weights, rows.places, named, dtype)
+        return _pooled(rows.weights, rows.places, named, dtype)
 
 
 def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
     """As `embedding_cpu.sums`; rows whose values do not matter are looked up, as a gradient is that of a look-up."""
+    if named.unpooled:
+        return embedding_torch.sums(places, named, gradient, dtype)
     numel = int((places.rows * places.dims).sum())
     with torch.enable_grad():
         weights = torch.empty(numel, dtype=dtype, device=gradient.device, requires_grad=True)
-        found = _looked_up(weights, places, named, gradient.dtype)
+        found = _pooled(weights, places, named, gradient.dtype)
     (total,) = torch.autograd.grad(found, weights, gradient)
     return total
 
 
-def _looked_up(weights: Tensor, places: Places, named: Named, dtype: torch.dtype) -> Tensor:
-    """Look up rows that lie one behind the other."""
+def _pooled(weights: Tensor, places: Places, named: Named, dtype: torch.dtype) -> Tensor:
+    """Return the sums of bags' rows, which lie one behind the other."""
     _fbgemm()
-    dims = places.key_dims.tolist()
-    together = _taken_together(dims, unpooled=named.unpooled)
-
-    def pooled(number: int, ids: Tensor, offsets: Tensor, of_ids: Tensor | None) -> Tensor:
-        keys = tuple(places.pieces[together[number]].tolist())
-        where = _where(tuple(places.rows.tolist()), tuple(places.dims.tolist()), keys, weights.device)
-        found: Tensor = torch.ops.fbgemm.dense_embedding_codegen_lookup_function(
-            dev_weights=weights,
-            weights_offsets=where.offsets,
-            D_offsets=where.columns,
-            total_D=where.width,
-            max_D=where.widest,
-            hash_size_cumsum=where.rows,
-            total_hash_size_bits=where.row_bits,
-            indices=ids,
-            offsets=offsets,
-            pooling_mode=_pooling(unpooled=named.unpooled),
-            indice_weights=of_ids,
-            feature_requires_grad=None,
-            output_dtype=_sparse_type(dtype).as_int(),
-        )
-        return found
-
-    return _in_turn(named, together, dims, pooled)
+    sizes = (tuple(each.tolist()) for each in (places.rows, places.dims, places.pieces))
+    where = _where(*sizes, weights.device)
+    found: Tensor = torch.ops.fbgemm.dense_embedding_codegen_lookup_function(
+        dev_weights=weights,
+        weights_offsets=where.offsets,
+        D_offsets=where.columns,
+        total_D=where.width,
+        max_D=where.widest,
+        hash_size_cumsum=where.rows,
+        total_hash_size_bits=where.row_bits,
+        indices=named.ids,
+        offsets=_offsets(named.lengths, named.ids),
+        pooling_mode=_pooling(unpooled=False),
+        indice_weights=named.weights,
+        feature_requires_grad=None,
+        output_dtype=_sparse_type(dtype).as_int(),
+    )
+    return found.to(dtype)  # on CPUs it has the rows' own
 
 
 class _Where(NamedTuple):
@@ -293,8 +291,9 @@ def _pooling(*, unpooled: bool) -> int:
 
 @cache
 def _fbgemm() -> ModuleType:
-    """Import fbgemm, without what it says of parts that it lacks and of optimizers that are not its quickest."""
-    warnings.filterwarnings("ignore", message=r"(?s).*\[FBGEMM_GPU\] NOTE")
+    """Import fbgemm, without what it says of parts that it lacks, of slow optimizers and of how it was registered."""
+    for sentence in (r"(?s).*\[FBGEMM_GPU\] NOTE", "fbgemm::dense_embedding_codegen_lookup_function: an autograd kernel"):
+        warnings.filterwarnings("ignore", message=sentence)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from fbgemm_gpu import split_table_batched_embeddings_ops_training as training  # noqa: PLC0415

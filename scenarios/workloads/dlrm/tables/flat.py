@@ -45,7 +45,7 @@ class FlatRows:
         if self._moments is not None:
             each = [(self._moments.means, True), (self._moments.squares, not self._optimizer.row_numbers)]
         else:
-            each = [(self._storage.squares, self._storage.by_element)] if self._storage.squares.numel() else []
+            each = [(self._storage.squares, self._storage.by_element)] if self._optimizer.kind == "adagrad" else []
         return [part for state, by_element in each for part in states_of(state, self._places, by_element=by_element)]
 
     def look_up(self, named: Named, samples: int) -> Tensor:
