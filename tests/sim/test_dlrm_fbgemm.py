@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -42,7 +41,7 @@ class Run:
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def played(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Simulates a scenario, whose tables a library holds."""
 
     def play(made: Scenario, library: Literal["numba", "fbgemm"]) -> Run:
@@ -57,7 +56,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setattr(embedding, "library_of", lambda device: library)
         return Run(losses(simulate(made, DlrmProgram(made))), held)
 
-    yield play
+    return play
 
 
 def check_alike(play: Any, made: Scenario) -> Run:

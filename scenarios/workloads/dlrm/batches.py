@@ -166,8 +166,8 @@ def initial_rows(table: int, seed: int, rows: range, columns: range, *, device: 
     if device.type == "meta":
         return drawn
     base = _mix(np.full(1, _signed(seed * 0x9E3779B97F4A7C15 + table)))
-    keys = _mix(base + np.arange(rows.start, rows.stop))
-    keys, numbers = torch.from_numpy(keys).to(device), torch.arange(columns.start, columns.stop, device=device)
+    keys = torch.from_numpy(_mix(base + np.arange(rows.start, rows.stop))).to(device)
+    numbers = torch.arange(columns.start, columns.stop, device=device)
     at_once = max(1, _DRAWN_AT_ONCE[device.type] // max(1, len(columns)))
     for into, of_rows in zip(drawn.split(at_once), keys.split(at_once), strict=True):
         into.copy_(_shifted(_mix(of_rows[:, None] + numbers), 40))

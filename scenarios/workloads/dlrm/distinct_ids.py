@@ -24,7 +24,7 @@ from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, permute_kernel
 from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
-from scenarios.sparse.keyed_jagged import KeyedJagged, cat
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat, sent_to
 from scenarios.sparse.sequences import SequenceGroup, Way, sequence_input_dist
 from scenarios.sparse.tables import ShardedTable, layouts
 from scenarios.workloads.dlrm.tables.embedding import kernels_of
@@ -245,8 +245,13 @@ def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
         torch.unique(ids, return_inverse=True) for ids in features.values.split_with_sizes(features.length_per_key())
     ]
     counts = [len(distinct) for distinct, _ in found]
-    lengths = torch.tensor(counts, dtype=features.lengths.dtype, device=features.lengths.device)
-    distinct = KeyedJagged(keys=features.keys, values=torch.cat([ids for ids, _ in found]), lengths=lengths, stride=1)
+    distinct = KeyedJagged(
+        keys=features.keys,
+        values=torch.cat([ids for ids, _ in found]),
+        lengths=sent_to(torch.tensor(counts, dtype=features.lengths.dtype), features.lengths.device),
+        stride=1,
+        ids_per_key=tuple(counts),
+    )
     return distinct, [places for _, places in found]
 
 

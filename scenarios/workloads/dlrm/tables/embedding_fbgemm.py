@@ -10,6 +10,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
+from importlib import import_module
+from importlib.util import find_spec
 from itertools import accumulate
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,7 +20,8 @@ import torch
 from torch import Tensor
 
 from scenarios.config.scenario import Optimizer
-from scenarios.sparse.keyed_jagged import offsets_of
+from scenarios.seam.errors import Note, told
+from scenarios.sparse.keyed_jagged import offsets_of, sent_to
 from scenarios.workloads.dlrm.tables import embedding_torch
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
 from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
@@ -45,12 +48,19 @@ adagrad, adagrad_all, load = embedding_torch.adagrad, embedding_torch.adagrad_al
 
 @cache
 def is_installed(device: torch.device) -> bool:
-    """Return whether fbgemm can be imported, in a build for that kind of device."""
+    """Return whether fbgemm can be imported, in a build for that type of device; a note says what is wrong with it."""
+    if find_spec("fbgemm_gpu") is None:
+        return False
     try:
         _fbgemm()
-    except (ImportError, OSError, RuntimeError, AttributeError):  # not there, or built for another torch
-        return False
-    return device.type == "cpu" or getattr(sys.modules["fbgemm_gpu"], "__variant__", "cuda") != "cpu"
+        is_of_cpus = getattr(sys.modules["fbgemm_gpu"], "__variant__", "") == "cpu"
+        wrong = "it is the build for CPUs" if is_of_cpus and device.type != "cpu" else ""
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # built for another torch
+        wrong = told(error)
+    if wrong:
+        sentence = "embeddings are looked up and updated by chains of torch operations"
+        warnings.warn(f"fbgemm_gpu cannot be used, so {sentence}: {wrong}", Note, stacklevel=2)
+    return not wrong
 
 
 def takes(dims: Iterable[int], dtype: torch.dtype, travels_as: torch.dtype) -> bool:
@@ -197,9 +207,9 @@ def _where(rows: tuple[int, ...], dims: tuple[int, ...], keys: tuple[int, ...], 
     first_rows, columns = [0, *accumulate(rows)], [0, *accumulate(dims[key] for key in keys)]
     offsets = [0, *accumulate(count * dim for count, dim in zip(rows, dims, strict=True))]
     return _Where(
-        offsets=torch.tensor([offsets[key] for key in keys], device=device),
-        columns=torch.tensor(columns, dtype=torch.int32, device=device),
-        rows=torch.tensor([*(first_rows[key] for key in keys), first_rows[-1]], device=device),
+        offsets=sent_to(torch.tensor([offsets[key] for key in keys]), device),
+        columns=sent_to(torch.tensor(columns, dtype=torch.int32), device),
+        rows=sent_to(torch.tensor([*(first_rows[key] for key in keys), first_rows[-1]]), device),
         width=columns[-1],
         widest=max(dims[key] for key in keys),
         row_bits=int(math.log2(first_rows[-1]) + 1) if first_rows[-1] else 0,
@@ -232,7 +242,7 @@ def _in_turn(
 
 
 def _offsets(lengths: Tensor, ids: Tensor) -> Tensor:
-    return offsets_of(lengths).to(ids.device, ids.dtype, non_blocking=True)
+    return sent_to(offsets_of(lengths), ids.device).to(ids.dtype)
 
 
 def _module(
@@ -292,9 +302,11 @@ def _pooling(*, unpooled: bool) -> int:
 @cache
 def _fbgemm() -> ModuleType:
     """Import fbgemm, without what it says of parts that it lacks, of slow optimizers and of how it was registered."""
-    for sentence in (r"(?s).*\[FBGEMM_GPU\] NOTE", "fbgemm::dense_embedding_codegen_lookup_function: an autograd kernel"):
+    for sentence in (
+        r"(?s).*\[FBGEMM_GPU\] NOTE",
+        "fbgemm::dense_embedding_codegen_lookup_function: an autograd kernel",
+    ):
         warnings.filterwarnings("ignore", message=sentence)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from fbgemm_gpu import split_table_batched_embeddings_ops_training as training  # noqa: PLC0415
-    return training
+        return import_module("fbgemm_gpu.split_table_batched_embeddings_ops_training")

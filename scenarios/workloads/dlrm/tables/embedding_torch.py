@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +47,16 @@ class Places(NamedTuple):
             key_dims=widths[pieces],
             columns=widths[pieces].cumsum() - widths[pieces],
         )
+
+    def joined(self) -> Places:
+        """Return the layout with neighbours of one width as one piece, for what is done to every row."""
+        runs = [(sum(rows for rows, _ in run), dim) for dim, run in groupby(self.sizes, itemgetter(1))]
+        return Places.of([rows for rows, _ in runs], [dim for _, dim in runs])
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """Rows and columns of each piece."""
+        return list(zip(self.rows.tolist(), self.dims.tolist(), strict=True))
 
 
 class Storage(NamedTuple):
@@ -115,7 +127,8 @@ def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> 
 def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad`."""
     chosen, each = gradients_of(rows.places, named, gradient)
-    for table, state, ids, given in zip(tables_of(rows.weights, rows.places), _states(rows), chosen, each, strict=True):
+    states = states_of(rows.squares, rows.places, by_element=rows.by_element)
+    for table, state, ids, given in zip(tables_of(rows.weights, rows.places), states, chosen, each, strict=True):
         unique, inverse = torch.unique(ids, return_inverse=True)
         total = torch.zeros(len(unique), given.shape[1], device=given.device).index_add_(0, inverse, given.float())
         squares = total.square()
@@ -126,9 +139,9 @@ def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
 
 def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad_all`."""
-    for table, state, given in zip(
-        tables_of(rows.weights, rows.places), _states(rows), tables_of(gradients, rows.places), strict=True
-    ):
+    places = rows.places.joined()
+    states = states_of(rows.squares, places, by_element=rows.by_element)
+    for table, state, given in zip(tables_of(rows.weights, places), states, tables_of(gradients, places), strict=True):
         wide = given.float()
         squares = wide.square()
         state.add_(squares if rows.by_element else squares.mean(dim=1, keepdim=True))
@@ -138,12 +151,7 @@ def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
 def tables_of(flat: Tensor, places: Places) -> list[Tensor]:
     """Return each piece's part, [rows, columns]; a piece may have no rows."""
     parts = flat.split_with_sizes((places.rows * places.dims).tolist())
-    shapes = zip(places.rows.tolist(), places.dims.tolist(), strict=True)
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-def _states(rows: Storage) -> list[Tensor]:
-    return states_of(rows.squares, rows.places, by_element=rows.by_element)
+    return [part.view(shape) for part, shape in zip(parts, places.sizes, strict=True)]
 
 
 def states_of(states: Tensor, places: Places, *, by_element: bool) -> list[Tensor]:

@@ -50,9 +50,7 @@ class Case:
         ids_dtype: torch.dtype = torch.int64,
         seed: int = 0,
     ) -> None:
-        self.prices = RowPrices(
-            pieces, dtype, optimizer=optimizer, unpooled=bag == "sequence", travels_as=travels_as
-        )
+        self.prices = RowPrices(pieces, dtype, optimizer=optimizer, unpooled=bag == "sequence", travels_as=travels_as)
         self.tolerance = max(CLOSE.get(each, 1.0) for each in (dtype, travels_as))
         self._generator, self._bag, self._ids_dtype = torch.Generator().manual_seed(seed), bag, ids_dtype
         self.batches = [self._drawn() for _ in range(2)]
