@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import sys
+from collections import Counter
 from importlib.util import find_spec
 from typing import Any, Literal
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.config.scenario import Bag, Optimizer, Pipeline, Replication, Scenario, ShardingType
 from scenarios.workloads.dlrm import sparse_part
@@ -20,6 +25,7 @@ from tests.sim.test_dlrm_bags import EVERY, SEQUENCES, mixed
 from tests.sim.test_dlrm_features import shared
 from tests.sim.test_dlrm_optimizers import own, trained
 from tests.sim.test_dlrm_steps import ALL, MORE, losses, training
+from tests.small import cluster
 
 pytestmark = [
     pytest.mark.skipif(find_spec("fbgemm_gpu") is None, reason="needs fbgemm-gpu-cpu"),
@@ -119,3 +125,57 @@ def test_pipelines_and_replicas_train_alike(played: Any, changes: dict[str, Any]
 def test_what_fbgemm_has_not_on_cpus_is_trained_by_our_own(played: Any, kind: Any) -> None:
     run = check_alike(played, trained(training(ALL, "cat"), own(kind, eps=0.1)))
     assert fused(run) == {False}
+
+
+class Operators(TorchDispatchMode):
+    """Counts torch's operators on tensors with values, and what programs read back from them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.count, self.read = 0, Counter[str]()
+        for name in ("tolist", "item", "cpu", "__bool__", "__int__"):
+            monkeypatch.setattr(Tensor, name, self._watched(name, getattr(Tensor, name)))
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not any(isinstance(each, Tensor) and each.is_meta for each in args)
+        return function(*args, **(kwargs or {}))
+
+    def _watched(self, name: str, usual: Any) -> Any:
+        def reads(tensor: Tensor, *given: Any, **options: Any) -> Any:
+            caller = sys._getframe(1).f_code
+            if not tensor.is_meta and re.search("/scenarios/(sparse|workloads)/", caller.co_filename):
+                self.read[f"{caller.co_name}: {name}"] += 1
+            return usual(tensor, *given, **options)
+
+        return reads
+
+
+@pytest.mark.parametrize(("kind", "reads"), [("table_wise", 2), ("row_wise", 3), ("data_parallel", 0)])
+def test_a_step_has_as_many_operators_however_many_tables_there_are(
+    kind: ShardingType, reads: int, played: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host waits for sizes of what the ranks exchange alone; each wait would empty a GPU's queue."""
+    few, many = (counted_step(tables_of(kind, count), played, monkeypatch) for count in (4, 12))
+    assert few == many
+    assert sum(few[1].values()) == reads, few
+
+
+def tables_of(kind: ShardingType, count: int) -> Scenario:
+    """As many tables of one sharding, on two ranks."""
+    made = trained(training((kind,), "cat", cluster=cluster(1, 2)), ADAGRAD)
+    assert made.model is not None
+    tables = tuple(
+        dataclasses.replace(made.model.tables[0], name=f"table {number}", sharding=(kind,)) for number in range(count)
+    )
+    return dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+
+
+def counted_step(made: Scenario, play: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[float, dict[str, float]]:
+    """Return by how much a step more has more operators, and more of what is read back by whom: of one rank."""
+    ranks, each = made.cluster.world_size, []
+    for steps in (2, 3):
+        with monkeypatch.context() as patch, Operators(patch) as operators:
+            play(dataclasses.replace(made, steps=steps), "fbgemm")
+        each.append(operators)
+    read = each[1].read - each[0].read
+    return (each[1].count - each[0].count) / ranks, {name: count / ranks for name, count in read.items()}
