@@ -147,8 +147,8 @@ class SparsePart:
     async def fill(self, rank: Rank, looked: Sequence[Looked]) -> None:
         """Fetch what caches miss of rows that are about to be looked up."""
         for one in looked:
-            kernel = one.rows.prices.fill_kernel(one.features)
-            if kernel is not None:
+            if one.rows.prices.cache is not None:
+                kernel = partial(one.rows.prices.fill_kernel, one.features)
                 await rank.compute(kernel, one.rows.fill, one.features, label=f"{one.group.label}cache")
 
     async def look_up(self, looked: Looked) -> Work[Tensor]:
@@ -157,7 +157,9 @@ class SparsePart:
             await self.fill(self.rank, [looked])
         features, rows, label = looked.features, looked.rows, f"{looked.group.label}lookup"
         self.rank.host_work(_LOOKS_UP)
-        found = await self.rank.compute(rows.prices.look_up_kernel(features), rows.look_up, features, label=label)
+        found = await self.rank.compute(
+            partial(rows.prices.look_up_kernel, features), rows.look_up, features, label=label
+        )
         return self._side.spawn(looked.group.forward(self._side, found, looked.way))
 
     async def send_back(self, looked: Looked, gradient: Tensor, *, is_last: bool) -> Work[Tensor] | None:
@@ -207,9 +209,11 @@ class SparsePart:
         rows, features, label = looked.rows, looked.features, f"{looked.group.label}update"
         self.rank.host_work(_UPDATES)
         if looked.is_copy:
-            await self.rank.compute(rows.prices.dense_update_kernel(), rows.update_dense, gradient, label=label)
+            await self.rank.compute(rows.prices.dense_update_kernel, rows.update_dense, gradient, label=label)
         else:
-            await self.rank.compute(rows.prices.update_kernel(features), rows.update, features, gradient, label=label)
+            await self.rank.compute(
+                partial(rows.prices.update_kernel, features), rows.update, features, gradient, label=label
+            )
 
     async def sync(self) -> None:
         """Average shards over their replicas, then their optimizer's state, as TorchRec's DMPCollection.sync does it.
@@ -229,7 +233,7 @@ class SparsePart:
     async def _add_up(self, looked: Looked, gradient: Tensor) -> Tensor:
         """The whole gradients of tables that every rank has a copy of, of this micro-batch and those before it."""
         rows, features, label = looked.rows, looked.features, looked.group.label
-        kernel = rows.prices.dense_gradients_kernel(features)
+        kernel = partial(rows.prices.dense_gradients_kernel, features)
         flat = await self.rank.compute(kernel, rows.dense_gradients, features, gradient, label=f"{label}gradients")
         before = self._sums.pop(rows, None)
         if before is None:

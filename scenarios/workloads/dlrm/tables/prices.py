@@ -164,10 +164,9 @@ class RowPrices:
                 reread += row_bytes * (sum(ids) - self._fetched(piece.table, piece.rows, ids, row_bytes))
         return reread
 
-    def fill_kernel(self, features: Features) -> Kernel | None:
-        """The cache is given what it misses of the rows that bags name; None without a cache."""
-        if self.cache is None:
-            return None
+    def fill_kernel(self, features: Features) -> Kernel:
+        """The cache is given what it misses of the rows that bags name."""
+        assert self.cache is not None, "some pieces have a cache"
         pieces = zip(self.pieces, self._ids_of_pieces(features), strict=True)
         ids = [counts for piece, counts in pieces if piece.kernel == "fused_uvm_caching"]
         return self.cache.fill_kernel(ids, str(self.dtype).removeprefix("torch."))

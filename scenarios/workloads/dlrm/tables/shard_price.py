@@ -76,7 +76,7 @@ def shard_kernels(scenario: Scenario, number: int, kind: str, rows: range, colum
 def shard_fill_kernel(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> Kernel | None:
     """The filling of the shard's cache before the look-up, as if no other table shared it; None without a cache."""
     held, features = _held(scenario, number, kind, rows, columns)
-    return held.fill_kernel(features)
+    return None if held.cache is None else held.fill_kernel(features)
 
 
 def row_cache(pieces: Sequence[Piece], scenario: Scenario) -> RowCache | None:
