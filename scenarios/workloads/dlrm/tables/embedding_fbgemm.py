@@ -93,8 +93,8 @@ class FbgemmRows:
             own = [prices.pieces[number] for number in held]
             names = [held.index(of_keys[key]) for key in keys]
             self._modules.append(_module(own, names, prices, device, looks_ahead=looks_ahead))
-        self._prefetches = looks_ahead and any(piece.kernel == "fused_uvm_caching" for piece in prices.pieces)
-        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        is_cached = any(piece.kernel == "fused_uvm_caching" for piece in prices.pieces)
+        self._looks_up_on = torch.cuda.current_stream(device) if is_cached and device.type == "cuda" else None
         self._left: dict[int, tuple[Tensor, Tensor]] = {}  # ids and what was looked up, by the ids' identity
 
     @property
@@ -121,12 +121,13 @@ class FbgemmRows:
 
     def fill(self, named: Named) -> None:
         """Fetch into caches, ahead of the look-up, what they miss of the rows that bags name."""
-        if not self._prefetches:
-            return  # the look-up does it
+        main = self._looks_up_on
+        if main is None:
+            return
 
         def fetch(number: int, ids: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-            is_beside = self._stream is not None and self._stream != torch.cuda.current_stream(self._stream.device)
-            self._modules[number].prefetch(ids, offsets, self._stream if is_beside else None)
+            is_beside = main != torch.cuda.current_stream(main.device)
+            self._modules[number].prefetch(ids, offsets, main if is_beside else None)
             return ids
 
         _in_turn(named, self._keys, [1] * len(self._dims), fetch)

@@ -18,6 +18,7 @@ from scenarios.workloads.dlrm.tables import embedding, embedding_fbgemm
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.tables.embedding import Rows
 from scenarios.workloads.dlrm.tables.embedding_fbgemm import FbgemmRows
+from scenarios.workloads.dlrm.tables.embedding_torch import Named
 from scenarios.workloads.dlrm.tables.flat import FlatRows
 from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
 from tests.scenarios.workloads.dlrm.tables.test_caching import table
@@ -191,6 +192,10 @@ class Made:
 
     def __init__(self, specs: Any, **options: Any) -> None:
         self.specs, self.options = specs, options
+        self.fetched: list[tuple[list[int], list[int], Any]] = []
+
+    def prefetch(self, ids: Tensor, offsets: Tensor, forward_stream: Any) -> None:
+        self.fetched.append((ids.tolist(), offsets.tolist(), forward_stream))
 
 
 @pytest.fixture
@@ -261,3 +266,33 @@ def test_a_cache_has_room_for_the_scenarios_share(on_gpu: Any, looks_ahead: bool
     options = made_on_gpu(pieces, cache=RowCache(cached, 8), looks_ahead=looks_ahead).options
     assert options["cache_load_factor"] == pytest.approx((10 + 90) / 400)
     assert options["prefetch_pipeline"] is looks_ahead
+
+
+class Stream:
+    device = CUDA
+
+
+def test_a_cache_is_filled_on_the_stream_that_asks_for_it(on_gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the main stream fbgemm must know that one, whose look-up reads what was fetched."""
+    main, beside = Stream(), Stream()
+    streams = iter([main, main, beside])
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: next(streams))
+    piece = Piece(table=0, rows=range(10), columns=range(8), kernel="fused_uvm_caching")
+    cached = CachedPiece(table=table(Ids(), 1), rows=piece.rows, row_bytes=32, load_factor=0.5)
+    prices = RowPrices([piece], torch.float32, optimizer=OPTIMIZERS[0], cache=RowCache([cached], 8))
+    rows = FbgemmRows(prices, CUDA, looks_ahead=True)
+    named = Named(torch.tensor([3, 1, 2]), torch.tensor([2, 1]))
+    rows.fill(named)
+    rows.fill(named)
+    (module,) = rows._modules
+    assert module.fetched == [([3, 1, 2], [0, 2, 3], None), ([3, 1, 2], [0, 2, 3], main)]
+
+
+def test_rows_without_a_cache_are_not_fetched(on_gpu: Any) -> None:
+    rows = FbgemmRows(
+        RowPrices([Piece(table=0, rows=range(4), columns=range(8))], torch.float32, optimizer=OPTIMIZERS[0]),
+        CUDA,
+        looks_ahead=True,
+    )
+    rows.fill(Named(torch.tensor([3]), torch.tensor([1])))
+    assert not rows._modules[0].fetched
