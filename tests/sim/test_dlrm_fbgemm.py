@@ -6,6 +6,8 @@ import dataclasses
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -15,6 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.config.scenario import Bag, Optimizer, Pipeline, Replication, Scenario, ShardingType
+from scenarios.seam.rank import Rank
 from scenarios.workloads.dlrm import sparse_part
 from scenarios.workloads.dlrm.program import DlrmProgram
 from scenarios.workloads.dlrm.tables import embedding
@@ -128,22 +131,22 @@ def test_what_fbgemm_has_not_on_cpus_is_trained_by_our_own(played: Any, kind: An
 
 
 class Operators(TorchDispatchMode):
-    """Counts torch's operators on tensors with values, and what programs read back from them."""
+    """Counts torch's operators on tensors with values, and what programs read back, while `ranks` are in a step."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
-        self.count, self.read = 0, Counter[str]()
+        self.ranks, self.count, self.read = 0, 0, Counter[str]()
         for name in ("tolist", "item", "cpu", "__bool__", "__int__"):
             monkeypatch.setattr(Tensor, name, self._watched(name, getattr(Tensor, name)))
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += not any(isinstance(each, Tensor) and each.is_meta for each in args)
+        self.count += bool(self.ranks) and not any(isinstance(each, Tensor) and each.is_meta for each in args)
         return function(*args, **(kwargs or {}))
 
     def _watched(self, name: str, usual: Any) -> Any:
         def reads(tensor: Tensor, *given: Any, **options: Any) -> Any:
             caller = sys._getframe(1).f_code
-            if not tensor.is_meta and re.search("/scenarios/(sparse|workloads)/", caller.co_filename):
+            if self.ranks and not tensor.is_meta and re.search("/scenarios/(sparse|workloads)/", caller.co_filename):
                 self.read[f"{caller.co_name}: {name}"] += 1
             return usual(tensor, *given, **options)
 
@@ -171,11 +174,17 @@ def tables_of(kind: ShardingType, count: int) -> Scenario:
 
 
 def counted_step(made: Scenario, play: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[float, dict[str, float]]:
-    """Return by how much a step more has more operators, and more of what is read back by whom: of one rank."""
-    ranks, each = made.cluster.world_size, []
-    for steps in (2, 3):
-        with monkeypatch.context() as patch, Operators(patch) as operators:
-            play(dataclasses.replace(made, steps=steps), "fbgemm")
-        each.append(operators)
-    read = each[1].read - each[0].read
-    return (each[1].count - each[0].count) / ranks, {name: count / ranks for name, count in read.items()}
+    """Return the operators of the second step, and what is read back by whom: of one rank."""
+    ranks, usual = made.cluster.world_size, Rank.step
+    with monkeypatch.context() as patch, Operators(patch) as operators:
+
+        @contextmanager
+        def step(rank: Rank, index: int) -> Iterator[None]:
+            operators.ranks += index == 1
+            with usual(rank, index):
+                yield
+            operators.ranks -= index == 1
+
+        patch.setattr(Rank, "step", step)
+        play(made, "fbgemm")
+    return operators.count / ranks, {name: count / ranks for name, count in operators.read.items()}
