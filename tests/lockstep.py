@@ -21,7 +21,7 @@ from scenarios.seam.calls import Call
 from scenarios.seam.collectives import COLLECTIVES, deliver, disagreement, rooted
 from scenarios.seam.errors import CollectiveError, DeadlockError
 from scenarios.seam.group import Group
-from scenarios.seam.kernel import Kernel
+from scenarios.seam.kernel import Kernel, PricedLater, priced_now
 from scenarios.seam.payload import Payloads
 from scenarios.seam.rank import Rank
 from sim.rank.reduction import in_group_order
@@ -185,8 +185,9 @@ class LockstepBackend:
         """Tell who is refused; nobody else has to hear of it."""
 
     def compute(
-        self, kernel: Kernel, label: str, function: Callable[..., Any], arguments: tuple[object, ...]
+        self, kernel: PricedLater, label: str, function: Callable[..., Any], arguments: tuple[object, ...]
     ) -> LockstepWork:
+        kernel = priced_now(kernel)
         assert min(kernel.flops, kernel.bytes_read, kernel.bytes_written) >= 0
         self._world.kernels.append((self.rank, label, kernel))
         return self._work(function(*arguments), done=True)

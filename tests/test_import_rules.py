@@ -113,6 +113,7 @@ def test_a_file_imports_only_what_its_room_may_know(path: Path) -> None:
         ("scenarios.config.load", ("torch", "simpy", "pandas")),
         ("sim.run", ("pandas",)),
         ("real.rank.run", ("simpy", "pandas")),
+        ("scenarios.workloads.dlrm.program", ("fbgemm_gpu", "numba")),
         ("twinstep", ("torch", "simpy", "pandas", "pydantic", "rich", "argparse", "importlib.metadata")),
     ],
 )

@@ -22,7 +22,7 @@ from scenarios.seam.calls import Call
 from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
-from scenarios.seam.kernel import Kernel
+from scenarios.seam.kernel import PricedLater
 
 T = TypeVar("T")
 
@@ -71,7 +71,9 @@ class DdpBackend:
     def refuse(self, call: Call, group: Group) -> None:
         """See `Backend.refuse`; the mistake ends this rank's training, which the others see."""
 
-    def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
+    def compute(
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...]
+    ) -> Work[T]:
         """See `Backend.compute`; nobody asks what it cost."""
         return Done(function(*arguments))
 

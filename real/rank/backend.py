@@ -24,7 +24,7 @@ from scenarios.seam.calls import Call, new_group_set_up, stream_set_up
 from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
-from scenarios.seam.kernel import Kernel
+from scenarios.seam.kernel import Kernel, PricedLater
 
 T = TypeVar("T")
 
@@ -113,12 +113,14 @@ class TorchBackend:
         """See `Backend.host_work`: a real host does it anyway."""
         return self.now_ns
 
-    def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
+    def compute(
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...]
+    ) -> Work[T]:
         """See `Backend.compute`."""
         entry = self._entry("compute", label)
         entry.kernel = kernel
         self.context.journal.keep(entry)
-        if kernel.lasts_ns:
+        if isinstance(kernel, Kernel) and kernel.lasts_ns:
             function = partial(lasting, kernel.lasts_ns, function)
         try:
             value = self._lane.run(entry, function, arguments)

@@ -17,7 +17,7 @@ from typing import Any
 from real.rank.lanes import Lane, Mark, Reading
 from real.supervise.rank_status import JOINING
 from scenarios.seam.calls import Call
-from scenarios.seam.kernel import Kernel
+from scenarios.seam.kernel import Kernel, PricedLater, priced_now
 from scenarios.seam.trace import Metric, Span
 
 # The training step that a coroutine is in; a spawned one inherits it.
@@ -55,7 +55,7 @@ class Entry:
         self.step = STEP.get()
         self.index = -1
         self.call: Call | None = None
-        self.kernel: Kernel | None = None
+        self.kernel: PricedLater | None = None
         self.issued = time.monotonic_ns()
         self.start: Mark = lane.mark()
         self.end: Mark | None = None
@@ -87,7 +87,7 @@ class Entry:
 
     def row(self, rank: int, host: int) -> Row:
         """Return the fields of a `Span`, in order, with times of this host's clock."""
-        ns, call, kernel = self.lane.ns, self.call or _KERNELS_CALL, self.kernel or _NO_KERNEL
+        ns, call, kernel = self.lane.ns, self.call or _KERNELS_CALL, priced_now(self.kernel or _NO_KERNEL)
         assert self.end is not None, "only what has ended becomes a row"
         start, end = max(self.issued, ns(self.start)), ns(self.end)
         wait_from, wait_until = self.wait_from, self.wait_until

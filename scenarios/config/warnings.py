@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
 
 from scenarios.config.compute_times import Calls
 from scenarios.config.host_classes import HostClasses
@@ -63,6 +64,7 @@ def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Ite
             " predictions only; a real run takes its devices as they are"
         )
 
+    yield from _notes_of_tables(scenario)
     cluster, measured = scenario.cluster, scenario.measured
     if not cores or cluster.host.gpu.kind != "cpu":
         return
@@ -77,6 +79,25 @@ def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Ite
         yield (
             f"{scenario.path}: cluster.profile = '{cluster.profile}': calibrated on another processor"
             f" ({measured.cpu}, this is {cpu}); {_CALIBRATE}"
+        )
+
+
+def _notes_of_tables(scenario: Scenario) -> Iterator[str]:
+    """Yield why a GPU's tables are not fbgemm's, where that can be said before they are cut."""
+    model = scenario.model
+    if model is None or LIBRARIES[scenario.library].device != "cuda":
+        return
+    reason = ""
+    if find_spec("fbgemm_gpu") is None:
+        reason = 'fbgemm is not installed: `pip install "twinstep[gpu]"`'
+    elif model.embedding_dtype == "bfloat16":
+        reason = "fbgemm has none of bfloat16 (model.embedding_dtype)"
+    elif odd := [table.name for table in model.tables if table.dim % 4]:
+        reason = f"fbgemm takes dims that 4 divides, which those of {_listed(odd)} are not"
+    if reason:
+        yield (
+            f"{scenario.path}: run.library = '{scenario.library}': embeddings are looked up and updated by chains of"
+            f" torch operations, which take longer than predicted; {reason}"
         )
 
 

@@ -13,7 +13,7 @@ from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
-from scenarios.seam.kernel import Kernel
+from scenarios.seam.kernel import PricedLater
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -75,7 +75,9 @@ class Backend(Protocol):
         """Let a call with a `mistake` take its place in the order of `group`: the other members hear of it."""
         ...
 
-    def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
+    def compute(
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...]
+    ) -> Work[T]:
         """Run a kernel after all that this stream was given before."""
         ...
 

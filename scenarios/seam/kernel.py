@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from scenarios.seam.host_work import NO_WORK, HostWork, total
 from scenarios.seam.operations.attention import Attention
@@ -90,6 +91,15 @@ class Kernel:
             host=self.host.times(count) if any(self.host) else self.host,
             parts=tuple(part.times(count) for part in self.parts),
         )
+
+
+# A kernel, or a function that prices it when somebody asks: of a real run, when its step is over.
+PricedLater: TypeAlias = Kernel | Callable[[], Kernel]
+
+
+def priced_now(kernel: PricedLater) -> Kernel:
+    """Return the kernel, priced now if it is not yet."""
+    return kernel if isinstance(kernel, Kernel) else kernel()
 
 
 def together(kernels: Iterable[Kernel]) -> Kernel:

@@ -23,7 +23,7 @@ from scenarios.seam.collectives import Collective, coalesced, exchange, lists, r
 from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group, Groups
 from scenarios.seam.host_work import HostWork
-from scenarios.seam.kernel import Kernel
+from scenarios.seam.kernel import PricedLater, priced_now
 
 T = TypeVar("T")
 
@@ -116,17 +116,18 @@ class Rank:
         if not (isinstance(value, Tensor) and value.is_meta):
             self.backend.record(name, value)
 
-    def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
+    def compute(self, kernel: PricedLater, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
         """Run `function(*arguments)` on this rank's device, at the cost that `kernel` names.
 
-        What `function` raises is raised where the Work is awaited.
+        What `function` raises is raised where the Work is awaited. A function that gives the kernel is called by
+        predictions at once, and by real ranks when the step is over: pricing takes nothing of its time.
 
         Raises:
             TypeError: `label` is no str.
         """
         if type(label) is not str:
             check_label(f"rank {self.rank}: compute", label)
-        return self.backend.compute(kernel, label or kernel.kind, function, arguments)
+        return self.backend.compute(kernel, label or priced_now(kernel).kind, function, arguments)
 
     def all_to_all(
         self,

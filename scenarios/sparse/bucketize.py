@@ -115,6 +115,7 @@ def block_bucketize(
     keep_orig_idx: bool | Sequence[bool] = False,
     total_num_blocks: Sequence[int] | Tensor | None = None,
     device: torch.device | None = None,
+    is_checked: bool = False,
 ) -> Bucketized:
     """Cut every bag into `my_size` by the block of rows that its ids fall into.
 
@@ -126,6 +127,7 @@ def block_bucketize(
     up to the next. `keep_orig_idx` (for all features, or by feature) leaves ids as they are. `sequence` asks for
     `unbucketize_permute`, `bucketize_pos` for `positions`; both have the dtype of `ids`. `device` is where the results
     but `lengths` live; for meta only their shapes are made, while `ids` must be real, since they decide the sizes.
+    `is_checked`: lengths are known to be those of the ids, for which the host would wait for their device.
 
     Raises:
         RuntimeError: arguments that do not fit each other, or ids on the meta device.
@@ -138,6 +140,8 @@ def block_bucketize(
         keep_orig_idx=keep_orig_idx,
     )
     _check_tensors(lengths, ids, weights)
+    if not is_checked:
+        _check_lengths(lengths, ids)
     batches = _batches(lengths.numel(), blocks.features, batch_size_per_feature)
     kernels = _kernels(ids.device)
     own, device = lengths.to(ids.device), device or ids.device
@@ -194,6 +198,9 @@ def _check_tensors(lengths: Tensor, ids: Tensor, weights: Tensor | None) -> None
             raise RuntimeError(f"block_bucketize: {name} are {tensor.dtype}, expected torch.int32 or torch.int64")
     if weights is not None and weights.shape != ids.shape:
         raise RuntimeError(f"block_bucketize: weights of shape {[*weights.shape]}, expected that of ids {[*ids.shape]}")
+
+
+def _check_lengths(lengths: Tensor, ids: Tensor) -> None:
     if lengths.numel() and (shortest := int(lengths.min())) < 0:
         raise RuntimeError(f"block_bucketize: a length is {shortest}, expected at least 0")
     total = int(lengths.sum())

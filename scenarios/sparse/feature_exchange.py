@@ -21,7 +21,7 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.sorting import PermuteSparse
 from scenarios.seam.rank import Rank
-from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chunk_sums, take_chunks
+from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chunk_sums, sent_to, take_chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +176,7 @@ def _key_major(arrived: Arrived, route: Route) -> KeyedJagged:
         stride=sum(arrived.batches) if arrived.strides is None else None,
         stride_per_key_per_rank=None if arrived.strides is None else by_key,
         batch_per_rank=arrived.batches if arrived.strides is None else (),
+        ids_per_key=tuple(sum(ids[key::keys]) for key in range(keys)),
     )
 
 
@@ -202,7 +203,7 @@ class _Moving:
         features, route = sending.features, sending.route
         assert route is not None
         strides = features.stride_per_key
-        ids = chunk_sums(features.lengths, strides)
+        ids = features.length_per_key()
         lengths, values = per_rank(strides, route.keys_per_rank), per_rank(ids, route.keys_per_rank)
         return _Moving(features, route, _Sizes(lengths=lengths, values=values))
 
@@ -237,7 +238,7 @@ class _Moving:
         issue("lengths", features.lengths, sent.lengths, received.lengths)
         issue("values", features.values, sent.values, received.values)
         if features.stride is None:
-            strides = torch.tensor(features.stride_per_key, dtype=torch.int64, device=features.lengths.device)
+            strides = sent_to(torch.tensor(features.stride_per_key, dtype=torch.int64), features.lengths.device)
             issue("strides", strides, route.keys_per_rank, [len(route.keys)] * route.group.size)
         if features.weights is not None:
             issue("weights", features.weights, sent.values, received.values)
@@ -258,7 +259,7 @@ class _Moving:
 
 def _tell(rank: Rank, rows: list[list[int]], group: Group, label: str) -> Work[Tensor]:
     """Each row has a number for each member."""
-    sent = torch.tensor(rows, dtype=torch.int64).t().contiguous().to(rank.control_device)
+    sent = sent_to(torch.tensor(rows, dtype=torch.int64).t().contiguous(), rank.control_device)
     return rank.all_to_all_single(torch.empty_like(sent), sent, group=group, label=f"{label}.splits")
 
 

@@ -217,6 +217,7 @@ async def bucketize_features(
         sequence=sequence,
         batch_size_per_feature=features.stride_per_key,
         device=device or rank.device,
+        is_checked=features.ids_per_key is not None,
     )
     kernel = bucketize_kernel(
         features.lengths, features.values, buckets, weights, positions=positions, sequence=sequence

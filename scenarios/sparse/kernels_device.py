@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from scenarios.sparse.bucketize import Blocks, Bucketized, Column
-from scenarios.sparse.keyed_jagged import offsets_of
+from scenarios.sparse.keyed_jagged import offsets_of, sent_to
 
 
 def bucketize(
@@ -51,11 +51,11 @@ def _assign(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks
     outside = (bucket < 0) | (bucket >= blocks.my_size)
     if blocks.empty.any():
         outside = outside | spread(blocks.empty)
-    if bool(outside.any()):
-        total = spread(blocks.total)
-        place, block = _unsigned_divmod(wide, total)
-        bucket = torch.where(outside, block // (total // blocks.my_size), bucket)
-        local = torch.where(outside, place, local)
+    # Whether there are any, the host would have to wait for.
+    total = spread(blocks.total)
+    place, block = _unsigned_divmod(wide, total)
+    bucket = torch.where(outside, block // (total // blocks.my_size), bucket)
+    local = torch.where(outside, place, local)
     if blocks.keep.any():
         local = torch.where(spread(blocks.keep), wide, local)
     return bucket.to(_key_dtype(blocks.my_size)), local.to(ids.dtype)
@@ -65,11 +65,11 @@ class _Spread:
     """Columns of one item a feature as one item an id; a scalar where all are equal."""
 
     def __init__(self, ids: Tensor, lengths: Tensor, batches: Sequence[int]) -> None:
-        ends = torch.tensor([0, *np.cumsum(batches)], device=lengths.device)
+        ends = sent_to(torch.tensor([0, *np.cumsum(batches)]), lengths.device)
         self.sizes, self.ids = offsets_of(lengths)[ends].diff(), ids
 
     def __call__(self, column: Column | npt.NDArray[np.bool_]) -> Tensor:
-        on_device = torch.from_numpy(column).to(self.ids.device)
+        on_device = sent_to(torch.from_numpy(column), self.ids.device)
         if column.size and (column == column[0]).all():
             return on_device[0]
         return torch.repeat_interleave(on_device, self.sizes, output_size=self.ids.numel())
@@ -99,7 +99,8 @@ def _count(bucket: Tensor, lengths: Tensor, my_size: int) -> Tensor:
     bags = lengths.numel()
     bag = torch.arange(bags, device=lengths.device)
     cells = torch.repeat_interleave(bag, lengths, output_size=bucket.numel()) + bucket.to(torch.int64) * bags
-    return torch.bincount(cells, minlength=my_size * bags).to(lengths.dtype)
+    # bincount waits for the largest cell.
+    return lengths.new_zeros(my_size * bags).index_add_(0, cells, lengths.new_ones(1).expand(cells.numel()))
 
 
 def _positions(ids: Tensor, lengths: Tensor) -> Tensor:

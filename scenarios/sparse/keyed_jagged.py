@@ -7,7 +7,7 @@ nothing here then reads them: every result has the shape that it would have with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -21,7 +21,8 @@ class KeyedJagged:
     key, then of the second. `lengths` [sum of `stride_per_key`] holds the bags' sizes in the same order. Every key has
     `stride` samples, unless `stride_per_key_per_rank` says how many for each key, by source, in the order in which
     they lie; `stride` is None then. `batch_per_rank` is how many samples came from each rank, by group rank; an
-    exchange fills it, and the output exchange needs it to send the pooled rows home.
+    exchange fills it, and the output exchange needs it to send the pooled rows home. `ids_per_key` is what
+    `length_per_key` gives, where the host knows it: else it waits for the device that has `lengths`, once.
 
     Raises:
         ValueError: the parts do not fit each other.
@@ -34,6 +35,7 @@ class KeyedJagged:
     stride: int | None = None
     stride_per_key_per_rank: tuple[tuple[int, ...], ...] | None = None
     batch_per_rank: tuple[int, ...] = ()
+    ids_per_key: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if (self.stride is None) == (self.stride_per_key_per_rank is None):
@@ -48,6 +50,12 @@ class KeyedJagged:
         if self.weights is not None and self.weights.numel() != self.values.numel():
             raise ValueError(
                 f"KeyedJagged: {self.weights.numel()} weights, expected {self.values.numel()}, the number of ids"
+            )
+        ids = self.ids_per_key
+        if ids is not None and (len(ids) != len(self.keys) or sum(ids) != self.values.numel()):
+            raise ValueError(
+                f"KeyedJagged: {len(ids)} keys have {sum(ids)} ids, expected {len(self.keys)} with the"
+                f" {self.values.numel()} of values"
             )
 
     @staticmethod
@@ -117,8 +125,10 @@ class KeyedJagged:
         return offsets_of(self.lengths)
 
     def length_per_key(self) -> list[int]:
-        """Ids of each key; reads `lengths`."""
-        return chunk_sums(self.lengths, self.stride_per_key)
+        """Ids of each key; reads `lengths` the first time, if nobody knew."""
+        if self.ids_per_key is None:
+            object.__setattr__(self, "ids_per_key", tuple(chunk_sums(self.lengths, self.stride_per_key)))
+        return list(self.ids_per_key or ())
 
     def to_payload(self, device: torch.device) -> KeyedJagged:
         """The same with `values` and `weights` on `device`; towards meta only the shapes go."""
@@ -138,6 +148,7 @@ class KeyedJagged:
             lengths=take_chunks(self.lengths, self.stride_per_key, order),
             weights=None if self.weights is None else take_chunks(self.weights, sizes, order),
             stride_per_key_per_rank=None if by_rank is None else tuple(by_rank[index] for index in order),
+            ids_per_key=tuple(sizes[index] for index in order),
         )
 
     def select(self, keys: Sequence[str]) -> KeyedJagged:
@@ -197,6 +208,9 @@ def concat(parts: Sequence[KeyedJagged]) -> KeyedJagged:
         stride_per_key_per_rank=None
         if first.stride_per_key_per_rank is None
         else tuple(strides for part in parts for strides in part.stride_per_key_per_rank or ()),
+        ids_per_key=None
+        if any(part.ids_per_key is None for part in parts)
+        else tuple(ids for part in parts for ids in part.ids_per_key or ()),
     )
 
 
@@ -228,10 +242,17 @@ def offsets_of(lengths: Tensor) -> Tensor:
 
 def chunk_sums(lengths: Tensor, sizes: Sequence[int]) -> list[int]:
     """What consecutive chunks of `lengths`, of the given sizes, add up to."""
-    bounds = offsets_of(torch.tensor(list(sizes), dtype=torch.int64)).to(lengths.device)
+    bounds = sent_to(offsets_of(torch.tensor(list(sizes), dtype=torch.int64)), lengths.device)
     ends: Tensor = offsets_of(lengths)[bounds]
     sums: list[int] = ends.diff().tolist()
     return sums
+
+
+def sent_to(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy what the host has to a device without waiting for it: a CUDA device reads it from pinned memory."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 # Launches of `chunk_sums`: two for each offsets, looking them up, the difference.

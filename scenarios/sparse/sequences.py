@@ -25,7 +25,7 @@ from scenarios.sparse.feature_exchange import Sending, per_rank, permute_kernel
 from scenarios.sparse.groups import InputDist, TableGroup
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
 from scenarios.sparse.input_dist import DpSparseFeaturesDist, RwSparseFeaturesDist, TwSparseFeaturesDist
-from scenarios.sparse.keyed_jagged import KeyedJagged, cat, chunk_sums, take_chunks
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat, chunk_sums, sent_to, take_chunks
 from scenarios.sparse.output_dist import LABEL, LABEL_BACKWARD
 from scenarios.sparse.tables import Layout, ShardedTable, layouts
 
@@ -153,9 +153,7 @@ class SequenceGroup(TableGroup):
         own = sent.own
         assert own is not None
         widths = np.array([column.columns for column in self.columns], np.int64)
-        counts = np.array(chunk_sums(sent.features.lengths, sent.features.stride_per_key), np.int64).reshape(
-            -1, len(widths)
-        )
+        counts = np.array(sent.features.length_per_key(), np.int64).reshape(-1, len(widths))
         came, mine, sources = counts * widths, self.lookups(rank.place), arrived.batch_per_rank
         ids = np.array(chunk_sums(arrived.lengths, sources * len(mine)), np.int64).reshape(len(mine), len(sources))
         looked_up = ids * np.array([each.columns for each in mine], np.int64)[:, None]
@@ -194,7 +192,8 @@ class SequenceGroup(TableGroup):
             kept = place < longest
             put = sample[kept] * longest + place[kept]
             device = own.values.device
-            yield Home(taken=torch.from_numpy(taken[kept]).to(device), put=torch.from_numpy(put).to(device))
+            places = torch.from_numpy(taken[kept]), torch.from_numpy(put)
+            yield Home(taken=sent_to(places[0], device), put=sent_to(places[1], device))
             first += ids
 
     def _home_kernel(self, numel: int, way: Way, element_bytes: int) -> Kernel:

@@ -17,7 +17,7 @@ from scenarios.seam.collectives import COLLECTIVES
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
-from scenarios.seam.kernel import Kernel
+from scenarios.seam.kernel import PricedLater, priced_now
 from scenarios.seam.payload import NO_PAYLOAD
 from scenarios.seam.trace import Metric
 from sim.clock import Signal
@@ -171,10 +171,12 @@ class SimBackend:
     def record(self, name: str, value: Tensor | float) -> None:
         self.shared.metrics.append(Metric(rank=self.rank, step=STEP.get(), name=name, value=float(value)))
 
-    def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
+    def compute(
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...]
+    ) -> Work[T]:
         """See `Backend.compute`; kernels of one stream run one after the other, each in the grad mode of its issue."""
         world, machine = self.shared, self.shared.machine
-        kernel = world.rewrite(label, kernel)
+        kernel = world.rewrite(label, priced_now(kernel))
         work = self._operation("compute", label)
         priced = world.priced(self.rank, self.stream, STEP.get(), label, kernel)
         work.kernel = priced.kernel

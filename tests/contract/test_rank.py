@@ -18,6 +18,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
 from tests.contract.conftest import Play
 from tests.contract.scripts import Script, note, noted
+from tests.contract.worlds import WORLDS, scenario
 
 MOVED = ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
 MOVED += ["complex64", "complex128"]
@@ -310,6 +311,26 @@ def test_what_stands_between_issue_and_await_overlaps(play: Play) -> None:
         assert upper.start_ns < lower.end_ns
         assert upper.wait_from_ns >= lower.end_ns
         assert upper.end_ns <= upper.wait_until_ns
+
+
+async def prices_later(rank: Rank) -> int:
+    priced: list[Kernel] = []
+
+    def price() -> Kernel:
+        priced.append(Kernel(kind="gemm", flops=7.0))
+        return priced[0]
+
+    await rank.compute(price, busy, label="priced")
+    return len(priced)
+
+
+def test_a_kernel_may_be_priced_when_the_step_is_over(world: str) -> None:
+    """A prediction needs its price at once; of a real step, pricing takes no time."""
+    script = Script(prices_later)
+    recording = WORLDS[world](script, scenario(1, 1))
+    (span,) = spans_of(recording, 0)
+    assert (span.kernel, span.flops) == ("gemm", 7.0)
+    assert script.returned[0] == (1 if world == "sim" else 0)
 
 
 async def spawns_in_order(rank: Rank) -> None:

@@ -24,7 +24,8 @@ from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.all_to_all.program import checksum, checksum_cost
-from scenarios.workloads.dlrm.tables.embedding import Piece, Rows
+from scenarios.workloads.dlrm.tables.embedding import Rows
+from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
 from scenarios.workloads.powersgd.program import Products, draw_pool, update_cost, update_sgd, weight_gradient
 
 _SGD = Optimizer()
@@ -170,7 +171,7 @@ def _features(
             lengths=torch.full((tables * batch,), ids, device=control_device),
             stride=batch,
         )
-        held = Rows(pieces, 0, device, torch.float32, optimizer=_SGD)
+        held = Rows(RowPrices(pieces, torch.float32, optimizer=_SGD), 0, device)
         yield Workload(f"embedding {tables} x {batch} x {ids} x {dim}", partial(_embed, held, features, rows))
 
 
@@ -191,8 +192,8 @@ async def _embed(held: Rows, features: KeyedJagged, rows: int, rank: Rank) -> No
     arrived = Arrived(values=cut.values, lengths=cut.lengths, weights=None, batches=(features.stride,) * _MEMBERS)
     await reorder(rank, arrived, route)
     features = features.to_payload(rank.device)
-    pooled = await rank.compute(held.look_up_kernel(features), held.look_up, features, label="look_up")
-    await rank.compute(held.update_kernel(features), held.update, features, pooled, label="update")
+    pooled = await rank.compute(held.prices.look_up_kernel(features), held.look_up, features, label="look_up")
+    await rank.compute(held.prices.update_kernel(features), held.update, features, pooled, label="update")
 
 
 def _compression(sizes: Sizes, device: torch.device, generator: torch.Generator) -> Iterator[Workload]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,12 @@ from scenarios.workloads.dlrm.ids.shuffle import Shuffle, table_seed
 
 Ints = npt.NDArray[np.int64]
 
+# Bits of 64, drawn for each element.
+Bits = TypeVar("Bits", Ints, Tensor)
+
 _ALL_BITS = (1 << 64) - 1
+# Elements of a table: on a CPU their bits are in its cache, elsewhere they keep all of a GPU busy.
+_DRAWN_AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 24}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +88,8 @@ def bags_of_firsts(table: Table, firsts: Ints, places: Ints) -> Ints:
     """Return the ids at these places of bags with these first ids: the first ids themselves at place 0, else uniform
     ones, which follow from the table's name, the first id and the place.
     """
-    with np.errstate(over="ignore"):
-        seeds = firsts.astype(np.uint64) + np.uint64(table_seed(table))
-        mixed = _mix(_mix(seeds) + places.astype(np.uint64)) % np.uint64(table.rows)
-    return np.where(places == 0, firsts, mixed.astype(np.int64))
+    mixed = _mix(_mix(firsts + _signed(table_seed(table))) + places)
+    return np.where(places == 0, firsts, (mixed.view(np.uint64) % np.uint64(table.rows)).astype(np.int64))
 
 
 def draw_ids(generator: np.random.Generator, table: Table, count: int) -> Ints:
@@ -153,30 +157,43 @@ def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, *, device
 
 
 def initial_rows(table: int, seed: int, rows: range, columns: range, *, device: torch.device) -> Tensor:
-    """The first values of a block of a table, [rows, columns] float32, uniform in (-0.05, 0.05).
+    """Return the first values of a block of a table, [rows, columns] float32, uniform in (-0.05, 0.05).
 
-    Each value depends on its table, row and column alone, so that every sharding plan starts from the same model.
+    Each value depends on its table, row and column alone, so that every sharding plan starts from the same model. They
+    are drawn on the device, some rows at a time.
     """
+    drawn = torch.empty(len(rows), len(columns), device=device)
     if device.type == "meta":
-        return torch.empty(len(rows), len(columns), device=device)
-    with np.errstate(over="ignore"):
-        base = _mix(np.full(1, (seed * 0x9E3779B97F4A7C15 + table) & _ALL_BITS, dtype=np.uint64))
-        keys = _mix(np.add(base, _numbers(rows)))
-        bits = _mix(np.add.outer(keys, _numbers(columns)))
-    unit = (bits >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
-    return torch.from_numpy((unit - np.float32(0.5)) * np.float32(0.1)).to(device)
+        return drawn
+    base = _mix(np.full(1, _signed(seed * 0x9E3779B97F4A7C15 + table)))
+    keys = torch.from_numpy(_mix(base + np.arange(rows.start, rows.stop))).to(device)
+    numbers = torch.arange(columns.start, columns.stop, device=device)
+    at_once = max(1, _DRAWN_AT_ONCE[device.type] // max(1, len(columns)))
+    for into, of_rows in zip(drawn.split(at_once), keys.split(at_once), strict=True):
+        into.copy_(_shifted(_mix(of_rows[:, None] + numbers), 40))
+        into.div_(1 << 24).sub_(0.5).mul_(0.1)
+    return drawn
 
 
-def _numbers(span: range) -> npt.NDArray[np.uint64]:
-    return np.arange(span.start, span.stop, dtype=np.uint64)
+def _mix(value: Bits) -> Bits:
+    """Mix 64 bits well: G. Steele et al., Fast splittable pseudorandom number generators, OOPSLA 2014.
+
+    Numbers are int64, whose products wrap as those of unsigned ones do.
+    """
+    mixed = value + _signed(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ _shifted(mixed, 30)) * _signed(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ _shifted(mixed, 27)) * _signed(0x94D049BB133111EB)
+    return mixed ^ _shifted(mixed, 31)
 
 
-def _mix(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """A good 64-bit mixing function: G. Steele et al., Fast splittable pseudorandom number generators, OOPSLA 2014."""
-    mixed = value + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+def _shifted(value: Bits, by: int) -> Bits:
+    """Shift to the right with zeros behind, as unsigned numbers."""
+    return (value >> by) & ((1 << (64 - by)) - 1)
+
+
+def _signed(number: int) -> int:
+    """Return the int64 of the same lowest 64 bits."""
+    return ((number + (1 << 63)) & _ALL_BITS) - (1 << 63)
 
 
 def _integral(x: npt.NDArray[np.float64] | float, exponent: float) -> npt.NDArray[np.float64] | float:

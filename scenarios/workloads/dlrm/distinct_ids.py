@@ -24,7 +24,7 @@ from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, permute_kernel
 from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
-from scenarios.sparse.keyed_jagged import KeyedJagged, cat
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat, sent_to
 from scenarios.sparse.sequences import SequenceGroup, Way, sequence_input_dist
 from scenarios.sparse.tables import ShardedTable, layouts
 from scenarios.workloads.dlrm.tables.embedding import kernels_of
@@ -162,31 +162,35 @@ class DistinctGroup(SequenceGroup):
         came = torch.split_with_sizes(rows, [size for bucket in way.came for size in bucket])
         keys = len(self.columns)
         by_key = cat([part for key in range(keys) for part in came[key::keys]])
-        storage, named = self._storage(by_key, way), self._named(way)
-        found: Tensor = kernels_of(rows.device).look_up(storage, named, way.bags.batch, rows.dtype)
+        places, named = self._places(way), self._named(way)
+        kernels = kernels_of(rows.device, places.dims.tolist(), rows.dtype, rows.dtype)
+        storage = Storage(by_key, places, by_key[:0].float())
+        found: Tensor = kernels.look_up(storage, named, way.bags.batch, rows.dtype)
         return found
 
     def _sum_by_row(self, grad: Tensor, way: DistinctWay, numel: int) -> Tensor:
         if grad.is_meta:
             return grad.new_empty(numel)
-        sums = torch.zeros(numel, device=grad.device)
-        kernels_of(grad.device).add(self._storage(sums, way), self._named(way), grad, 1.0)
-        by_key = sums.to(grad.dtype).split_with_sizes(
-            [bucket[key] for key in range(len(self.columns)) for bucket in way.came]
+        places, named = self._places(way), self._named(way)
+        kernels = kernels_of(grad.device, places.dims.tolist(), torch.float32, grad.dtype)
+        by_key = (
+            kernels.sums(places, named, grad, torch.float32)
+            .to(grad.dtype)
+            .split_with_sizes([bucket[key] for key in range(len(self.columns)) for bucket in way.came])
         )
         buckets = len(way.came)
         return cat([by_key[key * buckets + bucket] for bucket in range(buckets) for key in range(len(self.columns))])
 
-    def _storage(self, flat: Tensor, way: DistinctWay) -> Storage:
-        """What came home as tables, one a column."""
+    def _places(self, way: DistinctWay) -> Places:
+        """Where rows that came home lie as tables, one a column."""
         dims = [column.columns for column in self.columns]
         rows = [sum(bucket[key] for bucket in way.came) // dim for key, dim in enumerate(dims)]
-        return Storage(flat, Places.of(rows, dims), torch.empty(0, device=flat.device))
+        return Places.of(rows, dims)
 
     def _named(self, way: DistinctWay) -> Named:
         """The bags' ids as rows of those tables."""
         ids = [home.taken[places] for home, places in zip(way.homes, way.bags.places, strict=True)]
-        return Named(torch.cat(ids), way.bags.lengths)
+        return Named(torch.cat(ids), way.bags.lengths, counts=[len(each) for each in ids])
 
 
 class ExpectedDistinct(ExpectedInput):
@@ -241,8 +245,13 @@ def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
         torch.unique(ids, return_inverse=True) for ids in features.values.split_with_sizes(features.length_per_key())
     ]
     counts = [len(distinct) for distinct, _ in found]
-    lengths = torch.tensor(counts, dtype=features.lengths.dtype, device=features.lengths.device)
-    distinct = KeyedJagged(keys=features.keys, values=torch.cat([ids for ids, _ in found]), lengths=lengths, stride=1)
+    distinct = KeyedJagged(
+        keys=features.keys,
+        values=torch.cat([ids for ids, _ in found]),
+        lengths=sent_to(torch.tensor(counts, dtype=features.lengths.dtype), features.lengths.device),
+        stride=1,
+        ids_per_key=tuple(counts),
+    )
     return distinct, [places for _, places in found]
 
 

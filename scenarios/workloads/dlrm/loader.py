@@ -118,6 +118,7 @@ class Drawer:
             lengths=torch.from_numpy(np.concatenate(lengths)).to(self._control_device, self._lengths_dtype),
             weights=torch.from_numpy(np.concatenate(weights)).to(device) if weights else None,
             stride=scenario.batch_size,
+            ids_per_key=tuple(map(len, ids)),
         )
 
     def _with_lengths(self, batch: MicroBatch) -> MicroBatch:

@@ -23,7 +23,7 @@ from scenarios.sparse.sequences import SequenceGroup
 from scenarios.workloads.dlrm.distinct_ids import DistinctGroup, ExpectedDistinct
 from scenarios.workloads.dlrm.ids.distinct import DistinctDraws, distinct_rows, expected_ids
 from scenarios.workloads.dlrm.ids.distribution import draws_of
-from scenarios.workloads.dlrm.tables.embedding import WEIGHT_BYTES
+from scenarios.workloads.dlrm.tables.prices import WEIGHT_BYTES
 
 LABEL_BYTES = 4  # a float32
 

@@ -30,7 +30,8 @@ from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup
-from scenarios.workloads.dlrm.tables.embedding import Features, Piece, Rows
+from scenarios.workloads.dlrm.tables.embedding import Rows
+from scenarios.workloads.dlrm.tables.prices import Features, Piece, RowPrices
 from scenarios.workloads.dlrm.tables.shard_price import RowLaws, row_cache
 from scenarios.workloads.sharding_groups import replicas_of, within_sharding_group
 
@@ -43,6 +44,8 @@ _LOOKS_UP = HostWork(dispatches=25, operators=2, bags=1, calls=419)  # until the
 _SENDS_BACK = HostWork(dispatches=28, operators=1, nodes=3)
 _UPDATES = HostWork(operators=1, bags=1)
 Batch = Mapping[Bag, Features]
+# Pipelines that look up, or fetch, a batch's rows before those of the one before are updated.
+_LOOKING_AHEAD = ("prefetch_sparse_dist", "semi_sync")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +145,11 @@ class SparsePart:
         ]
 
     async def fill(self, rank: Rank, looked: Sequence[Looked]) -> None:
-        """Fetch what caches miss of rows that are about to be looked up; there is nothing to do but in a prediction."""
+        """Fetch what caches miss of rows that are about to be looked up."""
         for one in looked:
-            kernel = one.rows.fill_kernel(one.features)
-            if kernel is not None:
-                await rank.compute(kernel, _nothing, label=f"{one.group.label}cache")
+            if one.rows.prices.cache is not None:
+                kernel = partial(one.rows.prices.fill_kernel, one.features)
+                await rank.compute(kernel, one.rows.fill, one.features, label=f"{one.group.label}cache")
 
     async def look_up(self, looked: Looked) -> Work[Tensor]:
         """Look up, and let the result travel while others are looked up."""
@@ -154,7 +157,9 @@ class SparsePart:
             await self.fill(self.rank, [looked])
         features, rows, label = looked.features, looked.rows, f"{looked.group.label}lookup"
         self.rank.host_work(_LOOKS_UP)
-        found = await self.rank.compute(rows.look_up_kernel(features), rows.look_up, features, label=label)
+        found = await self.rank.compute(
+            partial(rows.prices.look_up_kernel, features), rows.look_up, features, label=label
+        )
         return self._side.spawn(looked.group.forward(self._side, found, looked.way))
 
     async def send_back(self, looked: Looked, gradient: Tensor, *, is_last: bool) -> Work[Tensor] | None:
@@ -204,9 +209,11 @@ class SparsePart:
         rows, features, label = looked.rows, looked.features, f"{looked.group.label}update"
         self.rank.host_work(_UPDATES)
         if looked.is_copy:
-            await self.rank.compute(rows.dense_update_kernel(), rows.update_dense, gradient, label=label)
+            await self.rank.compute(rows.prices.dense_update_kernel, rows.update_dense, gradient, label=label)
         else:
-            await self.rank.compute(rows.update_kernel(features), rows.update, features, gradient, label=label)
+            await self.rank.compute(
+                partial(rows.prices.update_kernel, features), rows.update, features, gradient, label=label
+            )
 
     async def sync(self) -> None:
         """Average shards over their replicas, then their optimizer's state, as TorchRec's DMPCollection.sync does it.
@@ -218,7 +225,7 @@ class SparsePart:
         pairs = zip(self.placed.groups, self._rows, strict=True)
         sharded = [rows for group, rows in pairs if group.sharding_type != "data_parallel"]
         weights = [each for rows in sharded for each in rows.weights]
-        for what, tensors in ("weights", weights), ("state", [each for rows in sharded for each in rows.state_pieces]):
+        for what, tensors in ("weights", weights), ("state", [each for rows in sharded for each in rows.states]):
             for dtype in dict.fromkeys(each.dtype for each in tensors if each.numel()):
                 alike = [each for each in tensors if each.dtype == dtype and each.numel()]
                 await self.rank.all_reduce_coalesced(alike, ReduceOp.AVG, self._replicas, label=f"sync.{what}")
@@ -226,7 +233,7 @@ class SparsePart:
     async def _add_up(self, looked: Looked, gradient: Tensor) -> Tensor:
         """The whole gradients of tables that every rank has a copy of, of this micro-batch and those before it."""
         rows, features, label = looked.rows, looked.features, looked.group.label
-        kernel = rows.dense_gradients_kernel(features)
+        kernel = partial(rows.prices.dense_gradients_kernel, features)
         flat = await self.rank.compute(kernel, rows.dense_gradients, features, gradient, label=f"{label}gradients")
         before = self._sums.pop(rows, None)
         if before is None:
@@ -259,10 +266,8 @@ class SparsePart:
             )
             for part, by_feature in groupby(group.lookups(self.here.place))
         ]
-        return Rows(
+        prices = RowPrices(
             pieces,
-            self._seed,
-            self.rank.device,
             getattr(torch, self.model.embedding_dtype),
             optimizer=self.model.optimizer,
             unpooled=isinstance(group, SequenceGroup),
@@ -273,6 +278,8 @@ class SparsePart:
             sorts_all=self._scenario.cluster.host.gpu.kind == "cuda",
             is_fbgemms=not self._scenario.launching.fusion,
         )
+        is_copy, ahead = group.sharding_type == "data_parallel", self._scenario.pipeline.kind in _LOOKING_AHEAD
+        return Rows(prices, self._seed, self.rank.device, is_copy=is_copy, looks_ahead=ahead)
 
 
 class SparsePass:
@@ -381,10 +388,6 @@ class _Output:
 
     def __await__(self) -> Generator[Any, None, Tensor]:
         return self.run.arrived(self.number).__await__()
-
-
-def _nothing() -> None:
-    """There is one memory, in which rows are already."""
 
 
 def _divide(gradient: Tensor, count: int) -> Tensor:

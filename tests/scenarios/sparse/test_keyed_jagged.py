@@ -9,12 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.sparse.keyed_jagged import KeyedJagged, concat
+from scenarios.sparse.keyed_jagged import KeyedJagged, chunk_sums, concat
 
 ERRORS: dict[str, dict[str, Any]] = {
     "KeyedJagged: give either stride or stride_per_key_per_rank": {"stride": None},
     "KeyedJagged: 3 lengths, expected 2, the sum of strides": {"lengths": torch.ones(3)},
     "KeyedJagged: 3 weights, expected 2, the number of ids": {"weights": torch.ones(3)},
+    "KeyedJagged: 2 keys have 3 ids, expected 1 with the 2 of values": {"ids_per_key": (1, 2)},
     "KeyedJagged: 2 keys have strides, expected 1": {"stride": None, "stride_per_key_per_rank": ((1,), (1,))},
 }
 
@@ -77,6 +78,16 @@ def test_split_then_concat_is_the_identity(jagged: KeyedJagged, data: st.DataObj
 @given(features(stride=2))
 def test_length_per_key_counts_the_ids_of_every_key(jagged: KeyedJagged) -> None:
     assert jagged.length_per_key() == [sum(map(len, own)) for _, own in bags(jagged)]
+
+
+@given(features(), st.data())
+def test_counted_ids_are_kept_whatever_becomes_of_keys(jagged: KeyedJagged, data: st.DataObject) -> None:
+    """So that nobody waits again for the device that has the lengths."""
+    jagged.length_per_key()
+    order = data.draw(st.lists(st.integers(0, len(jagged.keys) - 1), min_size=1)) if jagged.keys else []
+    for each in (jagged.permute(order), jagged.to_payload(torch.device("meta")), concat([jagged, jagged])):
+        assert each.ids_per_key is not None
+        assert list(each.ids_per_key) == chunk_sums(each.lengths, each.stride_per_key)
 
 
 @given(features(stride=1), st.data())

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from scenarios.modules.operators import price
 from scenarios.quantized import rows_host
 from scenarios.seam.backend import Work
-from scenarios.seam.kernel import Kernel
+from scenarios.seam.kernel import Kernel, PricedLater, priced_now
 from scenarios.seam.rank import Rank
 from scenarios.sparse import kernels_host
 from scenarios.workloads.dlrm.tables import embedding_cpu as embedding_host
@@ -71,8 +71,9 @@ def watched(patch: pytest.MonkeyPatch) -> Iterator[list[Computed]]:
     issue = Rank.compute
 
     def compute(
-        rank: Rank, kernel: Kernel, function: Callable[..., Any], *arguments: object, label: str = ""
+        rank: Rank, kernel: PricedLater, function: Callable[..., Any], *arguments: object, label: str = ""
     ) -> Work[Any]:
+        kernel = priced_now(kernel)
         computed = Computed(label or kernel.kind, kernel)
 
         def run(*given: object) -> Any:

@@ -11,7 +11,7 @@ from scenarios.config.scenario import Optimizer
 from scenarios.seam.operations.bags import LONG_RUN, Bags, mixed
 
 if TYPE_CHECKING:
-    from scenarios.workloads.dlrm.tables.embedding import Piece
+    from scenarios.workloads.dlrm.tables.prices import Piece
 
 # How many rows are named more than `LONG_RUN` times, and how often the most frequent one is.
 Runs = tuple[int, int]

@@ -1,4 +1,4 @@
-"""Embedding look-up and update on CPU tensors, compiled by numba; `embedding_torch` does the same on accelerators.
+"""Embedding look-up and update on CPU tensors, compiled by numba; `embedding_fbgemm` does the same on GPUs.
 
 All pieces' rows lie one behind the other in one tensor, so one loop serves all tables, as fbgemm's table-batched
 embeddings do it on GPUs (docs/sparse.md has the times). An update goes to the rows at once: no gradient is repeated
@@ -97,6 +97,13 @@ def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Te
 def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
     """Add `scale` times the gradient of each bag, laid out as `look_up` gives it, to each row that the bag names."""
     _check(_add(_rows(rows), _bags(named, rows.places), _elements(gradient.reshape(-1)), scale), named.ids)
+
+
+def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the sum of each row's gradients, flat, of this dtype; the gradients are laid out as `look_up` gives it."""
+    total = gradient.new_zeros(int((places.rows * places.dims).sum()), dtype=dtype)
+    add(Storage(total, places, torch.empty(0)), named, gradient, 1.0)
+    return total
 
 
 def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:

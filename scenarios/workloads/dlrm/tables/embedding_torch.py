@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +48,16 @@ class Places(NamedTuple):
             columns=widths[pieces].cumsum() - widths[pieces],
         )
 
+    def joined(self) -> Places:
+        """Return the layout with neighbours of one width as one piece, for what is done to every row."""
+        runs = [(sum(rows for rows, _ in run), dim) for dim, run in groupby(self.sizes, itemgetter(1))]
+        return Places.of([rows for rows, _ in runs], [dim for _, dim in runs])
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """Rows and columns of each piece."""
+        return list(zip(self.rows.tolist(), self.dims.tolist(), strict=True))
+
 
 class Storage(NamedTuple):
     """All rows of one rank, flat; and with Adagrad one float32 per row, all pieces' one after the other, or one per
@@ -63,13 +75,22 @@ class Named(NamedTuple):
     """The ids of all bags, key by key (rows of the key's piece), and [keys * samples] lengths of the bags.
 
     `weights` [ids], float32, are what each id's row counts in its bag's sum; without them, 1. What is looked up of
-    `unpooled` bags, and its gradient, is flat: a row for each id, key by key.
+    `unpooled` bags, and its gradient, is flat: a row for each id, key by key. `counts` are the ids of each key, if the
+    host knows them.
     """
 
     ids: Tensor
     lengths: Tensor
     weights: Tensor | None = None
     unpooled: bool = False
+    counts: Sequence[int] | None = None
+
+    def ids_of_keys(self, keys: int) -> list[int]:
+        """Return how many ids each key has; where the host does not know it, it waits for the device."""
+        if self.counts is not None:
+            return list(self.counts)
+        counts: list[int] = self.lengths.view(keys, -1).sum(1).tolist()
+        return counts
 
 
 def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
@@ -96,10 +117,18 @@ def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
         table.index_add_(0, ids, given.to(table.dtype), alpha=scale)
 
 
+def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """As `embedding_cpu.sums`."""
+    total = gradient.new_zeros(int((places.rows * places.dims).sum()), dtype=dtype)
+    add(Storage(total, places, total[:0]), named, gradient, 1.0)
+    return total
+
+
 def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad`."""
     chosen, each = gradients_of(rows.places, named, gradient)
-    for table, state, ids, given in zip(tables_of(rows.weights, rows.places), _states(rows), chosen, each, strict=True):
+    states = states_of(rows.squares, rows.places, by_element=rows.by_element)
+    for table, state, ids, given in zip(tables_of(rows.weights, rows.places), states, chosen, each, strict=True):
         unique, inverse = torch.unique(ids, return_inverse=True)
         total = torch.zeros(len(unique), given.shape[1], device=given.device).index_add_(0, inverse, given.float())
         squares = total.square()
@@ -110,9 +139,9 @@ def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
 
 def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad_all`."""
-    for table, state, given in zip(
-        tables_of(rows.weights, rows.places), _states(rows), tables_of(gradients, rows.places), strict=True
-    ):
+    places = rows.places.joined()
+    states = states_of(rows.squares, places, by_element=rows.by_element)
+    for table, state, given in zip(tables_of(rows.weights, places), states, tables_of(gradients, places), strict=True):
         wide = given.float()
         squares = wide.square()
         state.add_(squares if rows.by_element else squares.mean(dim=1, keepdim=True))
@@ -122,12 +151,7 @@ def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
 def tables_of(flat: Tensor, places: Places) -> list[Tensor]:
     """Return each piece's part, [rows, columns]; a piece may have no rows."""
     parts = flat.split_with_sizes((places.rows * places.dims).tolist())
-    shapes = zip(places.rows.tolist(), places.dims.tolist(), strict=True)
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-def _states(rows: Storage) -> list[Tensor]:
-    return states_of(rows.squares, rows.places, by_element=rows.by_element)
+    return [part.view(shape) for part, shape in zip(parts, places.sizes, strict=True)]
 
 
 def states_of(states: Tensor, places: Places, *, by_element: bool) -> list[Tensor]:
@@ -153,8 +177,8 @@ def _by_piece(places: Places, of_keys: Sequence[Tensor]) -> list[Tensor]:
 
 def _by_key(places: Places, named: Named) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor | None]]:
     """Each key's ids, the lengths of its bags on their device, and its weights."""
-    bags = named.lengths.view(len(places.pieces), -1)
-    counts = bags.sum(1).tolist()
+    keys = len(places.pieces)
+    bags, counts = named.lengths.view(keys, -1), named.ids_of_keys(keys)
     weights = [None] * len(counts) if named.weights is None else named.weights.split_with_sizes(counts)
     return named.ids.split_with_sizes(counts), list(bags.to(named.ids.device)), weights
 
@@ -183,7 +207,10 @@ def _gradients_of_keys(places: Places, named: Named, gradient: Tensor) -> tuple[
         parts = gradient.split_with_sizes([len(ids) * dim for ids, dim in zip(chosen, dims, strict=True)])
         return chosen, [part.view(-1, dim) for part, dim in zip(parts, dims, strict=True)]
     columns = gradient.split_with_sizes(dims, dim=1)
-    each = [part.repeat_interleave(bag, dim=0) for part, bag in zip(columns, bags, strict=True)]
+    each = [
+        part.repeat_interleave(bag, dim=0, output_size=len(ids))
+        for part, bag, ids in zip(columns, bags, chosen, strict=True)
+    ]
     return chosen, [
         part if weight is None else part * weight[:, None] for part, weight in zip(each, weights, strict=True)
     ]

@@ -45,7 +45,7 @@ class Moments:
         """One step on each row that bags name; the gradient is laid out as what is looked up."""
         self.steps += 1
         chosen, each = gradients_of(self._places, named, gradient)
-        for rows, ids, given in zip(self._pieces(), chosen, each, strict=True):
+        for rows, ids, given in zip(self._pieces(self._places), chosen, each, strict=True):
             named_rows, place = torch.unique(ids, return_inverse=True)
             total = torch.zeros(len(named_rows), given.shape[1], device=given.device).index_add_(
                 0, place, given.float()
@@ -57,13 +57,14 @@ class Moments:
     def update_all(self, gradients: Tensor) -> None:
         """One step on every row, whatever its gradient, as an optimizer of torch's on a dense parameter."""
         self.steps += 1
-        for rows, given in zip(self._pieces(), tables_of(gradients, self._places), strict=True):
+        places = self._places.joined()
+        for rows, given in zip(self._pieces(places), tables_of(gradients, places), strict=True):
             for one, new in zip(rows, self._moved(rows, given.float()), strict=True):
                 one.copy_(new)
 
-    def _pieces(self) -> list[_Rows]:
-        squares = states_of(self.squares, self._places, by_element=not self._optimizer.row_numbers)
-        of_elements = (tables_of(each, self._places) for each in (self._weights, self.means))
+    def _pieces(self, places: Places) -> list[_Rows]:
+        squares = states_of(self.squares, places, by_element=not self._optimizer.row_numbers)
+        of_elements = (tables_of(each, places) for each in (self._weights, self.means))
         return [_Rows(*each) for each in zip(*of_elements, squares, strict=True)]
 
     def _moved(self, rows: _Rows, gradient: Tensor) -> _Rows:

@@ -15,14 +15,12 @@ from scenarios.seam.run_length import Runs
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.tables.embedding import Piece, Rows
 from scenarios.workloads.dlrm.tables.l2 import rows_fetched
-
-_NOWHERE = torch.device("meta")
+from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
 
 
 class RowLaws:
-    """How many rows of a scenario's tables ids name, and how many of them a look-up reads from memory; see `Rows`."""
+    """How many rows of a scenario's tables ids name, and how many a look-up reads from memory; see `RowPrices`."""
 
     def __init__(self, scenario: Scenario) -> None:
         assert scenario.model is not None, "there are tables"
@@ -78,7 +76,7 @@ def shard_kernels(scenario: Scenario, number: int, kind: str, rows: range, colum
 def shard_fill_kernel(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> Kernel | None:
     """The filling of the shard's cache before the look-up, as if no other table shared it; None without a cache."""
     held, features = _held(scenario, number, kind, rows, columns)
-    return held.fill_kernel(features)
+    return None if held.cache is None else held.fill_kernel(features)
 
 
 def row_cache(pieces: Sequence[Piece], scenario: Scenario) -> RowCache | None:
@@ -98,7 +96,7 @@ def row_cache(pieces: Sequence[Piece], scenario: Scenario) -> RowCache | None:
     return RowCache(cached, scenario.batch_size * scenario.sharding_ranks) if cached else None
 
 
-def _held(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> tuple[Rows, ExpectedJagged]:
+def _held(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> tuple[RowPrices, ExpectedJagged]:
     """A shard of table `number` by itself, and the ids that are expected of a batch."""
     model, laws = scenario.model, RowLaws(scenario)
     assert model is not None, "there are tables"
@@ -107,10 +105,8 @@ def _held(scenario: Scenario, number: int, kind: str, rows: range, columns: rang
     piece = Piece(
         table=number, rows=rows, columns=columns, kernel=scenario.kernel_of(table), keys=len(table.by_feature)
     )
-    held = Rows(
+    held = RowPrices(
         [piece],
-        scenario.seed,
-        _NOWHERE,
         getattr(torch, model.embedding_dtype),
         optimizer=model.optimizer,
         unpooled=table.sequence > 0,

@@ -22,7 +22,7 @@ from scenarios.config.scenario import Optimizer
 from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.described import Runs
-from scenarios.workloads.dlrm.tables.embedding import Piece, Rows
+from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
@@ -129,10 +129,8 @@ class _Bags:
         self._named: dict[int, int] = {}  # of the pass that is priced
         self._named_often: dict[int, Runs] = {}
         with _by_itself(link):
-            self._rows = Rows(
+            self._prices = RowPrices(
                 [self._piece(table) for table in dict.fromkeys(self._tables)],
-                seed=0,
-                device=torch.device("meta"),
                 dtype=module.weights_precision.as_dtype(),
                 optimizer=_optimizer(module),
                 unpooled=self._unpooled,
@@ -160,11 +158,11 @@ class _Bags:
         self._named_often = {table: found[1:] for table, found in named.items()}
         with _by_itself(self._link):
             if not is_backward:
-                kernel = self._rows.look_up_kernel(features)
+                kernel = self._prices.look_up_kernel(features)
             elif self.is_dense:
-                kernel = self._rows.dense_gradients_kernel(features)
+                kernel = self._prices.dense_gradients_kernel(features)
             else:
-                kernel = self._rows.update_kernel(features)
+                kernel = self._prices.update_kernel(features)
         self._link.host.passed_bags()
         self._link.launch(kernel)
 

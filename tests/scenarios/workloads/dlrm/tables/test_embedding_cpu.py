@@ -120,6 +120,13 @@ def test_gradients_are_added_to_rows(case: Case, scale: float) -> None:
     close(ours.weights, theirs.weights)
 
 
+@given(cases(), st.sampled_from([torch.float32, torch.float64]))
+def test_gradients_of_all_rows_are_summed(case: Case, dtype: torch.dtype) -> None:
+    gradient = case.gradient()
+    ours, theirs = (each.sums(case.places, case.named, gradient, dtype) for each in (embedding_cpu, embedding_torch))
+    close(ours, theirs)
+
+
 @given(cases())
 def test_adagrad_changes_the_rows_that_were_named_and_their_state(case: Case) -> None:
     first, gradient = case.weights(), case.gradient()

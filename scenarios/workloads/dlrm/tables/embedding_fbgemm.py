@@ -1,0 +1,313 @@
+"""Embedding look-up and update by fbgemm: one launch a pass for all tables, and nothing for which the host waits.
+
+Facts about fbgemm are those of its releases 1.6 to 1.8. Importing it takes seconds, so that only those do who use it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import accumulate
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from scenarios.config.scenario import Optimizer
+from scenarios.seam.errors import Note, told
+from scenarios.sparse.keyed_jagged import offsets_of, sent_to
+from scenarios.workloads.dlrm.tables import embedding_torch
+from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
+from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
+
+# What its operators are compiled for (genscript/jinja_environment.py, dispatch_macros.h): rows are read 4 elements at a
+# time, and are of one of two dtypes.
+_DIM_STEP, _LARGEST_DIM = 4, 1024
+_ROWS = (torch.float32, torch.float16)
+_FOUND = (*_ROWS, torch.bfloat16)
+# By our names of optimizers, whose states are by row unless it is said.
+_OPTIMIZERS = {
+    "sgd": "EXACT_SGD",
+    "adagrad": "EXACT_ROWWISE_ADAGRAD",
+    "adam": "ADAM",
+    "partial_rowwise_adam": "PARTIAL_ROWWISE_ADAM",
+    "lamb": "LAMB",
+    "partial_rowwise_lamb": "PARTIAL_ROWWISE_LAMB",
+}
+_LOCATIONS = {"fused": "DEVICE", "fused_uvm": "MANAGED", "fused_uvm_caching": "MANAGED_CACHING"}
+
+# Copies are updated row by row whatever was named, for which fbgemm has no operator; nothing is compiled here.
+adagrad, adagrad_all, load = embedding_torch.adagrad, embedding_torch.adagrad_all, embedding_torch.load
+
+
+@cache
+def is_installed(device: torch.device) -> bool:
+    """Return whether fbgemm can be imported, in a build for that type of device; a note says what is wrong with it."""
+    if find_spec("fbgemm_gpu") is None:
+        return False
+    try:
+        _fbgemm()
+        is_of_cpus = getattr(sys.modules["fbgemm_gpu"], "__variant__", "") == "cpu"
+        wrong = "it is the build for CPUs" if is_of_cpus and device.type != "cpu" else ""
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # built for another torch
+        wrong = told(error)
+    if wrong:
+        sentence = "embeddings are looked up and updated by chains of torch operations"
+        warnings.warn(f"fbgemm_gpu cannot be used, so {sentence}: {wrong}", Note, stacklevel=2)
+    return not wrong
+
+
+def takes(dims: Iterable[int], dtype: torch.dtype, travels_as: torch.dtype) -> bool:
+    """Return whether its operators look up rows of these dims and dtype."""
+    fits = all(dim % _DIM_STEP == 0 and dim <= _LARGEST_DIM for dim in dims)
+    return fits and dtype in _ROWS and travels_as in _FOUND
+
+
+def trains(prices: RowPrices, device: torch.device) -> bool:
+    """Return whether its fused updates take such rows: on CPUs not those with moments."""
+    if device.type == "cpu" and prices.optimizer.has_moments:
+        return False
+    return takes(prices.dims, prices.dtype, prices.travels_as)
+
+
+class FbgemmRows:
+    """Rows in fbgemm's modules, whose backward passes update them: all pieces in one, or unpooled ones one a width.
+
+    What a look-up leaves for its backward pass is kept until the update, so other batches may be looked up before that.
+    """
+
+    def __init__(self, prices: RowPrices, device: torch.device, *, looks_ahead: bool) -> None:
+        """`looks_ahead`: rows in caches stay there until they are updated."""
+        self._pieces, self._dims, self._unpooled = prices.pieces, prices.dims, prices.unpooled
+        of_keys = [number for number, piece in enumerate(prices.pieces) for _ in range(piece.keys)]
+        self._keys = _taken_together(self._dims, unpooled=self._unpooled)
+        self._held = [list(dict.fromkeys(of_keys[key] for key in keys)) for keys in self._keys]  # pieces
+        self._modules = []
+        for keys, held in zip(self._keys, self._held, strict=True):
+            own = [prices.pieces[number] for number in held]
+            names = [held.index(of_keys[key]) for key in keys]
+            self._modules.append(_module(own, names, prices, device, looks_ahead=looks_ahead))
+        is_cached = any(piece.kernel == "fused_uvm_caching" for piece in prices.pieces)
+        self._looks_up_on = torch.cuda.current_stream(device) if is_cached and device.type == "cuda" else None
+        self._left: dict[int, tuple[Tensor, Tensor]] = {}  # ids and what was looked up, by the ids' identity
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The rows by piece, [rows, columns], as they are where they lie; caches are written back and begin anew."""
+        for module in self._modules:
+            if module.lxu_cache_weights.numel():
+                module.flush()
+                module.reset_cache_states()
+        return self._by_piece([module.split_embedding_weights() for module in self._modules])
+
+    @property
+    def states(self) -> list[Tensor]:
+        """What the optimizer keeps, by piece, the first kind of all pieces before the second."""
+        of_modules = [list(zip(*module.split_optimizer_states(), strict=True)) for module in self._modules]
+        return [part for kinds in zip(*of_modules, strict=True) for part in self._by_piece(kinds)]
+
+    def look_up(self, named: Named, samples: int) -> Tensor:
+        """Return the sum of each bag's rows, or each id's row."""
+        with torch.enable_grad():
+            found = _in_turn(named, self._keys, self._dims, lambda number, *bags: self._modules[number](*bags))
+        self._left[id(named.ids)] = named.ids, found
+        return found.detach()
+
+    def fill(self, named: Named) -> None:
+        """Fetch into caches, ahead of the look-up, what they miss of the rows that bags name."""
+        main = self._looks_up_on
+        if main is None:
+            return
+
+        def fetch(number: int, ids: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+            is_beside = main != torch.cuda.current_stream(main.device)
+            self._modules[number].prefetch(ids, offsets, main if is_beside else None)
+            return ids
+
+        _in_turn(named, self._keys, [1] * len(self._dims), fetch)
+
+    def update(self, named: Named, gradient: Tensor) -> None:
+        """One optimizer step on the rows that bags name, which are looked up before if nobody has."""
+        if id(named.ids) not in self._left:
+            self.look_up(named, 0)
+        _, found = self._left.pop(id(named.ids))
+        found.backward(gradient.to(found.dtype))
+
+    def _by_piece(self, of_modules: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """Return what modules have of their pieces, in order, without the row of those that have none."""
+        found = {
+            number: part
+            for held, parts in zip(self._held, of_modules, strict=True)
+            for number, part in zip(held, parts, strict=True)
+        }
+        return [found[number][: len(piece.rows)] for number, piece in enumerate(self._pieces)]
+
+
+def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
+    """As `embedding_cpu.look_up`."""
+    if named.unpooled:  # of which fbgemm's operator for dense gradients knows nothing on CPUs
+        return embedding_torch.look_up(rows, named, samples, dtype)
+    with torch.no_grad():
+        return _pooled(rows.weights, rows.places, named, dtype)
+
+
+def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """As `embedding_cpu.sums`; rows whose values do not matter are looked up, as a gradient is that of a look-up."""
+    if named.unpooled:
+        return embedding_torch.sums(places, named, gradient, dtype)
+    numel = int((places.rows * places.dims).sum())
+    with torch.enable_grad():
+        weights = torch.empty(numel, dtype=dtype, device=gradient.device, requires_grad=True)
+        found = _pooled(weights, places, named, gradient.dtype)
+    (total,) = torch.autograd.grad(found, weights, gradient)
+    return total
+
+
+def _pooled(weights: Tensor, places: Places, named: Named, dtype: torch.dtype) -> Tensor:
+    """Return the sums of bags' rows, which lie one behind the other."""
+    _fbgemm()
+    sizes = (tuple(each.tolist()) for each in (places.rows, places.dims, places.pieces))
+    where = _where(*sizes, weights.device)
+    found: Tensor = torch.ops.fbgemm.dense_embedding_codegen_lookup_function(
+        dev_weights=weights,
+        weights_offsets=where.offsets,
+        D_offsets=where.columns,
+        total_D=where.width,
+        max_D=where.widest,
+        hash_size_cumsum=where.rows,
+        total_hash_size_bits=where.row_bits,
+        indices=named.ids,
+        offsets=_offsets(named.lengths, named.ids),
+        pooling_mode=_pooling(unpooled=False),
+        indice_weights=named.weights,
+        feature_requires_grad=None,
+        output_dtype=_sparse_type(dtype).as_int(),
+    )
+    return found.to(dtype)  # on CPUs it has the rows' own
+
+
+class _Where(NamedTuple):
+    """Tables one behind the other as fbgemm's operators take them: of each key and the end, on the device."""
+
+    offsets: Tensor
+    columns: Tensor
+    rows: Tensor
+    width: int
+    widest: int
+    row_bits: int
+
+
+@lru_cache(maxsize=256)
+def _where(rows: tuple[int, ...], dims: tuple[int, ...], keys: tuple[int, ...], device: torch.device) -> _Where:
+    first_rows, columns = [0, *accumulate(rows)], [0, *accumulate(dims[key] for key in keys)]
+    offsets = [0, *accumulate(count * dim for count, dim in zip(rows, dims, strict=True))]
+    return _Where(
+        offsets=sent_to(torch.tensor([offsets[key] for key in keys]), device),
+        columns=sent_to(torch.tensor(columns, dtype=torch.int32), device),
+        rows=sent_to(torch.tensor([*(first_rows[key] for key in keys), first_rows[-1]]), device),
+        width=columns[-1],
+        widest=max(dims[key] for key in keys),
+        row_bits=int(math.log2(first_rows[-1]) + 1) if first_rows[-1] else 0,
+    )
+
+
+def _taken_together(dims: Sequence[int], *, unpooled: bool) -> list[list[int]]:
+    """Return the keys that one operator takes: all, but of unpooled rows those of one width."""
+    if not unpooled:
+        return [list(range(len(dims)))]
+    return [[key for key, dim in enumerate(dims) if dim == width] for width in dict.fromkeys(dims)]
+
+
+def _in_turn(
+    named: Named, together: Sequence[Sequence[int]], dims: Sequence[int], call: Callable[..., Tensor]
+) -> Tensor:
+    """Return what `call` gives of keys that go `together`: of their number, ids, offsets and weights; unpooled flat."""
+    if len(together) == 1:
+        found = call(0, named.ids, _offsets(named.lengths, named.ids), named.weights)
+        return found.reshape(-1) if named.unpooled else found
+    counts, lengths = named.ids_of_keys(len(dims)), named.lengths.view(len(dims), -1)
+    ids, parts = named.ids.split_with_sizes(counts), [named.ids] * len(dims)
+    for number, keys in enumerate(together):
+        chosen = torch.cat([ids[key] for key in keys])
+        bags = torch.cat([lengths[key] for key in keys])
+        found = call(number, chosen, _offsets(bags, chosen), None)
+        for key, part in zip(keys, found.split_with_sizes([counts[key] for key in keys]), strict=True):
+            parts[key] = part.reshape(-1)
+    return torch.cat(parts)
+
+
+def _offsets(lengths: Tensor, ids: Tensor) -> Tensor:
+    return sent_to(offsets_of(lengths), ids.device).to(ids.dtype)
+
+
+def _module(
+    pieces: Sequence[Piece], keys: Sequence[int], prices: RowPrices, device: torch.device, *, looks_ahead: bool
+) -> Any:
+    """Return fbgemm's module of these pieces, whose rows the keys name; one that has no rows gets one."""
+    fbgemm, cpu = _fbgemm(), device.type == "cpu"
+    locations, own = fbgemm.EmbeddingLocation, prices.optimizer
+    computes_on = fbgemm.ComputeDevice.CPU if cpu else fbgemm.ComputeDevice.CUDA
+    specs = [
+        (
+            max(1, len(piece.rows)),
+            len(piece.columns),
+            locations.HOST if cpu else locations[_LOCATIONS[piece.kernel]],
+            computes_on,
+        )
+        for piece in pieces
+    ]
+    of_cache = prices.cache
+    share = of_cache.capacity / max(1, sum(len(each.rows) for each in of_cache.pieces)) if of_cache else 0.0
+    return fbgemm.SplitTableBatchedEmbeddingBagsCodegen(
+        specs,
+        feature_table_map=list(keys),
+        cache_load_factor=share,
+        weights_precision=_sparse_type(prices.dtype),
+        output_dtype=_sparse_type(prices.travels_as),
+        pooling_mode=fbgemm.PoolingMode(_pooling(unpooled=prices.unpooled)),
+        device=device,
+        bounds_check_mode=fbgemm.BoundsCheckMode.FATAL,
+        prefetch_pipeline=looks_ahead and any(each[2] == locations.MANAGED_CACHING for each in specs),
+        stochastic_rounding=False,
+        optimizer=getattr(fbgemm.OptimType, _fbgemms_name(own)),
+        learning_rate=own.learning_rate,
+        eps=own.epsilon,
+        beta1=own.beta1,
+        beta2=own.beta2,
+        weight_decay=own.weight_decay,
+    )
+
+
+def _fbgemms_name(optimizer: Optimizer) -> str:
+    if optimizer.kind == "adagrad" and optimizer.state == "element":
+        return "EXACT_ADAGRAD"
+    return _OPTIMIZERS[optimizer.kind]
+
+
+def _sparse_type(dtype: torch.dtype) -> Any:
+    types = _fbgemm().SparseType
+    return {torch.float32: types.FP32, torch.float16: types.FP16, torch.bfloat16: types.BF16}[dtype]
+
+
+def _pooling(*, unpooled: bool) -> int:
+    modes = _fbgemm().PoolingMode
+    return int((modes.NONE if unpooled else modes.SUM).value)
+
+
+@cache
+def _fbgemm() -> ModuleType:
+    """Import fbgemm, without what it says of parts that it lacks, of slow optimizers and of how it was registered."""
+    for sentence in (
+        r"(?s).*\[FBGEMM_GPU\] NOTE",
+        "fbgemm::dense_embedding_codegen_lookup_function: an autograd kernel",
+    ):
+        warnings.filterwarnings("ignore", message=sentence)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return import_module("fbgemm_gpu.split_table_batched_embeddings_ops_training")

@@ -1,0 +1,307 @@
+"""What a pass over one rank's embedding rows costs: look-up, gradient, update, and the filling of a cache.
+
+The costs are those of one compiled pass over all tables (`embedding_cpu`; on GPUs fbgemm's table-batched embeddings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from scenarios.config.scenario import LookUpKernel, Optimizer
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
+from scenarios.seam.operations.operation import Operation
+from scenarios.sparse.expected import ExpectedJagged
+from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.workloads.dlrm.tables.caching import RowCache
+from scenarios.workloads.dlrm.tables.described import Runs, bags_of, fbgemms_name
+from scenarios.workloads.dlrm.tables.moments import STEP_FLOPS
+from scenarios.workloads.dlrm.tables.sorting import KEY_BYTES, SORT_PASSES
+
+# Expected ones have the shapes of real ones: what is computed on them is on meta.
+Features = KeyedJagged | ExpectedJagged
+
+# Of a number of an optimizer's state.
+STATE_BYTES = 4
+# What an id's row counts in its bag.
+WEIGHT_BYTES = 4
+# The number of an id's bag.
+BAG_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A piece of one table: `table` is its number in the model, `kernel` says in which memory its rows are priced.
+
+    So many `keys` of features, one behind the other, name its rows: those of the table's features.
+    """
+
+    table: int
+    rows: range
+    columns: range
+    kernel: LookUpKernel = "fused"
+    keys: int = 1
+
+    @property
+    def elements(self) -> int:
+        """Rows times columns."""
+        return len(self.rows) * len(self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """What bags name: ids, elements of their rows, and elements of what is looked up; `weights` are of ids.
+
+    `hosted` of the elements are read from the host's memory. `id_bytes` and `length_bytes` are those of one.
+    """
+
+    ids: float
+    elements: float
+    found: float
+    lengths: float
+    weights: float
+    id_bytes: int
+    length_bytes: int
+    hosted: float
+
+    @property
+    def naming_bytes(self) -> float:
+        """Bytes of ids, lengths and weights."""
+        return self.id_bytes * self.ids + self.length_bytes * self.lengths + WEIGHT_BYTES * self.weights
+
+    @property
+    def ordering_bytes(self) -> float:
+        """Bytes read, and as many written, until ids of a row are one behind the other, with their bags and weights."""
+        return ((SORT_PASSES + 1) * KEY_BYTES + BAG_BYTES) * self.ids + WEIGHT_BYTES * self.weights
+
+
+class RowPrices:
+    """What passes over the pieces that one rank holds cost, in the order of the keys of the features that it looks up.
+
+    What is looked up is [samples, sum of `dims`, the keys'], in the dtype that it `travels_as`; of `unpooled` rows it
+    is flat: each id's row, key by key. A gradient is laid out as what it is of.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Piece],
+        dtype: torch.dtype,
+        *,
+        optimizer: Optimizer,
+        unpooled: bool = False,
+        travels_as: torch.dtype | None = None,
+        distinct: Callable[[int, range, Sequence[float]], float] | None = None,
+        fetched: Callable[[int, range, Sequence[float], int], float] | None = None,
+        cache: RowCache | None = None,
+        sorts_all: bool = False,
+        is_fbgemms: bool = False,
+        runs: Callable[[int], Runs | None] = lambda _: None,
+    ) -> None:
+        """Take the pieces, whose rows are of `dtype`.
+
+        Args:
+            distinct: how many of a table's rows so many ids, by feature, name that fall into them; without it, as many.
+            fetched: how many such rows, of so many bytes each, a look-up reads from memory; without it, one an id.
+            cache: of the pieces that have one.
+            sorts_all: whatever is made of gradients, SGD too, has their ids in order before, as fbgemm has it on GPUs.
+            is_fbgemms: kernels on a GPU are those of fbgemm, whose laws are known.
+            runs: how often a table's most frequent rows are named, where that is known.
+        """
+        self.pieces, self.dtype, self.optimizer = tuple(pieces), dtype, optimizer
+        self.unpooled, self.travels_as, self.cache = unpooled, travels_as or dtype, cache
+        self._distinct, self._fetched = distinct, fetched
+        self._is_fbgemms, self._runs = is_fbgemms, runs
+        self._sorts_all, self._sorts = sorts_all, sorts_all or optimizer.kind != "sgd"
+        self._of_keys = [piece for piece in pieces for _ in range(piece.keys)]
+        self.dims = [len(piece.columns) for piece in self._of_keys]
+        self.elements = sum(piece.elements for piece in pieces)
+        self._element_bytes = dtype.itemsize
+
+    def look_up_kernel(self, features: Features) -> Kernel:
+        """Ids and one row for each are read, one row for each bag is written, or for each id."""
+        touched, size = self._touched(features), self._element_bytes
+        return self._kernel(
+            "embedding_lookup",
+            flops=touched.elements,
+            read=touched.naming_bytes + size * (touched.elements - touched.hosted),
+            written=self.travels_as.itemsize * touched.found,
+            reread=self._reread(features),
+            host_read=size * touched.hosted,
+            operations=() if (bags := self._bags(features)) is None else (BagsForward(bags=bags),),
+        )
+
+    def _bags(self, features: Features) -> Bags | None:
+        """Describe the bags of one pass; None where not all rows are on the GPU, or its kernels are not fbgemm's."""
+        if not self._is_fbgemms:
+            return None
+        return bags_of(
+            self.pieces,
+            self._ids_of_pieces(features),
+            samples=samples_of(features),
+            named=self._rows_named,
+            runs=self._runs,
+            dtype=self.dtype,
+            result=self.travels_as,
+            is_pooled=not self.unpooled,
+            is_weighted=features.weights is not None,
+        )
+
+    def _backward(self, features: Features, optimizer: str) -> tuple[Operation, ...]:
+        bags = self._bags(features) if self._sorts else None
+        return () if bags is None else (BagsBackward(bags=bags, optimizer=optimizer),)
+
+    def _reread(self, features: Features) -> float:
+        """Bytes of rows that a look-up finds in the device's L2."""
+        if self._fetched is None:
+            return 0.0
+        reread = 0.0
+        for piece, ids in zip(self.pieces, self._ids_of_pieces(features), strict=True):
+            if piece.kernel != "fused_uvm":
+                row_bytes = self._element_bytes * len(piece.columns)
+                reread += row_bytes * (sum(ids) - self._fetched(piece.table, piece.rows, ids, row_bytes))
+        return reread
+
+    def fill_kernel(self, features: Features) -> Kernel:
+        """The cache is given what it misses of the rows that bags name."""
+        assert self.cache is not None, "some pieces have a cache"
+        pieces = zip(self.pieces, self._ids_of_pieces(features), strict=True)
+        ids = [counts for piece, counts in pieces if piece.kernel == "fused_uvm_caching"]
+        return self.cache.fill_kernel(ids, str(self.dtype).removeprefix("torch."))
+
+    def update_kernel(self, features: Features) -> Kernel:
+        """Each id's gradient is read, and its row read and written: once for all ids that name it, if these are sorted.
+
+        SGD on CPUs does not sort them.
+        """
+        touched, size = self._touched(features), self._element_bytes
+        read = touched.naming_bytes + self.travels_as.itemsize * touched.elements
+        ordering, moved = 0.0, touched.elements
+        rows, hosted = size * (touched.elements - touched.hosted), size * touched.hosted
+        if self._sorts:
+            ordering, rows, hosted, moved = touched.ordering_bytes, 0.0, 0.0, 0.0
+            for piece, ids in zip(self.pieces, self._ids_of_pieces(features), strict=True):
+                dim = len(piece.columns)
+                named, of_row = self._rows_named(piece, ids), self._row_bytes(piece, dim)
+                rows, hosted, moved = rows + named * of_row[0], hosted + named * of_row[1], moved + named * dim
+        return self._kernel(
+            "embedding_update",
+            flops=self._update_flops(touched.elements, moved),
+            read=read + ordering + rows,
+            written=rows + ordering,
+            host_read=hosted,
+            host_written=hosted,
+            operations=self._backward(features, fbgemms_name(self.optimizer)),
+        )
+
+    def _row_bytes(self, piece: Piece, dim: int) -> tuple[int, int]:
+        """Bytes of a row and its state on the device, and in the host's memory.
+
+        State for each element is there with its table, and not in the cache; that for each row stays on the device, as
+        in fbgemm 1.x (`construct_split_state`).
+        """
+        weights, state = self._element_bytes * dim, self.optimizer.state_bytes(dim)
+        hosted = weights if piece.kernel == "fused_uvm" else 0
+        if piece.kernel != "fused":
+            hosted += STATE_BYTES * self.optimizer.element_numbers * dim
+        return weights + state - hosted, hosted
+
+    def _update_flops(self, summed: float, moved: float) -> float:
+        """Of so many elements of gradients that are summed, and of rows that move."""
+        if self.optimizer.has_moments:
+            return summed + STEP_FLOPS[self.optimizer.kind] * moved
+        return (2 if self.optimizer.kind == "sgd" else 5) * summed
+
+    def _rows_named(self, piece: Piece, ids: Sequence[float]) -> float:
+        return sum(ids) if self._distinct is None else self._distinct(piece.table, piece.rows, ids)
+
+    def _ids_of_pieces(self, features: Features) -> list[list[float]]:
+        """How many ids name each piece, key by key."""
+        per_key = iter(features.length_per_key())
+        return [[float(next(per_key)) for _ in range(piece.keys)] for piece in self.pieces]
+
+    def dense_gradients_kernel(self, features: Features) -> Kernel:
+        """Each id's gradient is added to one of as many zeros as there are weights; where ids are sorted each row is
+        written once.
+        """
+        touched, size = self._touched(features), self._element_bytes
+        read, written = self.travels_as.itemsize * touched.elements, float(size * self.elements)
+        if self._sorts_all:
+            named = zip(self.pieces, self._ids_of_pieces(features), strict=True)
+            rows = sum(len(piece.columns) * self._rows_named(piece, ids) for piece, ids in named)
+            read, written = read + touched.ordering_bytes, written + touched.ordering_bytes + size * rows
+        else:
+            read, written = read + size * touched.elements, written + size * touched.elements
+        return self._kernel(
+            "embedding_update",
+            flops=touched.elements,
+            read=touched.naming_bytes + read,
+            written=written,
+            launches=2,
+            operations=self._backward(features, "none"),
+        )
+
+    def dense_update_kernel(self) -> Kernel:
+        """Every row, its gradient and its state are read, and all but the gradient written."""
+        elements, size = self.elements, self._element_bytes
+        state = float(sum(len(piece.rows) * self.optimizer.state_bytes(len(piece.columns)) for piece in self.pieces))
+        flops = STEP_FLOPS.get(self.optimizer.kind, 2 if self.optimizer.kind == "sgd" else 5) * elements
+        return self._kernel("optimizer", flops=flops, read=2 * size * elements + state, written=size * elements + state)
+
+    def _kernel(
+        self,
+        kind: str,
+        *,
+        flops: float,
+        read: float,
+        written: float,
+        reread: float = 0.0,
+        host_read: float = 0.0,
+        host_written: float = 0.0,
+        launches: int = 1,
+        operations: tuple[Operation, ...] = (),
+    ) -> Kernel:
+        """One pass over all pieces, or so many; nothing where there are none."""
+        return Kernel(
+            kind=kind,
+            flops=float(flops),
+            bytes_read=float(read),
+            bytes_written=float(written),
+            bytes_reread=float(reread),
+            host_read=float(host_read),
+            host_written=float(host_written),
+            dtype=str(self.dtype).removeprefix("torch."),
+            launches=launches if self.pieces else 0,
+            operations=operations,
+        )
+
+    def _touched(self, features: Features) -> _Touched:
+        per_key, samples = features.length_per_key(), samples_of(features)
+        ids = float(sum(per_key))
+        by_key = [ids * dim for ids, dim in zip(per_key, self.dims, strict=True)]
+        elements = float(sum(by_key))
+        hosted = [size for size, piece in zip(by_key, self._of_keys, strict=True) if piece.kernel == "fused_uvm"]
+        return _Touched(
+            ids=ids,
+            elements=elements,
+            found=elements if self.unpooled else float(samples * sum(self.dims)),
+            lengths=float(samples * len(self.dims)),
+            weights=0.0 if features.weights is None else ids,
+            id_bytes=features.values.element_size(),
+            length_bytes=features.lengths.element_size(),
+            hosted=float(sum(hosted)),
+        )
+
+    def found_shape(self, features: Features) -> tuple[int, ...]:
+        """Return the shape of what is looked up."""
+        if self.unpooled:
+            return (round(self._touched(features).found),)
+        return samples_of(features), sum(self.dims)
+
+
+def samples_of(features: Features) -> int:
+    """Return how many samples every key has."""
+    assert features.stride is not None, "every key has the same samples"
+    return features.stride

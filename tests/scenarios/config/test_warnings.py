@@ -1,0 +1,52 @@
+"""What a user is told before a real run: here, whose operators a GPU's tables are."""
+
+from __future__ import annotations
+
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from scenarios.config import warnings
+from scenarios.config.load import load
+from scenarios.config.warnings import notes_of_measuring
+from tests.scenarios.config.test_load import MODEL, TABLE, write
+
+BEGIN = (
+    "gpu.toml: run.library = 'nccl': embeddings are looked up and updated by chains of torch operations, which take"
+    " longer than predicted; "
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool, profile: str, more: str = "embedding_dim = 8\n"
+) -> list[str]:
+    monkeypatch.setattr(warnings, "find_spec", lambda name: ModuleSpec(name, None) if is_there else None)
+    text = MODEL.replace("cpu_local", profile).replace("embedding_dim = 8\n", more) + TABLE + "ids_per_sample = 1\n"
+    return list(notes_of_measuring(load(write(folder, "gpu.toml", text))))
+
+
+def test_a_gpu_without_fbgemm_has_a_note(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = told(folder, monkeypatch, is_there=False, profile="dgx_h100")
+    assert found == [BEGIN + 'fbgemm is not installed: `pip install "twinstep[gpu]"`']
+    assert told(folder, monkeypatch, is_there=True, profile="dgx_h100") == []
+    assert told(folder, monkeypatch, is_there=False, profile="cpu_local") == []
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ('embedding_dim = 8\nembedding_dtype = "bfloat16"\n', "fbgemm has none of bfloat16 (model.embedding_dtype)"),
+        ("embedding_dim = 6\n", "fbgemm takes dims that 4 divides, which those of a are not"),
+    ],
+)
+def test_rows_that_fbgemm_does_not_take_have_a_note(
+    more: str, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told(folder, monkeypatch, is_there=True, profile="dgx_h100", more=more) == [BEGIN + reason]
