@@ -27,7 +27,7 @@ _OPTIMIZERS = {"sgd": "EXACT_SGD", "rowwise_adagrad": "EXACT_ROWWISE_ADAGRAD", "
 def is_installed() -> bool:
     """Return whether fbgemm_gpu can be imported; its operators are then there."""
     try:
-        import fbgemm_gpu  # type: ignore[import-not-found, unused-ignore]  # noqa: F401, PLC0415
+        import fbgemm_gpu  # noqa: F401, PLC0415
     except (ImportError, OSError):
         return False
     return True
@@ -151,16 +151,16 @@ _kept: list[tuple[tuple[object, ...], Callable[..., Any]]] = []
 
 
 def _tables(bags: Bags, optimizer: str, device: torch.device, checks_bounds: bool) -> Callable[..., Any]:
-    from fbgemm_gpu.split_embedding_configs import (  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+    from fbgemm_gpu.split_embedding_configs import (  # noqa: PLC0415
         EmbOptimType,
         SparseType,
     )
-    from fbgemm_gpu.split_table_batched_embeddings_ops_common import (  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import (  # noqa: PLC0415
         BoundsCheckMode,
         EmbeddingLocation,
         PoolingMode,
     )
-    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (  # noqa: PLC0415
         ComputeDevice,
         SplitTableBatchedEmbeddingBagsCodegen,
     )
