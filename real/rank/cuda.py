@@ -168,6 +168,31 @@ class CudaLane(Lane):
             follower = self._followers[timed.queue] = _Follower(self._device)
         return follower.follow(timed, work, finish, held)
 
+    def follow_awaited(
+        self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object = None
+    ) -> Pending:
+        """Let the caller's stream wait now, for which the host does not: no other stream has to follow the call."""
+        work.wait()
+        if finish is not None:
+            finish()
+        timed.wait_from = timed.start
+        timed.end = timed.wait_until = end = _event(self._device)
+        return _Queued(end, self._device)
+
+    def stand(self, timed: Timed, pending: Pending, since: Mark | None) -> Mark:
+        """See `Lane.stand`: the stream goes on when it has come here and the collective has ended, of which both are
+        known without a further event.
+        """
+        timed.wait_from = came = _event(self._device) if since is None else since
+        pending.wait()
+        assert timed.end is not None, "what is followed has an end"
+        timed.wait_until = until = (came, timed.end)
+        return until
+
+    def after(self, since: Mark) -> Mark:
+        """See `Lane.after`: what the host has done meanwhile took nothing of the stream's time."""
+        return since
+
     def wait_for(self, mark: Mark, value: object = None) -> None:
         """The caller's current stream waits for the event; `value` may live until that stream is through with it."""
         assert isinstance(mark, torch.cuda.Event), "a CUDA lane's marks are events"
@@ -192,11 +217,15 @@ class CudaLane(Lane):
         """Whether the device has passed it."""
         if isinstance(mark, int):
             return True
+        if isinstance(mark, tuple):
+            return all(map(self.is_past, mark))
         self._is_current()
         return _is_past(mark)
 
     def ns(self, mark: Mark) -> int:
         """The event's time on the host's clock."""
+        if isinstance(mark, tuple):
+            return max(map(self.ns, mark))
         return mark if isinstance(mark, int) else self._anchors.ns(mark)
 
     def let_go(self) -> None:
