@@ -173,17 +173,25 @@ class Journal:
         if is_awaited:
             self.unawaited[entry] = None
 
-    def wait_begins(self, entry: Entry) -> None:
-        """The program stands in `await`."""
+    def stands(self, entry: Entry) -> None:
+        """The program stands in `await`; the entry's lane says from when until when."""
         self.unawaited.pop(entry, None)
         self.waiting[entry] = None
+
+    def goes_on(self, entry: Entry) -> None:
+        """The program goes on."""
+        self.waiting.pop(entry, None)
+        self.moves += 1
+
+    def wait_begins(self, entry: Entry) -> None:
+        """The program stands in `await` of something else than a lane's, from now on."""
+        self.stands(entry)
         entry.wait_from = entry.lane.mark()
 
     def wait_ends(self, entry: Entry, *, has_waited: bool) -> None:
-        """The program goes on."""
+        """It goes on."""
         entry.wait_until = entry.lane.mark() if has_waited else entry.wait_from
-        self.waiting.pop(entry, None)
-        self.moves += 1
+        self.goes_on(entry)
 
     def record(self, name: str, value: float | Reading) -> None:
         """Keep a metric of the present step; what a device has not computed yet is read when it has."""

@@ -132,7 +132,7 @@ class Lane:
         """See `follow`, for a collective that the caller awaits next, where it was issued; it may be awaited here."""
         return self.follow(timed, work, finish, held)
 
-    def stand(self, timed: Timed, pending: Pending, since: Mark | None) -> Mark:
+    def stand(self, timed: Timed, pending: Pending, since: Mark | None = None) -> Mark:
         """Wait for a collective to which the caller came at `since` (None: now), fill `timed`; return when it goes on."""
         was_over = pending.is_over()
         timed.wait_from = time.monotonic_ns() if since is None else since
@@ -142,6 +142,10 @@ class Lane:
             now = time.monotonic_ns()
             timed.wait_until = timed.wait_from if was_over else now
         return now
+
+    def take(self, timed: Timed, value: object) -> None:
+        """Let the caller go on with the value of a kernel of this lane; fill `timed` with when it stood for that."""
+        timed.wait_from = timed.wait_until = time.monotonic_ns()
 
     def after(self, since: Mark) -> Mark:
         """Return when the caller goes on that came to a call at `since`, which gave its stream nothing to do."""
@@ -156,6 +160,9 @@ class Lane:
     def is_past(self, mark: Mark) -> bool:
         """Whether `ns` can say when that was."""
         return True
+
+    def between_steps(self) -> None:
+        """Do what takes the host some time, and is not to be part of a step."""
 
     def settle(self) -> None:
         """Wait until every mark is past."""

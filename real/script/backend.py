@@ -31,7 +31,6 @@ from scenarios.seam.host_work import HostWork
 from scenarios.workloads.script.process.process_group import Asked
 from scenarios.workloads.script.streams import KIND
 
-
 # A call that was checked, and the group in which its members meet.
 Known: TypeAlias = tuple[Call, Group]
 
@@ -51,12 +50,11 @@ class Underway:
         `since` is when the caller came to it; None: when the call was issued, if not now.
         """
         entry, journal = self.entry, self._journal
-        journal.waiting[entry] = None
+        journal.stands(entry)
         try:
             return entry.lane.stand(entry, self._pending, since)
         finally:
-            journal.waiting.pop(entry, None)
-            journal.moves += 1
+            journal.goes_on(entry)
 
     @property
     def has_ended(self) -> bool:

@@ -16,7 +16,7 @@ import torch
 from real.launch.parent import die_with
 from real.rank.journal import Entry, Journal
 from real.rank.lanes import Mark
-from real.rank.run import SWITCH_INTERVAL_S
+from real.rank.run import SPOOLED_EVERY_S, SWITCH_INTERVAL_S
 from real.script.backend import WatchingBackend
 from real.script.process_group import WatchedGroup
 from real.supervise.control_channel import STEP_S, position
@@ -28,10 +28,6 @@ from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.player import play
 from scenarios.workloads.script.process.process_group import users_line
-
-
-# How often rows are made of what is finished, in the time between two steps: a killed script loses as much.
-_HANDING_S = 1.0
 
 
 class Place(NamedTuple):
@@ -168,7 +164,8 @@ class WatchedLink:
         self._end_step(at)
         if self._begun == self._steps:
             self._leave("end", None)
-        if time.monotonic() - self._handed_s >= _HANDING_S:
+        if time.monotonic() - self._handed_s >= SPOOLED_EVERY_S:
+            self._backend.lane.between_steps()
             self._hand_over()
             start = None
         self._step = self._backend.begin_step(self._begun, start)

@@ -20,7 +20,6 @@ from scenarios.seam.rank import Rank
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
 from scenarios.workloads.script.requests import issue
 
-
 # Calls that a group knows: those of which sizes differ from step to step come once.
 _MOST_KNOWN = 1 << 10
 

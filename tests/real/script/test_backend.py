@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from real.rank.cuda import Anchors, CudaLane
+from real.rank.journal import STEP
 from real.script import backend as script_backend
 from real.script.link import Place, WatchedLink
 from real.script.process_group import WatchedGroup
@@ -104,8 +106,10 @@ def _without_groups_of_torchs(
 
 
 @pytest.fixture
-def script(device: Device, monkeypatch: pytest.MonkeyPatch) -> Script:
-    return Script(device, monkeypatch)
+def script(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    token = STEP.set(-1)
+    yield Script(device, monkeypatch)
+    STEP.reset(token)
 
 
 def a_step(script: Script, modules: int = 0) -> None:
@@ -141,7 +145,7 @@ def test_rows_are_made_apart_from_the_steps(script: Script, monkeypatch: pytest.
     for _ in range(5):
         a_step(script)
     assert not [kind for kind, _ in script.told.said if kind == "rows"]
-    monkeypatch.setattr("real.script.link._HANDING_S", 0.0)
+    monkeypatch.setattr("real.script.link.SPOOLED_EVERY_S", 0.0)
     a_step(script)
     assert [kind for kind, _ in script.told.said if kind == "rows"]
 
@@ -161,7 +165,7 @@ def test_rows_say_when_the_device_did_what(script: Script) -> None:
     ]
 
 
-def test_what_a_script_that_hangs_has_finished_is_handed_over(script: Script) -> None:
+def test_what_a_script_that_hangs_has_finished_is_handed_over(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the thread that is asked where the script stands."""
     script.link.ask("step")
     a_step(script)
@@ -175,9 +179,9 @@ def test_what_a_script_that_hangs_has_finished_is_handed_over(script: Script) ->
         return "at"
 
     script.told.recv = recv  # type: ignore[attr-defined]
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr("os._exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))
-        script.device.finish(lambda: not any(stream.queue for stream in script.device.streams))
+    script.device.finish(lambda: not any(stream.queue for stream in script.device.streams))
+    monkeypatch.setattr("os._exit", sys.exit)
+    with pytest.raises(SystemExit):
         script.link.answer()
     assert [kind for kind, _ in script.told.said] == ["step", "rows", "at"]
     assert script.told.said[0] == ("step", 1)
