@@ -133,7 +133,10 @@ class Lane:
         return self.follow(timed, work, finish, held)
 
     def stand(self, timed: Timed, pending: Pending, since: Mark | None = None) -> Mark:
-        """Wait for a collective to which the caller came at `since` (None: now), fill `timed`; return when it goes on."""
+        """Wait for a collective, to which the caller came at `since`, or now; fill `timed`, return when it goes on.
+
+        RuntimeError if the collective failed.
+        """
         was_over = pending.is_over()
         timed.wait_from = time.monotonic_ns() if since is None else since
         try:

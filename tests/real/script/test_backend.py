@@ -1,4 +1,4 @@
-"""What a script's process does with a GPU, on a device in imagined time: few events, no waits, and rows that are right."""
+"""What a script's process does with a GPU, on a device in imagined time: few events, no waits, right rows."""
 
 from __future__ import annotations
 
