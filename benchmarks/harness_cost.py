@@ -175,7 +175,8 @@ def main() -> None:
         own, ours = (statistics.median(statistics.median(each[one]) for each in times) for one in (0, 1))
         words = (f"{own:.0f} us", f"{ours:.0f} us", *(f"{each:.0f} us" for each in adds))
         print(f"| {name} | {' | '.join(words)} |", flush=True)
-    print("Calls of torch.cuda a step: " + ", ".join(f"{count:g} {name}" for name, count in sorted(found.items())))
+    if isinstance(found, Counter):
+        print("Calls of torch.cuda a step: " + ", ".join(f"{count:g} {name}" for name, count in sorted(found.items())))
 
 
 if __name__ == "__main__":
