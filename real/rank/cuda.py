@@ -235,7 +235,7 @@ class CudaLane(Lane):
             return True
         if isinstance(mark, tuple):
             return all(map(self.is_past, mark))
-        self._is_current()
+        self._come()
         return _is_past(mark)
 
     def ns(self, mark: Mark) -> int:
@@ -259,11 +259,15 @@ class CudaLane(Lane):
         torch.cuda.synchronize(self._device)
         self.between_steps()
 
-    def _is_current(self) -> bool:
-        """Whether this is the thread's stream. A thread begins on device 0: it is put onto ours when it first comes."""
+    def _come(self) -> None:
+        """Put the thread onto our device when it first comes: it begins on device 0."""
         if not getattr(self._threads, "is_here", False):
             torch.cuda.set_device(self._device)
             self._threads.is_here = True
+
+    def _is_current(self) -> bool:
+        """Whether this is the thread's stream."""
+        self._come()
         return bool(torch.cuda.current_stream(self._device) == self._stream)
 
     def _on(self, stream: torch.cuda.Stream, after: Mark) -> AbstractContextManager[object]:
