@@ -66,10 +66,8 @@ class Nccl(Library):
 
     def between_steps(self) -> None:
         """Look at both clocks, and let go of what collectives have used."""
-        if self._anchors is not None:
-            self._anchors.renew()
         for lane in self._streams:
-            lane.let_go()
+            lane.between_steps()
 
     def open(self, joined: Joined) -> None:
         """The first collective makes the communicator; it ends before another group makes one, which takes memory."""

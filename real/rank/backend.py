@@ -189,17 +189,16 @@ class Issued(Generic[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         entry, journal = self._entry, self._context.journal
-        was_over = self._pending.is_over()
-        journal.wait_begins(entry)
+        journal.stands(entry)
         try:
-            self._pending.wait()
+            entry.lane.stand(entry, self._pending)
         except RuntimeError as error:
             raise failed(self._context.rank, entry.describe(), error) from error
         except CollectiveError:
-            entry.end = entry.lane.mark()
+            entry.end = entry.wait_until = entry.lane.mark()
             raise
         finally:
-            journal.wait_ends(entry, has_waited=not was_over)
+            journal.goes_on(entry)
         return self._result
         yield  # pragma: no cover - makes this a generator
 
@@ -214,10 +213,9 @@ class Computed(Generic[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         journal, entry = self._context.journal, self._entry
-        journal.wait_begins(entry)
-        assert entry.end is not None, "a lane marks the end of every kernel"
-        entry.lane.wait_for(entry.end, self._value)
-        journal.wait_ends(entry, has_waited=not isinstance(entry.end, int))
+        journal.stands(entry)
+        entry.lane.take(entry, self._value)
+        journal.goes_on(entry)
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]

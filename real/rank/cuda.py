@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 # Between two steps: so many looks at most, and so long for each, which an idle stream needs a tenth of.
 _LOOKS, _PATIENCE_NS = 4, 100_000
+# An anchor that is not older stays: the clocks drift apart by 5 us, at the most, before there is another.
+_FRESH_NS = 50_000_000
 # Two quartz clocks, each within 50 parts per million of its rate: what an anchor loses of its worth as it gets older.
 _DRIFT = 1e-4
 # As many as are looked through for what passed long before it is asked for.
@@ -61,6 +63,8 @@ class Anchors:
     def renew(self) -> None:
         """Look again; for the time between two steps, as it takes the host some ten microseconds a look."""
         last, looks = self._anchors[-1], list[_Anchor]()
+        if now_ns() - last.ns < _FRESH_NS:
+            return
         while len(looks) < _LOOKS and (look := self._look(_PATIENCE_NS)) is not None:
             looks.append(look)
         best = min(looks, key=lambda look: look.error_ns, default=last)
@@ -148,14 +152,15 @@ class CudaLane(Lane):
 
     def run(self, timed: Timed, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
         """Launch it on this stream. What the main stream is given there lives in its own order, and is not held."""
-        is_held = not (self._is_current() and self._is_main)
+        is_current = self._is_current()
         with self.entered(timed.start):
-            timed.start = _event(self._device)
+            if not is_current:  # else it begins where it was issued, just now
+                timed.start = _event(self._device)
             try:
                 return function(*arguments)
             finally:
                 timed.end = end = _event(self._device)
-                if is_held:
+                if not (is_current and self._is_main):
                     self._in_use.hold(end, (function, arguments))
 
     def overtakes(self) -> None:
@@ -167,6 +172,42 @@ class CudaLane(Lane):
         if follower is None:
             follower = self._followers[timed.queue] = _Follower(self._device)
         return follower.follow(timed, work, finish, held)
+
+    def follow_awaited(
+        self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object = None
+    ) -> Pending:
+        """Let the caller's stream wait now, for which the host does not: no other stream has to follow the call."""
+        work.wait()
+        if finish is not None:
+            finish()
+        timed.wait_from = timed.start
+        timed.end = timed.wait_until = end = _event(self._device)
+        return _Queued(end, self._device)
+
+    def stand(self, timed: Timed, pending: Pending, since: Mark | None = None) -> Mark:
+        """See `Lane.stand`: the stream goes on when it has come here and the collective has ended, of which both are
+        known without a further event.
+        """
+        came = _event(self._device) if since is None else since
+        timed.wait_from = timed.wait_until = came
+        pending.wait()
+        assert timed.end is not None, "what is followed has an end"
+        timed.wait_until = until = (came, timed.end)
+        return until
+
+    def take(self, timed: Timed, value: object) -> None:
+        """See `Lane.take`: what follows on the kernel's own stream waits for nothing else."""
+        assert timed.end is not None, "a lane marks the end of every kernel"
+        if self._is_current():
+            timed.wait_from = timed.wait_until = timed.end
+            return
+        timed.wait_from = came = _event(self._device)
+        self.wait_for(timed.end, value)
+        timed.wait_until = (came, timed.end)
+
+    def after(self, since: Mark) -> Mark:
+        """See `Lane.after`: what the host has done meanwhile took nothing of the stream's time."""
+        return since
 
     def wait_for(self, mark: Mark, value: object = None) -> None:
         """The caller's current stream waits for the event; `value` may live until that stream is through with it."""
@@ -192,11 +233,15 @@ class CudaLane(Lane):
         """Whether the device has passed it."""
         if isinstance(mark, int):
             return True
-        self._is_current()
+        if isinstance(mark, tuple):
+            return all(map(self.is_past, mark))
+        self._come()
         return _is_past(mark)
 
     def ns(self, mark: Mark) -> int:
         """The event's time on the host's clock."""
+        if isinstance(mark, tuple):
+            return max(map(self.ns, mark))
         return mark if isinstance(mark, int) else self._anchors.ns(mark)
 
     def let_go(self) -> None:
@@ -204,22 +249,31 @@ class CudaLane(Lane):
         for in_use in (self._in_use, *(follower.in_use for follower in tuple(self._followers.values()))):
             in_use.let_go()
 
-    def settle(self) -> None:
-        """Wait for the device."""
-        torch.cuda.synchronize(self._device)
+    def between_steps(self) -> None:
+        """Look at both clocks, and let go of what collectives have used."""
         self._anchors.renew()
         self.let_go()
 
-    def _is_current(self) -> bool:
-        """Whether this is the thread's stream. A thread begins on device 0: it is put onto ours when it first comes."""
+    def settle(self) -> None:
+        """Wait for the device."""
+        torch.cuda.synchronize(self._device)
+        self.between_steps()
+
+    def _come(self) -> None:
+        """Put the thread onto our device when it first comes: it begins on device 0."""
         if not getattr(self._threads, "is_here", False):
             torch.cuda.set_device(self._device)
             self._threads.is_here = True
+
+    def _is_current(self) -> bool:
+        """Whether this is the thread's stream."""
+        self._come()
         return bool(torch.cuda.current_stream(self._device) == self._stream)
 
     def _on(self, stream: torch.cuda.Stream, after: Mark) -> AbstractContextManager[object]:
-        if not isinstance(after, int):
-            stream.wait_event(after)
+        for mark in after if isinstance(after, tuple) else (after,):
+            if isinstance(mark, torch.cuda.Event):
+                stream.wait_event(mark)
         context: AbstractContextManager[object] = torch.cuda.stream(stream)
         return context
 

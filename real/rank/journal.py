@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from contextvars import ContextVar
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 from real.rank.lanes import Lane, Mark, Reading
 from real.supervise.rank_status import JOINING
@@ -49,15 +49,26 @@ class Entry:
         "wait_until",
     )
 
-    def __init__(self, lane: Lane, stream: str, kind: str, label: str, *, sequence: int = -1) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        stream: str,
+        kind: str,
+        label: str,
+        *,
+        sequence: int = -1,
+        start: Mark | None = None,
+        step: int | None = None,
+    ) -> None:
+        """`start` and `step` are now and the caller's where they are not given."""
         lane.overtakes()
         self.lane, self.stream, self.kind, self.label, self.sequence = lane, stream, kind, label, sequence
-        self.step = STEP.get()
+        self.step = STEP.get() if step is None else step
         self.index = -1
         self.call: Call | None = None
         self.kernel: PricedLater | None = None
         self.issued = time.monotonic_ns()
-        self.start: Mark = lane.mark()
+        self.start: Mark = lane.mark() if start is None else start
         self.end: Mark | None = None
         self.wait_from: Mark | None = None
         self.wait_until: Mark | None = None
@@ -103,6 +114,23 @@ class Entry:
         # fmt: on
 
 
+class Making(Protocol):
+    """A span in the making."""
+
+    step: int
+
+    @property
+    def kind(self) -> str: ...
+
+    def is_finished(self, *, is_last: bool) -> bool:
+        """Return whether it can become a row; the last time, also what was never awaited."""
+        ...
+
+    def row(self, rank: int, host: int) -> Row:
+        """Return the fields of a `Span`, in order, with times of this host's clock."""
+        ...
+
+
 class Journal:
     """Everything that one rank has issued, recorded and waits for."""
 
@@ -113,7 +141,7 @@ class Journal:
         self.last: Entry | None = None
         self.waiting: dict[Entry, None] = {}  # several at a time: a stream, and who waits for what it spawned
         self.unawaited: dict[Entry, None] = {}
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[Making] = deque()
         self._metrics: deque[tuple[int, str, float | Reading]] = deque()
         self._calls: defaultdict[str, count[int]] = defaultdict(count)
         self.reached: dict[str, int] = {}
@@ -133,6 +161,11 @@ class Journal:
         self._entries.append(entry)
         self.issued(entry, is_awaited=is_awaited)
 
+    def note(self, made: Making) -> None:
+        """It becomes a span, and is none of the operations that this rank is found at."""
+        self.moves += 1
+        self._entries.append(made)
+
     def issued(self, entry: Entry, *, is_awaited: bool = True) -> None:
         """It must be awaited, but becomes no span of its own (a spawned coroutine)."""
         self.moves += 1
@@ -140,17 +173,25 @@ class Journal:
         if is_awaited:
             self.unawaited[entry] = None
 
-    def wait_begins(self, entry: Entry) -> None:
-        """The program stands in `await`."""
+    def stands(self, entry: Entry) -> None:
+        """The program stands in `await`; the entry's lane says from when until when."""
         self.unawaited.pop(entry, None)
         self.waiting[entry] = None
+
+    def goes_on(self, entry: Entry) -> None:
+        """The program goes on."""
+        self.waiting.pop(entry, None)
+        self.moves += 1
+
+    def wait_begins(self, entry: Entry) -> None:
+        """The program stands in `await` of something else than a lane's, from now on."""
+        self.stands(entry)
         entry.wait_from = entry.lane.mark()
 
     def wait_ends(self, entry: Entry, *, has_waited: bool) -> None:
-        """The program goes on."""
+        """It goes on."""
         entry.wait_until = entry.lane.mark() if has_waited else entry.wait_from
-        self.waiting.pop(entry, None)
-        self.moves += 1
+        self.goes_on(entry)
 
     def record(self, name: str, value: float | Reading) -> None:
         """Keep a metric of the present step; what a device has not computed yet is read when it has."""
@@ -169,7 +210,7 @@ class Journal:
         """What a device was given and has not ended yet, in the order of issue; nothing on a CPU."""
         if self.last is None or isinstance(self.last.start, int):
             return []
-        entries = [entry for entry in list(self._entries) if entry.kind != "step"]
+        entries = [each for each in list(self._entries) if isinstance(each, Entry) and each.kind != "step"]
         return [entry for entry in entries if entry.end is not None and not entry.lane.is_past(entry.end)]
 
     def take_over(self, spans: Iterable[Row], metrics: Iterable[Row]) -> None:

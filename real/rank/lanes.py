@@ -17,8 +17,8 @@ if TYPE_CHECKING:  # the launcher reads the clock too, and has no need of torch
 
 T = TypeVar("T")
 
-# A moment: ns of this host's monotonic clock, or an event that a device will pass.
-Mark: TypeAlias = "int | torch.cuda.Event"
+# A moment: ns of this host's monotonic clock, an event that a device will pass, or the last of several.
+Mark: TypeAlias = "int | torch.cuda.Event | tuple[Mark, ...]"
 
 ROUND_TRIPS = 32
 
@@ -41,6 +41,8 @@ class Timed(Protocol):
 
     start: Mark
     end: Mark | None
+    wait_from: Mark | None
+    wait_until: Mark | None
 
     @property
     def queue(self) -> str:
@@ -124,6 +126,34 @@ class Lane:
         self._issued.last = underway = _Underway(timed, work, finish)
         return underway
 
+    def follow_awaited(
+        self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object = None
+    ) -> Pending:
+        """See `follow`, for a collective that the caller awaits next, where it was issued; it may be awaited here."""
+        return self.follow(timed, work, finish, held)
+
+    def stand(self, timed: Timed, pending: Pending, since: Mark | None = None) -> Mark:
+        """Wait for a collective, to which the caller came at `since`, or now; fill `timed`, return when it goes on.
+
+        RuntimeError if the collective failed.
+        """
+        was_over = pending.is_over()
+        timed.wait_from = time.monotonic_ns() if since is None else since
+        try:
+            pending.wait()
+        finally:
+            now = time.monotonic_ns()
+            timed.wait_until = timed.wait_from if was_over else now
+        return now
+
+    def take(self, timed: Timed, value: object) -> None:
+        """Let the caller go on with the value of a kernel of this lane; fill `timed` with when it stood for that."""
+        timed.wait_from = timed.wait_until = time.monotonic_ns()
+
+    def after(self, since: Mark) -> Mark:
+        """Return when the caller goes on that came to a call at `since`, which gave its stream nothing to do."""
+        return time.monotonic_ns()
+
     def wait_for(self, mark: Mark, value: object = None) -> None:
         """What the caller runs next comes after this mark of the lane, and may use this value that the lane made."""
 
@@ -133,6 +163,9 @@ class Lane:
     def is_past(self, mark: Mark) -> bool:
         """Whether `ns` can say when that was."""
         return True
+
+    def between_steps(self) -> None:
+        """Do what takes the host some time, and is not to be part of a step."""
 
     def settle(self) -> None:
         """Wait until every mark is past."""

@@ -54,13 +54,17 @@ TELLING_S = 1.0
 # A gloo thread that has ended a collective waits for the interpreter at most this long (5 ms otherwise).
 SWITCH_INTERVAL_S = 0.0005
 
+# How often a rank on a GPU, and a script, makes rows of what is finished: that takes as long as many launches.
+SPOOLED_EVERY_S = 1.0
+
 
 class Keeper:
-    """Spools what is finished after each step; also called from other threads when the run is over."""
+    """Spools what is finished after a step; also called from other threads when the run is over."""
 
     def __init__(self, own: Spool, journal: Journal, on_step: Callable[[int], None], *, records: bool) -> None:
         self._own, self._journal, self._on_step, self._records = own, journal, on_step, records
-        self._is_spooling = False
+        self._is_spooling, self._spooled_s = False, time.monotonic()
+        self.every_s = 0.0  # how much may be lost
 
     def step_begins(self, index: int) -> None:
         """Tell it."""
@@ -68,9 +72,9 @@ class Keeper:
 
     def step_ends(self, *, is_last: bool = False) -> None:
         """Write what is finished. If another thread is at it just now, that one's writing is enough."""
-        if self._is_spooling:
+        if self._is_spooling or not (is_last or time.monotonic() - self._spooled_s >= self.every_s):
             return
-        self._is_spooling = True
+        self._is_spooling, self._spooled_s = True, time.monotonic()
         spans, metrics = self._journal.take(is_last=is_last)
         for kind, rows in (("spans", spans), ("metrics", metrics)):
             if rows and self._records:
@@ -123,6 +127,8 @@ class RankRun:
 
     def _play(self, program: Program, library: Library) -> None:
         within_s = TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s
+        if library.device.type != "cpu":
+            self.keeper.every_s = SPOOLED_EVERY_S
         agreements = GroupAgreements(self._store, self.journal, self._place.world_size, within_s)
         context = self._context = RankContext(
             self.journal,

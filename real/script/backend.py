@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from contextvars import Token
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -21,37 +21,50 @@ import torch.distributed as dist
 from real.libraries.nccl import Nccl
 from real.rank.journal import STEP, Entry, Journal
 from real.rank.lanes import Lane, Mark, Pending
+from real.script.computation import Computation
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Done
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.several import Several
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
-from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.process.process_group import Asked
 from scenarios.workloads.script.streams import KIND
 
+# A call that was checked, and the group in which its members meet.
+Known: TypeAlias = tuple[Call, Group]
+
 
 class Underway:
-    """A call that torch's own group has begun."""
+    """A call that torch's own group has begun; its members meet in `group`."""
 
-    def __init__(self, journal: Journal, entry: Entry, work: dist.Work, pending: Pending) -> None:
-        self.work = work
-        self._journal, self._entry, self._pending = journal, entry, pending
+    __slots__ = ("_journal", "_pending", "entry", "group", "work")
 
-    def wait(self) -> None:
-        """As a rank of ours awaits it."""
-        was_over = self._pending.is_over()
-        self._journal.wait_begins(self._entry)
+    def __init__(self, journal: Journal, entry: Entry, group: Group, work: dist.Work, pending: Pending) -> None:
+        self.entry, self.group, self.work = entry, group, work
+        self._journal, self._pending = journal, pending
+
+    def wait(self, since: Mark | None = None) -> Mark:
+        """Wait as a rank of ours does; return when the caller goes on.
+
+        `since` is when the caller came to it; None: when the call was issued, if not now.
+        """
+        entry, journal = self.entry, self._journal
+        journal.stands(entry)
         try:
-            self._pending.wait()
+            return entry.lane.stand(entry, self._pending, since)
         finally:
-            self._journal.wait_ends(self._entry, has_waited=not was_over)
+            journal.goes_on(entry)
 
     @property
     def has_ended(self) -> bool:
         """Whether its end is noted."""
-        return self._entry.end is not None
+        return self.entry.end is not None
+
+    @property
+    def is_waited(self) -> bool:
+        """Whether the caller's stream has waited for it already."""
+        return self.entry.wait_until is not None
 
     def settle(self) -> None:
         """Note its end, if it has ended: the library's thread may have told others of that, and not us yet."""
@@ -68,8 +81,7 @@ class Underway:
 class _Here:
     """Where a thread is: callbacks of a hook run on threads of the library's."""
 
-    depth = 0  # of requests
-    since: Mark | None = None  # what it computes was cut last
+    since: Mark | None = None  # what it computes was cut last; None: in a request, or outside of steps
     label = KIND  # of what it computes
 
 
@@ -101,9 +113,14 @@ class WatchingBackend:
         self._main = threading.get_ident()
         self._token: Token[int] | None = None
         self._step = -1
-        self._asked: tuple[Asked, Any] | None = None
+        self._asked: tuple[Asked, Any, Mark | None] | None = None
         self._underway: list[Underway] = []
         self.has_called = False  # any other rank
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether the script's stream is a GPU's, which goes on while the host does something else."""
+        return self.device.type != "cpu"
 
     @property
     def now_ns(self) -> int:
@@ -112,63 +129,72 @@ class WatchingBackend:
 
     @property
     def _here(self) -> _Here:
+        if threading.get_ident() == self._main:
+            return self._scripts
         threads = self._threads
         if not threads.is_autograds:
-            if threading.get_ident() == self._main:
-                return self._scripts
             threads.is_autograds = torch._C._current_autograd_node() is not None
         return self._scripts if threads.is_autograds else threads.own
 
     @cached_property
     def lane(self) -> Lane:
         """What the script's own stream is on its device."""
-        if self.device.type == "cpu":
+        if not self.is_on_gpu:
             return Lane()
         return Nccl(torch.device("cuda", torch.cuda.current_device())).new_lane(is_main=True)
 
-    @contextmanager
-    def between(self, *, is_cut: bool = True) -> Iterator[None]:
-        """A request of the script's: what it has computed since the last one ends here, and the next begins after it.
-
-        `is_cut` is False where it has computed nothing in between.
-        """
+    def pause(self) -> Mark:
+        """Turn to a request: what this thread has computed since the last one ends at the moment that is returned."""
         here = self._here
-        if is_cut and not here.depth:
-            self._computed()
-        here.depth += 1
-        try:
-            yield
-        finally:
-            here.depth -= 1
-            here.since = None if self._step < 0 else self.lane.mark()
+        at = self.lane.mark()
+        self._computed(here, at)
+        here.since = None
+        return at
+
+    def resume(self, at: Mark) -> None:
+        """Go on with what the script computes, from that moment on."""
+        self._here.since = at if self._step >= 0 else None
 
     def turn(self, label: str) -> None:
         """What the script computes from now on is for that."""
         here = self._here
-        if label != here.label and not here.depth:
-            here.since = self._computed()
+        if label != here.label and here.since is not None:
+            at = self.lane.mark()
+            self._computed(here, at)
+            here.since = at
         here.label = label
 
-    @contextmanager
-    def asked(self, asked: Asked, inner: Any) -> Iterator[None]:
-        """What is issued inside is that call, of that group of torch's."""
-        self._asked = asked, inner
+    def begin(self, asked: Asked, inner: Any, play: Callable[[], Underway], known: Known | None) -> Underway:
+        """Begin a call of that group of torch's: one that is known, or what `play` makes a verb of."""
+        start = self.pause()
+        self._asked = asked, inner, start
+        until = start
         try:
-            yield
+            underway = play() if known is None else self._begin(*known)
+            until = underway.entry.wait_until or self.lane.after(start)
         finally:
-            self._asked = None
+            self.resume(until)
+        return underway
 
-    def begin_step(self, index: int) -> Entry:
-        """What is issued from now on belongs to it."""
+    def wait(self, underway: Underway, *, is_async: bool) -> None:
+        """Wait for a call; after one that is not asynchronous the script has computed nothing."""
+        until = since = self.pause() if is_async else None
+        try:
+            until = underway.wait(since)
+        finally:
+            self.resume(self.lane.mark() if until is None else until)
+
+    def begin_step(self, index: int, start: Mark | None = None) -> Entry:
+        """What is issued from now on belongs to it; `start` is the end of the one before, if it follows at once."""
         self._token, self._step = STEP.set(index), index
-        entry = Entry(self.lane, self.stream, "step", f"step {index}", sequence=next(self._sequence))
+        entry = Entry(self.lane, self.stream, "step", f"step {index}", sequence=next(self._sequence), start=start)
         entry.wait_from = entry.wait_until = entry.issued
         self.journal.keep(entry, is_awaited=False)
         return entry
 
-    def end_step(self, entry: Entry) -> None:
-        """It is over."""
-        entry.end = self.lane.mark()
+    def end_step(self, entry: Entry, at: Mark | None = None) -> None:
+        """It is over, since that moment or now."""
+        entry.end = self.lane.mark() if at is None else at
         assert self._token is not None, "it has begun"
         STEP.reset(self._token)
         self._step = -1
@@ -190,19 +216,25 @@ class WatchingBackend:
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Underway:
         """See `Backend.issue`."""
+        return self._begin(call, group)
+
+    def _begin(self, call: Call, group: Group) -> Underway:
         assert self._asked is not None, "a script calls its groups"
         self.has_called = True
-        asked, inner = self._asked
-        entry = Entry(self.lane, self.stream, call.op, call.label or call.op, sequence=next(self._sequence))
-        entry.step = self._step  # also on threads of autograd's
+        asked, inner, start = self._asked
+        lane, journal = self.lane, self.journal
+        label = call.label or call.op
+        entry = Entry(lane, self.stream, call.op, label, sequence=next(self._sequence), start=start, step=self._step)
         entry.call = call
         if group is call.group:
-            entry.index = self.journal.next_call(group.name)
-        self.journal.keep(entry)
+            entry.index = journal.next_call(group.name)
+        journal.keep(entry, is_awaited=False)
         name, given = asked.native
         work = getattr(inner, name)(*given) or Several()  # a call without a work is over
-        underway = Underway(self.journal, entry, work, self.lane.follow(entry, work, None, issue))
-        self._underway = [one for one in (*self._underway, underway) if not one.has_ended]
+        follow = lane.follow if asked.is_async else lane.follow_awaited
+        underway = Underway(journal, entry, group, work, follow(entry, work, None, asked))
+        if entry.end is None:
+            self._underway = [one for one in (*self._underway, underway) if not one.has_ended]
         return underway
 
     def refuse(self, call: Call, group: Group) -> None:
@@ -218,16 +250,9 @@ class WatchingBackend:
 
     spawn = step = record = open_stream = after = synchronize = compute
 
-    def _computed(self) -> Mark | None:
-        """Note what this thread has computed since the last cut; until when."""
-        here = self._here
-        if here.since is None:
-            return None
-        entry = Entry(self.lane, self.stream, "compute", here.label, sequence=next(self._sequence))
-        entry.kernel, entry.start, entry.step = Kernel(kind=KIND), here.since, self._step
-        if isinstance(here.since, int):
-            entry.issued = here.since
-        entry.wait_from = entry.wait_until = entry.issued
-        entry.end = self.lane.mark()
-        self.journal.keep(entry, is_awaited=False)
-        return entry.end
+    def _computed(self, here: _Here, at: Mark) -> None:
+        """Note what this thread has computed since the last cut until that moment."""
+        if here.since is not None:
+            self.journal.note(
+                Computation(self.lane, self.stream, here.label, self._step, next(self._sequence), here.since, at)
+            )

@@ -5,19 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from real.script.backend import Underway, WatchingBackend
+from real.script.backend import Known, Underway, WatchingBackend
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
 from scenarios.workloads.script.requests import issue
+
+# Calls that a group knows: those of which sizes differ from step to step come once.
+_MOST_KNOWN = 1 << 10
 
 
 class WatchedGroup(ScriptGroup):
@@ -28,6 +32,7 @@ class WatchedGroup(ScriptGroup):
     ) -> None:
         super().__init__(options, backends)
         self._backend, self._rank, self._group = backend, rank, group
+        self._known: dict[Hashable, Known] = {}
         # As torch makes one: of a group's calls some are the group's own, which it makes of its backends'.
         self._inner: Any = dist.ProcessGroup(options.store, self.rank(), self.size())
         made = {name: self._make(name, options) for name in dict.fromkeys(backends.values())}
@@ -46,27 +51,58 @@ class WatchedGroup(ScriptGroup):
             return dist.ProcessGroupNCCL(store, self.rank(), self.size(), own)
         raise ProgramError(f"backend '{name}': expected 'gloo' or 'nccl'")
 
-    def issue(self, asked: Asked) -> WatchedWork:
-        """Begin a call for real."""
-        backend = self._backend
-        with backend.between(), backend.asked(asked, self._inner):
-            underway = issue(
-                self._rank,
-                asked.verb,
-                asked.inputs,
-                asked.targets,
-                group=self._group,
-                label=asked.label,
-                options=asked.options,
-            )
-            assert isinstance(underway, Underway), "that is what this backend issues"
-            work = WatchedWork(backend, underway, asked)
-            if torch._C._current_autograd_node() is not None:
-                # At the end of the backward pass DDP waits, in C++; the simulator does at the same place.
-                Variable._execution_engine.queue_callback(work.wait)
-            if asked.is_async:
-                backend.lane.overtakes()
-            return work
+    def issue(self, asked: Asked) -> dist.Work:
+        """Begin a call for real; one that is as another was, without a look at its arguments."""
+        backend, key = self._backend, _signature(asked)
+        known = self._known.get(key)
+        underway = backend.begin(asked, self._inner, partial(self._play, asked), known)
+        if known is None:
+            if len(self._known) == _MOST_KNOWN:
+                self._known.clear()
+            assert underway.entry.call is not None, "a call of the script's"
+            self._known[key] = underway.entry.call, underway.group
+        if underway.is_waited:
+            return underway.work
+        work = WatchedWork(backend, underway, asked)
+        if torch._C._current_autograd_node() is not None:
+            # At the end of the backward pass DDP waits, in C++; the simulator does at the same place.
+            Variable._execution_engine.queue_callback(work.wait)
+        if asked.is_async:
+            backend.lane.overtakes()
+        return work
+
+    def _play(self, asked: Asked) -> Underway:
+        """Make a verb of a call, which is checked."""
+        given = self._rank, asked.verb, asked.inputs, asked.targets
+        underway = issue(*given, group=self._group, label=asked.label, options=asked.options)
+        assert isinstance(underway, Underway), "that is what this backend issues"
+        return underway
+
+
+def _signature(asked: Asked) -> Hashable:
+    """Return all of a call on which it depends whether it is right, and what it is."""
+    options = [(*value,) if isinstance(value, list) else value for value in asked.options.values()]
+    return (
+        asked.verb,
+        asked.label,
+        torch.is_grad_enabled(),
+        (*map(_kind, asked.inputs),),
+        (*map(_kind, asked.targets),),
+        (*options,),
+    )
+
+
+def _kind(tensor: torch.Tensor) -> Hashable:
+    return (
+        tensor.shape,
+        tensor.dtype,
+        tensor.device,
+        tensor.layout,
+        tensor.layout is not torch.strided or tensor.is_contiguous(),
+        tensor.requires_grad and tensor.is_leaf,
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
 
 
 class WatchedWork(dist.Work):
@@ -81,8 +117,7 @@ class WatchedWork(dist.Work):
         """As torch's own does."""
         if not self._is_waited:
             self._is_waited = True
-            with self._backend.between(is_cut=self._asked.is_async):
-                self._underway.wait()
+            self._backend.wait(self._underway, is_async=self._asked.is_async)
         return True
 
     def synchronize(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 # Steps from which it can be told what a run settles on, and how far above that one must be at the least.
-_SETTLED, _LEAST_EXCESS = 2, 0.1
+SETTLED, LEAST_EXCESS = 2, 0.1
 
 
 def leading(step_ns: Sequence[int]) -> int:
@@ -21,10 +21,10 @@ def leading(step_ns: Sequence[int]) -> int:
     above that, and at least 10 % above the median; the first step that does not ends the warm-up.
     """
     times = np.asarray(step_ns, float)
-    settled = times[len(times) - max(_SETTLED, len(times) // 2) :]
-    if len(times) <= _SETTLED:
+    settled = times[len(times) - max(SETTLED, len(times) // 2) :]
+    if len(times) <= SETTLED:
         return 0
     low, median, high = np.quantile(settled, [0.1, 0.5, 0.9])
-    limit = max(high + (1 + 4 / len(settled)) * (high - low), (1 + _LEAST_EXCESS) * median)
+    limit = max(high + (1 + 4 / len(settled)) * (high - low), (1 + LEAST_EXCESS) * median)
     above = times[: len(times) - len(settled)] > limit
     return len(above) if above.all() else int(above.argmin())

@@ -23,6 +23,7 @@ from reports.analysis.step_breakdown import (
     typical_step,
     utilisation_of,
 )
+from reports.analysis.warm_up import LEAST_EXCESS, SETTLED
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text
@@ -138,12 +139,23 @@ def rests_on(info: RunInfo) -> str:
 
 
 def warm_up(run: Run) -> str:
-    """Return which first steps of a measured run are left out of all means, in one line; "" if none are."""
+    """Return which first steps of a measured run are left out of all means, in one line; "" if none are.
+
+    Of two steps it cannot be told, which is said where the first took longer.
+    """
     if not run.warm_up:
-        return ""
+        return _untold_warm_up(run)
     verb = "is" if len(run.warm_up) == 1 else "are"
     longest = text.duration(float(run.steps.loc[run.steps["warm_up"].to_numpy(bool), "step_ns"].max()))
     return f"{text.steps(run.warm_up)} {verb} warm-up (up to {longest}), left out of means"
+
+
+def _untold_warm_up(run: Run) -> str:
+    times = run.steps.loc[run.steps["steady"].to_numpy(bool), "step_ns"].tolist()
+    if run.info.world != "real" or len(times) != SETTLED or times[0] <= (1 + LEAST_EXCESS) * times[1]:
+        return ""
+    took = f"{text.duration(float(times[0]))}, the second {text.duration(float(times[1]))}"
+    return f"the first step took {took}: whether it is warm-up is told of 3 steps or more; it is in the median"
 
 
 def folded(info: RunInfo) -> str:

@@ -158,11 +158,14 @@ def _steps(found: SideBySide) -> Section:
     if any(len(own) > 1 for own in kept.values()):
         drawn = run_charts.over_steps(kept, run_charts.colors(found))
         blocks.append(Chart("steps", "Time of each step", drawn, "From the first rank's start to the last rank's end."))
-    rows = []
+    rows, early = [], False
     for label, own in kept.items():
-        times = own["step_ns"].median(), own["step_ns"].min(), own["step_ns"].max()
-        rows.append([label, f"{len(own):,}", *(text.duration(float(one)) for one in times)])
-    blocks.append(Table("All steps", ["run", "steps", "median", "min", "max"], rows))
+        for is_warm_up, group in own.groupby("warm_up", sort=True):
+            times = group["step_ns"].median(), group["step_ns"].min(), group["step_ns"].max()
+            name, early = f"{label}, warm-up" if is_warm_up else label, early or bool(is_warm_up)
+            rows.append([name, f"{len(group):,}", *(text.duration(float(one)) for one in times)])
+    note = "Steps that warm a measured run up are not among its others." if early else ""
+    blocks.append(Table("All steps", ["run", "steps", "median", "min", "max"], rows, note=note))
     return Section("steps", "Step times", blocks)
 
 

@@ -15,9 +15,11 @@ from reports.compare import tables as compare_tables
 from reports.compare.comparison import compare
 from reports.page import render
 from reports.page.run import page as run_page
+from reports.page.side_by_side import page as side_by_side_page
 from reports.run import Run
 from reports.side_by_side import tables as beside
 from reports.side_by_side.frames import side_by_side
+from reports.terminal import headline as headline_module
 from reports.terminal import run_tables, text
 from reports.terminal.headline import headline
 from scenarios.seam.trace import Recording
@@ -140,3 +142,43 @@ def test_steps_of_a_long_run_have_a_row_for_the_warm_up():
     lines = text.as_text(run_tables.summarize(run)).splitlines()
     rows = [line.split() for line in lines[lines.index("Steps") :]]
     assert [(row[0], row[-1]) for row in rows[3:5]] == [("0", "warm-up"), ("1-29", "same")]
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "said"),
+    [
+        ([9000, 100], "the first step took 9.00 us, the second 100 ns: whether it is warm-up"),
+        ([105, 100], ""),
+        ([9000], ""),
+    ],
+)
+def test_two_steps_of_which_the_first_took_longer_are_remarked(step_ns, said):
+    """Nothing tells what is usual, so the first is in the median."""
+    ends = np.cumsum(step_ns).tolist()
+    spans = [
+        span(0, "step", end - took, end, step=at) for at, (took, end) in enumerate(zip(step_ns, ends, strict=True))
+    ]
+    run = Run.of(Recording(info=dataclasses.replace(info(), world="real", world_size=1), spans=spans))
+    assert run.warm_up == []
+    assert said in (line := headline_module.warm_up(run))
+    assert bool(line) == bool(said)
+
+
+def test_no_row_of_step_times_mixes_the_warm_up_with_other_steps(run: Run):
+    """The page of several runs: 900 ns are in a row of their own."""
+    html = render.html(side_by_side_page.page(side_by_side([("a", run), ("b", run)]), ["", ""]))
+    assert html.count(", warm-up") >= 2
+    assert "Steps that warm a measured run up are not among its others." in html
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "count"),
+    [
+        ([9000, 90, 91], 1),  # compiled
+        ([900, 400, 200, 90, 91, 92], 3),
+        ([500, 300, 90, 91, 90, 92], 2),  # the allocator grows in the second
+        ([90, 91, 90, 95, 100, 110, 120, 130], 0),  # throttled
+    ],
+)
+def test_what_warms_a_run_up_and_what_slows_it_down_are_told_apart(step_ns, count):
+    assert leading(step_ns) == count

@@ -7,7 +7,6 @@ import sys
 import time
 import timeit
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from scenarios.workloads.script.process.process_group import is_users_file
@@ -68,7 +67,7 @@ class Clock:
 
         def slept(seconds: Any) -> None:
             sleep(seconds)
-            if _is_users(sys._getframe(1).f_code.co_filename):
+            if is_users_file(sys._getframe(1).f_code.co_filename):
                 self._base_ns = max(self._base_ns, self._shown_ns) + round(seconds * 1e9)
 
         time.sleep = slept
@@ -77,17 +76,14 @@ class Clock:
         in_s, in_ns = getattr(time, name), getattr(time, f"{name}_ns")
 
         def seconds() -> Any:
-            if _is_users(sys._getframe(1).f_code.co_filename) and self.is_read():
+            if is_users_file(sys._getframe(1).f_code.co_filename) and self.is_read():
                 return (start_ns + self.read_ns()) / 1e9
             return in_s()
 
         def nanoseconds() -> Any:
-            if _is_users(sys._getframe(1).f_code.co_filename) and self.is_read():
+            if is_users_file(sys._getframe(1).f_code.co_filename) and self.is_read():
                 return start_ns + self.read_ns()
             return in_ns()
 
         setattr(time, name, seconds)
         setattr(time, f"{name}_ns", nanoseconds)
-
-
-_is_users = cache(is_users_file)

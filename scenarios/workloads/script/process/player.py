@@ -132,7 +132,7 @@ def _record_losses(link: Link) -> None:
         has_values = not (self.is_meta or isinstance(self, FakeTensor))
         is_loss = has_values and self.numel() == 1 and not any(each is self for each in inside)
         if is_loss and (known := link.known(self)) is not None:
-            link.ask("record", ("loss", float(known.detach())))
+            link.ask("record", ("loss", known.detach()))
         inside.append(self)
         try:
             backward(self, *args, **more)  # type: ignore[no-untyped-call]

@@ -15,6 +15,7 @@ import sysconfig
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from types import FrameType
@@ -41,7 +42,7 @@ _ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real")
 _OTHERS = (*(f"{Path(__file__).parents[4] / room}{os.sep}" for room in _ROOMS), sysconfig.get_paths()["stdlib"], "<")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: made for every call, and this takes a third of the time
 class Asked:
     """A call of torch.distributed as a verb of `Rank`.
 
@@ -72,7 +73,7 @@ class Link(Protocol):
     """A script's way to whoever plays or watches it."""
 
     def ask(self, kind: str, argument: Any = None) -> Any:
-        """Tell of "new_group", "plan", "step", "record", "end", "error" and the like; a group's name is the answer."""
+        """Tell of "new_group", "plan", "step", "record" (a tensor), "end", "error"; a group's name is the answer."""
         ...
 
     def begin(self) -> None:
@@ -308,6 +309,7 @@ class ScriptGroup(dist.ProcessGroup):
         return work
 
 
+@cache
 def is_users_file(name: str) -> bool:
     """Return whether a file's code is the user's: not Python's, an installed package's or ours."""
     return not name.startswith(_OTHERS) and INSTALLED not in name
@@ -318,9 +320,14 @@ def users_line(frame: FrameType | None) -> str:
     while frame is not None:
         name = frame.f_code.co_filename
         if is_users_file(name):
-            return f"{os.path.basename(name)}:{frame.f_lineno}"
+            return f"{_base(name)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+_base = cache(os.path.basename)
+# By which torch's enumeration looks them up each time.
+_OPS = {op: str(op.name) for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)}
 
 
 def _plain(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -341,7 +348,10 @@ def _is_of_reducer(tensors: Sequence[Tensor], caller: FrameType | None) -> bool:
 
 def _op(options: Any) -> str:
     """The name of a reduction."""
-    return "SUM" if options is None else str(getattr(options.reduceOp, "op", options.reduceOp).name)
+    if options is None:
+        return "SUM"
+    op = getattr(options.reduceOp, "op", options.reduceOp)
+    return _OPS.get(op) or str(op.name)
 
 
 def _label(verb: str) -> str:
@@ -349,4 +359,4 @@ def _label(verb: str) -> str:
     line = users_line(sys._getframe().f_back) or users_line(
         sys._current_frames().get(threading.main_thread().ident or 0)
     )
-    return f"{line} {verb}".lstrip()
+    return f"{line} {verb}" if line else verb

@@ -87,6 +87,8 @@ class SimulatedLink:
 
         `is_cut` is False where nothing was computed since the last one.
         """
+        if kind == "record":
+            argument = (argument[0], float(argument[1]))
         with self._lock:
             self.compiled.flush()
             if self.shadows is not None and kind == "step":

@@ -1,0 +1,56 @@
+"""A training step that its host bounds: 150 small modules under DistributedDataParallel, and collectives by hand.
+
+    torchrun --nproc-per-node 1 harness_steps.py BACKEND STEPS FILE
+
+Appends the host's time of each step, in us as JSON, to FILE: from the end of one optimizer's step to that of the next.
+"""
+
+import json
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.testing._internal.distributed.fake_pg  # noqa: F401  (has torch know backend "fake")
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+MODULES, COLLECTIVES, WARM_UP = 150, 16, 10
+
+
+def reduced(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Reduce a bucket of gradients."""
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    assert work is not None
+    work.wait()
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def main(backend: str, steps: int, file: str) -> None:
+    meeting = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if backend == "fake" else {}
+    dist.init_process_group(backend, **meeting)
+    torch.manual_seed(0)
+    layers = [each for _ in range(MODULES // 2) for each in (nn.Linear(16, 16), nn.ReLU())]
+    model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=0.025)
+    if backend == "fake":  # whose futures give no tensor, which DDP takes from them
+        model.register_comm_hook(None, reduced)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    values, batch = torch.zeros(256), torch.randn(8, 16)
+    times_us = []
+    for _ in range(WARM_UP + steps):
+        began_ns = time.perf_counter_ns()
+        optimizer.zero_grad()
+        for _ in range(COLLECTIVES // 2):
+            dist.all_reduce(values)
+            work = dist.all_reduce(values, async_op=True)
+            work.wait()
+        model(batch).square().mean().backward()
+        optimizer.step()
+        times_us.append((time.perf_counter_ns() - began_ns) / 1e3)
+    with open(file, "a") as out:
+        print(json.dumps(times_us[WARM_UP:]), file=out)
+
+
+main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

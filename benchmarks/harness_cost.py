@@ -1,0 +1,183 @@
+"""`python -m benchmarks.harness_cost`: what measuring a script adds to its host's time of a step.
+
+    python -m benchmarks.harness_cost                 # by `python -m real` over gloo, without and with module labels
+    python -m benchmarks.harness_cost --rounds 9
+
+`data/harness_steps.py` runs plainly and watched, in turn. "gloo" is the whole of `python -m real`. "as on a GPU" is the
+process of a script alone, on the path that CUDA takes: torch's backend "fake", which does nothing, is in NCCL's place,
+and functions of `torch.cuda` are stubs that keep the host as long as `STUBS_US` says. The cost of real CUDA calls
+differs; how many there are does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FakeProcessGroup
+
+from real.script import link
+from real.script.process_group import WatchedGroup
+from scenarios.workloads.script.config import Script
+
+SCRIPT = Path(__file__).parent / "data" / "harness_steps.py"
+STEPS = 200
+# What the host takes for a call, roughly those of a current server with torch's bindings; no more was measured.
+STUBS_US = {"event": 0.8, "record": 1.5, "wait": 1.0, "query": 0.5, "current stream": 0.7, "stream": 3.0, "ns": 1.5}
+PLAIN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+
+
+def plain(backend: str, file: Path) -> None:
+    """Run the script as torchrun does."""
+    environment = {**os.environ, **PLAIN, "MASTER_PORT": free_port()}
+    subprocess.run([sys.executable, SCRIPT, backend, str(STEPS), file], env=environment, check=True)
+
+
+def measured(file: Path, modules: str) -> None:
+    """Run it by `python -m real`."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = f'program = "script"\n[run]\nsteps = {STEPS + 100}\n[cluster]\nprofile = "cpu_local"\nhosts = 1\n'
+        given += f"gpus_per_host = 1\n[script]\npath = {str(SCRIPT)!r}\nmodules = {modules}\n"
+        given += f'args = ["gloo", "{STEPS}", {str(file)!r}]\n'
+        scenario = Path(folder, "scenario.toml")
+        scenario.write_text(given)
+        command = [sys.executable, "-m", "real", "--quiet", "--out", Path(folder, "run"), scenario]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+def as_on_gpu(file: Path) -> Counter[str]:
+    """Run its process on the path that CUDA takes; return how often each stub was called in a step."""
+    start = multiprocessing.get_context("spawn")
+    ours, others = start.Pipe()
+    script = Script(path=SCRIPT, sha256="", args=("fake", str(STEPS), str(file)), is_cut=False)
+    env = {**PLAIN, "MASTER_PORT": free_port()}
+    process = start.Process(target=on_stubs, args=(others, link.Place(0, 0, 1, 1), 10**9, script, env), daemon=True)
+    process.start()
+    others.close()
+    found: Counter[str] = Counter()
+    while True:
+        kind, argument = ours.recv()
+        if kind == "ready":
+            ours.send("begin")
+        elif kind == "counted":
+            found = argument
+        elif kind == "error":
+            raise RuntimeError(argument)
+        elif kind == "end":
+            break
+    process.kill()
+    process.join()
+    return found
+
+
+def on_stubs(connection: Connection, place: link.Place, steps: int, script: Script, env: Mapping[str, str]) -> None:
+    """Run a script's process with stubs for `torch.cuda`; send their calls a step at its end."""
+    calls: Counter[str] = Counter()
+
+    def stub(name: str, value: Any = None) -> Callable[..., Any]:
+        taken_ns = round(STUBS_US[name] * 1e3)
+
+        def called(*_: Any, **__: Any) -> Any:
+            until_ns = time.perf_counter_ns() + taken_ns
+            calls[name] += 1
+            while time.perf_counter_ns() < until_ns:
+                pass
+            return value
+
+        return called
+
+    class Event:
+        __init__, record, query = stub("event"), stub("record"), stub("query", True)
+        elapsed_time = stub("ns", 1.0)
+
+    class Stream:
+        stream_id = 0
+        wait_event, synchronize = stub("wait"), stub("wait")
+
+    stream, leave = Stream(), link.WatchedLink._leave
+
+    def left(self: link.WatchedLink, kind: str, argument: Any) -> None:
+        self._tell("counted", Counter({name: round(count / STEPS, 1) for name, count in calls.items()}))
+        leave(self, kind, argument)
+
+    @contextmanager
+    def on_stream(_: Any) -> Any:
+        stub("stream")()
+        yield
+
+    def made(self: WatchedGroup, name: str, options: Any) -> Any:
+        return FakeProcessGroup._create_internal(self.rank(), self.size(), FakeProcessGroup.Options())
+
+    stubs = {
+        "Event": Event,
+        "Stream": lambda *_: stream,
+        "current_stream": stub("current stream", stream),
+        "stream": on_stream,
+        "synchronize": lambda *_: None,
+        "set_device": lambda *_: None,
+        "current_device": lambda: 0,
+        "is_available": lambda: True,
+    }
+    dist.ProcessGroup.BackendType.FAKE = dist.ProcessGroup.BackendType.CUSTOM  # type: ignore[attr-defined]
+    with mock.patch.multiple(torch.cuda, **stubs):  # noqa: SIM117
+        with mock.patch.object(WatchedGroup, "_make", made), mock.patch.object(link.WatchedLink, "_leave", left):
+            link.main(connection, place, steps, script, env)
+
+
+def free_port() -> str:
+    """Return a port that nobody uses now."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    return str(store.port)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.harness_cost")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", help="one of the ways, by name")
+    options = parser.parse_args()
+    rounds: int = options.rounds
+    ways: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
+        "gloo": (lambda file: plain("gloo", file), lambda file: measured(file, "false")),
+        "gloo, module labels": (lambda file: plain("gloo", file), lambda file: measured(file, "true")),
+        "as on a GPU": (lambda file: plain("fake", file), as_on_gpu),
+    }
+    ways = {name: both for name, both in ways.items() if options.only in (None, name)}
+    print(f"Host time of a step, {STEPS} steps a round, medians of {rounds} rounds")
+    print("| way | plain | measured | adds: quickest decile | median | mean |")
+    print("|---|---|---|---|---|---|")
+    for name, both in ways.items():
+        times: list[list[list[float]]] = []
+        for _ in range(rounds):
+            times.append([])
+            for run in both:
+                with tempfile.TemporaryDirectory() as folder:
+                    file = Path(folder, "times")
+                    found = run(file)
+                    times[-1].append(json.loads(file.read_text()))
+        averages = (lambda steps: statistics.quantiles(steps, n=10)[0], statistics.median, statistics.mean)
+        adds = [statistics.median(average(ours) - average(own) for own, ours in times) for average in averages]
+        own, ours = (statistics.median(statistics.median(each[one]) for each in times) for one in (0, 1))
+        words = (f"{own:.0f} us", f"{ours:.0f} us", *(f"{each:.0f} us" for each in adds))
+        print(f"| {name} | {' | '.join(words)} |", flush=True)
+    if isinstance(found, Counter):
+        print("Calls of torch.cuda a step: " + ", ".join(f"{count:g} {name}" for name, count in sorted(found.items())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What a script computes between two cuts of its step, as a span in the making."""
+
+from __future__ import annotations
+
+from real.rank.journal import Row
+from real.rank.lanes import Lane, Mark
+from scenarios.seam.kernel import Kernel
+from scenarios.workloads.script.streams import KIND
+
+# Of a kernel of which no more is known.
+_DTYPE = Kernel(kind=KIND).dtype
+
+
+class Computation:
+    """What a script has computed between two cuts: a span in the making, of which there are many."""
+
+    __slots__ = ("end", "label", "lane", "sequence", "start", "step", "stream")
+    kind = "compute"
+
+    def __init__(self, lane: Lane, stream: str, label: str, step: int, sequence: int, start: Mark, end: Mark) -> None:
+        self.lane, self.stream, self.label, self.step, self.sequence = lane, stream, label, step, sequence
+        self.start, self.end = start, end
+
+    def is_finished(self, *, is_last: bool) -> bool:
+        """Return whether it can become a row."""
+        return self.lane.is_past(self.end)
+
+    def row(self, rank: int, host: int) -> Row:
+        """Return the fields of a `Span`, as `Entry.row`; a script's Python issues it and computes it in one."""
+        start, end = self.lane.ns(self.start), self.lane.ns(self.end)
+        # fmt: off
+        return (
+            rank, host, self.stream, self.step, self.sequence, "compute", self.label, "", -1,
+            start, start, max(start, end), start, start, 0, 0, 0, _DTYPE, KIND, 0.0, 0.0, 0.0, 1, -1, 0, 0.0,
+        )
+        # fmt: on
