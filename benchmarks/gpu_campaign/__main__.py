@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -73,7 +74,9 @@ def _machine(device: str) -> dict[str, str]:
     if device == "cpu":
         return {"device": platform.processor() or platform.machine(), **found}
     name = torch.cuda.get_device_name(0)
-    said = subprocess.run(_QUERY, capture_output=True, text=True, check=False).stdout.splitlines()
+    said = []
+    if shutil.which(_QUERY[0]) is not None:
+        said = subprocess.run(_QUERY, capture_output=True, text=True, check=False).stdout.splitlines()
     limits = {"driver, clocks, power": said[0]} if said else {}
     return {"device": name, **limits, "cuda": str(torch.version.cuda), **found}
 

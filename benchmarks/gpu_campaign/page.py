@@ -92,6 +92,8 @@ def _memory(names: Sequence[str], folder: Path, predicted: Mapping[Key, Predicte
     """Yield a row for each script of which torch's allocator was asked."""
     rows = []
     for name in names:
+        if not (folder / f"{name}.json").exists():
+            continue
         peak, one = plain_steps(folder, name)["peak_bytes"], predicted.get((name, DATA_SHEET))
         if peak and one is not None and not one.why_not:
             said = f"{one.peak_bytes / _MIB:,.0f} MiB, {one.peak_bytes / peak - 1:+.1%}"

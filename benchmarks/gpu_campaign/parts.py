@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +21,8 @@ DONE, FAILED, SKIPPED = "done", "failed", "no time was left"
 # What is kept of what a part said when it failed.
 _LAST_LINES = 3
 _LIMIT_S = 120.0
+# What a part has to end by itself.
+_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +98,8 @@ def play(planned: Iterator[Part], folder: Path, limit_s: float) -> list[Outcome]
             left_s = limit_s - (time.monotonic() - began_s)
             found = _played(part, folder, min(part.limit_s, left_s)) if left_s > 0 else _skipped(part)
         outcomes.append(found)
-        kept.write_text(json.dumps([asdict(each) for each in outcomes], indent=1))
+        known[part.name] = found
+        kept.write_text(json.dumps([asdict(each) for each in known.values()], indent=1))
     return outcomes
 
 
@@ -104,21 +111,29 @@ def _played(part: Part, folder: Path, limit_s: float) -> Outcome:
     print(f"{part.name} ...", file=sys.stderr, flush=True)
     began_s = time.monotonic()
     said = folder / f"{part.name.replace(' ', '-')}.txt"
+    left = folder / part.leaves
+    if left.is_dir():  # of an earlier call that failed: a run's folder must not exist
+        shutil.rmtree(left)
     with said.open("w") as stream:
         process = subprocess.Popen(part.command, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            code = process.wait(limit_s)
+            code: int | None = process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            process.terminate()  # the launchers end their ranks
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
             code = None
+        finally:
+            _end(process)
     took_s = round(time.monotonic() - began_s, 1)
     if code == 0 and (folder / part.leaves).exists():
         return Outcome(part=part.name, ended=DONE, took_s=took_s)
     lines = said.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
     why = f"took more than {limit_s:.0f} s" if code is None else f"exit code {code}"
     return Outcome(part=part.name, ended=FAILED, took_s=took_s, said=" / ".join([why, *lines]))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a part with all that it has started: what is left would run on the device beside the next part."""
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sent)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_S)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 # Between two steps: so many looks at most, and so long for each, which an idle stream needs a tenth of.
 _LOOKS, _PATIENCE_NS = 4, 100_000
-# An anchor that is not older stays: the clocks drift apart by 5 us, at the most, before there is another.
+# An anchor that is not older stays: within that time the clocks drift apart by 5 us, at the most.
 _FRESH_NS = 50_000_000
 # Two quartz clocks, each within 50 parts per million of its rate: what an anchor loses of its worth as it gets older.
 _DRIFT = 1e-4
@@ -189,8 +189,12 @@ class CudaLane(Lane):
         known without a further event.
         """
         came = _event(self._device) if since is None else since
-        timed.wait_from = timed.wait_until = came
-        pending.wait()
+        timed.wait_from = came
+        try:
+            pending.wait()
+        except BaseException:
+            timed.wait_until = came
+            raise
         assert timed.end is not None, "what is followed has an end"
         timed.wait_until = until = (came, timed.end)
         return until

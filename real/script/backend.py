@@ -143,9 +143,11 @@ class WatchingBackend:
             return Lane()
         return Nccl(torch.device("cuda", torch.cuda.current_device())).new_lane(is_main=True)
 
-    def pause(self) -> Mark:
+    def pause(self, *, begins_step: bool = False) -> Mark:
         """Turn to a request: what this thread has computed since the last one ends at the moment that is returned."""
         here = self._here
+        if self.is_on_gpu and self._step < 0 and not begins_step:
+            return time.monotonic_ns()  # before its first step a script may have yet to choose its device
         at = self.lane.mark()
         self._computed(here, at)
         here.since = None

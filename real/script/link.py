@@ -103,7 +103,7 @@ class WatchedLink:
         if kind == "record" and backend.is_on_gpu:  # whose stream goes on
             self._record(*argument)
             return
-        at = backend.pause()
+        at = backend.pause(begins_step=kind == "step")
         try:
             if kind == "step":
                 at = self._next_step(at)
@@ -114,7 +114,7 @@ class WatchedLink:
             elif kind in ("end", "error"):
                 self._leave(kind, argument)
         finally:
-            backend.resume(backend.lane.after(at))
+            backend.resume(at if isinstance(at, int) and backend.is_on_gpu else backend.lane.after(at))
 
     def _record(self, name: str, value: torch.Tensor) -> None:
         """Keep a number of this step, for which a GPU's host does not wait."""
@@ -198,7 +198,8 @@ class WatchedLink:
     def _leave(self, kind: str, argument: Any) -> None:
         """Stay until this process is ended, as others may still read what it has sent."""
         self._backend.settle()
-        self._end_step(is_last=True)
+        with self._handing:  # the thread that answers may be making rows
+            self._end_step(is_last=True)
         self._hand_over(is_last=True)
         sys.stdout.flush()
         ended = {"steps": self._begun, "seen": argument, "has_called": self._backend.has_called}

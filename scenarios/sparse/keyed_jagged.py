@@ -137,6 +137,14 @@ class KeyedJagged:
         weights = None if self.weights is None else self.weights.to(device)
         return replace(self, values=self.values.to(device), weights=weights)
 
+    def sizes_only(self) -> KeyedJagged:
+        """Return the same with everything on meta and what the host knows of it: it holds none of the tensors."""
+        ids = tuple(self.length_per_key())
+        meta = torch.device("meta")
+        weights = None if self.weights is None else self.weights.to(meta)
+        values, lengths = self.values.to(meta), self.lengths.to(meta)
+        return replace(self, values=values, lengths=lengths, weights=weights, ids_per_key=ids)
+
     def permute(self, order: Sequence[int]) -> KeyedJagged:
         """The keys at the positions `order`, in that order; a position may come twice, or not at all."""
         sizes = self.length_per_key()

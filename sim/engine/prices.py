@@ -15,7 +15,7 @@ from sim.operators.tables.read import table_of
 from sim.operators.tables.table import Table, correction
 
 # Operators whose time is kept: steps with drawn ids have other look-ups each.
-_MOST_KNOWN = 16384
+_MOST_KNOWN = 1 << 16
 
 
 class Prices:
@@ -25,7 +25,7 @@ class Prices:
         self._gpu = gpu
         # Peaks: a law has its own shares of them.
         self._peaks = dataclasses.replace(gpu, efficiency={}, ramp_ns=0, ramps_ns={}) if gpu.has_laws else None
-        self._seconds: dict[Operation, float] = {}
+        self._known: dict[Operation, tuple[float, Correction]] = {}
         self._tables: list[Table] | None = None
 
     def cost(self, kernel: Kernel) -> Cost:
@@ -47,16 +47,20 @@ class Prices:
         """Return by what an operator that has a law is priced, as in KernelRow."""
         if not self.has_laws:
             return "roofline"
-        found = self._correction(operation)
+        _, found = self._priced(operation)
         return "measured" if found.is_measured else "table" if found.log_factor else "law"
 
     def seconds(self, operation: Operation) -> float:
         """Return the time of an operator by its law, corrected by the nearest measurements of the GPU's tables."""
-        found = self._seconds.get(operation)
+        return self._priced(operation)[0]
+
+    def _priced(self, operation: Operation) -> tuple[float, Correction]:
+        found = self._known.get(operation)
         if found is None:
-            if len(self._seconds) >= _MOST_KNOWN:
-                self._seconds.clear()
-            found = self._seconds[operation] = seconds(operation, self._gpu) * self._correction(operation).factor
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            by = self._correction(operation)
+            found = self._known[operation] = seconds(operation, self._gpu) * by.factor, by
         return found
 
     def _without_host(self, kernel: Kernel, peaks: Gpu) -> Cost:

@@ -54,9 +54,20 @@ def test_parts_fail_alone_and_those_that_are_done_are_not_played_again(tmp_path:
     assert [each.ended for each in first] == [DONE, FAILED, FAILED]
     assert first[1].said == "exit code 1 / no such device"
     (tmp_path / "good.txt").write_text("kept")
+    play(iter(planned[1:2]), tmp_path, 0.0)  # a call that ends before it comes to the others
     again = play(iter([*planned, part("late", "pass")]), tmp_path, 0.0)
     assert (tmp_path / "good.txt").read_text() == "kept"
     assert [each.ended for each in again] == [DONE, SKIPPED, SKIPPED, SKIPPED]
+
+
+def test_a_part_that_failed_begins_anew_and_takes_what_it_started_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    starts = f"import os, subprocess, sys; os.mkdir({str(folder)!r}); subprocess.Popen(['sleep', '60']); "
+    code = starts + "sys.exit(%d)"
+    (first,) = play(iter([part("real", code % 1, leaves="run")]), tmp_path, 60.0)
+    (second,) = play(iter([part("real", code % 0, leaves="run")]), tmp_path, 60.0)
+    assert [each.ended for each in (first, second)] == [FAILED, DONE]
+    assert max(first.took_s, second.took_s) < 20
 
 
 def test_a_part_that_takes_too_long_is_ended(tmp_path: Path) -> None:
@@ -65,11 +76,16 @@ def test_a_part_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert outcome.took_s < 30
 
 
-def test_the_page_holds_measured_beside_predicted_and_what_failed(tmp_path: Path) -> None:
+def test_the_page_holds_measured_beside_predicted_and_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "machine.json").write_text(json.dumps({"device": "NVIDIA H200", "torch": "2.11.0"}))
     steps = {"step_ms": 5.0, "peak_bytes": 100 << 20}
     (tmp_path / "dlrm.json").write_text(json.dumps(steps))
     (tmp_path / "bert.json").write_text(json.dumps(steps))
+    (tmp_path / "rec_base-real").mkdir()  # whose part "plain" failed
+    monkeypatch.setattr("benchmarks.gpu_campaign.predictions.store.load", lambda folder: folder)
+    monkeypatch.setattr("benchmarks.gpu_campaign.predictions.step_ms", lambda run: 6.0)
     predicted = {
         ("dlrm", DATA_SHEET): Predicted(step_ms=4.0, peak_bytes=101 << 20),
         ("dlrm", CALIBRATED): Predicted(step_ms=5.1),
@@ -81,6 +97,7 @@ def test_the_page_holds_measured_beside_predicted_and_what_failed(tmp_path: Path
     assert "| bert | 5.000 ms | refused: a / b |  |" in lines
     assert "| mean of the errors' sizes |  | 20.0% of 1 | 2.0% of 1 |" in lines
     assert "| dlrm | 100 MiB | 101 MiB, +1.0% |" in lines
+    assert "| rec_base | 6.000 ms |  |  |" in lines
     assert "1 of 2 parts were measured." in lines
     assert lines[lines.index("## Traces") + 2] == "Nothing was measured."
     shutil.copy(TRACE, tmp_path / "dlrm.trace.json.gz")

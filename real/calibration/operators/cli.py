@@ -74,7 +74,7 @@ def check_operators(options: argparse.Namespace, like: Cluster) -> None:
     if not options.seconds > 0:
         raise ScenarioError(f"--seconds = {options.seconds}: expected more than 0")
     table = table_file(options.out)
-    if table.exists():
+    if table.exists() and not _part_file(table).exists():  # else a command ended before it wrote the profile
         raise ScenarioError(f"{table} already exists: choose another --out")
     if options.of is None:
         for name, value in (("hosts", options.hosts), ("ranks-per-host", options.ranks_per_host)):

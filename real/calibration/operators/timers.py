@@ -88,8 +88,9 @@ class CpuTimer:
         return Taken(tuple(1e6 * each for each in times_s))
 
 
-def taken_or_why(take: Callable[[], Taken]) -> Taken:
-    """Return what is taken, or why not: torch or fbgemm refuses an operator, or there is no memory left for it.
+def taken_or_why(take: Callable[[], Taken], device: torch.device | None = None) -> Taken:
+    """Return what is taken, on a GPU if one is given, or why not: torch or fbgemm refuses an operator, or there is no
+    memory left for it.
 
     Raises:
         RunEnded: the GPU itself has failed, so that nothing more can be measured in this process.
@@ -101,9 +102,18 @@ def taken_or_why(take: Callable[[], Taken]) -> Taken:
         return Taken(why_not="too large: out of memory")
     except Exception as error:  # whatever goes wrong with one operator, the others are measured
         sentence = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if sentence.startswith(_FAILED):
+        if device is not None and sentence.startswith(_FAILED) and _has_failed(device):
             raise RunEnded(f"the GPU failed: {sentence}; the same command goes on behind it") from error
         return Taken(why_not=f"refused: {sentence[:_MOST_LETTERS]}")
+
+
+def _has_failed(device: torch.device) -> bool:
+    """Whether the GPU itself has failed: cuBLAS, say, may refuse one operator in the same words."""
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False
 
 
 _FAILED = "CUDA error"
@@ -130,7 +140,7 @@ class CudaTimer:
     is_cold = True
 
     def __init__(self, device: torch.device, expected_s: Callable[[Operation], float]) -> None:
-        self._expected_s = expected_s
+        self._expected_s, self._device = expected_s, device
         self._stream = torch.cuda.current_stream(device)
         self._flush, self._tiny = buffers(device)
         self._cycles_per_s = self._rate()
@@ -139,7 +149,7 @@ class CudaTimer:
     def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
         """See `Timer`; the device is waited for at the end of the batch."""
         waiting = [self._launched(make, self._expected_s(operation)) for operation, make in batch]
-        taken_or_why(self._wait)
+        taken_or_why(self._wait, self._device)
         return [each if isinstance(each, Taken) else self._read(each) for each in waiting]
 
     def _wait(self) -> Taken:
@@ -156,7 +166,7 @@ class CudaTimer:
                     pairs.extend(self._repeats(made, expected_s))
             return Taken()
 
-        failed = taken_or_why(launch)
+        failed = taken_or_why(launch, self._device)
         return failed if failed.why_not or not pairs else pairs
 
     def _repeats(self, made: Made, expected_s: float) -> Iterator[_Pair]:

@@ -31,7 +31,7 @@ from scenarios.sparse.groups import ShardedGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup
 from scenarios.workloads.dlrm.tables.embedding import Rows
-from scenarios.workloads.dlrm.tables.prices import Features, Piece, RowPrices
+from scenarios.workloads.dlrm.tables.prices import Features, Piece, RowPrices, sizes_of
 from scenarios.workloads.dlrm.tables.shard_price import RowLaws, row_cache
 from scenarios.workloads.sharding_groups import replicas_of, within_sharding_group
 
@@ -148,7 +148,7 @@ class SparsePart:
         """Fetch what caches miss of rows that are about to be looked up."""
         for one in looked:
             if one.rows.prices.cache is not None:
-                kernel = partial(one.rows.prices.fill_kernel, one.features)
+                kernel = partial(one.rows.prices.fill_kernel, sizes_of(one.features))
                 await rank.compute(kernel, one.rows.fill, one.features, label=f"{one.group.label}cache")
 
     async def look_up(self, looked: Looked) -> Work[Tensor]:
@@ -158,7 +158,7 @@ class SparsePart:
         features, rows, label = looked.features, looked.rows, f"{looked.group.label}lookup"
         self.rank.host_work(_LOOKS_UP)
         found = await self.rank.compute(
-            partial(rows.prices.look_up_kernel, features), rows.look_up, features, label=label
+            partial(rows.prices.look_up_kernel, sizes_of(features)), rows.look_up, features, label=label
         )
         return self._side.spawn(looked.group.forward(self._side, found, looked.way))
 
@@ -212,7 +212,7 @@ class SparsePart:
             await self.rank.compute(rows.prices.dense_update_kernel, rows.update_dense, gradient, label=label)
         else:
             await self.rank.compute(
-                partial(rows.prices.update_kernel, features), rows.update, features, gradient, label=label
+                partial(rows.prices.update_kernel, sizes_of(features)), rows.update, features, gradient, label=label
             )
 
     async def sync(self) -> None:
@@ -233,7 +233,7 @@ class SparsePart:
     async def _add_up(self, looked: Looked, gradient: Tensor) -> Tensor:
         """The whole gradients of tables that every rank has a copy of, of this micro-batch and those before it."""
         rows, features, label = looked.rows, looked.features, looked.group.label
-        kernel = partial(rows.prices.dense_gradients_kernel, features)
+        kernel = partial(rows.prices.dense_gradients_kernel, sizes_of(features))
         flat = await self.rank.compute(kernel, rows.dense_gradients, features, gradient, label=f"{label}gradients")
         before = self._sums.pop(rows, None)
         if before is None:

@@ -159,7 +159,8 @@ class _Family:
         places = np.argpartition(distances, count - 1)[:count]
         values = np.array([self._value(int(place), operation) for place in places])
         sizes, marks = self._sizes[places], self._marks[places]
-        apart = np.stack([_distances(sizes, marks, *one) for one in zip(sizes, marks, strict=True)])
+        squares = np.nansum(np.square(sizes[:, None] - sizes), axis=2)
+        apart = np.sqrt(squares + (marks[:, None] != marks).sum(axis=2))
         covariance = np.exp(-apart / _REACH) + _NOISE * np.eye(count)
         here = np.exp(-distances[places] / _REACH)
         weights = np.linalg.solve(covariance, here)
@@ -237,7 +238,8 @@ def _features(operation: Operation) -> _Features:
     marks: list[object] = []
     sizes: list[float] = []
     _collect(operation, family, marks, sizes)
-    return _Features(tuple(family), tuple(marks), tuple(sizes))
+    # A size that may be left out is a mark then, and so of another family.
+    return _Features((*family, len(marks), len(sizes)), tuple(marks), tuple(sizes))
 
 
 # Counts of which 0 says that they are not known: they have no distance then.

@@ -80,6 +80,14 @@ def test_length_per_key_counts_the_ids_of_every_key(jagged: KeyedJagged) -> None
     assert jagged.length_per_key() == [sum(map(len, own)) for _, own in bags(jagged)]
 
 
+@given(features())
+def test_sizes_alone_hold_no_tensor_and_count_the_same(jagged: KeyedJagged) -> None:
+    sizes = jagged.sizes_only()
+    assert all(each.is_meta for each in (sizes.values, sizes.lengths))
+    assert sizes.length_per_key() == jagged.length_per_key()
+    assert sizes.stride_per_key == jagged.stride_per_key
+
+
 @given(features(), st.data())
 def test_counted_ids_are_kept_whatever_becomes_of_keys(jagged: KeyedJagged, data: st.DataObject) -> None:
     """So that nobody waits again for the device that has the lengths."""

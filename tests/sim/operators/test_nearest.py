@@ -13,6 +13,7 @@ from scenarios.config.gpu import Gpu
 from scenarios.kernel_tables.file import Origin, read_table, write_table
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.errors import ScenarioError
+from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.bags import BagsBackward, BagsForward, uniform
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
@@ -158,6 +159,15 @@ def test_measurements_that_say_nothing_of_each_other_leave_the_law_alone() -> No
     rows = [row(each, over_law=draw.choice([0.5, 2.0])) for each in dict.fromkeys(products(60, 4))]
     measured = {each.operations[0] for each in rows}
     assert {corrected(each, *rows) for each in products(60, 5) if each not in measured} == {1.0}
+
+
+def test_an_operator_with_a_size_that_others_leave_out_is_of_another_family() -> None:
+    attentions = [
+        Attention(batch=8, heads=8, key_heads=8, queries=step, keys=step, head_size=64, dtype="bfloat16")
+        for step in (128, 256, 512, 1024, 2048, 4096)
+    ]
+    rows = [row(each, over_law=2.0) for each in attentions]
+    assert corrected(dataclasses.replace(attentions[3], window=128, is_serving=True), *rows) == 1.0
 
 
 def test_what_a_trace_does_not_know_of_ids_is_taken_as_the_prediction_has_it() -> None:

@@ -128,7 +128,7 @@ class Arena:
         """
         ids = self.tensor((count,), torch.int64, is_changed=True)
         if not unique:
-            torch.remainder(self.tensor((count,), torch.int64), rows, out=ids)
+            ids.random_(rows)
         else:
             # A number without a common divisor steps through all rows before it comes back to one.
             torch.remainder(self._numbers(count) * _coprime(unique), unique, out=ids)

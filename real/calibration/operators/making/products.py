@@ -100,14 +100,33 @@ def attention(one: Attention, arena: Arena) -> Made:
     key, value = (heads(one.key_heads, one.keys) for _ in range(2))
     gradient = heads(one.heads, one.queries) if one.is_backward else None
     arena.result(query.numel() + (2 * key.numel() if one.is_backward else 0), dtype)
-    build = _FUSED[_library(arena.device, dtype)]
+    build = _FUSED[_library(query, key, value, one.is_causal)]
     return Made(build(query, key, value, gradient, one.is_causal), needed_bytes=arena.taken_bytes)
 
 
-def _library(device: torch.device, dtype: torch.dtype) -> str:
-    if device.type == "cpu":
+def _library(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> str:
+    """Return whose fused attention torch takes for these tensors: of cuDNN, say, on a Hopper.
+
+    Raises:
+        CannotMakeError: of none.
+    """
+    if q.device.type != "cuda":
         return "cpu"
-    return "flash" if dtype in (torch.float16, torch.bfloat16) else "efficient"
+    chosen = torch._fused_sdp_choice(q, k, v, is_causal=is_causal, enable_gqa=q.shape[1] != k.shape[1])
+    found = _BACKENDS.get(int(chosen))
+    if found is None:
+        raise CannotMakeError("torch has no fused attention for these tensors")
+    return found
+
+
+def _cudnn(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor | None, is_causal: bool) -> Callable[[], object]:
+    forward = _aten._scaled_dot_product_cudnn_attention.default
+    if gradient is None:
+        return lambda: forward(q, k, v, None, True, 0.0, is_causal)
+    out, logsumexp, starts_q, starts_k, most_q, most_k, seed, offset, _ = forward(q, k, v, None, True, 0.0, is_causal)
+    backward = _aten._scaled_dot_product_cudnn_attention_backward.default
+    more = (seed, offset, None, starts_q, starts_k, most_q, most_k, 0.0, is_causal)
+    return lambda: backward(gradient, q, k, v, out, logsumexp, *more)
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor | None, is_causal: bool) -> Callable[[], object]:
@@ -139,7 +158,9 @@ def _on_cpu(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor | None, is_causal:
     return lambda: backward(gradient, q, k, v, out, logsumexp, 0.0, is_causal)
 
 
-_FUSED = {"flash": _flash, "efficient": _efficient, "cpu": _on_cpu}
+_FUSED = {"flash": _flash, "efficient": _efficient, "cudnn": _cudnn, "cpu": _on_cpu}
+# Numbers of torch's SDPBackend (aten/src/ATen/SDPBackend.h).
+_BACKENDS = {1: "flash", 2: "efficient", 3: "cudnn"}
 
 
 def convolution(one: Convolution, arena: Arena) -> Made:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from real.calibration.operators.making.arena import Arena, CannotMakeError, torch_dtype
 from real.calibration.operators.making.made import Made
@@ -163,7 +164,7 @@ def row_norm(one: RowNorm, arena: Arena) -> Made:
 
 
 def batch_norm(one: BatchNorm, arena: Arena) -> Made:
-    """Return a batch norm of images, or its backward pass; in training on a GPU by cuDNN, as torch chooses it."""
+    """Return a batch norm of images, or its backward pass; by cuDNN or not, as torch chooses."""
     dtype, each = torch_dtype(one.dtype), one.elements // one.channels
     if one.elements % one.channels:
         raise CannotMakeError("channels do not divide the elements")
@@ -173,7 +174,8 @@ def batch_norm(one: BatchNorm, arena: Arena) -> Made:
     weight, bias = (arena.tensor((one.channels,), torch.float32) for _ in range(2))
     mean, variance = (arena.tensor((one.channels,), torch.float32, is_changed=True) for _ in range(2))
     arena.result(one.elements, dtype)
-    if arena.device.type == "cuda" and one.training and torch.backends.cudnn.is_available():
+    tensors = (given, weight, bias, mean, variance)
+    if arena.device.type == "cuda" and one.training and _is_cudnns(tensors):
         forward: Callable[[], Any] = lambda: _aten.cudnn_batch_norm.default(  # noqa: E731
             given, weight, bias, mean, variance, True, 0.1, _EPSILON
         )
@@ -192,6 +194,12 @@ def batch_norm(one: BatchNorm, arena: Arena) -> Made:
     back = _aten.native_batch_norm_backward.default
     rest = (weight, mean, variance, saved_mean, saved, one.training, _EPSILON, [True, True, True])
     return Made(lambda: back(gradient, given, *rest), needed_bytes=arena.taken_bytes)
+
+
+def _is_cudnns(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether torch has cuDNN normalise these in training."""
+    chosen = torch._C._select_batch_norm_backend(*tensors, True, _EPSILON)
+    return bool(chosen == torch._C._BatchNormBackend.Cudnn)
 
 
 def nll_loss(one: NllLoss, arena: Arena) -> Made:

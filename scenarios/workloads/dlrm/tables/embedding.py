@@ -16,6 +16,9 @@ from scenarios.workloads.dlrm.tables.embedding_torch import Named
 from scenarios.workloads.dlrm.tables.flat import FlatRows
 from scenarios.workloads.dlrm.tables.prices import Features, RowPrices, samples_of
 
+# Elements: a table in the host's memory may be larger than what its GPU has.
+_DRAWN_AT_ONCE = 1 << 26
+
 
 class Rows:
     """The rows of the pieces that `prices` has, in the order of the keys of the features that it looks up.
@@ -37,7 +40,11 @@ class Rows:
             kernels = kernels_of(device, prices.dims, prices.dtype, prices.travels_as)
             self._held = FlatRows(prices, device, kernels)
         for piece, weight in zip(prices.pieces, self._held.weights, strict=True):
-            weight.copy_(initial_rows(piece.table, seed, piece.rows, piece.columns, device=device))
+            at_once = max(1, _DRAWN_AT_ONCE // max(1, len(piece.columns)))
+            for begin in range(0, len(piece.rows), at_once):
+                rows = piece.rows[begin : begin + at_once]
+                drawn = initial_rows(piece.table, seed, rows, piece.columns, device=device)
+                weight[begin : begin + len(rows)].copy_(drawn)
 
     @property
     def weights(self) -> list[Tensor]:

@@ -305,3 +305,8 @@ def samples_of(features: Features) -> int:
     """Return how many samples every key has."""
     assert features.stride is not None, "every key has the same samples"
     return features.stride
+
+
+def sizes_of(features: Features) -> Features:
+    """Return what prices need of features that are priced later: nothing that holds a GPU's memory until then."""
+    return features.sizes_only() if isinstance(features, KeyedJagged) and features.values.is_cuda else features

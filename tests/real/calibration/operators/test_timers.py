@@ -116,22 +116,36 @@ def test_what_torch_refuses_is_said_and_the_next_is_measured(device: Device) -> 
     assert [len(each.times_us) for each in found] == [0, 0, 5, 0]
 
 
-def test_a_gpu_that_fails_ends_the_measurement(device: Device) -> None:
-    def failed() -> object:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+def test_what_cublas_refuses_in_the_words_of_a_failed_gpu_is_one_operator(device: Device) -> None:
+    def refused() -> object:
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling cublasGemmEx")
 
+    (found, other) = taken(CudaTimer(NAME, lambda _: 1e-6), lambda: Made(refused), lambda: operator(device, 5 * US))
+    assert found.why_not == "refused: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling cublasGemmEx"
+    assert len(other.times_us) == 5
+
+
+def fails(device: Device, monkeypatch: pytest.MonkeyPatch, sentence: str) -> Callable[..., object]:
+    """Return what fails as all that waits for the device does from now on."""
+
+    def failed(*_: object) -> object:
+        raise RuntimeError(sentence)
+
+    monkeypatch.setattr(device.default, "synchronize", failed)
+    monkeypatch.setattr(torch.cuda, "synchronize", failed)
+    return failed
+
+
+def test_a_gpu_that_fails_ends_the_measurement(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     timer = CudaTimer(NAME, lambda _: 1e-6)
+    failed = fails(device, monkeypatch, "CUDA error: an illegal memory access was encountered")
     with pytest.raises(RunEnded, match=r"^the GPU failed: CUDA error: .*; the same command goes on behind it$"):
         taken(timer, lambda: Made(failed))
 
 
 def test_a_gpu_that_fails_later_ends_it_too(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     timer = CudaTimer(NAME, lambda _: 1e-6)
-
-    def failed() -> None:
-        raise RuntimeError("CUDA error: misaligned address")
-
-    monkeypatch.setattr(device.default, "synchronize", failed)
+    fails(device, monkeypatch, "CUDA error: misaligned address")
     with pytest.raises(RunEnded, match=r"^the GPU failed: CUDA error: misaligned address; "):
         taken(timer, lambda: operator(device, 5 * US))
 
