@@ -199,7 +199,7 @@ def batch_norm(one: BatchNorm, arena: Arena) -> Made:
 def _is_cudnns(tensors: tuple[Tensor, ...]) -> bool:
     """Whether torch has cuDNN normalise these in training."""
     chosen = torch._C._select_batch_norm_backend(*tensors, True, _EPSILON)
-    return bool(chosen == torch._C._BatchNormBackend.Cudnn)
+    return bool(chosen.name == "Cudnn")  # of torch._C._BatchNormBackend, which torch's stubs call otherwise
 
 
 def nll_loss(one: NllLoss, arena: Arena) -> Made:
