@@ -42,5 +42,5 @@ def test_operators_of_drawn_ids_do_not_pile_up(priced: list[Operation]) -> None:
     kept = Prices(GPU)
     for rows in range(1, 1001):
         assert kept.seconds(gather(rows)) == seconds(gather(rows), GPU)
-        assert len(kept._seconds) <= 8
+        assert len(kept._known) <= 8
     assert len(priced) == 1000
