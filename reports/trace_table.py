@@ -11,7 +11,6 @@ from reports.kineto.calls import calls_of
 from reports.kineto.recording import read_traces
 from reports.kineto.trace_file import Trace
 from reports.terminal.text import percent, printable
-from scenarios.kernel_tables.called import rows_of
 from scenarios.kernel_tables.file import Origin
 from scenarios.kernel_tables.merged import merged
 from scenarios.kernel_tables.row import MeasuredOperator
@@ -31,6 +30,8 @@ def table_rows(paths: Sequence[Path]) -> Table:
 
 def rows_of_traces(traces: Sequence[Trace]) -> Table:
     """Return as `table_rows` what traces say that are read already."""
+    from scenarios.kernel_tables.called import rows_of  # noqa: PLC0415 - loads torch
+
     found, notes, gpus, dates = [], [], [], []
     for trace in traces:
         shown = printable(trace.path)

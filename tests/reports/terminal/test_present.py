@@ -56,7 +56,7 @@ def stop(*_: object) -> NoReturn:
         (["sim", FILE], "sim.__main__._planned"),
         (["real", FILE], "real.__main__._run"),
         (["real", "validate", FILE], "real.validation.cli._check_programs"),
-        (["reports", "kineto", "trace.json"], "reports.kineto.recording.read"),
+        (["reports", "kineto", "trace.json"], "reports.kineto.recording.read_traces"),
     ],
     ids=["sim", "real", "validate", "kineto"],
 )
