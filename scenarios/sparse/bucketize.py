@@ -156,11 +156,19 @@ def block_bucketize(
 
 
 def bucketize_kernel(
-    lengths: Tensor, ids: Tensor, my_size: int, weights: Tensor | None, *, positions: bool, sequence: bool = False
+    lengths: Tensor,
+    ids: Tensor,
+    my_size: int,
+    weights: Tensor | None,
+    *,
+    positions: bool,
+    sequence: bool = False,
+    is_checked: bool = False,
 ) -> Kernel:
     """What it costs: one pass over bags and ids to count, one to place them; both need prefix sums of lengths.
 
-    On the host the lengths are looked at twice by torch, and compiled functions assign ids and place each tensor.
+    On the host the lengths are looked at twice by torch, unless `is_checked`, and compiled functions assign ids and
+    place each tensor.
     """
     bags, width = lengths.numel() * lengths.element_size(), ids.numel() * ids.element_size()
     carried = 0 if weights is None else weights.numel() * weights.element_size()
@@ -169,7 +177,7 @@ def bucketize_kernel(
         kind="bucketize",
         bytes_read=float(3 * bags + 2 * my_size * bags + 2 * width + carried),
         bytes_written=float(bags + 2 * my_size * bags + written),
-        launches=4 + (weights is not None) + positions + sequence,
+        launches=(2 if is_checked else 4) + (weights is not None) + positions + sequence,
         operations=(_bucketize(lengths, ids, my_size, carried),) if ids.numel() else (),
     )
 

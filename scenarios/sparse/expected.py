@@ -287,15 +287,24 @@ class ExpectedInput:
         if features.keys == self._sent:
             return features
         share = len(self._sent) / len(features.keys)
-        kernel = chunks_kernel(share, features.lengths, features.values, features.weights)
-        await rank.compute(kernel, _nothing, label=f"{self.label}.select")
         ids = dict(zip(features.keys, features.ids, strict=True))
+        # A loader counts its ids: so are those of a batch that is expected.
+        known = sum(ids[key] for key in self._sent) / (sum(features.ids) or 1)
+        given = features.lengths, features.values, features.weights
+        kernel = chunks_kernel(share, *given, share_of_ids=known)
+        await rank.compute(kernel, _nothing, label=f"{self.label}.select")
         return replace(features, keys=self._sent, ids=tuple(ids[key] for key in self._sent))
 
     async def _bucketize(self, rank: Rank, taken: ExpectedJagged) -> None:
         buckets = self._layout.buckets
         kernel = bucketize_kernel(
-            taken.lengths, taken.values, buckets, taken.weights, positions=False, sequence=self._sequence
+            taken.lengths,
+            taken.values,
+            buckets,
+            taken.weights,
+            positions=False,
+            sequence=self._sequence,
+            is_checked=True,
         )
         await rank.compute(kernel, _nothing, label=f"{self.label}.bucketize")
         if self._is_shuffled:

@@ -129,18 +129,22 @@ def permute_kernel(tensor: Tensor, launches: int = 1) -> Kernel:
     return Kernel(kind="permute", bytes_read=size, bytes_written=size, launches=launches, operations=operations)
 
 
-def chunks_kernel(share: float, lengths: Tensor, *others: Tensor | None) -> Kernel:
+def chunks_kernel(share: float, lengths: Tensor, *others: Tensor | None, share_of_ids: float | None = None) -> Kernel:
     """Moving a share of the keys' chunks of all tensors once; as if all keys had as many ids.
 
-    How long the chunks are is summed up first: lengths are read, and their offsets, int64, set to zero and filled.
+    How long the chunks are is summed up first: lengths are read, and their offsets, int64, set to zero and filled. Not
+    so where the host knows it, and so which `share_of_ids` moves.
     """
     moved = [lengths, *(tensor for tensor in others if tensor is not None)]
-    size, offsets = share * sum(map(size_bytes, moved)), lengths.numel() * torch.int64.itemsize
+    is_known = share_of_ids is not None
+    of_ids = share if share_of_ids is None else share_of_ids
+    size = share * size_bytes(lengths) + of_ids * sum(map(size_bytes, moved[1:]))
+    offsets = lengths.numel() * torch.int64.itemsize
     return Kernel(
         kind="permute",
-        bytes_read=size + size_bytes(lengths),
-        bytes_written=size + 2 * offsets,
-        launches=CHUNK_SUMS_LAUNCHES + (len(moved) if share else 0),
+        bytes_read=size + (0 if is_known else size_bytes(lengths)),
+        bytes_written=size + (0 if is_known else 2 * offsets),
+        launches=(0 if is_known else CHUNK_SUMS_LAUNCHES) + (len(moved) if share else 0),
         operations=_permutation(lengths, moved[1:]) if share == 1.0 else (),
     )
 

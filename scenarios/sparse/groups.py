@@ -111,12 +111,15 @@ class TableGroup:
         Raises:
             ValueError: a key is missing.
         """
+        ids = features.length_per_key()  # of the features that all groups share, where nobody has counted them yet
         if not self.reads_ids:
             features = features.to_payload(rank.device)  # nobody reads the ids from here on
         if features.keys != self.features:
             order = features.positions(self.features)
             share = len(order) / len(features.keys)
-            kernel = chunks_kernel(share, features.lengths, features.values, features.weights)
+            share_of_ids = sum(ids[key] for key in order) / (sum(ids) or 1)
+            given = features.lengths, features.values, features.weights
+            kernel = chunks_kernel(share, *given, share_of_ids=share_of_ids)
             features = await rank.compute(kernel, features.permute, order, label=f"{self.label}{LABEL}.select")
         return await self.input_dist.prepare(rank, features)
 

@@ -210,6 +210,7 @@ async def bucketize_features(
     With `sequence` also the place there that each id went to.
     """
     weights = None if positions else features.weights
+    is_checked = features.ids_per_key is not None
     cut = partial(
         block_bucketize,
         weights=weights,
@@ -217,10 +218,16 @@ async def bucketize_features(
         sequence=sequence,
         batch_size_per_feature=features.stride_per_key,
         device=device or rank.device,
-        is_checked=features.ids_per_key is not None,
+        is_checked=is_checked,
     )
     kernel = bucketize_kernel(
-        features.lengths, features.values, buckets, weights, positions=positions, sequence=sequence
+        features.lengths,
+        features.values,
+        buckets,
+        weights,
+        positions=positions,
+        sequence=sequence,
+        is_checked=is_checked,
     )
     given = (features.lengths, features.values, block_sizes, buckets)
     done = await rank.compute(kernel, cut, *given, label=f"{label}.bucketize")

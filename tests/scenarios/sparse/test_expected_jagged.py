@@ -31,6 +31,7 @@ def bags(drawn: Drawn, rank: int, step: int) -> KeyedJagged:
         values=torch.from_numpy(np.concatenate([bag.ids for bag in found])),
         lengths=torch.from_numpy(np.concatenate([bag.lengths for bag in found])),
         stride=drawn.training.batch_size,
+        ids_per_key=tuple(len(bag.ids) for bag in found),  # as a loader counts them
     )
 
 
