@@ -88,6 +88,7 @@ def test_measured_work_is_named_and_played_again_as_it_was(tmp_path: Path) -> No
     assert again.info.on_cpu == recording.info.on_cpu
 
 
+@pytest.mark.slow
 def test_workers_that_are_quick_hide_and_leave_no_trace() -> None:
     first, second = on_cpu("workers 1"), on_cpu("workers 1")
     assert steps_ns(first) == steps_ns(second)
