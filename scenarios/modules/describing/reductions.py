@@ -25,7 +25,7 @@ def reduction(call: Call) -> tuple[Operation, ...]:
 
 def _reduced(name: str, given: Tensor, dims: Sequence[int]) -> Reduction:
     """Return a reduction over the dimensions that lie between those outside and those inside of it in memory."""
-    of = {dim % max(given.dim(), 1) for dim in dims}
+    of = {dim % given.dim() for dim in dims} if given.dim() else set()  # torch takes dim 0 of a single number
     axes = sorted(range(given.dim()), key=given.stride, reverse=True)
     places = [place for place, axis in enumerate(axes) if axis in of and given.shape[axis] > 1]
     reduced = math.prod(given.shape[axis] for axis in of)

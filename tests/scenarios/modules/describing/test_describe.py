@@ -144,6 +144,14 @@ def test_a_call_is_described(name: str) -> None:
     assert described(call) == [expected]
 
 
+@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize(
+    "call", ["sum", "mean", "amax", "max", "argmax", "logsumexp", "softmax", "log_softmax", "cumsum", "sort", "norm"]
+)
+def test_a_single_number_may_be_reduced_over_its_only_dimension(call: str, dim: int) -> None:
+    assert described(lambda: getattr(torch, call)(meta(), dim=dim))
+
+
 def test_the_products_of_a_linear_layer_have_their_layouts() -> None:
     layer, given = nn.Linear(479, 1024, bias=False, device="meta"), meta(8192, 479, grad=True)
     products = of(Product, described(lambda: layer(given).square().sum().backward()))
