@@ -2,8 +2,7 @@
 
 The distance of two operators is in octaves: the root of the sum of squares of differences of their sizes' logarithms
 (to base 2), where each mark that differs (a name, a layout, whether it is a backward pass) counts as one octave.
-Operators of other dtypes have none, but float16 and
-bfloat16, whose kernels are alike.
+Operators of other dtypes have none, but float16 and bfloat16, whose kernels are alike.
 """
 
 from __future__ import annotations
@@ -159,8 +158,7 @@ class _Family:
         places = np.argpartition(distances, count - 1)[:count]
         values = np.array([self._value(int(place), operation) for place in places])
         sizes, marks = self._sizes[places], self._marks[places]
-        squares = np.nansum(np.square(sizes[:, None] - sizes), axis=2)
-        apart = np.sqrt(squares + (marks[:, None] != marks).sum(axis=2))
+        apart = _distances(sizes[:, None], marks[:, None], sizes, marks)
         covariance = np.exp(-apart / _REACH) + _NOISE * np.eye(count)
         here = np.exp(-distances[places] / _REACH)
         weights = np.linalg.solve(covariance, here)
@@ -177,9 +175,9 @@ class _Family:
 
 
 def _distances(sizes: Array, marks: Marks, of_sizes: Array, of_marks: Marks) -> Array:
-    """Return the distances of points from one point; sizes that are not known of either have none."""
-    squares = np.nansum(np.square(sizes - of_sizes), axis=1)
-    distances: Array = np.sqrt(squares + (marks != of_marks).sum(axis=1))
+    """Return the distances of points from others, which broadcast; sizes that are not known of either have none."""
+    squares = np.nansum(np.square(sizes - of_sizes), axis=-1)
+    distances: Array = np.sqrt(squares + (marks != of_marks).sum(axis=-1))
     return distances
 
 
