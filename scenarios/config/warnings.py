@@ -13,6 +13,7 @@ from scenarios.config.interconnect import LIBRARIES, folding
 from scenarios.config.scenario import LEAST_POWERSGD_START, Scenario
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.seam.trace import Span
+from scenarios.workloads.dlrm.tables.fbgemm_limits import DIM_STEP, ROW_DTYPES, why_not_trained
 from scenarios.workloads.effort import Effort
 
 _CALIBRATE = (
@@ -90,10 +91,12 @@ def _notes_of_tables(scenario: Scenario) -> Iterator[str]:
     reason = ""
     if find_spec("fbgemm_gpu") is None:
         reason = 'fbgemm is not installed: `pip install "twinstep[gpu]"`'
-    elif model.embedding_dtype == "bfloat16":
-        reason = "fbgemm has none of bfloat16 (model.embedding_dtype)"
-    elif odd := [table.name for table in model.tables if table.dim % 4]:
-        reason = f"fbgemm takes dims that 4 divides, which those of {_listed(odd)} are not"
+    elif model.embedding_dtype not in ROW_DTYPES:
+        reason = f"fbgemm has none of {model.embedding_dtype} (model.embedding_dtype)"
+    elif odd := [table.name for table in model.tables if table.dim % DIM_STEP]:
+        reason = f"fbgemm takes dims that {DIM_STEP} divides, which those of {_listed(odd)} are not"
+    elif why := why_not_trained(model.optimizer, "cuda"):
+        reason = f"{why} (model.optimizer)"
     if reason:
         yield (
             f"{scenario.path}: run.library = '{scenario.library}': embeddings are looked up and updated by chains of"

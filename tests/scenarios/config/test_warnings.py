@@ -17,6 +17,9 @@ BEGIN = (
     " longer than predicted; "
 )
 
+LAMB = 'embedding_dim = 8\noptimizer = {{ kind = "{}" }}\ndense_optimizer = {{ kind = "SGD", lr = 0.1 }}\n'
+NAN = "fbgemm's '{}' without weight_decay makes NaN of a row whose first gradient is 0 (model.optimizer)"
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -44,6 +47,7 @@ def test_a_gpu_without_fbgemm_has_a_note(folder: Path, monkeypatch: pytest.Monke
     [
         ('embedding_dim = 8\nembedding_dtype = "bfloat16"\n', "fbgemm has none of bfloat16 (model.embedding_dtype)"),
         ("embedding_dim = 6\n", "fbgemm takes dims that 4 divides, which those of a are not"),
+        *((LAMB.format(kind), NAN.format(kind)) for kind in ("lamb", "partial_rowwise_lamb")),
     ],
 )
 def test_rows_that_fbgemm_does_not_take_have_a_note(

@@ -22,15 +22,10 @@ from torch import Tensor
 from scenarios.config.scenario import Optimizer
 from scenarios.seam.errors import Note, told
 from scenarios.sparse.keyed_jagged import offsets_of, sent_to
-from scenarios.workloads.dlrm.tables import embedding_torch
+from scenarios.workloads.dlrm.tables import embedding_torch, fbgemm_limits
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
 from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
 
-# What its operators are compiled for (genscript/jinja_environment.py, dispatch_macros.h): rows are read 4 elements at a
-# time, and are of one of two dtypes.
-_DIM_STEP, _LARGEST_DIM = 4, 1024
-_ROWS = (torch.float32, torch.float16)
-_FOUND = (*_ROWS, torch.bfloat16)
 # By our names of optimizers, whose states are by row unless it is said.
 _OPTIMIZERS = {
     "sgd": "EXACT_SGD",
@@ -65,15 +60,13 @@ def is_installed(device: torch.device) -> bool:
 
 def takes(dims: Iterable[int], dtype: torch.dtype, travels_as: torch.dtype) -> bool:
     """Return whether its operators look up rows of these dims and dtype."""
-    fits = all(dim % _DIM_STEP == 0 and dim <= _LARGEST_DIM for dim in dims)
-    return fits and dtype in _ROWS and travels_as in _FOUND
+    return fbgemm_limits.takes(dims, *(str(each).removeprefix("torch.") for each in (dtype, travels_as)))
 
 
 def trains(prices: RowPrices, device: torch.device) -> bool:
-    """Return whether its fused updates take such rows: on CPUs not those with moments."""
-    if device.type == "cpu" and prices.optimizer.has_moments:
-        return False
-    return takes(prices.dims, prices.dtype, prices.travels_as)
+    """Return whether its fused updates train such rows."""
+    is_trained = not fbgemm_limits.why_not_trained(prices.optimizer, device.type)
+    return is_trained and takes(prices.dims, prices.dtype, prices.travels_as)
 
 
 class FbgemmRows:
@@ -99,7 +92,10 @@ class FbgemmRows:
 
     @property
     def weights(self) -> list[Tensor]:
-        """The rows by piece, [rows, columns], as they are where they lie; caches are written back and begin anew."""
+        """The rows by piece, [rows, columns], as they are where they lie; caches are written back and begin anew.
+
+        No batch may be between its fetch and its update then: fbgemm keeps the places that its rows have in the cache.
+        """
         for module in self._modules:
             if module.lxu_cache_weights.numel():
                 module.flush()

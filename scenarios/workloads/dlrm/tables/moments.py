@@ -3,7 +3,8 @@
 A row moves when a bag names it, as by the sum of its bags' gradients, and keeps its moments till then. Formulae are
 those of fbgemm 1.8's kernels (`adam`, `partial_rowwise_adam`, `lamb`, `partial_rowwise_lamb` in genscript/optimizers),
 which are for GPUs alone: moments of float32, corrected by the number of steps so far, and weight decay beside them,
-as in AdamW. LAMB's ratio is a row's. A row of which nothing is to move stays; there fbgemm's LAMB divides 0 by 0.
+as in AdamW. LAMB's ratio is a row's. A row of which nothing is to move stays; there fbgemm's LAMB divides 0 by 0, so
+`fbgemm_limits` leaves LAMB without weight decay to this file.
 """
 
 from __future__ import annotations

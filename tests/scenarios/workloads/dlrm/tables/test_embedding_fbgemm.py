@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, Literal, get_args
@@ -185,6 +186,17 @@ def test_rows_that_fbgemm_does_not_take_are_looked_up_by_torch(dim: int, dtype: 
     rows = case.rows("fbgemm")
     assert isinstance(rows._held, FbgemmRows if is_taken else FlatRows)
     assert rows.look_up(case.batches[0]).shape == (5, dim)
+
+
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS, *WITH_MOMENTS], ids=str)
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_lamb_is_not_fbgemms_where_it_divides_by_0(optimizer: Optimizer, weight_decay: float) -> None:
+    """Without weight decay a row whose first gradient is 0 has no change, by whose length fbgemm divides."""
+    own = dataclasses.replace(optimizer, weight_decay=weight_decay)
+    prices = Case([Piece(table=0, rows=range(4), columns=range(8))], optimizer=own).prices
+    divides_by_0 = own.kind.endswith("lamb") and not weight_decay
+    assert embedding_fbgemm.trains(prices, CUDA) is not divides_by_0
+    assert embedding_fbgemm.trains(prices, CPU) is not own.has_moments
 
 
 class Made:

@@ -56,6 +56,14 @@ def test_rows_without_any_gradient_stay_finite(kind: OptimizerKind) -> None:
     assert torch.equal(weights, drawn(16))
 
 
+@pytest.mark.parametrize("kind", WITH_MOMENTS)
+def test_a_named_row_whose_first_gradient_is_0_stays(kind: OptimizerKind) -> None:
+    """As in a step whose scaled losses overflow; fbgemm's LAMB makes NaN of it."""
+    weights = drawn(16)
+    Moments(Optimizer(kind=kind), weights, PLACES).update(NAMED, torch.zeros(3, 6))
+    assert torch.equal(weights, drawn(16))
+
+
 @pytest.mark.parametrize(("kind", "states"), [("adam", 16), ("lamb", 16), ("partial_rowwise_adam", 5)])
 def test_squares_are_kept_by_element_or_by_row(kind: OptimizerKind, states: int) -> None:
     assert Moments(Optimizer(kind=kind), drawn(16), PLACES).squares.numel() == states

@@ -1,0 +1,35 @@
+"""Which rows fbgemm's operators look up and train, said without torch: for notes before a run, and for who makes rows.
+
+Facts are those of its releases 1.6 to 1.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scenarios.config.scenario import Optimizer
+
+# What its operators are compiled for (genscript/jinja_environment.py, dispatch_macros.h): rows are read 4 elements at a
+# time, and are of one of two dtypes.
+DIM_STEP, LARGEST_DIM = 4, 1024
+ROW_DTYPES = ("float32", "float16")
+FOUND_DTYPES = (*ROW_DTYPES, "bfloat16")
+
+
+def takes(dims: Iterable[int], dtype: str, travels_as: str) -> bool:
+    """Return whether fbgemm looks up rows of these dims and dtype, and gives them in the dtype that travels."""
+    fits = all(dim % DIM_STEP == 0 and dim <= LARGEST_DIM for dim in dims)
+    return fits and dtype in ROW_DTYPES and travels_as in FOUND_DTYPES
+
+
+def why_not_trained(optimizer: Optimizer, device_type: str) -> str:
+    """Return why fbgemm's fused updates are not used with this optimizer on such a device; empty if they are.
+
+    LAMB divides a row's length by that of its change (genscript/optimizers.py): 0 by 0 where a row's first gradient is
+    0 and no weight decay moves it, as for all rows in the first step whose scaled losses overflow.
+    """
+    if device_type == "cpu" and optimizer.has_moments:
+        return f"fbgemm has no '{optimizer.kind}' for CPUs"
+    if optimizer.kind in ("lamb", "partial_rowwise_lamb") and not optimizer.weight_decay:
+        return f"fbgemm's '{optimizer.kind}' without weight_decay makes NaN of a row whose first gradient is 0"
+    return ""
