@@ -34,6 +34,7 @@ DEFAULT_TYPES: tuple[ShardingType, ...] = (
     *("row_wise", "table_row_wise", "grid_shard"),
 )
 INT32_ROWS = 1 << 31
+# Averages also have caches written back and emptied, where batches that were fetched ahead have their rows.
 WHY_FUSED = "with replication, which averages rows in GPU memory"
 WIDEST_FIRST = ("cluster", "host", "GPU")
 REACH = {  # over what a table of this type may be spread

@@ -199,6 +199,19 @@ def test_replicas_are_not_averaged_in_host_memory(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["none", "prefetch_sparse_dist", "semi_sync"])
+def test_replicas_are_not_averaged_while_their_rows_are_in_caches(kind: str, tmp_path: Path) -> None:
+    """An average has caches written back and emptied, under the rows of batches that were fetched ahead."""
+    path = file(tmp_path, '{ name = "t", rows = 4000, ids_per_sample = 3, kernel = "fused_uvm_caching" }', "")
+    path.write_text(f"{path.read_text()}[replication]\nsharding_group_size = 2\n[pipeline]\nkind = '{kind}'\n")
+    with pytest.raises(ScenarioError) as caught:
+        load(path)
+    assert caught.value.sentences == (
+        f"{path}: model.tables[0].kernel = 'fused_uvm_caching': expected 'fused' with replication, which averages rows"
+        " in GPU memory",
+    )
+
+
 @pytest.mark.parametrize(
     ("table_keys", "cluster_keys", "said"),
     [
