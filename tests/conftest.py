@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from tests.commands import command
-from tests.lanes import EMULATED, REAL, WHOLE
+from tests.lanes import EMULATED, REAL, WHOLE, why_no_fbgemm
 
 # Their assertions show values, as those of test modules do.
 pytest.register_assert_rewrite("tests.vectors.formats")
@@ -40,6 +40,13 @@ def library_run(tmp_path_factory: pytest.TempPathFactory) -> LibraryRun:
         return folder / name, command("sim", LIBRARY / f"{name}.toml", "--out", folder / name)
 
     return predict
+
+
+@pytest.fixture(scope="session")
+def fbgemm() -> None:
+    """Skip tests that run fbgemm's operators where it is missing, or does not load with this torch."""
+    if why := why_no_fbgemm():
+        pytest.skip(why)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

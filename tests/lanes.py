@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from hypothesis import settings
@@ -49,3 +52,18 @@ settings.register_profile("quick", deadline=None, max_examples=10)
 def examples(count: int, **more: Any) -> settings:
     """Settings of `count` examples, where the profile's own number is 100; of as many fewer where that is."""
     return settings(max_examples=max(1, count * settings.default.max_examples // 100), **more)
+
+
+def why_no_fbgemm() -> str:
+    """Return why tests cannot run fbgemm's operators here; empty if they can. A release is built for one of torch."""
+    if find_spec("fbgemm_gpu") is None:
+        return "needs fbgemm-gpu-cpu"
+    torch = import_module("torch")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of parts that its build lacks
+            import_module("fbgemm_gpu.split_table_batched_embeddings_ops_training")
+        _ = torch.ops.fbgemm.dense_embedding_codegen_lookup_function  # a library that fails may leave a log line only
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        releases = "1.6.0 is for 2.11, 1.8.0 for 2.13"
+        return f"fbgemm_gpu does not load with torch {torch.__version__} ({releases}): {type(error).__name__}: {error}"
+    return ""

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import pytest
@@ -31,7 +30,7 @@ from tests.sim.test_dlrm_steps import ALL, MORE, losses, training
 from tests.small import cluster
 
 pytestmark = [
-    pytest.mark.skipif(find_spec("fbgemm_gpu") is None, reason="needs fbgemm-gpu-cpu"),
+    pytest.mark.usefixtures("fbgemm"),
     pytest.mark.filterwarnings("ignore:fbgemm..dense_embedding_codegen_lookup_function"),
 ]
 

@@ -61,7 +61,7 @@ def test_what_is_deleted_is_free() -> None:
 
 
 @pytest.mark.torchrec
+@pytest.mark.usefixtures("fbgemm")
 def test_deleted_tables_are_free() -> None:
     """The script asserts it of fbgemm's."""
-    pytest.importorskip("fbgemm_gpu", reason="fbgemm stands in .venv-benchmarks")
     played(SCRIPTS / "frees.py", "bags", ranks=(1, 1), steps=1)

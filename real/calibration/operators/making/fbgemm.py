@@ -28,7 +28,7 @@ def is_installed() -> bool:
     """Return whether fbgemm_gpu can be imported; its operators are then there."""
     try:
         import fbgemm_gpu  # noqa: F401, PLC0415
-    except (ImportError, OSError):
+    except (ImportError, OSError, RuntimeError, AttributeError):  # built for another torch
         return False
     return True
 

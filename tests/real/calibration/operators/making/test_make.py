@@ -299,8 +299,8 @@ def test_fbgemms_operators_say_that_it_is_missing(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.filterwarnings("ignore")  # fbgemm's own
+@pytest.mark.usefixtures("fbgemm")
 def test_fbgemms_operators_are_made_where_it_is_installed() -> None:
-    pytest.importorskip("fbgemm_gpu")
     there = arena()
     for operation in JAGGED:
         assert again(operation, there) == [operation]

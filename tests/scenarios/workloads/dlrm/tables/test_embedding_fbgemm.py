@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
@@ -24,7 +23,7 @@ from scenarios.workloads.dlrm.tables.flat import FlatRows
 from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
 from tests.scenarios.workloads.dlrm.tables.test_caching import table
 
-pytestmark = pytest.mark.skipif(find_spec("fbgemm_gpu") is None, reason="needs fbgemm-gpu-cpu")
+pytestmark = pytest.mark.usefixtures("fbgemm")
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 # Of a sum of some ten numbers below 1, rounded to float32 in whatever order; to float16, once for each step.

@@ -1,0 +1,49 @@
+"""Tests that need fbgemm are skipped with the reason, whatever is wrong with the one that is installed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.lanes import why_no_fbgemm
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the folder of the package that `import fbgemm_gpu` finds in a test, and leave the true one after it."""
+    true = _taken()
+    (tmp_path / "fbgemm_gpu").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "fbgemm_gpu"
+    _taken()
+    sys.modules.update(true)
+
+
+def _taken() -> dict[str, ModuleType]:
+    """Return what was imported of fbgemm, which is no longer imported then."""
+    names = [name for name in sys.modules if name.split(".")[0] == "fbgemm_gpu"]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("raise OSError('fbgemm.so: undefined symbol: _ZN3c10')", "OSError: fbgemm.so: undefined symbol: _ZN3c10"),
+        ("raise ImportError('no such library')", "ImportError: no such library"),
+        ("", "ModuleNotFoundError: No module named 'fbgemm_gpu.split_table_batched_embeddings_ops_training'"),
+    ],
+)
+def test_an_fbgemm_for_another_torch_is_a_reason_to_skip(text: str, kind: str, folder: Path) -> None:
+    (folder / "__init__.py").write_text(text)
+    found = why_no_fbgemm()
+    assert found.startswith("fbgemm_gpu does not load with torch ")
+    assert found.endswith(f"(1.6.0 is for 2.11, 1.8.0 for 2.13): {kind}")
+
+
+def test_no_fbgemm_is_a_reason_to_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fbgemm_gpu", None)
+    assert why_no_fbgemm() == "needs fbgemm-gpu-cpu"
