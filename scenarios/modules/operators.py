@@ -43,7 +43,8 @@ _KINDS = {
     " select_scatter slice_scatter as_strided_scatter repeat repeat_interleave flip roll constant_pad_nd tril triu"
     " diagonal_backward unfold_backward pixel_shuffle pixel_unshuffle channel_shuffle split_with_sizes_copy"
     " reflection_pad1d reflection_pad2d replication_pad2d col2im im2col upsample_nearest2d upsample_bilinear2d"
-    " take masked_scatter as_strided_copy view_copy narrow_copy _foreach_copy_",
+    " take masked_scatter as_strided_copy view_copy narrow_copy _foreach_copy_"
+    " all_gather_copy_in chunk_cat _chunk_cat",
     "reduction": "sum mean amax amin max min argmax argmin prod norm linalg_vector_norm var var_mean std std_mean any"
     " all logsumexp cumsum cumprod aminmax _softmax _safe_softmax _log_softmax _softmax_backward_data"
     " _log_softmax_backward_data native_layer_norm native_layer_norm_backward native_group_norm"
@@ -117,6 +118,8 @@ def touched(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any)
     """The tensors that a call of an operator reads, and those that it writes."""
     changed, overwritten = _changed(func, args, kwargs)
     name = func.overloadpacket.__name__
+    if name == "all_gather_copy_in":  # FSDP2's, which gives the part that it fills, and all that will be gathered
+        return tensors_in(args[0]), tensors_in(result)[:1]
     unread = {id(each) for each in (*overwritten, *(changed if name in _OVERWRITE else ()))}
     given = () if name in _FILLED else tensors_in((args, kwargs))
     return [each for each in given if id(each) not in unread], [*changed, *overwritten] or tensors_in(result)

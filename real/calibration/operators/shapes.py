@@ -16,7 +16,6 @@ from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous, strided
-from scenarios.seam.operations.products import Product, alignment
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Sort
@@ -48,17 +47,14 @@ def batched(draw: Draw, dtype: str) -> Operation:
     batch = draw.size(2, min(8192, draw.scale.elements >> 8))
     most = max(64, draw.scale.multiplications // batch)
     rows, columns, inner = (draw.size(8, max(8, min(1024, round(most ** (1 / 3))))) for _ in range(3))
-    is_transposed, size = draw.one_of((False, True)), _bytes(dtype)
-    return Product(
-        batch=batch,
-        rows=rows,
-        columns=columns,
-        inner=inner,
+    return layouts.product(
+        rows,
+        columns,
+        inner,
         dtype=dtype,
-        right_is_transposed=is_transposed,
-        left_alignment=alignment(inner, size),
-        right_alignment=alignment(inner if is_transposed else columns, size),
-        result_alignment=alignment(columns, size),
+        element_bytes=_bytes(dtype),
+        batch=batch,
+        right_is_transposed=draw.one_of((False, True)),
     )
 
 

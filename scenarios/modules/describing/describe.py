@@ -16,6 +16,8 @@ _BY_NAMES: dict[Callable[[Call], tuple[Operation, ...]], str] = {
     pointwise.loss: "mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits",
     pointwise.cat: "cat stack",
     pointwise.copies: "split_with_sizes_copy",
+    pointwise.chunk_cat: "chunk_cat _chunk_cat",
+    pointwise.all_gather_copy_in: "all_gather_copy_in",
     reductions.reduction: "sum mean amax amin max min argmax argmin prod norm linalg_vector_norm var var_mean std any"
     " all logsumexp aminmax",
     reductions.softmax: "_softmax _safe_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data",

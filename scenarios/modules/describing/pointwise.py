@@ -82,8 +82,22 @@ def foreach(call: Call) -> tuple[Operation, ...]:
 
 
 def copies(call: Call) -> tuple[Operation, ...]:
-    """Return a copy for each tensor that is made."""
+    """Return a copy for each tensor that is made, or the one launch that fills those which are given for them."""
+    if call.get("out"):
+        return (contiguous("copy_", sum(each.numel() for each in call.made), dtype_of(call.made[0])),)
     return tuple(contiguous("copy_", each.numel(), dtype_of(each)) for each in call.made if each.numel())
+
+
+def chunk_cat(call: Call) -> tuple[Operation, ...]:
+    """Return the one launch that cuts tensors into chunks, padded, side by side: FSDP2's gradients."""
+    return (contiguous("copy_", call.made[0].numel(), dtype_of(call.made[0])),)
+
+
+def all_gather_copy_in(call: Call) -> tuple[Operation, ...]:
+    """Return the `_foreach_copy_` by which FSDP2 puts a rank's shards side by side."""
+    numels = tuple(each.numel() for each in call.read if each.numel())
+    dtype = dtype_of(call.made[0])
+    return (Foreach(name="_foreach_copy_", dtype=dtype, numels=numels, lists=2, read=1, written=1),)
 
 
 def _expanded(tensor: Tensor, shape: Sequence[int]) -> Strided | None:

@@ -42,33 +42,33 @@ def alignment(contiguous: int, element_bytes: int) -> int:
     return min(row_bytes & -row_bytes, FULL_ALIGNMENT) if row_bytes else FULL_ALIGNMENT
 
 
-def product(rows: int, columns: int, inner: int, *, dtype: str, element_bytes: int, batch: int = 1) -> Product:
-    """Return the product of packed matrices [rows, inner] and [inner, columns]."""
+def product(
+    rows: int,
+    columns: int,
+    inner: int,
+    *,
+    dtype: str,
+    element_bytes: int,
+    batch: int = 1,
+    right_is_transposed: bool = False,
+) -> Product:
+    """Return the product of packed matrices [rows, inner] and [inner, columns], the right one perhaps transposed."""
     return Product(
         batch=batch,
         rows=rows,
         columns=columns,
         inner=inner,
         dtype=dtype,
+        right_is_transposed=right_is_transposed,
         left_alignment=alignment(inner, element_bytes),
-        right_alignment=alignment(columns, element_bytes),
+        right_alignment=alignment(inner if right_is_transposed else columns, element_bytes),
         result_alignment=alignment(columns, element_bytes),
     )
 
 
 def linear(rows: int, inner: int, columns: int, dtype: str, *, element_bytes: int) -> Product:
     """Return the product of `torch.nn.functional.linear`: [rows, inner] by a weight [columns, inner]."""
-    shared = alignment(inner, element_bytes)
-    return Product(
-        rows=rows,
-        columns=columns,
-        inner=inner,
-        dtype=dtype,
-        right_is_transposed=True,
-        left_alignment=shared,
-        right_alignment=shared,
-        result_alignment=alignment(columns, element_bytes),
-    )
+    return product(rows, columns, inner, dtype=dtype, element_bytes=element_bytes, right_is_transposed=True)
 
 
 def linear_input_gradient(rows: int, inner: int, columns: int, dtype: str, *, element_bytes: int) -> Product:

@@ -19,7 +19,7 @@ from scenarios.seam.operations.moves import Cat
 from scenarios.seam.operations.normalisations import NllLoss, RowNorm, Softmax
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
-from scenarios.seam.operations.pointwise import Operand, Pointwise
+from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous
 from scenarios.seam.operations.products import Product, linear, linear_input_gradient, linear_weight_gradient
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut
@@ -203,6 +203,35 @@ def test_an_optimizer_is_one_call_for_all_tensors(fused: bool) -> None:
     if fused:
         (adam,) = found
         assert (adam.lists, adam.read, adam.written) == (4, 4, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_copies_of_fsdp2_are_one_launch_each(dtype: torch.dtype) -> None:
+    """Two ranks have 12 and 5 elements each of two parameters; the gathered ones are of float32 or of halves."""
+    import torch.distributed.fsdp  # noqa: PLC0415  (defines the operators, which takes a second)
+
+    name, fsdp = str(dtype).removeprefix("torch."), torch.ops.fsdp
+    shards, gathered = [meta(12, dtype=dtype), meta(5, dtype=dtype)], meta(34, dtype=dtype)
+    assert described(lambda: fsdp.all_gather_copy_in(shards, gathered, [12, 5], 17, 0)) == [
+        Foreach(name="_foreach_copy_", dtype=name, numels=(12, 5), lists=2, read=1, written=1)
+    ]
+    whole = [meta(2, 12, dtype=dtype), meta(2, 5, dtype=dtype)]
+    assert described(lambda: fsdp.split_with_sizes_copy(gathered.view(2, 17), [12, 5], dim=1, out=whole)) == [
+        contiguous("copy_", 34, name)
+    ]
+    gradients, reduced = [meta(4, 6, dtype=dtype), meta(2, 5, dtype=dtype)], meta(2, 17)
+    assert described(lambda: fsdp.chunk_cat(gradients, dim=0, num_chunks=2, out=reduced)) == [
+        contiguous("copy_", 34, "float32")
+    ]
+
+
+def test_shards_are_written_to_a_part_of_what_will_be_gathered() -> None:
+    import torch.distributed.fsdp  # noqa: PLC0415
+
+    func, args = torch.ops.fsdp.all_gather_copy_in.default, ([meta(12), meta(5)], meta(34), [12, 5], 17, 0)
+    kernel, is_known = price(func, args, {}, func(*args), on_gpu=True)
+    assert kernel is not None
+    assert (kernel.bytes_read, kernel.bytes_written, kernel.kind, is_known) == (4 * 17, 4 * 17, "permute", True)
 
 
 def test_nothing_is_described_of_empty_tensors_and_views() -> None:
