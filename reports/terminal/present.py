@@ -101,10 +101,10 @@ def print_json(content: object) -> None:
 
 @contextmanager
 def output() -> Iterator[None]:
-    """Around all that prints: a terminal that lacks a letter shows "?", a reader that has seen enough is no error.
+    """Stand around all that prints: a terminal that lacks a letter shows "?", and a reader may have seen enough.
 
     Raises:
-        ReportError: the output cannot be written.
+        ReportError: the output cannot be written, or a file that it is made of cannot be read.
     """
     if sys.stdout is None:  # closed before we began
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -117,8 +117,19 @@ def output() -> Iterator[None]:
     except BrokenPipeError:
         _silence()
     except OSError as error:
+        if error.filename is not None:  # stdout has none
+            raise ReportError(_of_file(error)) from None
         _silence()
         raise ReportError(f"stdout: {error.strerror or error}") from None
+
+
+def _of_file(error: OSError) -> str:
+    """Return what is wrong with a file, in one sentence, which names the package that it is missing in."""
+    said = f"{error.filename}: {error.strerror}"
+    place, root = Path(os.fsdecode(error.filename)).absolute(), Path(__file__).parents[2]
+    if not isinstance(error, FileNotFoundError) or not place.is_relative_to(root):
+        return said
+    return f"{said}: expected a file of package {place.relative_to(root).parts[0]!r}, which is not installed whole"
 
 
 def _silence() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 import io
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from reports.errors import ReportError
 from reports.terminal import present
 from tests.commands import command
 
@@ -70,3 +72,28 @@ def test_whatever_writes_a_run_names_what_killed_commands_have_left(
     done = command(*words, "--out", tmp_path / "run")
     assert f"note: {left}: left by a command that was killed; removed\n" in done.stderr
     assert (done.returncode, left.exists()) == (130, False)
+
+
+ROOT = Path(present.__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("file", "more"),
+    [
+        (
+            ROOT / "scenarios/profiles/none.toml",
+            ": expected a file of package 'scenarios', which is not installed whole",
+        ),
+        (Path("/none.toml"), ""),
+    ],
+)
+def test_a_missing_file_is_named_and_is_not_stdout(file: Path, more: str) -> None:
+    with pytest.raises(ReportError) as caught, present.output():
+        file.read_text()
+    assert str(caught.value) == f"{file}: No such file or directory{more}"
+
+
+def test_an_output_that_cannot_be_written_is_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(present, "_silence", lambda: None)
+    with pytest.raises(ReportError, match=r"^stdout: No space left on device$"), present.output():
+        raise OSError(errno.ENOSPC, "No space left on device")
