@@ -162,7 +162,7 @@ class Journal:
         self.issued(entry, is_awaited=is_awaited)
 
     def note(self, made: Making) -> None:
-        """It becomes a span, and is none of the operations that this rank is found at."""
+        """Make a span of it; it is none of the operations that this rank is found at."""
         self.moves += 1
         self._entries.append(made)
 
@@ -174,7 +174,7 @@ class Journal:
             self.unawaited[entry] = None
 
     def stands(self, entry: Entry) -> None:
-        """The program stands in `await`; the entry's lane says from when until when."""
+        """Note that the program stands in `await`; the entry's lane says from when until when."""
         self.unawaited.pop(entry, None)
         self.waiting[entry] = None
 
@@ -184,12 +184,12 @@ class Journal:
         self.moves += 1
 
     def wait_begins(self, entry: Entry) -> None:
-        """The program stands in `await` of something else than a lane's, from now on."""
+        """Note that from now on the program stands in `await` of something else than a lane's."""
         self.stands(entry)
         entry.wait_from = entry.lane.mark()
 
     def wait_ends(self, entry: Entry, *, has_waited: bool) -> None:
-        """It goes on."""
+        """Note that the program goes on."""
         entry.wait_until = entry.lane.mark() if has_waited else entry.wait_from
         self.goes_on(entry)
 

@@ -187,7 +187,7 @@ class WatchingBackend:
             self.resume(self.lane.mark() if until is None else until)
 
     def begin_step(self, index: int, start: Mark | None = None) -> Entry:
-        """What is issued from now on belongs to it; `start` is the end of the one before, if it follows at once."""
+        """Begin a step, to which belongs what is issued from now on; `start`: the end of the one before, if at once."""
         self._token, self._step = STEP.set(index), index
         entry = Entry(self.lane, self.stream, "step", f"step {index}", sequence=next(self._sequence), start=start)
         entry.wait_from = entry.wait_until = entry.issued
@@ -195,7 +195,7 @@ class WatchingBackend:
         return entry
 
     def end_step(self, entry: Entry, at: Mark | None = None) -> None:
-        """It is over, since that moment or now."""
+        """End the step, at that moment or now."""
         entry.end = self.lane.mark() if at is None else at
         assert self._token is not None, "it has begun"
         STEP.reset(self._token)

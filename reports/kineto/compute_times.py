@@ -139,7 +139,7 @@ def _issued(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 
 
 def _annotated(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Calls of a profiler's trace: the time in which any kernel launched in one opening of its label ran."""
+    """Return a trace's calls: the time in which any kernel launched in one opening of its label ran."""
     known = (spans["call"] >= 0).to_numpy(bool)
     took = (spans["end_ns"] - spans["start_ns"]).to_numpy(float)
     if not known.all():

@@ -40,7 +40,7 @@ def row(rows: list[MeasuredOperator], operation: Operation) -> MeasuredOperator:
 
 
 def shapes(rows: list[MeasuredOperator], operator: str) -> dict[str, int]:
-    """Calls by shapes in words, of one operator."""
+    """Return the calls of one operator by shapes in words."""
     said = {words(one.operations[0]): one.calls for one in rows}
     return {shapes: calls for (name, shapes), calls in said.items() if name == operator}
 

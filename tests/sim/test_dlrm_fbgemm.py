@@ -50,7 +50,7 @@ class Run:
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Simulates a scenario, whose tables a library holds."""
+    """Simulate a scenario, whose tables a library holds."""
 
     def play(made: Scenario, library: Literal["numba", "fbgemm"]) -> Run:
         held: list[Rows] = []

@@ -18,12 +18,12 @@ EVALUATES = "autograd::engine::evaluate_function: "
 
 
 def bounds(path: Path) -> list[tuple[float, float]]:
-    """Starts and ends of steps, in us."""
+    """Return starts and ends of steps, in us."""
     return [(step.start_ns / 1000, step.end_ns / 1000) for step in steps_of(read_trace(path))]
 
 
 def a_step(at: float, layers: int = 12) -> list[dict[str, Any]]:
-    """A step of 400 us: `layers` alike, their backward passes on a thread of its own, and an optimizer."""
+    """Return a step of 400 us: `layers` alike, their backward passes on a thread of its own, and an optimizer."""
     forward = ["aten::embedding", *["aten::layer_norm", "aten::linear", "aten::gelu"] * layers, "aten::cross_entropy"]
     backward = ["NllLossBackward0", *["GeluBackward0", "AddmmBackward0"] * layers, "EmbeddingBackward0"]
     listed = [event("cpu_op", name, at + 3 * n, 2, **{"Sequence number": n}) for n, name in enumerate(forward)]

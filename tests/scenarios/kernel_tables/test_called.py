@@ -64,7 +64,7 @@ def is_made_of_others(name: str) -> bool:
 
 
 def calls_of(step: Callable[[], None], folder: Any) -> list[Call]:
-    """The operators that a profiler sees on the CPU, each that is made of no others as if it launched a kernel."""
+    """Return the operators that a profiler sees on the CPU; those made of no others launch a kernel each."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         step()
     profiler.export_chrome_trace(str(folder / "t.json"))

@@ -165,7 +165,7 @@ class RowPrices:
         return reread
 
     def fill_kernel(self, features: Features) -> Kernel:
-        """The cache is given what it misses of the rows that bags name."""
+        """Return the kernel that gives the cache what it misses of the rows that bags name."""
         assert self.cache is not None, "some pieces have a cache"
         pieces = zip(self.pieces, self._ids_of_pieces(features), strict=True)
         ids = [counts for piece, counts in pieces if piece.kernel == "fused_uvm_caching"]

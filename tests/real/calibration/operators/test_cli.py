@@ -120,7 +120,7 @@ def test_a_core_is_measured_through_the_command_as_a_rehearsal(tmp_path: Path) -
 
 @pytest.fixture
 def timer(monkeypatch: pytest.MonkeyPatch) -> LawTimer:
-    """A simulated GPU in place of this machine's."""
+    """Put a simulated GPU in place of this machine's."""
     made = LawTimer(another(LIKE.host.gpu))
     monkeypatch.setattr(cli, "timer_of", lambda device, expected_s: made)
     monkeypatch.setattr(cli, "CPU_SCALE", GPU_SCALE)

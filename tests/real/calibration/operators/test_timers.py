@@ -25,7 +25,7 @@ TINY_NS, FLUSH_NS, EVENT_NS, CYCLES_PER_NS = 2_000, 60_000, 700, 2
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    """A GPU, whose events take time behind a kernel."""
+    """Make a GPU, whose events take time behind a kernel."""
     made = installed(monkeypatch, Device(latency_ns=lambda: EVENT_NS))
     flush = SimpleNamespace(fill_=lambda value: made.launch(FLUSH_NS))
     tiny = SimpleNamespace(add_=lambda _: made.launch(TINY_NS))
