@@ -90,7 +90,8 @@ def copies(call: Call) -> tuple[Operation, ...]:
 
 def chunk_cat(call: Call) -> tuple[Operation, ...]:
     """Return the one launch that cuts tensors into chunks, padded, side by side: FSDP2's gradients."""
-    return (contiguous("copy_", call.made[0].numel(), dtype_of(call.made[0])),)
+    given, made, flat = call.lists[0][0], call.made[0], (1,)
+    return (strided("copy_", (made.numel(),), [(dtype_of(given), flat)], [(dtype_of(made), flat)]),)
 
 
 def all_gather_copy_in(call: Call) -> tuple[Operation, ...]:
