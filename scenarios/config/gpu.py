@@ -37,7 +37,9 @@ class Gpu:
     kind: Annotated[
         Literal["cuda", "cpu"], Key("kind", "'cuda', or 'cpu' for a process on the host's cores. Required.")
     ]
-    memory_bytes: Annotated[Size, Key("memory", "Memory of one GPU, such as '80 GB'. Required.")]
+    memory_bytes: Annotated[
+        Size, Key("memory", "Memory of one GPU as torch has it, such as '79.1 GiB' of an H100. Required.")
+    ]
     context_bytes: Annotated[Size | None, Key("context", "What a process's CUDA context takes of it.")] = None
     fragmentation: Annotated[
         Reserve | None, Key("fragmentation", "What torch's allocator holds beside tensors, as a share of them.")
