@@ -28,7 +28,8 @@ from scenarios.seam.trace import Recording, RunInfo
 
 # All that `Run` has by name.
 FRAMES = (
-    *("spans", "metrics", "plan", "own_plan", "memory", "links", "loads", "traffic", "kernels", "what_if"),
+    *("spans", "metrics", "plan", "own_plan", "memory", "links", "loads", "traffic", "kernels", "operators"),
+    "what_if",
     *("operations", "formulas", "steps"),
     *("ranks", "link_classes", "stragglers", "imbalance", "imbalance_causes", "plan_costs", "rank_memory"),
     *("metrics_by_step", "critical_path", "waited_for"),
@@ -37,7 +38,7 @@ FRAMES = (
 
 class Run:
     """A run's frames. The stored ones are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`,
-    `kernels`, `what_if`; others follow.
+    `kernels`, `operators`, `what_if`; others follow.
 
     `docs/reports.md` lists every column with its unit. Dtypes are int64, float64, bool and text, fixed also when a
     frame is empty, so that frames of several runs concatenate.
@@ -49,7 +50,7 @@ class Run:
         self.metrics, self.plan, self.memory = stored["metrics"], stored["plan"], stored["memory"]
         self.own_plan = stored["own_plan"]
         self.loads, self.traffic, self.what_if = stored["loads"], stored["traffic"], stored["what_if"]
-        self.kernels = stored["kernels"]
+        self.kernels, self.operators = stored["kernels"], stored["operators"]
         self._link_rows = stored["links"]
         self._found: dict[tuple[str, tuple[int, ...]], pd.DataFrame] = {}
 

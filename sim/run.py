@@ -113,6 +113,7 @@ def play(
         links=links,
         loads=loads,
         kernels=[] if world.kernels is None else world.kernels.rows(is_whole=not error),
+        operators=[] if world.operators is None else world.operators.rows(),
         sources={source.name: source.text for source in scenario.sources},
         kept=program.kept(),
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],

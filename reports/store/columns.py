@@ -11,7 +11,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from scenarios.seam.trace import ChangeRow, KernelRow, LinkRow, LoadRow, MemoryRow, Metric, PlanRow, Span, TrafficRow
+from scenarios.seam.trace import (
+    ChangeRow,
+    KernelRow,
+    LinkRow,
+    LoadRow,
+    MemoryRow,
+    Metric,
+    OperatorRow,
+    PlanRow,
+    Span,
+    TrafficRow,
+)
 
 TABLES: dict[str, type] = {
     "spans": Span,
@@ -23,13 +34,14 @@ TABLES: dict[str, type] = {
     "loads": LoadRow,
     "traffic": TrafficRow,
     "kernels": KernelRow,
+    "operators": OperatorRow,
     "what_if": ChangeRow,
 }
 
 # Tables and columns that earlier releases did not write.
-LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if", "kernels"})
+LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if", "kernels", "operators"})
 _LATER = {
-    Span: {"formula_ns", "launch_ns", "recomputed_flops"},
+    Span: {"formula_ns", "launch_ns", "recomputed_flops", "operations"},
     PlanRow: {"host_bytes", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes"},
     MemoryRow: {"rank_count", "phases"},
     LinkRow: {"link_count"},

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -29,9 +29,12 @@ from reports.store.drafts import SPANS_FILE, refuse_name, whole_folder
 from reports.store.parts import PART_ROWS, VERIFIED, Held, Spans, Stored, checked, unreadable
 from reports.store.replace import replaced
 from scenarios import given_file
-from scenarios.seam.trace import SCHEMA_VERSION, Advice, ChangeRow, Recording, RunInfo, Span, Thinned
+from scenarios.seam.trace import SCHEMA_VERSION, Advice, ChangeRow, OperatorRow, Recording, RunInfo, Span, Thinned
+
+R = TypeVar("R")
 
 RUN_FILE = "run.json"
+OPERATORS_FILE = "operators.parquet"
 SOURCES = "sources"  # a folder: the files of a program of the user's own
 
 # Some 2 MB of a file, 20 MB in memory: what a reader takes at least of a run.
@@ -147,8 +150,17 @@ def changes_in(folder: Path) -> list[ChangeRow]:
     Raises:
         ReportError: the file is damaged.
     """
-    frame = _load_table(folder / "what_if.parquet", ChangeRow)
-    return [ChangeRow(**{str(name): value for name, value in row.items()}) for row in frame.to_dict("records")]
+    return _load_rows(folder / "what_if.parquet", ChangeRow)
+
+
+def operators_in(folder: Path) -> list[OperatorRow]:
+    """Return the operators of a run, as far as its folder describes them.
+
+    Raises:
+        ReportError: as `load` does.
+    """
+    _load_info(folder)
+    return _load_rows(folder / OPERATORS_FILE, OperatorRow)
 
 
 def add_changes(folder: Path, rows: Sequence[ChangeRow]) -> None:
@@ -301,6 +313,11 @@ def _load_table(path: Path, row_type: type) -> pd.DataFrame:
         return checked(path, to_frame(completed(table, row_type, names).select(names), row_type), row_type)
     except (OSError, pa.ArrowException, ValueError) as error:  # of cells without a value, too
         raise unreadable(path, error) from error
+
+
+def _load_rows(path: Path, row_type: type[R]) -> list[R]:
+    frame = _load_table(path, row_type)
+    return [row_type(**{str(name): value for name, value in row.items()}) for row in frame.to_dict("records")]
 
 
 def load_spans(folder: Path, part_rows: int) -> Spans:

@@ -1,12 +1,11 @@
 """Tables of measured operators as Parquet files: written by calibrations and from profiler traces, read to be priced.
 
-A file has a row for each `MeasuredOperator`: `operations` (JSON, as `scenarios.seam.operations.as_json` writes them),
+A file has a row for each `MeasuredOperator`: `operations` (JSON, `scenarios.seam.operations.as_json.text_of`),
 `us`, `calls`, `is_cold`, and for readers `operator` and `shapes` in words, `machine`, `date` and `source`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scenarios.kernel_tables.row import MeasuredOperator
-from scenarios.seam.operations.as_json import from_json, to_json
+from scenarios.seam.operations.as_json import operations_of, text_of
 from scenarios.seam.operations.words import words
 
 # The column by which a file of descriptions is told from a grid of shapes (`sim.operators.tables`).
@@ -77,14 +76,11 @@ def _cells(row: MeasuredOperator, origin: Origin) -> dict[str, object]:
         "machine": origin.machine,
         "date": origin.date,
         "source": origin.source,
-        OPERATIONS: json.dumps([to_json(each) for each in row.operations], separators=(",", ":")),
+        OPERATIONS: text_of(row.operations),
     }
 
 
 def _row(operations: str, us: float, calls: int, is_cold: bool) -> MeasuredOperator:
-    found = from_json(json.loads(operations))
-    if not isinstance(found, tuple) or not found:
-        raise ValueError(f"{OPERATIONS} = {operations}: expected descriptions of operators")
     if not us > 0:
         raise ValueError(f"us = {us}: expected a time above 0")
-    return MeasuredOperator(operations=found, us=us, calls=calls, is_cold=is_cold)
+    return MeasuredOperator(operations=operations_of(operations), us=us, calls=calls, is_cold=is_cold)

@@ -43,6 +43,8 @@ class Span:
     `formula_ns` is what NCCL itself expects of a simulated collective on an idle cluster; -1 where it expects nothing.
     `launch_ns` is the part of a simulated computation in which it waits for the host to launch its kernels.
     `recomputed_flops` are those of `flops` that are a kernel's `recomputed_flops`.
+    `operations` describe the one operator that a measured computation has run, in a line of JSON as
+    `scenarios.seam.operations.as_json.text_of` writes it; "" of all others, and in a prediction.
     """
 
     rank: int
@@ -71,6 +73,7 @@ class Span:
     formula_ns: int = -1
     launch_ns: int = 0
     recomputed_flops: float = 0.0
+    operations: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +208,18 @@ class KernelRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRow:
+    """One distinct operator that the GPUs of simulated ranks run, all together `calls` times in the run, steps or not.
+
+    `operations` describes it: a line of JSON as `scenarios.seam.operations.as_json.text_of` writes it, of one
+    description. Operators whose words are the same, as their drawn ids differ from step to step, are one.
+    """
+
+    operations: str
+    calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
     """What the run would be with one thing of its scenario changed; the first row of a run is the scenario as it is.
 
@@ -320,6 +335,7 @@ class Recording:
     loads: list[LoadRow] = field(default_factory=list)
     traffic: list[TrafficRow] = field(default_factory=list)
     kernels: list[KernelRow] = field(default_factory=list)  # of a prediction on GPUs
+    operators: list[OperatorRow] = field(default_factory=list)  # likewise
     what_if: list[ChangeRow] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)  # texts of the files of a program of one's own, by name
     kept: dict[str, bytes] = field(default_factory=dict)  # further files, which the program leaves, by name

@@ -22,6 +22,7 @@ from sim.rank.balance import Balance, Computation
 from sim.rank.kernel_ledger import KernelLedger
 from sim.rank.observed import Observed, Rewrite, as_it_is
 from sim.rank.operation import Operation
+from sim.rank.operator_ledger import OperatorLedger
 from sim.rank.rendezvous import GroupRendezvous, Rendezvous
 from sim.rank.step_ledger import StepLedger
 
@@ -81,7 +82,10 @@ class World:
         self._measured = Calls(scenario.compute_times)
         self.ledger = StepLedger(len(self.ranks), take)
         # Of the first rank alone: kernels of all would be as many rows again for each.
-        self.kernels = KernelLedger(machine, self.ranks[0]) if scenario.cluster.host.gpu.kind == "cuda" else None
+        self.kernels: KernelLedger | None = None
+        self.operators: OperatorLedger | None = None
+        if scenario.cluster.host.gpu.kind == "cuda":
+            self.kernels, self.operators = KernelLedger(machine, self.ranks[0]), OperatorLedger()
         self.metrics: list[Metric] = []
         self.outstanding: dict[Operation, None] = {}
         self.waiting: dict[Operation, None] = {}
@@ -151,6 +155,8 @@ class World:
         measured = self._measured.next(rank, stream, step, label, cost=kernel)
         own = Computation(kernel=kernel, measured_ns=None if measured is None else measured.time_ns)
         found = own if self.balance is None else self.balance.computation(rank, stream, step, label, own)
+        if self.operators is not None:
+            self.operators.add(kernel)
         if self.kernels is not None and step >= 0 and rank == self.ranks[0]:
             self.kernels.add(step, label, kernel, found)
             if self.observed is not None:

@@ -24,25 +24,26 @@ from real.calibration.operators.judging import Judged, family_of, judge, reasons
 from real.calibration.operators.making import fbgemm
 from real.calibration.operators.making.arena import Arena
 from real.calibration.operators.measuring import measure
-from real.calibration.operators.of_run import Rewrite, by_share, operators_of, scenario_of
+from real.calibration.operators.of_run import by_share, refuse_world, scenario_of
 from real.calibration.operators.part import SUFFIX, Measured, Part, Refused, keeping
 from real.calibration.operators.ranges import families, planned
 from real.calibration.operators.timers import CpuTimer, CudaTimer, Timer
 from real.calibration.profile import measured_here, profile_text
 from real.machine import cpu_name
 from real.progress import Bar
+from reports.errors import ReportError
+from reports.store.run_folder import operators_in
 from reports.terminal import text
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_profile
-from scenarios.config.scenario import Scenario
 from scenarios.config.toml.hardware.sections import GpuSection
 from scenarios.kernel_tables.file import Origin, write_table
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.operation import Operation
-from scenarios.seam.program import Program
 from scenarios.seam.versions import versions
+from scenarios.workloads.build import build_simulation
 from sim.engine.prices import Prices
 from sim.operators.laws import seconds as law_seconds
 from sim.operators.tables.nearest import Nearest
@@ -223,13 +224,16 @@ def _planned(gpu: Gpu, device: str, prices: Prices) -> Iterator[Operation]:
 
 
 def _of_run(options: argparse.Namespace, prices: Prices, bar: Bar) -> list[tuple[Operation, int]]:
-    bar.show(f"simulating {options.of}")
-    scenario = scenario_of(options.of, options.of_args, options.like, options.hosts, options.ranks_per_host)
-    return by_share(operators_of(scenario, _play), prices.seconds)
-
-
-def _play(scenario: Scenario, program: Program, rewrite: Rewrite) -> None:
-    play(scenario, program, lambda _: None, rewrite=rewrite)
+    given: Path = options.of
+    if given.is_dir():
+        refuse_world(given, options.hosts, options.ranks_per_host)
+        try:
+            return by_share(given, operators_in(given), prices.seconds)
+        except ReportError as error:
+            raise ScenarioError(f"--of: {error}") from None
+    bar.show(f"simulating {given}")
+    scenario = scenario_of(given, options.of_args, options.like, options.hosts, options.ranks_per_host)
+    return by_share(given, play(scenario, build_simulation(scenario), lambda _: None).operators, prices.seconds)
 
 
 def _predictor(gpu: Gpu, *, is_cold: bool) -> Callable[[Sequence[MeasuredOperator], Sequence[Operation]], list[float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, get_args
 
@@ -28,6 +29,23 @@ def from_json(value: Any) -> Any:
         kind = _CLASSES[value[_IS]]
         return kind(**{name: from_json(each) for name, each in value.items() if name != _IS})
     return tuple(map(from_json, value)) if isinstance(value, list) else value
+
+
+def text_of(operations: tuple[Operation, ...]) -> str:
+    """Return descriptions as a line of JSON, which `operations_of` reads."""
+    return json.dumps([to_json(each) for each in operations], separators=(",", ":"))
+
+
+def operations_of(text: str) -> tuple[Operation, ...]:
+    """Return the descriptions in a text.
+
+    Raises:
+        KeyError, TypeError, ValueError: it has none.
+    """
+    found = from_json(json.loads(text))
+    if not (isinstance(found, tuple) and found and all(isinstance(each, _OPERATIONS) for each in found)):
+        raise ValueError(f"operations = {text}: expected descriptions of operators")
+    return found
 
 
 def is_operation(value: Any) -> bool:

@@ -15,13 +15,16 @@ from real.calibration.host.counted import Counted
 from real.calibration.host.fit import HostFit, Timed
 from real.calibration.operators import cli, measuring
 from real.calibration.operators.draws import GPU_SCALE
+from reports.store import run_folder as store
 from scenarios.config.hardware import Cluster
-from scenarios.config.load import load, load_measured, load_profile
+from scenarios.config.load import load_measured, load_profile
 from scenarios.kernel_tables.file import read_table
 from scenarios.seam.host_work import HostWork
+from scenarios.seam.operations.as_json import operations_of
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import Pointwise
 from scenarios.seam.operations.products import Product
+from scenarios.seam.operations.words import words as words_of
 from sim.engine.prices import Prices
 from tests.commands import command
 from tests.real.calibration.operators.simulated import LawTimer, another
@@ -151,32 +154,68 @@ def test_of_a_script_just_its_operators_are_measured_those_that_take_most_first(
         assert 0.3 < 1e6 * alone_s[operation] / cold_us < 1.05
 
 
-def test_of_a_ready_scenario_and_of_its_run_the_same_operators_are_measured(tmp_path: Path, timer: LawTimer) -> None:
-    code, _, error = calibrate(tmp_path / "a.toml", "--device", "cpu", "--quiet", "--of", "twrw_2x2")
+def test_of_a_scenario_and_of_its_run_folder_the_same_operators_are_measured(tmp_path: Path, timer: LawTimer) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('include = "twrw_2x2"\n[run]\nsteps = 3\n[cluster]\nprofile = "hgx_h200"\n')
+    run = tmp_path / "run"
+    assert command("sim", own, "--out", run, "--quiet").returncode == 0
+    code, _, error = calibrate(tmp_path / "a.toml", "--device", "cpu", "--quiet", "--of", own)
     assert (code, error) == (0, "")
     first, timer.asked = timer.asked, []
-    run = tmp_path / "run"
-    run.mkdir()
-    info = {"digest": load(Path("twrw_2x2")).digest(), "scenario": {"path": "twrw_2x2.toml"}}
-    (run / "run.json").write_text(json.dumps(info))
+    own.unlink()
     code, _, error = calibrate(tmp_path / "b.toml", "--device", "cpu", "--quiet", "--of", run)
     assert (code, error) == (0, "")
     assert timer.asked == first
     assert len(first) > 10
-    (run / "run.json").write_text(json.dumps({**info, "digest": "of another"}))
-    code, _, error = calibrate(tmp_path / "c.toml", "--device", "cpu", "--of", run)
-    assert (code, error) == (
-        2,
-        f"--of = '{run}': a run folder keeps no operators, and twrw_2x2.toml is no ready scenario as it stands:"
-        " expected the scenario's file",
-    )
+
+
+def test_of_the_run_folder_of_a_script_its_operators_are_measured(tmp_path: Path, timer: LawTimer) -> None:
+    script, run = tmp_path / "train.py", tmp_path / "run"
+    script.write_text(SCRIPT)
+    given = ("--profile", "hgx_h200", "--hosts", "1", "--gpus-per-host", "1", "--out", run, "--quiet", script, "479")
+    assert command("sim", *given).returncode == 0
+    script.unlink()
+    asked = []
+    for name, of in (("a.toml", run / "recording.json.gz"), ("b.toml", run)):
+        code, _, error = calibrate(tmp_path / name, "--device", "cpu", "--quiet", "--of", of)
+        assert (code, error) == (0, "")
+        asked.append(timer.asked)
+        timer.asked = []
+        (run / "recording.json.gz").unlink(missing_ok=True)
+    assert asked[0] == asked[1]
+    assert {(each.rows, each.inner, each.columns) for each in asked[1] if isinstance(each, Product)} >= {(32, 479, 64)}
+
+
+def test_operators_that_only_other_ranks_run_are_in_the_folder(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert command("sim", "twrw_2x2", "--profile", "hgx_h200", "--out", run, "--quiet").returncode == 0
+    described = {each for row in store.operators_in(run) for each in operations_of(row.operations)}
+    of_first = set(store.load(run).kernels["shapes"])
+    assert {words_of(each)[1] for each in described} > of_first
+
+
+def test_a_folder_without_descriptions_is_one_sentence(tmp_path: Path) -> None:
+    run, expected = tmp_path / "run", "a run on GPUs that this release predicted, a recording, a scenario or a script"
+    assert command("sim", "twrw_2x2", "--out", run, "--quiet").returncode == 0  # on CPUs
+    found = [calibrate(tmp_path / "a.toml", "--device", "cpu", "--of", run)]
+    (run / "operators.parquet").unlink()
+    assert command("reports", "show", run).returncode == 0
+    found.append(calibrate(tmp_path / "a.toml", "--device", "cpu", "--of", run))
+    assert [(code, error) for code, _, error in found] == [
+        (2, f"--of = '{run}': describes no operators with a law; expected {expected}"),
+        (2, f"--of = '{run}': has no operators.parquet, as an earlier release wrote it; expected {expected}"),
+    ]
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    for text in ("[]", "{", '{"scenario": 3}'):
-        (tmp_path / "run.json").write_text(text)
+    for text, sentence in (
+        (None, f"{tmp_path}: not a run folder: it has no run.json"),
+        ("[]", f"{tmp_path / 'run.json'}: not written by this project: it has no schema_version"),
+    ):
+        if text is not None:
+            (tmp_path / "run.json").write_text(text)
         code, _, error = calibrate(tmp_path / "a.toml", "--device", "cpu", "--of", tmp_path)
-        assert (code, error) == (2, f"--of = '{tmp_path}': expected a run folder, a scenario or a script")
+        assert (code, error) == (2, f"--of: {sentence}")
 
 
 def test_a_command_that_was_interrupted_goes_on_where_it_stood(
