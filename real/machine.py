@@ -6,9 +6,13 @@ import os
 import platform
 import resource
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scenarios.config.hardware import Cluster
 from scenarios.seam.errors import ProgramError
+
+if TYPE_CHECKING:
+    import torch
 
 _CPUS = Path("/proc/cpuinfo")  # proc_cpuinfo(5)
 _OPEN = Path("/proc/self/fd")  # proc_pid_fd(5)
@@ -32,6 +36,16 @@ def cpu_name(cpus: Path = _CPUS) -> str:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next((name for name in named if name), platform.machine() or "unknown")
+
+
+def device_name(device: torch.device) -> str:
+    """The name of the GPU as the driver tells it, or the processor's."""
+    if device.type == "cpu":
+        return cpu_name()
+    import torch  # noqa: PLC0415 - who asks for a GPU's name has it loaded
+
+    name: str = torch.cuda.get_device_properties(device).name
+    return name
 
 
 def allow_open_files(cluster: Cluster) -> None:

@@ -85,9 +85,12 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--table", type=Path, metavar="FILE.parquet", help="a new file for the operators' times, which --kernels takes"
     )
     kineto.add_argument("--json", action="store_true", help="all tables of kernels as JSON")
-    times = commands.add_parser("times", help="what computations took, for a scenario's run.compute_times")
+    times = commands.add_parser("times", help="what computations took, for predictions to take")
     times.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder; several are one sample")
-    times.add_argument("--csv", type=Path, required=True, metavar="FILE.csv", help="a new file for the times")
+    times.add_argument("--csv", type=Path, metavar="FILE.csv", help="a new file for a scenario's run.compute_times")
+    times.add_argument(
+        "--table", type=Path, metavar="FILE.parquet", help="a new file for the operators' times, which --kernels takes"
+    )
     times.add_argument(
         "--skip", type=_count_or_zero, metavar="N", help="first steps of each run to leave out (default: 1 of several)"
     )

@@ -8,21 +8,20 @@ from __future__ import annotations
 import dataclasses
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import RenderableType
 
-from reports import report
+from reports import report, trace_table
 from reports.analysis.step_breakdown import check_steps, steady_steps, step_shown
 from reports.compare import comparison
 from reports.compare import tables as compare_tables
 from reports.errors import ReportError
 from reports.kineto import compute_times, recording
 from reports.kineto import tables as kernel_tables
-from reports.kineto.trace_file import Trace
 from reports.nccl import fit, fit_tables, nccl_tests, profile
 from reports.nccl.fit import Figures
 from reports.published import collective_tables, collectives, kernels, operator_tables, step_tables, steps
@@ -223,10 +222,7 @@ def _check_csv_options(options: Namespace) -> None:
 def kineto(options: Namespace) -> None:
     """Write a run folder of what torch.profiler exported, and a table of its operators."""
     check_free(options.out)
-    if options.table is not None:
-        if options.table.suffix != ".parquet":
-            raise ReportError(f"--table {options.table}: expected a file whose name ends in .parquet")
-        replace.check_free(options.table)
+    trace_table.check_file(options.table)
     found, table = _read_traces(options)
     write(found.recording, options.out)
     _say_notes(found.notes)
@@ -235,29 +231,26 @@ def kineto(options: Namespace) -> None:
     else:
         text.show(kernel_tables.summarize(found), sys.stdout)
         print(f"run folder: {options.out}")
-        if table:
-            print(f"table: {options.table}, {text.counted(table['rows'], 'row')}")
+        _say_table(table)
 
 
 def _read_traces(options: Namespace) -> tuple[recording.Profile, dict[str, Any] | None]:
     """Return the traces' recording, and what there is to say of their table; their events need not be kept."""
     traces = recording.read_traces(options.traces)
-    table = None if options.table is None else _write_table(traces, options.table)
+    table = None if options.table is None else _write_table(trace_table.rows_of_traces(traces), options.table)
     return recording.profile_of(traces, text.printable(options.out.resolve().name)), table
 
 
-def _write_table(traces: Sequence[Trace], file: Path) -> dict[str, Any]:
-    """Write a table of the traces' operators, and return where it is and how many rows it has."""
-    from reports.trace_table import rows_of_traces
-    from scenarios.kernel_tables.file import write_table
+def _write_table(table: trace_table.Table, file: Path) -> dict[str, Any]:
+    """Write a table of operators, and return where it is and how many rows it has."""
+    rows = trace_table.write_rows(file, table)
+    _say_notes(table[-1])
+    return {"file": str(file), "rows": rows}
 
-    rows, origin, notes = rows_of_traces(traces)
-    try:
-        write_table(file, rows, origin)
-    except OSError as error:
-        raise ReportError(f"--table {file}: could not be written: {error.strerror or error}") from None
-    _say_notes(notes)
-    return {"file": str(file), "rows": len(rows)}
+
+def _say_table(table: dict[str, Any] | None) -> None:
+    if table is not None:
+        print(f"table: {table['file']}, {text.counted(table['rows'], 'row')}")
 
 
 def recover(options: Namespace) -> None:
@@ -274,14 +267,23 @@ def recover(options: Namespace) -> None:
 
 
 def times(options: Namespace) -> None:
-    """What computations took, as a file for a scenario's run.compute_times."""
-    replace.check_free(options.csv)
+    """What computations took, as a file for a scenario's run.compute_times, or as a table of operators."""
+    if options.csv is not None:
+        replace.check_free(options.csv)
+    elif options.table is None:
+        raise ReportError("times: expected --csv FILE.csv, --table FILE.parquet, or both")
+    trace_table.check_file(options.table)
     runs = [(text.printable(folder), store.load(folder)) for folder in options.runs]
     found = compute_times.measure(runs, options.skip, any_runs=options.any)
-    replace.write_csv(found.rows, options.csv)
+    rows = None if options.table is None else trace_table.rows_of_runs(found, [name for name, _ in runs])
+    if options.csv is not None:
+        replace.write_csv(found.rows, options.csv)
     _say_notes(found.notes)
+    table = None if rows is None else _write_table(rows, options.table)
     text.show(compute_times.summarize(found), sys.stdout)
-    print(f"times: {options.csv}")
+    if options.csv is not None:
+        print(f"times: {options.csv}")
+    _say_table(table)
 
 
 def calibrate(options: Namespace) -> None:

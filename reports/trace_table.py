@@ -1,20 +1,24 @@
-"""Makes rows of a table of operators from profiler traces; an entry point, which knows reports and scenarios."""
+"""Makes tables of operators from profiler traces and runs; an entry point, which knows reports and scenarios."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from reports.errors import ReportError
 from reports.kineto.calls import calls_of
+from reports.kineto.compute_times import Times
 from reports.kineto.recording import read_traces
 from reports.kineto.trace_file import Trace
+from reports.store import replace
 from reports.terminal.text import percent, printable
-from scenarios.kernel_tables.file import Origin
+from scenarios.kernel_tables.file import Origin, write_table
 from scenarios.kernel_tables.merged import merged
 from scenarios.kernel_tables.row import MeasuredOperator
+from scenarios.seam.operations.as_json import operations_of
 
+# Rows, where they are from, and notes of what is in none of them, each a sentence.
 Table = tuple[list[MeasuredOperator], Origin, list[str]]
 _NAMED, _NAMED_SHARE = 3, 5e-4  # operators that a note names, and the least share of the time
 
@@ -43,11 +47,7 @@ def rows_of_traces(traces: Sequence[Trace]) -> Table:
         rows = rows_of(calls.calls, calls.parameters)
         found.append(rows.rows)
         left = {**rows.left_out, "kernels that no operator launched": calls.left_out_us}
-        whole = rows.us + sum(left.values())
-        notes.append(f"{shown}: {percent(rows.us / whole if whole else 0.0)} of the computing kernels' time is in rows")
-        most = sorted(left.items(), key=lambda one: -one[1])[:_NAMED]
-        if rest := [f"{name} {percent(us / whole)}" for name, us in most if us > _NAMED_SHARE * whole]:
-            notes[-1] += f"; left out: {', '.join(rest)}"
+        notes.append(_coverage(shown, "computing kernels'", left, rows.us))
         gpus.append(calls.gpu)
         dates.append(calls.date or datetime.fromtimestamp(trace.path.stat().st_mtime, UTC).date().isoformat())
     if len(set(gpus)) > 1:
@@ -55,3 +55,65 @@ def rows_of_traces(traces: Sequence[Trace]) -> Table:
     names = ", ".join(printable(trace.path.name) for trace in traces)
     origin = Origin(machine=gpus[0] or "GPU", date=max(dates), source=f"torch.profiler trace {names}")
     return merged(found), origin, notes
+
+
+def rows_of_runs(times: Times, names: Sequence[str]) -> Table:
+    """Return the rows of measured runs, whose names are given, of what their computations took.
+
+    Raises:
+        ReportError: no computation of theirs is of one operator that is described.
+    """
+    shown = ", ".join(map(printable, names))
+    timed = times.operators[times.operators["time_us"] > 0]
+    if timed.empty:
+        raise ReportError(
+            f"{shown}: no computation of one operator that is described; expected a measured run of a program on GPUs."
+            " Of a script, 'kineto TRACE --table' makes a table of a profiler's trace"
+        )
+    columns = (timed[name].tolist() for name in ("operations", "time_us", "calls"))
+    rows = [
+        MeasuredOperator(operations=operations_of(said), us=time_us, calls=calls)
+        for said, time_us, calls in zip(*columns, strict=True)
+    ]
+    machines = ", ".join(times.devices) or "unknown"
+    origin = Origin(machine=machines, date=times.date, source=f"computations of run {shown}")
+    return (
+        merged([rows]),
+        origin,
+        [_coverage(shown, "computations'", times.others_us, sum(r.us * r.calls for r in rows))],
+    )
+
+
+def check_file(file: Path | None) -> None:
+    """Refuse a file for a table that has another name than a table's, or is there already.
+
+    Raises:
+        ReportError: it is refused.
+    """
+    if file is not None:
+        if file.suffix != ".parquet":
+            raise ReportError(f"--table {file}: expected a file whose name ends in .parquet")
+        replace.check_free(file)
+
+
+def write_rows(file: Path, table: Table) -> int:
+    """Write a table to a file; return how many rows it has.
+
+    Raises:
+        ReportError: the disk refuses.
+    """
+    rows, origin, _ = table
+    try:
+        write_table(file, rows, origin)
+    except OSError as error:
+        raise ReportError(f"--table {file}: could not be written: {error.strerror or error}") from None
+    return len(rows)
+
+
+def _coverage(shown: str, whose: str, left: Mapping[str, float], rows_us: float) -> str:
+    """Return a sentence of how much of the time is in rows, and of what most is not."""
+    whole = rows_us + sum(left.values())
+    note = f"{shown}: {percent(rows_us / whole if whole else 0.0)} of the {whose} time is in rows"
+    most = sorted(left.items(), key=lambda one: -one[1])[:_NAMED]
+    rest = [f"{name} {percent(us / whole)}" for name, us in most if us > _NAMED_SHARE * whole]
+    return note + (f"; left out: {', '.join(rest)}" if rest else "")

@@ -18,6 +18,7 @@ from real.rank.lanes import Lane, Mark, Reading
 from real.supervise.rank_status import JOINING
 from scenarios.seam.calls import Call
 from scenarios.seam.kernel import Kernel, PricedLater, priced_now
+from scenarios.seam.operations.as_json import text_of
 from scenarios.seam.trace import Metric, Span
 
 # The training step that a coroutine is in; a spawned one inherits it.
@@ -99,6 +100,7 @@ class Entry:
     def row(self, rank: int, host: int) -> Row:
         """Return the fields of a `Span`, in order, with times of this host's clock."""
         ns, call, kernel = self.lane.ns, self.call or _KERNELS_CALL, priced_now(self.kernel or _NO_KERNEL)
+        operation = kernel.only_operation
         assert self.end is not None, "only what has ended becomes a row"
         start, end = max(self.issued, ns(self.start)), ns(self.end)
         wait_from, wait_until = self.wait_from, self.wait_until
@@ -110,6 +112,7 @@ class Entry:
             self.issued, start, max(start, end), waited[0], waited[1],
             call.bytes_in, call.bytes_out, call.bytes_sent, call.dtype or kernel.dtype,
             kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1, -1, 0, kernel.recomputed_flops,
+            "" if operation is None else text_of((operation,)),
         )
         # fmt: on
 

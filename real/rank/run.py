@@ -23,6 +23,7 @@ from real.launch.placement import Place
 from real.libraries import library_of
 from real.libraries.errors import transport
 from real.libraries.library import Library
+from real.machine import device_name
 from real.rank.agreement import GroupAgreements
 from real.rank.backend import TorchBackend
 from real.rank.context import RankContext
@@ -113,7 +114,7 @@ class RankRun:
         try:
             if self._place.by != "launcher":  # whose ranks have one job
                 check_same_scenario(self._store, self._place.rank, self._job.scenario)
-            spool_head(self._own, socket.gethostname(), program, look())
+            spool_head(self._own, socket.gethostname(), device_name(library.device), program, look())
             self._play(program, library)
             self._own.append("sight", dataclasses.astuple(look()))
             recording = self._gather(library.lanes)

@@ -31,6 +31,6 @@ class Computation:
         # fmt: off
         return (
             rank, host, self.stream, self.step, self.sequence, "compute", self.label, "", -1,
-            start, start, max(start, end), start, start, 0, 0, 0, _DTYPE, KIND, 0.0, 0.0, 0.0, 1, -1, 0, 0.0,
+            start, start, max(start, end), start, start, 0, 0, 0, _DTYPE, KIND, 0.0, 0.0, 0.0, 1, -1, 0, 0.0, "",
         )
         # fmt: on

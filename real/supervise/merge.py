@@ -19,12 +19,13 @@ from scenarios.seam.versions import versions
 R = TypeVar("R")
 
 
-def spool_head(own: Spool, hostname: str, program: Program, look: Sight) -> None:
-    """Spool what a rank knows before it begins."""
+def spool_head(own: Spool, hostname: str, device: str, program: Program, look: Sight) -> None:
+    """Spool what a rank knows before it begins; `device` is the name of what it computes on."""
     own.append(
         "head",
         {
             "hostname": hostname,
+            "device": device,
             "cores": cores(),
             "plan": [dataclasses.astuple(row) for row in program.plan],
             "memory": [dataclasses.astuple(row) for row in program.memory],
@@ -118,6 +119,7 @@ def _info(
         clock_residual_ns=clock_residual_ns,
         elapsed_s=elapsed_s,
         played_on=job.played_on,
+        devices=tuple(dict.fromkeys(heads[rank]["device"] for rank in sorted(heads))),
         cores=sum({head["hostname"]: head.get("cores", 0) for head in heads.values()}.values()),
     )
 

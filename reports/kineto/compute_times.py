@@ -6,7 +6,7 @@ prediction finds its time: see `scenarios.config.compute_times`, which reads thi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from reports.terminal.rows import cells
 
 # What `measure` gives, one row a label and call, in the order in which a step begins them.
 TIMES = {"label": "str", "call": "int", "time_us": "float", "spread": "float", "samples": "int"}
+OPERATORS = {"operations": "str", "time_us": "float", "calls": "int"}
 _CALL = ["label", "call"]
 _ONE = ["rank", "step", *_CALL]
 _ROWS = 24
@@ -36,9 +37,16 @@ class Times:
 
     `time_us` is a call's mean over ranks, steps and runs, `spread` lies between the 10th and the 90th percentile, as a
     share of the median (nan where that is 0), `samples` are the calls that both are of.
+
+    `operators` is a frame of `OPERATORS`: the mean of `calls` calls of each described operator that was a computation
+    by itself. `others_us`: what all other computations took, by label. `devices` computed it, on `date`.
     """
 
     rows: pd.DataFrame
+    operators: pd.DataFrame
+    others_us: Mapping[str, float]
+    devices: tuple[str, ...]
+    date: str
     about: str
     notes: tuple[str, ...]
 
@@ -64,7 +72,17 @@ def measure(runs: Sequence[tuple[str, Run]], skip: int | None = None, *, any_run
     rows = _rows(calls)
     labels = text.counted(rows["label"].nunique(), "label")
     about = f"{text.counted(len(rows), 'computation')} of {labels} in {text.counted(steps, 'step')}"
-    return Times(rows=rows, about=about, notes=tuple(notes))
+    is_alone = (calls["operations"] != "").to_numpy(bool)
+    others = calls[~is_alone]
+    return Times(
+        rows=rows,
+        operators=_operators(calls[is_alone]),
+        others_us={str(label): float(_us(own).sum()) for label, own in others.groupby("label")},
+        devices=tuple(dict.fromkeys(device for _, run in runs for device in run.info.devices)),
+        date=max(run.info.started for _, run in runs),
+        about=about,
+        notes=tuple(notes),
+    )
 
 
 def summarize(times: Times) -> RenderableType:
@@ -115,7 +133,7 @@ def _steps(name: str, run: Run, skip: int | None, notes: list[str]) -> list[int]
 
 def _calls(name: str, run: Run, steps: Sequence[int], notes: list[str]) -> pd.DataFrame:
     """One row a computation: `label`, `call`, `time_ns`, `at_ns` (from the start of its rank's first in the step),
-    `rank_count`.
+    `rank_count`, `operations`.
     """
     computations = run.spans[((run.spans["kind"] == COMPUTE) & run.spans["step"].isin(steps)).to_numpy(bool)]
     calls = _annotated if run.info.played_on == PLAYED_ON else _issued
@@ -150,7 +168,7 @@ def _annotated(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame
         )
     rows = [(*key, int(own["start_ns"].min()), _busy_ns(own)) for key, own in spans[known].groupby(_ONE, sort=True)]
     found = pd.DataFrame(rows, columns=[*_ONE, "start_ns", "time_ns"])
-    return found.assign(call=found["call"] + 1, rank_count=1)
+    return found.assign(call=found["call"] + 1, rank_count=1, operations="")
 
 
 def _busy_ns(spans: pd.DataFrame) -> int:
@@ -174,3 +192,14 @@ def _rows(calls: pd.DataFrame) -> pd.DataFrame:
     }
     begin = (sums["weighed_at_ns"] / sums["rank_count"]).to_numpy()
     return fixed(rows, TIMES).iloc[np.argsort(begin, kind="stable")].reset_index(drop=True)
+
+
+def _us(calls: pd.DataFrame) -> pd.Series:
+    return calls["time_ns"] * calls["rank_count"] / 1000
+
+
+def _operators(calls: pd.DataFrame) -> pd.DataFrame:
+    """One row an operator, in the order of their descriptions."""
+    sums = calls.assign(time_us=_us(calls)).groupby("operations", sort=True)[["time_us", "rank_count"]].sum()
+    time_us = (sums["time_us"] / sums["rank_count"]).to_numpy()
+    return fixed({"operations": sums.index, "time_us": time_us, "calls": sums["rank_count"].to_numpy()}, OPERATORS)

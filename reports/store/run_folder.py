@@ -47,7 +47,9 @@ Derive = Callable[[Path, Recording], None]
 _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
 
 # Fields of run.json that earlier releases did not write: they have their defaults.
-_LATER = frozenset({"played_on", "thinned", "host_counts", "cores", "plan_notes", "left_out", "on_cpu", "advice"})
+_LATER = frozenset(
+    {"played_on", "thinned", "host_counts", "cores", "devices", "plan_notes", "left_out", "on_cpu", "advice"}
+)
 
 # Of a table that is read as a whole.
 _MOST_TABLE_BYTES = 4 << 30
@@ -247,7 +249,13 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     for name, kind in fields.items():
         if name in content and not isinstance(content[name], _JSON_TYPES[kind]):
             raise ReportError(f"{path}: {name} = {content[name]!r}: expected {kind}")
-    for name, what in (("hosts", "names"), ("plan_notes", "sentences"), ("left_out", "words"), ("on_cpu", "words")):
+    for name, what in (
+        ("hosts", "names"),
+        ("devices", "names"),
+        ("plan_notes", "sentences"),
+        ("left_out", "words"),
+        ("on_cpu", "words"),
+    ):
         if not all(isinstance(one, str) for one in content.get(name, ())):
             raise ReportError(f"{path}: {name} = {content[name]!r}: expected {what}")
     for name in ("library", "payload", "fidelity"):
@@ -258,6 +266,7 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     known = {name: content[name] for name in fields if name in content}
     tuples = {
         "hosts": tuple(content["hosts"]),
+        "devices": tuple(content.get("devices", ())),
         "plan_notes": tuple(content.get("plan_notes", ())),
         "left_out": tuple(content.get("left_out", ())),
         "on_cpu": tuple(content.get("on_cpu", ())),

@@ -74,6 +74,14 @@ class Kernel:
         """Whether what the program does beside it is in its own time."""
         return not self.launches and self.flops + self.lasts_ns > 0
 
+    @property
+    def only_operation(self) -> Operation | None:
+        """The operator that is all of its work, once; None where it runs others, or works in the host's memory."""
+        if len(self.parts) == 1:
+            return self.parts[0].only_operation
+        is_one = len(self.operations) == self.count == 1 and not self.parts
+        return self.operations[0] if is_one and not self.host_read + self.host_written + self.lasts_ns else None
+
     def times(self, count: int) -> Kernel:
         """Return this kernel `count` times, one after the other: each is priced as if by itself."""
         return replace(

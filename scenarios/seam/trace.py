@@ -10,8 +10,8 @@ from typing import Any
 # Grows when earlier releases would misread what is written; a new field with a default is no such change.
 SCHEMA_VERSION = 1
 
-# Keys of a scenario that change how it is simulated or priced, but not what it computes and sends. Its digest, and so
-# whether two runs can be compared, leaves them out.
+# Keys of a scenario that change how it is simulated or priced, but not what it computes and sends: its digest, by which
+# runs are compared, leaves them out.
 PLAYING = frozenset(
     {"path", "payload", "fidelity", "timeout_s", "compute_times", "balanced", "ranks", "rests_on", "known_errors"}
 )
@@ -43,8 +43,7 @@ class Span:
     `formula_ns` is what NCCL itself expects of a simulated collective on an idle cluster; -1 where it expects nothing.
     `launch_ns` is the part of a simulated computation in which it waits for the host to launch its kernels.
     `recomputed_flops` are those of `flops` that are a kernel's `recomputed_flops`.
-    `operations` describe the one operator that a measured computation has run, in a line of JSON as
-    `scenarios.seam.operations.as_json.text_of` writes it; "" of all others, and in a prediction.
+    `operations` describe the operator that all of a measured computation was, by `operations.as_json`; else it is "".
     """
 
     rank: int
@@ -210,9 +209,7 @@ class KernelRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRow:
     """One distinct operator that the GPUs of simulated ranks run, all together `calls` times in the run, steps or not.
-
-    `operations` describes it: a line of JSON as `scenarios.seam.operations.as_json.text_of` writes it, of one
-    description. Operators whose words are the same, as their drawn ids differ from step to step, are one.
+    `operations` describes it as a span's. Operators that differ a little in their drawn ids are one.
     """
 
     operations: str
@@ -255,10 +252,8 @@ class ChangeRow:
 class Advice:
     """A change of a prediction's program that was simulated beside it, and what it saves of a step.
 
-    Attributes:
-        change, made_by: its name, and how it is made, in words.
-        saved_ns, share: the median over steps, and its share of the step; 0 where the program cannot have the change,
-            and `made_by` says why.
+    `change` is its name, `made_by` how it is made, in words. `saved_ns` is the median over steps, `share` its share of
+    the step; both are 0 where the program cannot have the change, and `made_by` says why.
     """
 
     change: str
@@ -290,11 +285,11 @@ class RunInfo:
     `played_on` is what the hosts of a real run were: "this machine", EMULATED_HOSTS, or those of "torchrun" or
     "srun"; "" in the simulator, and in what releases wrote that did not know it. `thinned` says which spans were left
     out by choice; None: none. `host_counts`: each representative host and how many hosts it represents, itself
-    included; empty: every host was simulated. `cores`: how many
-    processors the machines of a real run had for its ranks; 0: not known. `plan_notes`: on what a comparison of a
-    script's plan with ours rests, in sentences; empty: there is none. `left_out`: what steps did of which nothing is
-    predicted, in words; `on_cpu`: what hosts computed in steps of a script beside their GPUs, likewise. `advice`: what
-    changes of the program save that were simulated beside it, those that save most first.
+    included; empty: every host was simulated. `cores`: how many processors the machines of a real run had for its
+    ranks; 0: not known. `devices`: the names of its GPUs or processors; empty: not known. `plan_notes`: on what a
+    comparison of a script's plan with ours rests, in sentences; empty: there is none. `left_out`: what steps did of
+    which nothing is predicted, in words; `on_cpu`: what hosts computed in steps of a script beside their GPUs,
+    likewise. `advice`: what changes of the program save that were simulated beside it, those that save most first.
     """
 
     name: str
@@ -314,6 +309,7 @@ class RunInfo:
     thinned: Thinned | None = None
     host_counts: tuple[tuple[int, int], ...] = ()
     cores: int = 0
+    devices: tuple[str, ...] = ()
     plan_notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     on_cpu: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ from real.calibration.operators.part import SUFFIX, Measured, Part, Refused, kee
 from real.calibration.operators.ranges import families, planned
 from real.calibration.operators.timers import CpuTimer, CudaTimer, Timer
 from real.calibration.profile import measured_here, profile_text
-from real.machine import cpu_name
+from real.machine import device_name
 from real.progress import Bar
 from reports.errors import ReportError
 from reports.store.run_folder import operators_in
@@ -164,7 +164,7 @@ class _Found:
 def _measured(options: argparse.Namespace, like: Cluster, bar: Bar) -> _Found:
     """Measure within the time, going on where an earlier command stood; judge what there is."""
     gpu, device = like.host.gpu, torch.device(options.device)
-    machine = cpu_name() if options.device == "cpu" else torch.cuda.get_device_properties(0).name
+    machine = device_name(torch.device("cpu") if options.device == "cpu" else torch.device("cuda", 0))
     prices = Prices(gpu)
     given = None if options.of is None else _of_run(options, prices, bar)
     plan = (one for one, _ in given) if given is not None else _planned(gpu, options.device, prices)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, get_args
 
 from scenarios.seam.operations.bags import Bags
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import Operand
 
+# A program has far fewer distinct operators; one whose ids differ in each step has no end of them.
+_KEPT = 4096
 _IS = "is"
 _OPERATIONS = get_args(Operation)
 _CLASSES: dict[str, type] = {each.__name__: each for each in (*_OPERATIONS, Operand, Bags)}
@@ -31,6 +34,7 @@ def from_json(value: Any) -> Any:
     return tuple(map(from_json, value)) if isinstance(value, list) else value
 
 
+@lru_cache(_KEPT)
 def text_of(operations: tuple[Operation, ...]) -> str:
     """Return descriptions as a line of JSON, which `operations_of` reads."""
     return json.dumps([to_json(each) for each in operations], separators=(",", ":"))

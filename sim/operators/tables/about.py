@@ -22,6 +22,7 @@ from sim.operators.tables.wheel import measured
 
 # The key of the file's metadata under which `Quality` stands.
 QUALITY = b"quality"
+_MACHINE = "machine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ def about(file: Path, table: Callable[[], Table]) -> About:
     said = (rows.schema.metadata or {}).get(QUALITY)
     return About(
         rows=rows.num_rows,
-        machines=_names(rows, "machine"),
+        machines=_names(rows, _MACHINE),
         sources=sources,
         quality=quality_of(table()) if said is None else tuple(Quality(**each) for each in json.loads(said)),
     )
@@ -75,6 +76,11 @@ def about(file: Path, table: Callable[[], Table]) -> About:
 def about_rows(rows: Sequence[MeasuredOperator], origin: Origin, table: Table) -> About:
     """Return what is known of rows that are in no file; `table` is made of them."""
     return About(rows=len(rows), machines=(origin.machine,), sources=(origin.source,), quality=quality_of(table))
+
+
+def machines_of(file: Path) -> tuple[str, ...]:
+    """Return the names of the machines on which a file's rows were measured, as far as it says them."""
+    return _names(pq.read_table(file, columns=[_MACHINE]), _MACHINE) if _MACHINE in pq.read_schema(file).names else ()
 
 
 def _release() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scenarios.config.gpu import Gpu
+from scenarios.kernel_tables.merged import merged
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
 from scenarios.seam.operations.operation import Operation
@@ -76,10 +77,10 @@ class Nearest:
 
     def __init__(self, rows: Sequence[MeasuredOperator], gpu: Gpu) -> None:
         members: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
-        for row in rows:
+        for row in merged([rows]):
             for operation in row.operations:
                 members[_features(operation).family].append(_Member(operation, row))
-        self._families = {family: _Family(_merged(own), gpu) for family, own in members.items()}
+        self._families = {family: _Family(_best(own), gpu) for family, own in members.items()}
 
     def correction(self, operation: Operation) -> Correction:
         """Return how measurements correct the law of an operator; `NONE` if nothing like it was measured."""
@@ -186,21 +187,12 @@ def _log_over_law(row: MeasuredOperator, gpu: Gpu, like: Operation) -> float:
     return math.log(row.us * 1e-6 / law_s)
 
 
-def _merged(members: Sequence[_Member]) -> list[_Member]:
-    """Return one member for each operator: the mean over calls of its rows, those of it alone if there are any."""
+def _best(members: Iterable[_Member]) -> list[_Member]:
+    """Return one member for each operator: that of a row of it alone, if there is one, and of most calls."""
     by_operation: dict[Operation, list[_Member]] = defaultdict(list)
     for one in members:
         by_operation[one.operation].append(one)
-    found = []
-    for own in by_operation.values():
-        best = [one for one in own if not one.is_part] or own
-        if len(best) == 1 or best[0].is_part:
-            found.append(best[0])
-            continue
-        calls = sum(one.row.calls for one in best)
-        us = sum(one.row.us * one.row.calls for one in best) / calls
-        found.append(replace(best[0], row=replace(best[0].row, us=us, calls=calls)))
-    return found
+    return [max(own, key=lambda one: (not one.is_part, one.row.calls)) for own in by_operation.values()]
 
 
 def _is_partial(operation: Operation) -> bool:

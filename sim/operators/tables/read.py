@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from scenarios.config.catalogue import kernel_table_file
@@ -12,7 +13,7 @@ from scenarios.config.gpu import Gpu
 from scenarios.kernel_tables.file import Origin
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.errors import Note, ScenarioError
-from sim.operators.tables.about import About, about, about_rows
+from sim.operators.tables.about import About, about, about_rows, machines_of
 from sim.operators.tables.nearest import Nearest
 from sim.operators.tables.table import Table, read, reading
 from sim.operators.tables.wheel import Measured
@@ -50,7 +51,7 @@ def about_table(name: str, gpu: Gpu) -> About:
     with reading(file):
         if _is_trace(file):
             rows, origin = _rows_of_trace(file)
-            return about_rows(rows, origin, table_of(name, gpu) if gpu.has_laws else Table(surfaces={}))
+            return about_rows(rows, origin, _nearest(rows, gpu) if gpu.has_laws else Table(surfaces={}))
         return about(file, lambda: table_of(name, gpu) if gpu.has_laws else Table(surfaces={}))
 
 
@@ -59,16 +60,23 @@ def _read(file: Path, gpu: Gpu) -> Table:
         return Table(surfaces=Measured(file, gpu))
     if _is_trace(file):
         rows, origin = _rows_of_trace(file)
-        _note_machine(file, origin.machine, gpu)
-        return Table(surfaces={}, nearest=Nearest(rows, gpu))
+        _note_machines(file, [origin.machine], gpu)
+        return _nearest(rows, gpu)
+    _note_machines(file, machines_of(file), gpu)
     return read(file, gpu)
 
 
-def _note_machine(file: Path, machine: str, gpu: Gpu) -> None:
-    """Warn where operators were measured on another GPU than the one that they are laid over."""
-    measured, own = (set(_MODEL.findall(name.upper())) for name in (machine, gpu.name))
-    if measured and own and not measured & own:
-        warnings.warn(f"{file}: operators of {machine}, where predictions are of {gpu.name}", Note, stacklevel=2)
+def _nearest(rows: Sequence[MeasuredOperator], gpu: Gpu) -> Table:
+    return Table(surfaces={}, nearest=Nearest(rows, gpu))
+
+
+def _note_machines(file: Path, machines: Sequence[str], gpu: Gpu) -> None:
+    """Warn where operators were measured on other GPUs than the one that they are laid over."""
+    own = set(_MODEL.findall(gpu.name.upper()))
+    others = [name for name in machines if own and (found := _MODEL.findall(name.upper())) and not own & set(found)]
+    if others:
+        said = f"{file}: operators of {', '.join(others)}, where predictions are of {gpu.name}"
+        warnings.warn(said, Note, stacklevel=2)
 
 
 def _is_trace(file: Path) -> bool:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,10 @@ from reports.store import replace
 from reports.store import run_folder as store
 from reports.writer import write
 from scenarios.config.compute_times import ComputeTime, read_compute_times
+from scenarios.kernel_tables.file import read_table
+from scenarios.seam.operations.as_json import text_of
+from scenarios.seam.operations.pointwise import contiguous
+from scenarios.seam.operations.rows import Gather
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, info, span
 
@@ -233,3 +238,56 @@ def test_the_command_refuses_in_one_sentence_and_writes_nothing(folder, capsys):
     Path("times.csv").write_text("mine")
     assert main(["times", "real", "--csv", "times.csv"]) == 2
     assert Path("times.csv").read_text() == "mine"
+
+
+# A table of operators
+
+
+ADD, GATHER = (contiguous("add", 1000, "float32"),), (Gather(rows=64, dim=8, dtype="float32", unique=40),)
+
+
+@pytest.fixture
+def described(folder: Path) -> Path:
+    """Describe what the computations of the measured run are, but for its backward passes."""
+    recording = by_hand(world="real", devices=("NVIDIA H200",))
+    of_label = {"forward": text_of(ADD), "update": text_of(GATHER)}
+    spans = [
+        dataclasses.replace(one, flops=1.0, operations=of_label.get(one.label, "")) if one.kind == "compute" else one
+        for one in recording.spans
+    ]
+    store.write(dataclasses.replace(recording, spans=spans), folder / "described")
+    return folder
+
+
+def test_a_measured_run_becomes_a_table_of_the_operators_that_computations_are(described, capsys):
+    assert main(["times", "described", "--table", "t.parquet"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.splitlines() == [
+        "note: described: step 0 left out to warm up (--skip 1)",
+        "note: described: 77.8 % of the computations' time is in rows; left out: backward 22.2 %",
+    ]
+    assert shown.out.endswith("table: t.parquet, 2 rows\n")
+    found = {row.operations: (row.us, row.calls, row.is_cold) for row in read_table(Path("t.parquet"))}
+    assert found == {ADD: (pytest.approx(0.05), 4, False), GATHER: (pytest.approx(0.005), 2, False)}
+    columns = pq.read_table("t.parquet", columns=["machine", "date", "source"]).to_pylist()[0]
+    assert columns == {
+        "machine": "NVIDIA H200",
+        "date": by_hand().info.started,
+        "source": "computations of run described",
+    }
+
+
+def test_a_table_and_times_are_written_together_and_in_place_of_nothing(described, capsys):
+    assert main(["times", "described", "--table", "t.parquet", "--csv", "t.csv"]) == 0
+    assert capsys.readouterr().out.endswith("times: t.csv\ntable: t.parquet, 2 rows\n")
+    assert len(Path("t.csv").read_text().splitlines()) == 4
+    for words, sentence in (
+        (["described", "--table", "t.parquet"], "t.parquet"),
+        (["described", "--table", "t.csv2"], "--table t.csv2: expected a file whose name ends in .parquet"),
+        (["described"], "times: expected --csv FILE.csv, --table FILE.parquet, or both"),
+        (["real", "--table", "u.parquet"], "real: no computation of one operator that is described; expected"),
+        (["sim", "--table", "u.parquet"], "sim: is a prediction, whose times are the model's"),
+    ):
+        assert main(["times", *words]) == 2
+        assert capsys.readouterr().err.startswith(sentence)
+    assert not Path("u.parquet").exists()

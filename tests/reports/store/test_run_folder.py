@@ -21,7 +21,7 @@ from reports.run import Run
 from reports.store import run_folder as store
 from reports.store.columns import LATER_TABLES
 from reports.store.drafts import check_free
-from scenarios.seam.trace import Advice, KernelRow, LoadRow, PlanRow, Recording, RunInfo, Span, Thinned, TrafficRow
+from scenarios.seam.trace import Advice, KernelRow, LoadRow, OperatorRow, PlanRow, Recording, RunInfo, Span, Thinned, TrafficRow
 from tests.reports.recordings import (
     PATIENT,
     by_hand,
@@ -52,8 +52,8 @@ def as_spans(run: Run) -> list[Span]:
 
 
 def test_a_folder_holds_what_its_document_lists(folder):
-    tables = ["kernels", "links", "loads", "memory", "metrics", "own_plan", "plan", "spans", "traffic", "what_if"]
-    names = {"run.json", "trace.json", *(f"{table}.parquet" for table in tables)}
+    tables = ["kernels", "links", "loads", "memory", "metrics", "operators", "own_plan", "plan", "spans", "traffic"]
+    names = {"run.json", "trace.json", *(f"{table}.parquet" for table in [*tables, "what_if"])}
     assert {path.name for path in folder.iterdir()} == names
     assert os.listdir(folder.parent) == ["run"]
 
@@ -79,6 +79,16 @@ def test_kernels_are_loaded_as_they_were_recorded(tmp_path):
     recording = with_kernels(by_hand(), 3)
     run = store.load(store.write(recording, tmp_path / "run"))
     assert [KernelRow(**row) for row in run.kernels.to_dict("records")] == recording.kernels
+
+
+def test_operators_are_loaded_as_they_were_recorded(tmp_path):
+    rows = [OperatorRow(operations='[{"is":"Scan"}]', calls=3), OperatorRow(operations="[]", calls=1)]
+    folder = store.write(dataclasses.replace(by_hand(), operators=rows), tmp_path / "run")
+    assert store.operators_in(folder) == rows
+    assert store.load(folder).operators["calls"].tolist() == [3, 1]
+    (folder / "operators.parquet").unlink()
+    assert store.operators_in(folder) == []
+    assert len(store.load(folder).operators) == 0
 
 
 def test_a_name_that_is_not_utf_8_is_a_sentence(folder, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import warnings
 from pathlib import Path
 from random import Random
 
@@ -68,6 +69,12 @@ def test_cold_measurements_are_compared_with_cold_laws() -> None:
 def test_rows_of_one_operator_are_averaged_over_their_calls() -> None:
     rows = [row(LAYER, over_law=1.0, calls=3), row(LAYER, over_law=2.0)]
     assert corrected(LAYER, *rows) == pytest.approx(1.25)
+
+
+def test_cold_and_warm_rows_of_one_operator_are_not_mixed_those_of_most_calls_count() -> None:
+    rows = [row(LAYER, over_law=1.0, calls=2), row(LAYER, over_law=3.0, is_cold=True, calls=5)]
+    assert corrected(LAYER, *rows) == pytest.approx(3.0)
+    assert corrected(LAYER, *rows, row(LAYER, over_law=2.0, calls=6)) == pytest.approx(1.75)
 
 
 def test_a_call_of_several_operators_corrects_each_of_them_unless_one_was_measured_alone() -> None:
@@ -235,3 +242,20 @@ def test_a_file_with_a_description_of_nothing_is_refused_by_name(tmp_path: Path)
     write_table(file, [MeasuredOperator(operations=(LAYER,), us=-1.0)], ORIGIN)
     with pytest.raises(ScenarioError, match=r"mine\.parquet: .*us = -1\.0: expected a time above 0"):
         table_of(str(file), GPU)
+
+
+@pytest.mark.parametrize(
+    ("machine", "note"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "operators of NVIDIA A100-SXM4-80GB, where predictions are of H200 SXM 141 GB"),
+        ("NVIDIA H200", None),
+        ("a machine", None),
+    ],
+)
+def test_a_file_of_another_gpu_is_a_note(machine: str, note: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "mine.parquet"
+    write_table(file, [row(LAYER, over_law=1.5)], Origin(machine=machine, date="2026-11-27", source="a test"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table_of(str(file), GPU)
+    assert [str(one.message) for one in caught] == ([] if note is None else [f"{file}: {note}"])
