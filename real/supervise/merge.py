@@ -119,7 +119,7 @@ def _info(
         clock_residual_ns=clock_residual_ns,
         elapsed_s=elapsed_s,
         played_on=job.played_on,
-        devices=tuple(dict.fromkeys(heads[rank]["device"] for rank in sorted(heads))),
+        devices=tuple(dict.fromkeys(one["device"] for _, one in sorted(heads.items()) if "device" in one)),
         cores=sum({head["hostname"]: head.get("cores", 0) for head in heads.values()}.values()),
     )
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from real.rank.journal import Entry, Journal, entered, span
 from real.rank.lanes import Lane
+from scenarios.seam.kernel import Kernel, PricedLater, elementwise, together
+from scenarios.seam.operations.as_json import text_of
+from scenarios.seam.operations.products import linear
 from scenarios.seam.trace import Span
 
 
@@ -84,3 +90,37 @@ def test_what_is_unfinished_stays_in_its_order_until_it_is_finished() -> None:
     assert [entry.label for entry in journal.unawaited] == ["a", "c"]
     last = [span(row) for row in journal.take(is_last=True)[0]]
     assert [(item.label, item.wait_from_ns, item.wait_until_ns) for item in last] == [("a", -1, -1)]
+
+
+PRODUCT = linear(64, 32, 16, "float32", element_bytes=4)
+GEMM = Kernel(kind="gemm", operations=(PRODUCT,))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "described"),
+    [
+        (GEMM, True),
+        (lambda: GEMM, True),
+        (together([GEMM]), True),
+        (together([GEMM, elementwise(8)]), False),
+        (GEMM.times(2), False),
+        (together([GEMM, GEMM]), False),
+        (replace(GEMM, operations=(PRODUCT, PRODUCT)), False),
+        (replace(GEMM, operations=()), False),
+        (replace(GEMM, host_read=8.0), False),
+        (replace(GEMM, lasts_ns=8), False),
+    ],
+)
+def test_a_computation_says_the_operator_that_all_of_it_was(kernel: PricedLater, described: bool) -> None:
+    lane = Lane()
+    entry = Entry(lane, "main", "compute", "x", sequence=0)
+    entry.kernel, entry.end = kernel, lane.mark()
+    made = span(entry.row(0, 0))
+    assert made.operations == (text_of((PRODUCT,)) if described else "")
+
+
+def test_a_collective_says_no_operator() -> None:
+    lane = Lane()
+    entry = Entry(lane, "main", "step", "step 0", sequence=0)
+    entry.end = lane.mark()
+    assert span(entry.row(0, 0)).operations == ""

@@ -21,7 +21,18 @@ from reports.run import Run
 from reports.store import run_folder as store
 from reports.store.columns import LATER_TABLES
 from reports.store.drafts import check_free
-from scenarios.seam.trace import Advice, KernelRow, LoadRow, OperatorRow, PlanRow, Recording, RunInfo, Span, Thinned, TrafficRow
+from scenarios.seam.trace import (
+    Advice,
+    KernelRow,
+    LoadRow,
+    OperatorRow,
+    PlanRow,
+    Recording,
+    RunInfo,
+    Span,
+    Thinned,
+    TrafficRow,
+)
 from tests.reports.recordings import (
     PATIENT,
     by_hand,
