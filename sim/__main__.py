@@ -173,6 +173,11 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
 
 def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path) -> _Job:
     """Plan the scenario's tables and build its program; what this loads, such as torch, takes seconds."""
+    from scenarios.workloads.script.config import Script
+    from scenarios.workloads.script.forking import start_loading
+
+    if isinstance(scenario.options, Script) and scenario.options.recording is None:
+        start_loading(scenario, scenario.options)  # beside what this process loads
     from scenarios.workloads.build import build_simulation
     from sim.plan_choice import with_simulated_plan
     from sim.progress import Bar

@@ -38,7 +38,7 @@ def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Cou
     one = dataclasses.replace(cluster, hosts=1, host=dataclasses.replace(cluster.host, gpus=1))
     scenario = dataclasses.replace(scenario_on(one, "host"), payload="sizes")
     given = Script(path=script, sha256="", args=("count", "cuda"))
-    start = Start(scenario)  # with a folder that lasts as long as it
+    start = Start(scenario, given)  # with a folder that lasts as long as it
     player = LivePlayer(start, given, Seat(0, 1, 1), scenario)
     try:
         steps = _steps(player, 2 * len(names) + 1)

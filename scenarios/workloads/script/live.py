@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-from unittest import mock
 
 from scenarios.config.scenario import Scenario
 from scenarios.owned_folder import scratch
@@ -22,6 +18,7 @@ from scenarios.seam.errors import ProgramError, ScriptError
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
+from scenarios.workloads.script.forking import start_loading, without_main
 from scenarios.workloads.script.gpu.properties import SeenGpu
 from scenarios.workloads.script.process.children import allow_children, end
 from scenarios.workloads.script.process.player import main
@@ -30,19 +27,15 @@ from scenarios.workloads.script.requests import Request
 
 # How long a process may take to say where it stands, and how often that is looked for.
 _ANSWER_S, _LOOKING_S = 1.0, 0.005
-# torch's reducer warns on each rank, from C++, that it has no timer for tensors without values.
-_QUIET = {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
 
 
 class Start:
-    """What starts processes, with what they all load loaded once, and what they share: a folder that they save into."""
+    """What starts processes, and what they share: a folder that they save into."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, script: Script) -> None:
         self.context = multiprocessing.get_context("forkserver")
-        self.is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
-        of_gpus = [f"{__package__}.gpu.play"] if self.is_on_gpu else []
         allow_children()  # workers of a study are daemons
-        self.context.set_forkserver_preload([f"{__package__}.process.player", *of_gpus])
+        start_loading(scenario, script)
 
     @cached_property
     def folder(self) -> Path:
@@ -65,7 +58,7 @@ class LivePlayer:
         env = environment_of(script, rank, address="localhost", port=29500)
         given = (other, script, env, start.folder, seen(scenario))
         self._process = start.context.Process(target=main, args=given, daemon=True)
-        with _without_main(), mock.patch.dict(os.environ, _QUIET if start.is_on_gpu else {}):
+        with without_main():
             self._process.start()
         other.close()
         self.answer()
@@ -106,17 +99,6 @@ class LivePlayer:
     def close(self) -> None:
         end(self._process)
         self._connection.close()
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """A process that is started runs this one's main module anew, which may be the one that asks for a prediction."""
-    main_module = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main_module
 
 
 def seen(scenario: Scenario) -> SeenGpu | None:

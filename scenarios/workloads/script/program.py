@@ -61,7 +61,7 @@ class ScriptProgram(Program):
         assert isinstance(scenario.options, Script)
         self.scenario, self.script = scenario, scenario.options
         self.mail: defaultdict[tuple[int, ...], deque[Packed]] = defaultdict(deque)
-        self._logs, self._start = Logs(), Start(scenario)
+        self._logs, self._start = Logs(), Start(scenario, self.script)
         with self._from_file():
             self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
         is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"

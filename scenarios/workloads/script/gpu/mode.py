@@ -22,6 +22,7 @@ from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
 from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, Shadows, is_meta
 from scenarios.workloads.script.gpu.tensors import Transfers, pinned
+from scenarios.workloads.script.host.calls import uncounted
 from scenarios.workloads.script.host.compiled import Call
 from scenarios.workloads.script.process.process_group import users_line
 
@@ -111,6 +112,7 @@ class OnGpu(TorchDispatchMode):
         self._has_said, self._functional = set[str](), functional
         self._asking: tuple[tuple[int, int], int] = ((0, 0), 0)  # the line that asked last, how often in a row
 
+    @uncounted
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from scenarios.modules.describing.host import HostCounter
 from scenarios.workloads.script.host.measured import Stretches
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 # A function counts; it does not, but what it calls may; neither does.
 _COUNTED, _PASSED_THROUGH, _SIMULATION = range(3)
 # Python that runs only because the GPU is simulated: here, but for functions that call the script's or a library's own,
@@ -42,25 +45,43 @@ class CountedCalls:
             self._stretches.begin()
 
     def _profile(self, frame: FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            if self._inside:
+        if self._inside:
+            if event == "call":
                 self._inside += 1
-                return
+            elif event == "return":
+                self._inside -= 1
+                if not self._inside:
+                    self._stretches.start()
+        elif event == "call":
             self._stretches.end(frame.f_back)
             kind = self._kinds.get(frame.f_code)
             if kind is None:
                 kind = self._kinds[frame.f_code] = _kind(frame.f_code)
-            self._counter.calls += kind == _COUNTED
-            self._inside += kind == _SIMULATION
+            if kind == _COUNTED:
+                self._counter.calls += 1
+            elif kind == _SIMULATION:
+                self._inside = 1
         elif event == "return":
-            if not self._inside:
-                self._stretches.end(frame)
-                return
-            self._inside -= 1
-            if not self._inside:
-                self._stretches.start()
-        elif not self._inside:
-            self._stretches.see()
+            self._stretches.end(frame)
+        else:
+            self._stretches.seen += 1
+
+
+def uncounted(function: _Function) -> _Function:
+    """Return a function of the simulation that runs without the count, whose thousands of events it would ignore."""
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        count = sys.getprofile()
+        if getattr(count, "__func__", None) is not CountedCalls._profile:
+            return function(*args, **kwargs)
+        sys.setprofile(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            sys.setprofile(count)
+
+    return called  # type: ignore[return-value]
 
 
 def _kind(code: CodeType) -> int:

@@ -19,6 +19,8 @@ from scenarios.config.host_costs import LOOP_TURNS
 _LEAST_NS = 20_000
 # Of the time in which calls of C functions are seen to pass, what is left must be worth measuring.
 _LEAST_SHARE = 0.25
+# A thread's CPU time is a call of the kernel, ten times as dear as the clock: it is read once in so long.
+_CPU_TIME_EVERY_NS = 200_000
 _REPEATS = 5
 # Freeing takes up to such a share of what operators and copies on the CPU have taken, page by page, and so long for
 # each dispatched operator, for its tensors and nodes.
@@ -50,7 +52,9 @@ class Stretches:
     """
 
     def __init__(self, note: Callable[[float, FrameType | None], None]) -> None:
-        self._note, self._mark_ns, self._seen = note, 0, 0
+        self._note, self._mark_ns = note, 0
+        self.seen = 0  # calls of C functions, and their returns, in this stretch
+        self._read_ns = self._cpu_ns = 0  # when the CPU time was read last, and what it was
         self._event_ns = 0.0
         self._is_paused, self._thread = True, 0
 
@@ -67,18 +71,20 @@ class Stretches:
 
     def start(self) -> None:
         """Begin a stretch."""
-        self._mark_ns, self._seen = time.thread_time_ns(), 0
-
-    def see(self) -> None:
-        """See a call of a C function, or its return."""
-        self._seen += 1
+        now_ns = self._mark_ns = time.perf_counter_ns()
+        self.seen = 0
+        if now_ns - self._read_ns > _CPU_TIME_EVERY_NS:
+            self._read_ns, self._cpu_ns = now_ns, time.thread_time_ns()
 
     def end(self, frame: FrameType | None) -> None:
         """End a stretch in a frame, and begin the next one."""
-        now_ns = time.thread_time_ns()
-        took_ns, seen = now_ns - self._mark_ns, self._seen
-        self._mark_ns, self._seen = now_ns, 0
+        now_ns = time.perf_counter_ns()
+        took_ns, seen = now_ns - self._mark_ns, self.seen
+        self._mark_ns, self.seen = now_ns, 0
         if took_ns < _LEAST_NS or self._is_paused:
+            return
+        took_ns -= self._off_cpu_ns(now_ns)
+        if took_ns < _LEAST_NS:
             return
         seeing_ns = seen * self._event_ns
         own_ns = took_ns - seeing_ns
@@ -87,6 +93,13 @@ class Stretches:
         if own_ns >= _LEAST_NS:
             self._note(own_ns, frame)
             self.start()
+
+    def _off_cpu_ns(self, now_ns: int) -> int:
+        """Return how long the thread did not run since its CPU time was last read: others had the CPU."""
+        cpu_ns = time.thread_time_ns()
+        off_ns = max(0, now_ns - self._read_ns - (cpu_ns - self._cpu_ns))
+        self._read_ns, self._cpu_ns = now_ns, cpu_ns
+        return off_ns
 
     def _collecting(self, phase: str, _: object) -> None:
         """Leave out garbage collections of this thread, which begin at no fixed place."""

@@ -1,0 +1,75 @@
+"""Starts the process from which a script's ranks fork, which loads what they share once; loads no torch itself."""
+
+from __future__ import annotations
+
+import ast
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
+from pathlib import Path
+from types import ModuleType
+from unittest import mock
+
+from scenarios.config.scenario import Scenario
+from scenarios.workloads.script.config import Script
+
+# Packages that, while they are imported, ask for no rank and take no decision by what GPUs there are, as the test of
+# this module sees; each rank imports any other by itself.
+SHARED = frozenset({"accelerate", "fbgemm_gpu", "numpy", "pandas", "torch", "torchrec", "tqdm"})
+# The variable of the environment that names the modules to that process.
+MODULES = "TWINSTEP_MODULES"
+# Own files of a script that are searched for imports, at most.
+_MOST_FILES = 100
+
+
+def start_loading(scenario: Scenario, script: Script) -> None:
+    """Start the process, unless it runs: it loads torch and the script's libraries while the caller does other work."""
+    is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
+    of_gpus = [f"{__package__}.gpu.play"] if is_on_gpu else []
+    loaded = [f"{__package__}.process.player", *of_gpus, f"{__package__}.process.loaded"]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(loaded)
+    # torch's reducer warns on each rank, from C++, that it has no timer for tensors without values.
+    quiet = {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")} if is_on_gpu else {}
+    with without_main(), mock.patch.dict(os.environ, {MODULES: " ".join(shared_modules(script.path)), **quiet}):
+        forkserver.ensure_running()
+
+
+def shared_modules(script: Path) -> list[str]:
+    """Return the modules of `SHARED` packages that a script, and its own files beside it, import at their top level."""
+    found, files, seen = dict[str, None](), [script], set[Path]()
+    while files and len(seen) < _MOST_FILES:
+        file = files.pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        for name in _imported(file):
+            if name.partition(".")[0] in SHARED:
+                found[name] = None
+            else:
+                beside = script.parent.joinpath(*name.split("."))
+                files += [each for each in (beside.with_suffix(".py"), beside / "__init__.py") if each.is_file()]
+    return list(found)
+
+
+def _imported(file: Path) -> Iterator[str]:
+    """Yield the whole names of the modules that a file imports at its top level; none of a file with mistakes."""
+    with suppress(OSError, SyntaxError, ValueError):
+        for node in ast.parse(file.read_bytes()).body:
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Keep processes that start inside from running this one's main module anew, which may ask for the prediction."""
+    main_module = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main_module
