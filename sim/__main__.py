@@ -20,7 +20,6 @@ from scenarios.interruption import code_of, end
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
     from reports.run import Run
-    from scenarios.config.host_classes import HostClasses
     from scenarios.config.scenario import Scenario
     from scenarios.seam.program import Program
     from scenarios.seam.trace import Span
@@ -182,12 +181,12 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path) -> _
     from sim.plan_choice import with_simulated_plan
     from sim.progress import Bar
     from sim.rank.observed import Observed
-    from sim.span_filter import Keeping
+    from sim.span_filter import Keeping, chosen_by
     from sim.study.what_if import DRAWS
 
     keeping = Keeping(
-        _chosen("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
-        _chosen("--keep-steps", options.keep_steps, scenario.steps),
+        chosen_by("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
+        chosen_by("--keep-steps", options.keep_steps, scenario.steps),
     )
     quiet = options.json or options.quiet
     with Bar(1, quiet=quiet) as bar, with_simulated_plan(scenario, bar.say) as found:
@@ -195,7 +194,7 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path) -> _
         program = build_simulation(scenario)
     program.plan_notes = (*program.plan_notes, *found.notes)
     if program.host_classes is not None:
-        keeping = _keeping_simulated(keeping, options.keep_ranks, program.host_classes)
+        keeping = keeping.simulated(program.host_classes.ranks, f"--keep-ranks = {options.keep_ranks!r}")
     draws = options.draws or (DRAWS if options.what_if else 0)
     return _Job(scenario, program, keeping, draws, folder, Bar(1 + draws, quiet=quiet), Observed())
 
@@ -261,30 +260,6 @@ class _Job:
     folder: Path
     bar: Bar
     observed: Observed
-
-
-def _chosen(option: str, words: str, count: int) -> frozenset[int] | None:
-    from scenarios.seam.errors import ScenarioError
-    from sim.span_filter import chosen
-
-    try:
-        return chosen(words, count)
-    except ValueError as error:
-        raise ScenarioError(f"{option} = {words!r}: expected {error}") from None
-
-
-def _keeping_simulated(keeping: Keeping, words: str, classes: HostClasses) -> Keeping:
-    """Keep those of the chosen ranks that are simulated."""
-    from scenarios.seam.errors import ScenarioError
-
-    kept = keeping.among(classes.ranks)
-    if keeping.has_ranks and not kept.has_ranks:
-        shown = ", ".join(map(str, classes.ranks[:8]))
-        raise ScenarioError(
-            f"--keep-ranks = {words!r}: expected some of the {len(classes.ranks)} ranks that are simulated with"
-            f" run.ranks = 'alike', such as {shown}"
-        )
-    return kept
 
 
 def _record(job: _Job) -> Digest:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
+from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import Span, Thinned, Work, steady_steps
 
 _STEP = "step"
@@ -37,6 +38,18 @@ def chosen(words: str, count: int) -> frozenset[int] | None:
     return frozenset(numbers)
 
 
+def chosen_by(option: str, words: str, count: int) -> frozenset[int] | None:
+    """Return what `chosen` makes of an option's words.
+
+    Raises:
+        ScenarioError: they are none of its forms.
+    """
+    try:
+        return chosen(words, count)
+    except ValueError as error:
+        raise ScenarioError(f"{option} = {words!r}: expected {error}") from None
+
+
 class Keeping:
     """Passes on the spans of the chosen ranks in the chosen steps, and every step's own; counts the others.
 
@@ -58,6 +71,21 @@ class Keeping:
     def among(self, ranks: Collection[int]) -> Keeping:
         """The same choice where there are these ranks only; what was counted is not carried over."""
         return self if self._ranks is None else Keeping(self._ranks.intersection(ranks), self._steps)
+
+    def simulated(self, ranks: Sequence[int], given: str) -> Keeping:
+        """Return the choice among the ranks that are simulated; `given` is how the user wrote it.
+
+        Raises:
+            ScenarioError: there are chosen ranks, none of which is simulated.
+        """
+        kept = self.among(ranks)
+        if self.has_ranks and not kept.has_ranks:
+            shown = ", ".join(map(str, ranks[:8]))
+            raise ScenarioError(
+                f"{given}: expected some of the {len(ranks)} ranks that are simulated with run.ranks = 'alike',"
+                f" such as {shown}"
+            )
+        return kept
 
     def of(self, spans: Sequence[Span]) -> Sequence[Span]:
         """The spans that are kept; those of one step come together."""
