@@ -6,8 +6,9 @@ import multiprocessing
 import os
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,8 @@ class LivePlayer:
 
     def next(self) -> Request:
         """Return what the rank asks next: what it has computed, the request and its argument."""
-        if not self._connection.poll(self._timeout_s):
+        assert self._process.pid is not None, "it was started"
+        if not comes_in_time(self._connection, self._timeout_s, partial(_starved_s, self._process.pid)):
             raise ProgramError(
                 f"{self._name} made no call for {self._timeout_s:g} s (run.timeout){self._where()}: it computes,"
                 " sleeps, or waits for other ranks by other means than a collective (a store or a file of its own,"
@@ -99,6 +101,27 @@ class LivePlayer:
     def close(self) -> None:
         end(self._process)
         self._connection.close()
+
+
+def comes_in_time(connection: Connection, timeout_s: float, starved_s: Callable[[], float]) -> bool:
+    """Wait until a connection has something to receive, and return whether it has within `timeout_s`, less the time in
+    which its sender waits for a processor, of which `starved_s` is the sum so far: a busy machine makes no script late.
+    """
+    until_s = time.monotonic() + timeout_s - starved_s()
+    while not connection.poll(max(until_s + starved_s() - time.monotonic(), 0)):
+        if time.monotonic() >= until_s + starved_s():
+            return False
+    return True
+
+
+def _starved_s(pid: int) -> float:
+    """Return how long a process's main thread has waited for a processor; 0 where the system does not say.
+
+    Linux has it as the second number of schedstat, in ns (Documentation/scheduler/sched-stats.rst).
+    """
+    with suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) * 1e-9
+    return 0.0
 
 
 def seen(scenario: Scenario) -> SeenGpu | None:
