@@ -7,7 +7,6 @@ step of an optimizer is over: setting up and the first step belong to no step, a
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -36,6 +35,8 @@ from scenarios.workloads.script.recording.alone import (
     MOST_PROCESSES,
     Alone,
     Broadcasts,
+    note_chosen,
+    note_fewer,
     representatives,
     represented_by,
 )
@@ -76,6 +77,8 @@ class ScriptProgram(Program):
     async def __call__(self, rank: Rank) -> None:
         if self._replays is None:
             self._replays = self._new_replays()
+        if self._replays is None and rank.rank == 0:
+            note_fewer(self.scenario)
         log: RankLog | None = None
         player: LivePlayer | Replay
         if self._replays is None:
@@ -184,11 +187,7 @@ class ScriptProgram(Program):
                 player.close()
         recorded_by = represented_by(chosen, world_size, gpus)
         less = [rank for rank in chosen if not self._logs.check_alike(recorded_by[rank], rank, world_size)]
-        names = ", ".join(map(str, chosen[:-1])) + f" and {chosen[-1]}"
-        told = f"ranks {names} of {world_size} are recorded, the others are taken to do the same"
-        if less:
-            told += f"; {' and '.join(map(str, less))} would compute less, on smaller shards"
-        print(f"note: {told}", file=sys.stderr)
+        note_chosen(chosen, world_size, less)
         return recorded_by
 
     def _recorded(self, recorded_by: Sequence[int]) -> Recorded:

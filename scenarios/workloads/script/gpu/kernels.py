@@ -17,6 +17,8 @@ from torch.utils._pytree import tree_map_only
 from scenarios.workloads.script.gpu.shadows import wraps
 
 _aten = torch.ops.aten
+# FlashAttention takes no others (torch/aten, sdp_utils.cpp, `can_use_flash_attention`).
+_OF_FLASH = (torch.float16, torch.bfloat16)
 
 
 @contextmanager
@@ -57,7 +59,10 @@ def _attend(
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -inf)
     made: Tensor
-    if wraps(query):  # DTensor knows this one
+    if wraps(query) and attn_mask is None and query.dtype in _OF_FLASH:  # DTensor knows both of a GPU's kernels
+        fused = _aten._scaled_dot_product_flash_attention.default
+        made = fused(query, key, value, dropout_p, is_causal, scale=scale)[0]
+    elif wraps(query):
         fused = _aten._scaled_dot_product_efficient_attention.default
         made = fused(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
     else:  # which has values on CPUs

@@ -22,6 +22,7 @@ from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
 from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, Shadows, is_meta
 from scenarios.workloads.script.gpu.tensors import Transfers, pinned
+from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_counts
 from scenarios.workloads.script.host.calls import uncounted
 from scenarios.workloads.script.host.compiled import Call
 from scenarios.workloads.script.process.process_group import users_line
@@ -192,6 +193,9 @@ class OnGpu(TorchDispatchMode):
         if _is_sparse(func, args):
             raise RuntimeError("sparse tensors have no price: expected sparse=False, as embeddings have it")
         values = self._values(func, args, kwargs)
+        if values is _NOT_KNOWN and (counts := even_counts(func, args, kwargs)) is not None:
+            values = counts
+            self._say(SENTENCE)
         try:
             result = as_laid_out(func, args, func(*args, **kwargs))
         except RuntimeError as error:  # sizes of what it gives depend on values, or nobody has said which

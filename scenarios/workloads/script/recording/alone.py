@@ -5,6 +5,7 @@ What the others would send is what it sends itself; what rank 0 broadcasts is wh
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script.live import LivePlayer
 from scenarios.workloads.script.recording.lines import RankLog
@@ -19,6 +21,8 @@ from scenarios.workloads.script.requests import Collective, Packed
 
 # Where each rank may be a process of its own.
 MOST_PROCESSES = 64
+# Of as many it is said that fewer can be recorded.
+MANY_PROCESSES = 16
 
 
 def representatives(hosts: int, gpus_per_host: int) -> list[int]:
@@ -36,6 +40,27 @@ def represented_by(recorded: Sequence[int], world_size: int, gpus_per_host: int)
     firsts, others = _kinds(recorded, gpus_per_host)
     of_first, of_other = (ranks[0] if ranks else 0 for ranks in (firsts, others))
     return [0, *(of_other if rank % gpus_per_host else of_first for rank in range(1, world_size))]
+
+
+def note_chosen(chosen: Sequence[int], world_size: int, less: Sequence[int]) -> None:
+    """Print which ranks are recorded, and which of them compute less than those that are taken for theirs."""
+    names = ", ".join(map(str, chosen[:-1])) + f" and {chosen[-1]}"
+    told = f"ranks {names} of {world_size} are recorded, the others are taken to do the same"
+    if less:
+        told += f"; {' and '.join(map(str, less))} would compute less, on smaller shards"
+    print(f"note: {told}", file=sys.stderr)
+
+
+def note_fewer(scenario: Scenario) -> None:
+    """Print how fewer ranks would be played, where many are and options of the scenario's allow it."""
+    cluster = scenario.cluster
+    if scenario.folded_by and MANY_PROCESSES <= cluster.world_size <= MOST_PROCESSES:
+        count = len(representatives(cluster.hosts, cluster.host.gpus))
+        print(
+            f"note: {cluster.world_size} ranks are played one by one; {scenario.folded_by} plays {count} of them, if"
+            " ranks do alike",
+            file=sys.stderr,
+        )
 
 
 def _kinds(ranks: Sequence[int], gpus_per_host: int) -> tuple[list[int], list[int]]:
