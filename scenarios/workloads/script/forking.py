@@ -16,9 +16,9 @@ from unittest import mock
 from scenarios.config.scenario import Scenario
 from scenarios.workloads.script.config import Script
 
-# Packages that, while they are imported, ask for no rank and take no decision by what GPUs there are, as the test of
-# this module sees; each rank imports any other by itself.
-SHARED = frozenset({"accelerate", "fbgemm_gpu", "numpy", "pandas", "torch", "torchrec", "tqdm"})
+# Packages that, while they are imported, ask for no rank, take no decision by what GPUs there are (the test of this
+# module looks), and keep no function that a rank replaces later. Each rank imports any other by itself.
+SHARED = frozenset({"fbgemm_gpu", "numpy", "pandas", "torch", "torchrec"})
 # The variable of the environment that names the modules to that process.
 MODULES = "TWINSTEP_MODULES"
 # Own files of a script that are searched for imports, at most.

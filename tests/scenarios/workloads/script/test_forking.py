@@ -50,7 +50,7 @@ def test_a_shared_package_asks_for_no_rank_and_no_gpu_while_it_is_imported(packa
 def test_modules_of_shared_packages_are_found_in_a_script_and_in_the_files_beside_it(tmp_path: Path) -> None:
     tmp_path.joinpath("train.py").write_text(
         "import os\nimport torch.nn as nn\nfrom pandas import DataFrame\nimport model\nfrom data.tables import rows\n"
-        "def late():\n    import accelerate\n"
+        "def late():\n    import torchrec\n"
     )
     tmp_path.joinpath("model.py").write_text("from torchrec.models.dlrm import DLRM\nimport train\n")
     tmp_path.joinpath("data").mkdir()
