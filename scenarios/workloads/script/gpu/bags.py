@@ -23,6 +23,7 @@ from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.described import Runs
 from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
+from scenarios.workloads.script.gpu.values.jagged import complete_fbgemm
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
@@ -30,6 +31,7 @@ _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
 # known nothing.
 Named = dict[int, tuple[int, int, int]]
 _PERMUTING = "fbgemm_gpu.permute_pooled_embedding_modules_split"
+_OF_IDS = "fbgemm_gpu.sparse_ops"
 # By the names of fbgemm's OptimType, of those that `dlrm` knows.
 OPTIMIZERS = {
     "EXACT_SGD": Optimizer(kind="sgd"),
@@ -53,7 +55,11 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The usual one, whose loader has the last word."""
-        change = {_BAGS: self._change_bags, _PERMUTING: self._change_permuting}.get(name)
+        change = {
+            _BAGS: self._change_bags,
+            _PERMUTING: self._change_permuting,
+            _OF_IDS: lambda _: complete_fbgemm(),
+        }.get(name)
         if change is None:
             return None
         found = importlib.machinery.PathFinder.find_spec(name, path)
