@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from math import expm1, log1p
+from operator import mul
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -58,7 +59,7 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
         change = {
             _BAGS: self._change_bags,
             _PERMUTING: self._change_permuting,
-            _OF_IDS: lambda _: complete_fbgemm(),
+            _OF_IDS: _change_operators,
         }.get(name)
         if change is None:
             return None
@@ -94,11 +95,10 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
                 found: Tensor = usual(bags, indices, offsets, *args, **more)
                 return found
             weights = args[0] if args else more.get("per_sample_weights")
-            if more.get("batch_size_per_feature_per_rank") is not None:
-                raise RuntimeError("bags of other batches for each feature have no price on simulated GPUs")
             if bags not in priced:
                 priced[bags] = _Bags(bags, finder._link, finder._l2_bytes)
-            return priced[bags].look_up(bags, indices, offsets, weights)
+            batches = more.get("batch_size_per_feature_per_rank")
+            return priced[bags].look_up(bags, indices, offsets, weights, batches)
 
         kind.forward = forward
 
@@ -114,6 +114,10 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
             return torch.cat([parts[index] for index in order.tolist()], 1)
 
         module.PermutePooledEmbeddingsSplit.forward = forward
+
+
+def _change_operators(_: ModuleType) -> None:
+    complete_fbgemm()
 
 
 def watch_bags(link: SimulatedLink, l2_bytes: float) -> None:
@@ -148,12 +152,28 @@ class _Bags:
                 runs=self._runs,
             )
 
-    def look_up(self, module: Any, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Return what the module's forward gives; the module is not kept, which would keep its tables' memory."""
+    def look_up(
+        self,
+        module: Any,
+        indices: Tensor,
+        offsets: Tensor,
+        weights: Tensor | None,
+        batches: Sequence[Sequence[int]] | None = None,
+    ) -> Tensor:
+        """Return what the module's forward gives; the module is not kept, which would keep its tables' memory.
+
+        `batches`: samples of each feature from each rank, where features have other batches (VBE); what is given is
+        then flat.
+        """
         if self._link.shadows is not None and self._link.shadows.has_all:
             raise RuntimeError("fbgemm's tables have no values on simulated GPUs: expected --play record")
-        features, named = self._features(indices, offsets, weights)
-        shape = (indices.numel(), self._dims[0]) if self._unpooled else (features.stride or 0, sum(self._dims))
+        features, named = self._features(indices, offsets, weights, batches)
+        if self._unpooled:
+            shape: tuple[int, ...] = (indices.numel(), self._dims[0])
+        elif batches is None:
+            shape = (features.stride or 0, sum(self._dims))
+        else:
+            shape = (sum(map(mul, features.stride_per_key, self._dims)),)
         own = module.weights if self.is_dense else torch.empty(0, device="cuda", requires_grad=True)
         made: Tensor = _LookUp.apply(own, weights, shape, self, features, named)  # type: ignore[no-untyped-call]
         return made
@@ -185,7 +205,9 @@ class _Bags:
             keys=self._tables.count(table),
         )
 
-    def _features(self, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> tuple[KeyedJagged, Named]:
+    def _features(
+        self, indices: Tensor, offsets: Tensor, weights: Tensor | None, batches: Sequence[Sequence[int]] | None
+    ) -> tuple[KeyedJagged, Named]:
         """On the CPU, as far as values are known, and how many rows they name."""
         shadows = self._link.shadows
         assert shadows is not None, "there is a GPU"
@@ -196,7 +218,9 @@ class _Bags:
             lengths = places.diff()
             stride = lengths.numel() // len(self._tables)
             values = torch.empty(indices.numel(), dtype=indices.dtype, device="meta") if known is None else known
-            of_key = lengths.view(len(self._tables), stride).sum(1).tolist()
+            of_batches = None if batches is None else tuple(map(tuple, batches))
+            strides = [stride] * len(self._tables) if of_batches is None else list(map(sum, of_batches))
+            of_key = [int(part.sum()) for part in lengths.split_with_sizes(strides)]
             parts = values.split_with_sizes(of_key)
             named: Named = {}
             for table in dict.fromkeys(self._tables if known is not None else ()):
@@ -209,7 +233,8 @@ class _Bags:
                 values=values,
                 lengths=lengths,
                 weights=None if weights is None else torch.empty(indices.numel(), device="meta"),
-                stride=stride,
+                stride=stride if of_batches is None else None,
+                stride_per_key_per_rank=of_batches,
             )
             return features, named
 
@@ -235,7 +260,7 @@ class _LookUp(torch.autograd.Function):
         ctx: Any,
         own: Tensor,
         weights: Tensor | None,
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
         bags: _Bags,
         features: KeyedJagged,
         named: Named,
