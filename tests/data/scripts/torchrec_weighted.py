@@ -12,7 +12,6 @@ device = torch.device(f"cuda:{os.environ['LOCAL_RANK']}" if has_gpu else "cpu")
 if has_gpu:
     torch.cuda.set_device(device)
 dist.init_process_group("nccl" if has_gpu else "gloo")
-torch.manual_seed(dist.get_rank())
 tables = [
     EmbeddingBagConfig(name=f"t{i}", embedding_dim=16, num_embeddings=1000, feature_names=[f"f{i}"]) for i in range(4)
 ]
@@ -20,6 +19,7 @@ bags = EmbeddingBagCollection(tables=tables, is_weighted=True, device=torch.devi
 model = DistributedModelParallel(bags, device=device)
 dense = torch.nn.Linear(64, 1).to(device)
 optimizer = torch.optim.SGD(dense.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
 lengths = torch.randint(0, 8, (4 * batch,))
 ids = torch.randint(1000, (int(lengths.sum()),))
 assert len(ids) > 4096

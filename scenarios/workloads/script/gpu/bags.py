@@ -51,16 +51,17 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
 
     def __init__(self, link: SimulatedLink, l2_bytes: float) -> None:
         self._link, self._l2_bytes = link, l2_bytes
+        self.changes = {
+            _BAGS: self._change_bags,
+            _PERMUTING: self._change_permuting,
+            _OF_IDS: _change_operators,
+        }
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The usual one, whose loader has the last word."""
-        change = {
-            _BAGS: self._change_bags,
-            _PERMUTING: self._change_permuting,
-            _OF_IDS: _change_operators,
-        }.get(name)
+        change = self.changes.get(name)
         if change is None:
             return None
         found = importlib.machinery.PathFinder.find_spec(name, path)
@@ -121,8 +122,11 @@ def _change_operators(_: ModuleType) -> None:
 
 
 def watch_bags(link: SimulatedLink, l2_bytes: float) -> None:
-    """From now on, what the process imports of fbgemm is priced."""
-    sys.meta_path.insert(0, BagsOnGpu(link, l2_bytes))
+    """Price what the process imports of fbgemm, and what it has imported."""
+    finder = BagsOnGpu(link, l2_bytes)
+    for name in finder.changes.keys() & sys.modules.keys():  # loaded by the process of which the ranks fork
+        finder.changes[name](sys.modules[name])
+    sys.meta_path.insert(0, finder)
 
 
 class _Bags:

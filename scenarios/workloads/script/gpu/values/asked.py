@@ -20,7 +20,7 @@ MOST_TURNS = 20
 MOST_ASKED = 1000
 # Files whose calls lie between the line that asks for a value and ours.
 _BETWEEN = ("torch/_dynamo/eval_frame.py", "torch/_compile.py", "torch/overrides.py", "torch/_tensor.py")
-_OWN = ("script/gpu/mode.py", __file__)
+_OWN = ("script/gpu/mode.py", "script/host/calls.py", __file__)
 _OF_FLOATS = f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them"
 
 
