@@ -150,16 +150,6 @@ def test_an_operator_of_anyones_may_have_sparse_in_its_name(tmp_path: Path) -> N
     assert computed(played(file, ranks=(1, 1)))
 
 
-def test_sparse_gradients_are_a_sentence(tmp_path: Path) -> None:
-    file = tmp_path / "sparse.py"
-    file.write_text(
-        "import torch\nbags = torch.nn.EmbeddingBag(9, 4, sparse=True, device='cuda')\n"
-        "bags(torch.zeros(1, 2, dtype=torch.long, device='cuda'))\n"
-    )
-    with pytest.raises(ProgramError, match=r"sparse.py:3: RuntimeError: .* expected sparse=False"):
-        played(file, ranks=(1, 1))
-
-
 def test_inference_is_priced_as_without_gradients(tmp_path: Path) -> None:
     def flops(context: str) -> float:
         file = tmp_path / "evaluates.py"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from scenarios.config.load import load
 from scenarios.planner.plan import plan_tables
@@ -228,3 +229,28 @@ def test_on_gpus_that_are_not_there_it_makes_the_same_calls(args: list[str]) -> 
             rows = TABLES / 4 * ROWS * (1 - (1 - 1 / ROWS) ** (4 * BATCH * IDS))
             ordering = updated["bytes_written"] - 4 * 64 * rows
             assert updated["bytes_read"] == pytest.approx(4 * elements + naming + 4 * 64 * rows + ordering, rel=0.02)
+
+
+def short(name: str, profile: str) -> Recording:
+    """Two ranks of one of the scripts beside the tests."""
+    script = MODELS.with_name(f"torchrec_{name}.py")
+    scenario = scenario_of(script, [], {"profile": profile, "steps": 2, "timeout": "120 s"}, 1, 2)
+    return simulate(scenario, build(scenario))
+
+
+def test_on_gpus_calls_of_other_batches_for_each_feature_are_those_on_cpus() -> None:
+    on_gpus, on_cpus = short("batches", "dgx_h100"), short("batches", "emulated_200mbit")
+    for rank in range(2):
+        found = calls(on_gpus, 1, rank, of_ids=False)
+        assert len(found) > 2
+        assert found == calls(on_cpus, 1, rank, of_ids=False)
+
+
+def test_weights_travel_with_as_many_ids_on_gpus() -> None:
+    """Planned otherwise than on CPUs, so that calls are not the same."""
+    recording = short("weighted", "dgx_h100")
+    for rank in range(2):
+        torch.manual_seed(rank)
+        ids = int(torch.randint(0, 8, (4 * 512,)).sum())
+        sent = {(kind, dtype, size) for kind, _, dtype, size, *_ in calls(recording, 1, rank, of_ids=False)}
+        assert {("all_to_all_single", "int64", 8 * ids), ("all_to_all_single", "float32", 4 * ids)} <= sent

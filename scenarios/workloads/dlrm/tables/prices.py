@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import mul
 
 import torch
 
@@ -278,7 +279,7 @@ class RowPrices:
         )
 
     def _touched(self, features: Features) -> _Touched:
-        per_key, samples = features.length_per_key(), samples_of(features)
+        per_key, bags = features.length_per_key(), _bags_of(features)
         ids = float(sum(per_key))
         by_key = [ids * dim for ids, dim in zip(per_key, self.dims, strict=True)]
         elements = float(sum(by_key))
@@ -286,8 +287,8 @@ class RowPrices:
         return _Touched(
             ids=ids,
             elements=elements,
-            found=elements if self.unpooled else float(samples * sum(self.dims)),
-            lengths=float(samples * len(self.dims)),
+            found=elements if self.unpooled else float(sum(map(mul, bags, self.dims))),
+            lengths=float(sum(bags)),
             weights=0.0 if features.weights is None else ids,
             id_bytes=features.values.element_size(),
             length_bytes=features.lengths.element_size(),
@@ -302,9 +303,16 @@ class RowPrices:
 
 
 def samples_of(features: Features) -> int:
-    """Return how many samples every key has."""
-    assert features.stride is not None, "every key has the same samples"
-    return features.stride
+    """Return how many samples every key has, or keys of other batches have in the mean."""
+    bags = _bags_of(features)
+    return features.stride if features.stride is not None else round(sum(bags) / len(bags))
+
+
+def _bags_of(features: Features) -> tuple[int, ...]:
+    """Return how many samples each key has."""
+    if isinstance(features, KeyedJagged):
+        return features.stride_per_key
+    return (features.stride,) * len(features.length_per_key())
 
 
 def sizes_of(features: Features) -> Features:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from math import expm1, log1p
+from operator import mul
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,6 +24,7 @@ from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.described import Runs
 from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
+from scenarios.workloads.script.gpu.values.jagged import complete_fbgemm
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
@@ -30,6 +32,7 @@ _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
 # known nothing.
 Named = dict[int, tuple[int, int, int]]
 _PERMUTING = "fbgemm_gpu.permute_pooled_embedding_modules_split"
+_OF_IDS = "fbgemm_gpu.sparse_ops"
 # By the names of fbgemm's OptimType, of those that `dlrm` knows.
 OPTIMIZERS = {
     "EXACT_SGD": Optimizer(kind="sgd"),
@@ -48,12 +51,17 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
 
     def __init__(self, link: SimulatedLink, l2_bytes: float) -> None:
         self._link, self._l2_bytes = link, l2_bytes
+        self.changes = {
+            _BAGS: self._change_bags,
+            _PERMUTING: self._change_permuting,
+            _OF_IDS: _change_operators,
+        }
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The usual one, whose loader has the last word."""
-        change = {_BAGS: self._change_bags, _PERMUTING: self._change_permuting}.get(name)
+        change = self.changes.get(name)
         if change is None:
             return None
         found = importlib.machinery.PathFinder.find_spec(name, path)
@@ -88,11 +96,10 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
                 found: Tensor = usual(bags, indices, offsets, *args, **more)
                 return found
             weights = args[0] if args else more.get("per_sample_weights")
-            if more.get("batch_size_per_feature_per_rank") is not None:
-                raise RuntimeError("bags of other batches for each feature have no price on simulated GPUs")
             if bags not in priced:
                 priced[bags] = _Bags(bags, finder._link, finder._l2_bytes)
-            return priced[bags].look_up(bags, indices, offsets, weights)
+            batches = more.get("batch_size_per_feature_per_rank")
+            return priced[bags].look_up(bags, indices, offsets, weights, batches)
 
         kind.forward = forward
 
@@ -110,9 +117,16 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
         module.PermutePooledEmbeddingsSplit.forward = forward
 
 
+def _change_operators(_: ModuleType) -> None:
+    complete_fbgemm()
+
+
 def watch_bags(link: SimulatedLink, l2_bytes: float) -> None:
-    """From now on, what the process imports of fbgemm is priced."""
-    sys.meta_path.insert(0, BagsOnGpu(link, l2_bytes))
+    """Price what the process imports of fbgemm, and what it has imported."""
+    finder = BagsOnGpu(link, l2_bytes)
+    for name in finder.changes.keys() & sys.modules.keys():  # loaded by the process of which the ranks fork
+        finder.changes[name](sys.modules[name])
+    sys.meta_path.insert(0, finder)
 
 
 class _Bags:
@@ -142,12 +156,28 @@ class _Bags:
                 runs=self._runs,
             )
 
-    def look_up(self, module: Any, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Return what the module's forward gives; the module is not kept, which would keep its tables' memory."""
+    def look_up(
+        self,
+        module: Any,
+        indices: Tensor,
+        offsets: Tensor,
+        weights: Tensor | None,
+        batches: Sequence[Sequence[int]] | None = None,
+    ) -> Tensor:
+        """Return what the module's forward gives; the module is not kept, which would keep its tables' memory.
+
+        `batches`: samples of each feature from each rank, where features have other batches (VBE); what is given is
+        then flat.
+        """
         if self._link.shadows is not None and self._link.shadows.has_all:
             raise RuntimeError("fbgemm's tables have no values on simulated GPUs: expected --play record")
-        features, named = self._features(indices, offsets, weights)
-        shape = (indices.numel(), self._dims[0]) if self._unpooled else (features.stride or 0, sum(self._dims))
+        features, named = self._features(indices, offsets, weights, batches)
+        if self._unpooled:
+            shape: tuple[int, ...] = (indices.numel(), self._dims[0])
+        elif batches is None:
+            shape = (features.stride or 0, sum(self._dims))
+        else:
+            shape = (sum(map(mul, features.stride_per_key, self._dims)),)
         own = module.weights if self.is_dense else torch.empty(0, device="cuda", requires_grad=True)
         made: Tensor = _LookUp.apply(own, weights, shape, self, features, named)  # type: ignore[no-untyped-call]
         return made
@@ -179,7 +209,9 @@ class _Bags:
             keys=self._tables.count(table),
         )
 
-    def _features(self, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> tuple[KeyedJagged, Named]:
+    def _features(
+        self, indices: Tensor, offsets: Tensor, weights: Tensor | None, batches: Sequence[Sequence[int]] | None
+    ) -> tuple[KeyedJagged, Named]:
         """On the CPU, as far as values are known, and how many rows they name."""
         shadows = self._link.shadows
         assert shadows is not None, "there is a GPU"
@@ -190,7 +222,9 @@ class _Bags:
             lengths = places.diff()
             stride = lengths.numel() // len(self._tables)
             values = torch.empty(indices.numel(), dtype=indices.dtype, device="meta") if known is None else known
-            of_key = lengths.view(len(self._tables), stride).sum(1).tolist()
+            of_batches = None if batches is None else tuple(map(tuple, batches))
+            strides = [stride] * len(self._tables) if of_batches is None else list(map(sum, of_batches))
+            of_key = [int(part.sum()) for part in lengths.split_with_sizes(strides)]
             parts = values.split_with_sizes(of_key)
             named: Named = {}
             for table in dict.fromkeys(self._tables if known is not None else ()):
@@ -203,7 +237,8 @@ class _Bags:
                 values=values,
                 lengths=lengths,
                 weights=None if weights is None else torch.empty(indices.numel(), device="meta"),
-                stride=stride,
+                stride=stride if of_batches is None else None,
+                stride_per_key_per_rank=of_batches,
             )
             return features, named
 
@@ -229,7 +264,7 @@ class _LookUp(torch.autograd.Function):
         ctx: Any,
         own: Tensor,
         weights: Tensor | None,
-        shape: tuple[int, int],
+        shape: tuple[int, ...],
         bags: _Bags,
         features: KeyedJagged,
         named: Named,

@@ -39,3 +39,21 @@ def make_generators(indexed: Callable[[Any], Any], count: int) -> None:
 
     torch.Generator = Generator  # type: ignore[misc]
     torch.cuda.default_generators = tuple(Generator(index) for index in range(count))
+    _seed(lambda: indexed("cuda").index)
+
+
+def _seed(current: Callable[[], int]) -> None:
+    """Have torch.cuda's functions seed the generators; torch.manual_seed calls that for all GPUs."""
+    cuda: Any = torch.cuda
+
+    def seed_all(seed: int | None = None) -> None:
+        for each in cuda.default_generators:
+            each.seed() if seed is None else each.manual_seed(int(seed))
+
+    cuda.manual_seed = lambda seed: _nothing(cuda.default_generators[current()].manual_seed(int(seed)))
+    cuda.seed = lambda: _nothing(cuda.default_generators[current()].seed())
+    cuda.manual_seed_all, cuda.seed_all = seed_all, seed_all
+
+
+def _nothing(_: Any) -> None:
+    """Return nothing, as torch.cuda's functions do."""

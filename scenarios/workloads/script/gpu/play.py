@@ -26,6 +26,10 @@ from scenarios.workloads.script.gpu.properties import SeenGpu
 from scenarios.workloads.script.gpu.shadows import Shadows
 from scenarios.workloads.script.gpu.tensors import Transfers, move_tensors, print_tensors
 from scenarios.workloads.script.gpu.torch_streams import Streams
+from scenarios.workloads.script.gpu.values.asked import Asked
+from scenarios.workloads.script.gpu.values.computed import Computed
+from scenarios.workloads.script.gpu.values.drawn import draw_at_once
+from scenarios.workloads.script.gpu.values.sparse import make_sparse_anew
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
@@ -49,10 +53,14 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
 
     transfers = Transfers(link.launch, lambda: link.synchronize(link.stream), link.staged)
     print_tensors(shadows, transfers.wait)
+    asked = Asked(shadows, _say, link.step)
+    computed = Computed(shadows, asked.say, lambda: torch.cuda.default_generators[indexed("cuda").index])
+    draw_at_once(shadows)
+    make_sparse_anew(shadows)
 
     @contextmanager
     def modes() -> Iterator[None]:
-        on_gpu = OnGpu(shadows, functional, link.launch, transfers, _say, link.on_cpu, link.dispatched)
+        on_gpu = OnGpu(shadows, functional, link.launch, transfers, computed, asked, link.on_cpu, link.dispatched)
         with autocast_here(), Meta(shadows, indexed), on_gpu:
             yield
 

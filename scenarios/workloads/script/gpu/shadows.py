@@ -48,6 +48,7 @@ class Shadows:
         self.memory, self._current, self.has_all = memory, current, has_all
         self._values: dict[int, torch.UntypedStorage | None] = {}
         self._indices: dict[int, int] = {}
+        self._guesses = set[int]()  # storages whose values follow from something that nobody knows
         self._empty: set[int] = set()  # storages of meta tensors that a script has asked for
         self.now = _Now()
 
@@ -70,7 +71,10 @@ class Shadows:
                 return None
             tensor = inner
         if not is_meta(tensor):
-            return None
+            if not _KEYS(tensor).has(torch._C.DispatchKey.SparseMeta):
+                return None
+            with self.suspended(), torch._C.DisableTorchFunction():  # a sparse tensor is where its values are
+                tensor = torch.ops.aten._values.default(tensor)
         with torch._C.DisableTorchFunction():  # which a parameter without a shape refuses
             return int(tensor.untyped_storage()._cdata)
 
@@ -105,6 +109,7 @@ class Shadows:
 
     def _is_gone(self, key: int) -> None:
         del self._values[key], self._indices[key]
+        self._guesses.discard(key)
         self.memory.drop(key)
 
     def note_empty(self, tensors: Iterable[Tensor]) -> None:
@@ -124,13 +129,20 @@ class Shadows:
         """Return whether a script has made it on the meta device."""
         return self._key(tensor) in self._empty
 
-    def keep(self, tensor: Tensor, values: Tensor) -> None:
-        """From now on these are its values, if they are few enough to be kept."""
+    def keep(self, tensor: Tensor, values: Tensor, *, is_guess: bool = False, is_small: bool = False) -> None:
+        """From now on these are its values, if they are few enough to be kept, or `is_small` says so.
+
+        `is_guess`: they follow from something else that is not known.
+        """
         self.adopt([tensor])
-        if not self.keeps(values):
+        if not (is_small or self.keeps(values)):
             self.forget([tensor])
             return
         storage = tensor.untyped_storage()
+        if is_guess:
+            self._guesses.add(storage._cdata)
+        elif self._guesses and tensor.numel() * tensor.element_size() >= storage.nbytes():
+            self._guesses.discard(storage._cdata)
         if self._values[storage._cdata] is None:
             if tensor.numel() * tensor.element_size() < storage.nbytes():
                 return  # of the rest nothing is known
@@ -144,6 +156,10 @@ class Shadows:
         """Whether such values may decide something."""
         most = MOST_FLOATS if values.is_floating_point() or values.is_complex() else MOST_INTEGERS
         return self.has_all or values.numel() <= most
+
+    def is_guess(self, tensor: Tensor) -> bool:
+        """Return whether its values follow from something that is not known."""
+        return bool(self._guesses) and tensor.untyped_storage()._cdata in self._guesses
 
     def of(self, tensor: Tensor) -> Tensor | None:
         """Its values, as a view of them; None where they are not known."""

@@ -214,7 +214,7 @@ def print_tensors(shadows: Shadows, wait: Callable[[], None]) -> None:
         if tensor_contents is not None or wraps(self) or not shadows.is_of_gpu(self):
             return str(text(self, tensor_contents=tensor_contents))
         wait()
-        known = shadows.of(self)
+        known = shadows.of(self) if self.layout == torch.strided else None
         with shadows.suspended():
             found = f"..., size={tuple(self.shape)}" if known is None else contents(known, len("tensor("))
         return str(text(self, tensor_contents=found))

@@ -80,6 +80,10 @@ class SimulatedLink:
     def stream(self, number: int) -> None:
         self._here.stream = number
 
+    def step(self) -> int:
+        """Return how many steps have begun."""
+        return self._steps
+
     def ask(
         self, kind: str, argument: Any = None, *, make: Callable[[], Any] | None = None, is_cut: bool = True
     ) -> Any:

@@ -1,0 +1,115 @@
+"""Values that a script on a simulated GPU asks for: known ones, or something in their place, which is said."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.values.computed import UNKNOWN
+from scenarios.workloads.script.process.process_group import users_line
+
+# After so many turns a loop on an unknown truth ends, as rejection sampling and iterations until convergence do.
+MOST_TURNS = 20
+# A line that asks more often in a step is in a loop that only a value would end.
+MOST_ASKED = 1000
+# Files whose calls lie between the line that asks for a value and ours.
+_BETWEEN = ("torch/_dynamo/eval_frame.py", "torch/_compile.py", "torch/overrides.py", "torch/_tensor.py")
+_OWN = ("script/gpu/mode.py", "script/host/calls.py", __file__)
+_OF_FLOATS = f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them"
+
+
+class Asked:
+    """The door for values that a script reads.
+
+    `said(sentence)` is told once of each value that is made up. `step()` returns the number of the step.
+
+    Raises:
+        RuntimeError: where a value decides that is not known, or a line asks for `MOST_ASKED` of them in a step; the
+            message is one sentence.
+    """
+
+    def __init__(self, shadows: Shadows, said: Callable[[str], None], step: Callable[[], int]) -> None:
+        self._shadows, self._said, self._step = shadows, said, step
+        self._has_said = set[str]()
+        self._turn: tuple[tuple[int, int], int] = ((0, 0), 0)  # the line that asked last, how often in a row
+        self._often = Counter[str]()  # lines that have asked in the step
+        self._counted_step = -1
+
+    def say(self, sentence: str = _OF_FLOATS) -> None:
+        """Say it, unless it was said before."""
+        if sentence not in self._has_said:
+            self._has_said.add(sentence)
+            self._said(sentence)
+
+    def tensor(self, source: Tensor) -> Tensor:
+        """Return the values of a tensor, for the CPU."""
+        values = self._shadows.of(source)
+        if values is None and not source.is_floating_point():
+            raise unknown_sizes(None)
+        if values is None or self._shadows.is_guess(source):
+            self._count()
+        if values is not None:
+            return values
+        self.say()
+        return torch.full(source.shape, UNKNOWN, dtype=source.dtype, device="cpu")
+
+    def number(self, tensor: Tensor) -> Any:
+        """Return the value of a tensor of one element."""
+        values = self._shadows.of(tensor)
+        if values is None and not tensor.is_floating_point():
+            return self._integer(tensor)
+        if values is None or self._shadows.is_guess(tensor):
+            self._count()
+        if values is not None:
+            return values.item()
+        self.say()
+        return UNKNOWN
+
+    def _integer(self, tensor: Tensor) -> int:
+        if tensor.untyped_storage().nbytes() > tensor.element_size():
+            raise unknown_sizes(None)
+        where = users_line(sys._getframe())  # a number by itself is a metric, more likely than a size
+        if tensor.dtype == torch.bool and self._turns() > MOST_TURNS:
+            self.say(f"a loop in {where} ends after {MOST_TURNS} turns, as nothing computes the value that ends it")
+            return False
+        self._count()
+        self.say(f"an integer that the script asks for in {where} is {UNKNOWN:g}, as nothing computes it")
+        return bool(UNKNOWN) if tensor.dtype == torch.bool else int(UNKNOWN)
+
+    def _turns(self) -> int:
+        """Return how often in a row one line of one call has asked for an unknown truth, as a loop on a value does."""
+        frame = sys._getframe()
+        while frame.f_back is not None and frame.f_code.co_filename.endswith((*_OWN, *_BETWEEN)):
+            frame = frame.f_back
+        here = (id(frame), frame.f_lineno)
+        self._turn = (here, self._turn[1] + 1 if self._turn[0] == here else 1)
+        return self._turn[1]
+
+    def _count(self) -> None:
+        """Count what a line asks for in a step, so that a loop ends that only a value would end."""
+        if self._counted_step != self._step():
+            self._counted_step = self._step()
+            self._often.clear()
+        where = users_line(sys._getframe())
+        self._often[where] += 1
+        if self._often[where] > MOST_ASKED:
+            raise RuntimeError(
+                f"this line has asked {MOST_ASKED} times in a step for a value that nothing computes, as loops do that"
+                " only a value ends: expected a loop with a limit of its own"
+            )
+
+
+def unknown_sizes(func: Any) -> RuntimeError:
+    """Return the error of a script that cannot go on without a value; `func` is the operator that would give it."""
+    if func is not None and torch.Tag.dynamic_output_shape not in func.tags:
+        return RuntimeError(
+            f"{func.name()} has no kernel for tensors without values: expected one of torch.library.register_fake"
+        )
+    what = "a value" if func is None else f"what {func.overloadpacket.__name__} gives"
+    return RuntimeError(f"{what} decides how the script goes on, and is not known where nothing is computed")

@@ -1,0 +1,162 @@
+"""What an operator gives where the values that decide are known: computed on the CPU beside a simulated GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from scenarios.modules.operators import tensors_in
+from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, Shadows, is_meta
+
+# What a float is taken for whose value is not known.
+UNKNOWN = 1.0
+NOT_KNOWN = object()  # as what an operator gives, which may be None
+_aten = torch.ops.aten
+_MASKED = (_aten.index.Tensor, _aten.masked_select.default)
+_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isposinf", "isneginf"}
+_OF_DATA = {"isnan", "isinf"}
+# What writes all elements of its first argument, or draws from it, whatever it was.
+_FILLS = {"zero_", "fill_", "random_", "bernoulli_", "multinomial"}
+# What takes the shape alone of its first argument.
+_LIKE = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "randint_like", "rand_like"}
+_EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+# What is drawn by value. Normal numbers are data, of which nothing is known.
+_DRAWN = {
+    "randint",
+    "randint_like",
+    "randperm",
+    "random_",
+    "multinomial",
+    "bernoulli",
+    "bernoulli_",
+    "rand",
+    "rand_like",
+}
+# Masks of a batch's words or samples are made of as many uniform numbers.
+_MOST_DRAWN = 1 << 20
+# Libraries of operators on ids, whose integers do not depend on floats: weights go where ids go.
+_OF_IDS = frozenset({"fbgemm"})
+
+
+class Computed:
+    """A computer of the integers, truths and few floats that operators on a GPU would give.
+
+    `guessed()` is called where a comparison takes floats for `UNKNOWN`. `generator()` returns that of the current GPU,
+    from which the script's random numbers are drawn.
+    """
+
+    def __init__(self, shadows: Shadows, guessed: Callable[[], None], generator: Callable[[], torch.Generator]) -> None:
+        self._shadows, self._guessed, self._generator = shadows, guessed, generator
+
+    def of(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        """Return the values that an operator gives, meta tensors for unknown ones; `NOT_KNOWN` if all are unknown.
+
+        `result` is what the operator gives without values, None if its size depends on values.
+        """
+        name, given = func.overloadpacket.__name__, tensors_in((args, kwargs))
+        made = tensors_in(result)
+        if is_view(func) or not (result is None or any(self._may_be_kept(name, each) for each in made)):
+            return NOT_KNOWN
+        if not self._shadows.has_all and name in _EMPTY:  # zeros, as their parts may be written one by one
+            return NOT_KNOWN if _is_data(made[0]) else _full(made[0], 0)
+        if not (given or self._shadows.has_all or name in _DRAWN or "rand" not in name):
+            return NOT_KNOWN
+        found = {id(each): self._shadows.of(each) if is_meta(each) else each for each in given}
+        if given and (name in _LIKE or (name in _FILLS and found[id(given[0])] is None)):
+            found[id(given[0])] = torch.full(given[0].shape, UNKNOWN, dtype=given[0].dtype, device="cpu")
+        unknown = [each for each in given if found[id(each)] is None]
+        if unknown and func.namespace in _OF_IDS:
+            return self._beside_floats(func, args, kwargs, found, made)
+        if unknown and not _is_comparison(name, unknown):
+            return NOT_KNOWN
+        if unknown:
+            self._guessed()
+            found.update((id(each), _full(each, UNKNOWN)) for each in unknown)
+        return self._call(func, args, kwargs, found)
+
+    def note(self, func: Any, values: Any, given: Iterable[Tensor], made: Iterable[Tensor]) -> None:
+        """Keep the values that `of` has found for tensors that an operator has made of those `given`."""
+        name = func.overloadpacket.__name__
+        own = [each for each in given if is_meta(each)]
+        is_guess = any(
+            self._shadows.is_guess(each) or (name in _COMPARISONS and self._shadows.of(each) is None) for each in own
+        )
+        for tensor, value in zip(made, tensors_in(values), strict=True):
+            if is_meta(value) or not self._may_be_kept(name, value):
+                self._shadows.forget([tensor])
+            else:
+                self._shadows.keep(tensor, value, is_guess=is_guess, is_small=True)
+
+    def masked(self, func: Any, args: tuple[Any, ...]) -> Tensor | None:
+        """Return what a known mask leaves of unknown values, some others in their place; None if nothing is known."""
+        if func not in _MASKED or not self._shadows.is_of_gpu(args[0]):
+            return None
+        masks = [self._shadows.of(each) if self._shadows.is_of_gpu(each) else each for each in tensors_in(args[1])]
+        if any(each is None for each in masks):
+            return None
+        known = iter(masks)
+        made: Tensor = func(_full(args[0], 0), tree_map_only(Tensor, lambda _: next(known), args[1]))
+        return made
+
+    def _may_be_kept(self, name: str, tensor: Tensor) -> bool:
+        return self._shadows.keeps(tensor) or (name in _DRAWN and tensor.numel() <= _MOST_DRAWN)
+
+    def _beside_floats(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[int, Any], made: Sequence[Tensor]
+    ) -> Any:
+        """Return the integers that an operator gives beside floats of which only the number is known."""
+        floats = [each for each in tensors_in((args, kwargs)) if found[id(each)] is None]
+        if (made and all(map(_is_data, made))) or not all(map(_is_data, floats)):
+            return NOT_KNOWN
+        values = self._call(func, args, kwargs, {**found, **{id(each): _full(each, 0) for each in floats}})
+        return tree_map_only(Tensor, lambda each: each.to("meta") if _is_data(each) else each, values)
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[int, Any]) -> Any:
+        own = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
+        own_args, own_kwargs = tree_map_only(Tensor, lambda each: found[id(each)], (args, own))
+        try:
+            with self._drawing(func, kwargs):
+                return func(*own_args, **own_kwargs)
+        except NotImplementedError:  # an operator of GPUs alone
+            return NOT_KNOWN
+
+    @contextmanager
+    def _drawing(self, func: Any, kwargs: dict[str, Any]) -> Iterator[None]:
+        """Draw inside from the GPU's generator; that of the CPU stays as it is, as beside a real GPU."""
+        is_drawn = torch.Tag.nondeterministic_seeded in func.tags
+        if not is_drawn or self._shadows.has_all or kwargs.get("generator") is not None:
+            yield
+            return
+        own, usual = self._generator(), torch.default_generator
+        before = usual.get_state()
+        usual.set_state(own.get_state())
+        try:
+            yield
+        finally:
+            own.set_state(usual.get_state())
+            usual.set_state(before)
+
+
+def is_view(func: Any) -> bool:
+    """Return whether an operator's result lies in a storage that exists already, whose values stay as they are."""
+    return bool(func.is_view) or func.overloadpacket is _aten.set_ or torch.Tag.inplace_view in func.tags
+
+
+def _is_data(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _full(tensor: Tensor, value: float) -> Tensor:
+    """Return a number in a tensor's shape, which takes no memory."""
+    return torch.full((), value, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
+
+
+def _is_comparison(name: str, unknown: Sequence[Tensor]) -> bool:
+    """Return whether an operator asks of floats what they are, of so few that it may decide how the script goes on."""
+    most = MOST_INTEGERS if name in _OF_DATA else MOST_FLOATS
+    return name in _COMPARISONS and all(each.is_floating_point() and each.numel() <= most for each in unknown)

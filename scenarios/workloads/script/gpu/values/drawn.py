@@ -1,0 +1,29 @@
+"""Random numbers that are drawn by rejection: on a simulated GPU one kernel, as nothing computes what is rejected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scenarios.workloads.script.gpu.shadows import Shadows
+
+
+def draw_at_once(shadows: Shadows) -> None:
+    """Have `nn.init.trunc_normal_` draw once, of which torch 2.13 makes a loop while a number lies outside."""
+    if shadows.has_all:
+        return
+    module: Any = torch.nn.init
+    usual = module._no_grad_trunc_normal_
+
+    def drawn(
+        tensor: Tensor, mean: float, std: float, a: float, b: float, generator: torch.Generator | None = None
+    ) -> Tensor:
+        if not tensor.is_cuda:
+            found: Tensor = usual(tensor, mean, std, a, b, generator)
+            return found
+        with torch.no_grad():
+            return tensor.normal_(mean, std, generator=generator)
+
+    module._no_grad_trunc_normal_ = drawn

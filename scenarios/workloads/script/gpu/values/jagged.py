@@ -1,0 +1,138 @@
+"""Operators of fbgemm that its builds have for GPUs alone, or without gradients elsewhere: on simulated GPUs made of
+operators that run there, and of values on the CPU.
+
+Semantics are those of fbgemm 1.8 (docs.pytorch.org/FBGEMM, "Jagged Tensor Operators", and the fake kernels of
+fbgemm_gpu/sparse_ops.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_FBGEMM = torch.ops.fbgemm
+_libraries: list[Any] = []  # kept, as an operator of one that is gone is gone
+
+
+def complete_fbgemm() -> None:
+    """Register the operators, once fbgemm's own are there."""
+    library = torch.library.Library("fbgemm", "IMPL")
+    _libraries.append(library)
+    for kernels, key in ((_WITH_GRADIENTS, "AutogradMeta"), (_OF_VALUES, "CPU")):
+        for name, run in kernels.items():
+            if hasattr(_FBGEMM, name):  # other builds have others
+                library.impl(name, run, key)
+
+
+def _to_padded(values: Tensor, offsets: list[Tensor], max_lengths: list[int], padding_value: float = 0.0) -> Tensor:
+    found: Tensor = _FBGEMM.jagged_to_padded_dense_forward(values, offsets, max_lengths, padding_value)
+    return found
+
+
+def _add(x_values: Tensor, x_offsets: list[Tensor], y: Tensor) -> Tensor:
+    return y + _to_padded(x_values, x_offsets, list(y.shape[1:-1]))
+
+
+def _select(input: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
+    return input.index_select(0, indices)
+
+
+def _select_in_group(input_group: Sequence[Tensor], indices_group: Sequence[Tensor]) -> list[Tensor]:
+    return [_select(*each) for each in zip(input_group, indices_group, strict=True)]
+
+
+def _select_in_batch(
+    inputs: Tensor,
+    indices: Tensor,
+    input_num_indices: Sequence[int],
+    input_rows: Sequence[int],
+    input_columns: Sequence[int],
+    permute_output_dim_0_1: bool = False,
+) -> Tensor:
+    """Select rows of tables that lie flat in `inputs`, one behind the other; by row of all with the permutation."""
+    sizes = [rows * columns for rows, columns in zip(input_rows, input_columns, strict=True)]
+    tables = zip(inputs.split_with_sizes(sizes), indices.split_with_sizes(list(input_num_indices)), strict=True)
+    found = [
+        table.view(-1, columns).index_select(0, own)
+        for (table, own), columns in zip(tables, input_columns, strict=True)
+    ]
+    if permute_output_dim_0_1:
+        return torch.cat(found, 1).view(-1)
+    return torch.cat([each.view(-1) for each in found])
+
+
+def _regroup(
+    pooled_embs: Sequence[Tensor], keys: list[list[str]], lengths: list[list[int]], groups: list[list[str]]
+) -> list[Tensor]:
+    """Gather the columns of keys by groups."""
+    columns = {
+        key: part
+        for embeddings, own_keys, own_lengths in zip(pooled_embs, keys, lengths, strict=True)
+        for key, part in zip(own_keys, embeddings.split_with_sizes(own_lengths, 1), strict=True)
+    }
+    return [torch.cat([columns[key] for key in group], 1) for group in groups]
+
+
+_WITH_GRADIENTS: dict[str, Callable[..., Any]] = {
+    "jagged_to_padded_dense": _to_padded,
+    "jagged_dense_elementwise_add": _add,
+    "index_select_dim0": _select,
+    "group_index_select_dim0": _select_in_group,
+    "batch_index_select_dim0": _select_in_batch,
+    "regroup_keyed_tensor": _regroup,
+}
+
+
+def _bags(values: Tensor, lengths: Tensor, offsets: Tensor, chosen: Tensor) -> Tensor:
+    """Return the ids of the chosen bags, one bag behind the other."""
+    own = lengths[chosen]
+    begins = offsets[chosen] - (own.cumsum(0) - own)
+    places = torch.repeat_interleave(begins, own) + torch.arange(int(own.sum()), device=values.device)
+    return values[places]
+
+
+def _select_bags(
+    values: Tensor,
+    lengths: Tensor,
+    offsets: Tensor,
+    indices: Tensor,
+    batch_size: int,
+    weights: Tensor | None = None,
+    selected_lengths_sum: int | None = None,
+) -> list[Tensor]:
+    """Select the bags of the same samples for each key; `lengths` are those of `batch_size` samples a key."""
+    keys = lengths.numel() // batch_size if batch_size else 0
+    chosen = (torch.arange(keys, device=indices.device).view(-1, 1) * batch_size + indices).view(-1)
+    found = [_bags(values, lengths, offsets, chosen), lengths[chosen]]
+    return found if weights is None else [*found, _bags(weights, lengths, offsets, chosen)]
+
+
+def _unique(
+    hash_size_cumsum: Tensor, hash_size_offsets: Tensor, offsets: Tensor, indices: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return lengths, offsets, ids and reverse indices of ids that differ within a table; `hash_size_offsets` has the
+    features of each table, and a table's ids are spread evenly over the bags of its features.
+    """
+    features = hash_size_cumsum.numel() - 1
+    samples = (offsets.numel() - 1) // features
+    of_feature = offsets[samples::samples].diff(prepend=offsets[:1])
+    linear = indices + torch.repeat_interleave(hash_size_cumsum[:-1], of_feature)
+    different, reverse = torch.unique(linear, return_inverse=True)
+    owners = torch.searchsorted(hash_size_cumsum, different, right=True) - 1
+    counts, bags = torch.bincount(owners, minlength=features), []
+    for begin, end in zip(hash_size_offsets[:-1].tolist(), hash_size_offsets[1:].tolist(), strict=True):
+        if end > begin:
+            count, among = int(counts[begin:end].sum()), (end - begin) * samples
+            bags.append(count // among + (torch.arange(among) < count % among).long())
+    lengths = torch.cat(bags)
+    return lengths, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]), different - hash_size_cumsum[owners], reverse
+
+
+_OF_VALUES: dict[str, Callable[..., Any]] = {
+    "keyed_jagged_index_select_dim1": _select_bags,
+    "keyed_jagged_index_select_dim1_forward": _select_bags,
+    "jagged_unique_indices": _unique,
+}

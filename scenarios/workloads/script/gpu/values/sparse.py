@@ -1,0 +1,229 @@
+"""Sparse tensors (COO) on a simulated GPU: what embeddings with `sparse=True` give as gradients, and optimizers take.
+
+Each is one of torch's sparse tensors on the meta device; operators on it are those on its indices and values, as torch
+has them on CUDA (aten/src/ATen/native/sparse/cuda), where one kernel may do what two do here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scenarios.modules.operators import tensors_in
+from scenarios.workloads.script.gpu.shadows import Shadows
+
+_aten = torch.ops.aten
+_META = torch.device("meta")
+_MAKES = _aten._sparse_coo_tensor_with_dims_and_tensors.default
+_BAGS_BACK = _aten._embedding_bag_backward.default
+# The place of `sparse` among the arguments of the backward pass of bags.
+_IS_SPARSE = 9
+# What is read of the tensor itself, without a kernel.
+_READ = {"_nnz", "sparse_dim", "dense_dim", "is_coalesced", "_coalesced_", "_dimI", "_dimV", "is_same_size"}
+# What is done to each value, where those of an index lie together or add up to the same.
+_BY_VALUE = {"mul", "div", "neg", "pow", "sqrt", "abs", "mul_", "div_", "neg_", "pow_", "sqrt_", "abs_", "_to_copy"}
+_OF_ALL = {"norm", "linalg_vector_norm", "sum", "isnan", "isinf"}
+_PARTS = {
+    **dict.fromkeys(("_indices", "indices"), _aten._indices.default),
+    **dict.fromkeys(("_values", "values"), _aten._values.default),
+}
+_OWN = {
+    "clone": "_clone",
+    "detach": "_detach",
+    "alias": "_detach",
+    "_coalesce": "_coalesce",
+    "add": "_add",
+    "add_": "_add_in_place",
+    "sparse_mask": "_mask",
+    "_to_dense": "_to_dense",
+    "zero_": "_zero",
+    "copy_": "_copy",
+}
+
+
+def make_sparse_anew(shadows: Shadows) -> None:
+    """Have `tensor.new(indices, values, size)` of a sparse tensor, as SparseAdam makes others, make one of the GPU."""
+    tensor: Any = Tensor
+    usual = tensor.new
+
+    def new(self: Tensor, *args: Any, **more: Any) -> Any:
+        if not (_is_sparse(self) and shadows.is_of_gpu(self)):
+            return usual(self, *args, **more)
+        return torch.sparse_coo_tensor(*args, check_invariants=False, **more)
+
+    tensor.new = new
+
+
+class Sparse:
+    """Operators on sparse tensors of the GPU; `run()` gives a context in which operators run on the GPU."""
+
+    def __init__(self, shadows: Shadows, run: Callable[[], Any]) -> None:
+        self._shadows, self._run = shadows, run
+
+    def takes(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Return whether the operator makes a sparse tensor, or is given one."""
+        if func is _MAKES or (func is _BAGS_BACK and args[_IS_SPARSE]):
+            return True
+        return any(each.layout == torch.sparse_coo for each in tensors_in(args))
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what an operator gives.
+
+        Raises:
+            RuntimeError: it is not simulated; the message names the operator.
+        """
+        name = func.overloadpacket.__name__
+        if func is _MAKES:
+            made = func(*args, **{**kwargs, "device": _META})
+            self._shadows.adopt([_values(made)])
+            return made
+        if name in _READ:
+            return func(*args, **kwargs)
+        if name in _PARTS:
+            return self._adopted(_PARTS[name](args[0]))
+        with self._run():
+            if func is _BAGS_BACK:
+                return self._bags_back(*args)
+            own = getattr(self, _OWN.get(name, ""), None)
+            if own is not None:
+                return own(*args, **kwargs)
+            if name in _BY_VALUE or name in _OF_ALL:
+                return self._by_value(func, name, args, kwargs)
+        raise RuntimeError(f"{func.name()} of sparse tensors has no price on simulated GPUs: expected sparse=False")
+
+    def _adopted(self, tensor: Tensor) -> Tensor:
+        self._shadows.adopt([tensor])
+        return tensor
+
+    def _clone(self, sparse: Tensor, **_: Any) -> Tensor:
+        return _made_as(sparse, _indices(sparse).clone(), _values(sparse).clone())
+
+    def _detach(self, sparse: Tensor) -> Tensor:
+        return _made_as(sparse, _indices(sparse), _values(sparse))
+
+    def _coalesce(self, sparse: Tensor) -> Tensor:
+        """Add up the values of indices that come more than once."""
+        values, places = _values(sparse), _places(sparse)
+        try:
+            different, inverse = torch.unique(places, return_inverse=True)
+        except RuntimeError:  # the indices are not known, and are taken to differ
+            order = torch.sort(places).indices
+            return _made_as(sparse, _indices(sparse).index_select(1, order), values.index_select(0, order), True)
+        added = values.new_zeros(different.numel(), *values.shape[1:]).index_add_(0, inverse, values)
+        return _made_as(sparse, _taken_apart(different, sparse), added, True)
+
+    def _add_in_place(self, one: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
+        if one.layout != torch.sparse_coo:
+            _rows(one, other).index_add_(0, _places(other), _values(other), alpha=alpha)
+            return one
+        return self._become(one, self._add(one, other, alpha=alpha))
+
+    def _add(self, one: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
+        dense, sparse = (one, other) if other.layout == torch.sparse_coo else (other, one)
+        if dense.layout != torch.sparse_coo:
+            return self._add_in_place(dense.clone(), sparse, alpha=alpha)
+        values = _values(other) if alpha == 1 else _values(other) * alpha
+        return _made_as(one, torch.cat([_indices(one), _indices(other)], 1), torch.cat([_values(one), values]))
+
+    def _mask(self, dense: Tensor, mask: Tensor) -> Tensor:
+        return _made_as(mask, _indices(mask), _rows(dense, mask).index_select(0, _places(mask)), mask.is_coalesced())
+
+    def _to_dense(self, sparse: Tensor, *_: Any, **__: Any) -> Tensor:
+        return self._add_in_place(_values(sparse).new_zeros(sparse.shape), sparse)
+
+    def _zero(self, sparse: Tensor) -> Tensor:
+        return self._become(sparse, _made_as(sparse, _indices(sparse)[:, :0], _values(sparse)[:0]))
+
+    def _copy(self, target: Tensor, source: Tensor, *_: Any) -> Tensor:
+        return self._become(target, self._clone(source))
+
+    def _become(self, tensor: Tensor, value: Tensor) -> Tensor:
+        """Have a sparse tensor hold what another one does."""
+        base: Any = torch._C.TensorBase
+        with self._shadows.suspended(), torch._C.DisableTorchFunction():
+            base.data.__set__(tensor, value)
+        return tensor
+
+    def _by_value(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what an operator gives that works on values; products of sums are those of coalesced tensors."""
+        sparse = args[0]
+        if name == "_to_copy" and torch.device(kwargs.get("device") or _META).type == "cpu":
+            raise RuntimeError("a sparse tensor of a simulated GPU has no values for the CPU: expected sparse=False")
+        if name not in ("mul", "mul_", "div", "div_", "_to_copy") and not sparse.is_coalesced():
+            sparse = self._coalesce(sparse)
+        own = {key: value for key, value in kwargs.items() if key not in ("layout", "device")}
+        others = [_values(each) if _is_sparse(each) else each for each in args[1:]]
+        values = func(_values(sparse), *others, **own)
+        if name in _OF_ALL:
+            return values
+        return args[0] if name.endswith("_") else _made_as(sparse, _indices(sparse), values, sparse.is_coalesced())
+
+    def _bags_back(self, gradient: Tensor, indices: Tensor, *rest: Any) -> Tensor:
+        """Return the gradient of bags: of each id that of its bag."""
+        rows, _, mode = rest[4:7]
+        per_sample = rest[8]
+        values = gradient.index_select(0, torch.zeros_like(indices.view(-1)))
+        if per_sample is not None:
+            values = values * per_sample.view(-1, 1)
+        elif mode == 1:  # the mean of a bag
+            values = values / values.new_ones(len(values), 1)
+        made: Tensor = _make((rows, gradient.shape[1]), indices.view(1, -1), values)
+        return made
+
+
+def _is_sparse(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.sparse_coo
+
+
+def _indices(sparse: Tensor) -> Tensor:
+    found: Tensor = _aten._indices.default(sparse)
+    return found
+
+
+def _values(sparse: Tensor) -> Tensor:
+    found: Tensor = _aten._values.default(sparse)
+    return found
+
+
+def _places(sparse: Tensor) -> Tensor:
+    """Return one number for each index, as if the sparse dimensions were one."""
+    indices = _indices(sparse)
+    if len(indices) == 1:
+        return indices.view(-1)
+    found = indices[0]
+    for index, size in zip(indices[1:], sparse.shape[1:], strict=False):
+        found = found * size + index
+    return found
+
+
+def _taken_apart(places: Tensor, sparse: Tensor) -> Tensor:
+    """Return the indices of places as `_places` numbers them."""
+    dims = _indices(sparse).shape[0]
+    return places.view(1, -1) if dims == 1 else torch.stack(torch.unravel_index(places, sparse.shape[:dims]))
+
+
+def _rows(dense: Tensor, sparse: Tensor) -> Tensor:
+    dims = _indices(sparse).shape[0]
+    return dense if dims == 1 else dense.view(-1, *dense.shape[dims:])
+
+
+def _made_as(sparse: Tensor, indices: Tensor, values: Tensor, is_coalesced: bool = False) -> Tensor:
+    return _make(sparse.shape, indices, values, is_coalesced)
+
+
+def _make(size: Any, indices: Tensor, values: Tensor, is_coalesced: bool = False) -> Tensor:
+    made: Tensor = _MAKES(
+        len(indices),
+        values.dim() - 1,
+        list(size),
+        indices,
+        values,
+        dtype=values.dtype,
+        layout=torch.sparse_coo,
+        device=_META,
+        is_coalesced=is_coalesced,
+    )
+    return made

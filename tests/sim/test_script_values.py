@@ -1,0 +1,88 @@
+"""Scripts on simulated GPUs: integers keep their values beside floats, loops on unknown ones end, fbgemm's operators on
+ids and sparse gradients have shapes and prices.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.trace import Span
+from tests.sim.test_gpu_script import SCRIPTS, played
+
+
+@pytest.mark.parametrize("name", ["known", "sparse_gradients", "jagged"])
+def test_what_a_gpu_would_say(name: str) -> None:
+    """The scripts assert it."""
+    if name == "jagged":
+        pytest.importorskip("fbgemm_gpu")
+    played(SCRIPTS / f"{name}.py", ranks=(1, 1), steps=1000)
+
+
+def test_sparse_gradients_on_a_cpu_are_what_the_script_expects() -> None:
+    played(SCRIPTS / "sparse_gradients.py", ranks=(1, 1), steps=1000, profile="cpu_local")
+
+
+@pytest.mark.parametrize("lines", ["while loss.item() > 0.1:\n    pass", "while (loss > 0.1).all():\n    pass"])
+def test_a_loop_that_only_a_value_ends_is_a_sentence(lines: str, tmp_path: Path) -> None:
+    file = tmp_path / "loops.py"
+    file.write_text(f"import torch\nloss = torch.randn(8, 9000, device='cuda').square().mean()\n{lines}\n")
+    with pytest.raises(ProgramError, match=r"loops\.py:3: RuntimeError: this line has asked 1000 times in a step"):
+        played(file, ranks=(1, 1))
+
+
+def step_of(text: str, folder: Path) -> list[Span]:
+    """Return the last step's kernels of a script of two ranks."""
+    file = folder / "trains.py"
+    file.write_text(text)
+    return [span for span in played(file, ranks=(1, 2)).spans if span.rank == 0 and span.step == 1]
+
+
+def test_gradients_come_through_jagged_operators(tmp_path: Path) -> None:
+    """Products of the layer in front of them, forward and twice back; its gradient is reduced."""
+    pytest.importorskip("fbgemm_gpu")
+    step = step_of(
+        """import fbgemm_gpu, os, torch, torch.distributed as dist
+from torch import nn
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = nn.parallel.DistributedDataParallel(nn.Linear(32, 32, device="cuda"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+offsets = torch.ops.fbgemm.asynchronous_complete_cumsum(torch.arange(1, 17, device="cuda"))
+for _ in range(4):
+    flat = torch.ops.fbgemm.dense_to_jagged(torch.randn(16, 20, 32, device="cuda", requires_grad=True), [offsets])[0]
+    torch.ops.fbgemm.jagged_to_padded_dense(model(flat), [offsets], [20], 0.0).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+        tmp_path,
+    )
+    ids = sum(range(1, 17))
+    assert sum(span.flops for span in step) == 3 * 2 * ids * 32 * 32
+    (reduced,) = [span for span in step if span.group]
+    assert reduced.bytes_in == 4 * (32 * 32 + 32)
+
+
+def test_an_update_of_sparse_gradients_writes_the_rows_alone(tmp_path: Path) -> None:
+    """Not the table, of which it is a thousandth."""
+
+    def written(sparse: bool) -> float:
+        step = step_of(
+            f"""import torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+tables = torch.nn.EmbeddingBag(1 << 20, 64, mode="sum", sparse={sparse}, device="cuda")
+optimizer = torch.optim.SGD(tables.parameters(), lr=0.1)
+for _ in range(4):
+    dist.all_reduce(torch.ones(1, device="cuda"))
+    tables(torch.arange(1024, device="cuda").view(-1, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+            tmp_path,
+        )
+        return sum(span.bytes_written for span in step if span.kind == "compute")
+
+    assert written(sparse=True) < 2 * (1 << 20) < (1 << 20) * 64 * 4 < written(sparse=False)
