@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from real.script.backend import Known, Underway, WatchingBackend
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
+from scenarios.workloads.script.process.process_group import BEGINNING, Asked, ScriptGroup
 from scenarios.workloads.script.requests import issue
 
 # Calls that a group knows: those of which sizes differ from step to step come once.
@@ -50,6 +50,25 @@ class WatchedGroup(ScriptGroup):
             own._timeout = options.timeout
             return dist.ProcessGroupNCCL(store, self.rank(), self.size(), own)
         raise ProgramError(f"backend '{name}': expected 'gloo' or 'nccl'")
+
+    def hand_on(self) -> None:
+        """Hand each call straight to torch's own group from now on, and note none; works that were begun stay noted."""
+        for name in BEGINNING:
+            if hasattr(dist.ProcessGroup, name):
+                setattr(self, name, self._handing_on(getattr(self._inner, name)))
+
+    def _handing_on(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of Python's, as torch passes over bound methods of its own where it looks for ours."""
+        journal = self._backend.journal
+
+        def handed_on(*given: Any, **more: Any) -> Any:
+            journal.moves += 1  # this rank does not hang
+            work = call(*given, **more)
+            if self._begun is not None and work is not None:
+                self._begun.append(work)
+            return work
+
+        return handed_on
 
     def issue(self, asked: Asked) -> dist.Work:
         """Begin a call for real; one that is as another was, without a look at its arguments."""
