@@ -74,7 +74,8 @@ class WatchedGroup(ScriptGroup):
         """Begin a call for real; one that is as another was, without a look at its arguments."""
         backend, key = self._backend, _signature(asked)
         known = self._known.get(key)
-        underway = backend.begin(asked, self._inner, partial(self._play, asked), known)
+        is_hosts = backend.is_on_gpu and self._is_hosts(asked)
+        underway = backend.begin(asked, self._inner, partial(self._play, asked), known, is_hosts=is_hosts)
         if known is None:
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
@@ -87,8 +88,15 @@ class WatchedGroup(ScriptGroup):
             # At the end of the backward pass DDP waits, in C++; the simulator does at the same place.
             Variable._execution_engine.queue_callback(work.wait)
         if asked.is_async:
-            backend.lane.overtakes()
+            underway.entry.lane.overtakes()
         return work
+
+    def _is_hosts(self, asked: Asked) -> bool:
+        """Return whether gloo makes the call, for which the host waits; torch takes NCCL for one without tensors."""
+        tensors = asked.inputs or asked.targets
+        if not tensors:
+            return "nccl" not in self._backends.values()
+        return self._backend_of(tensors[0]) == "gloo"
 
     def _play(self, asked: Asked) -> Underway:
         """Make a verb of a call, which is checked."""

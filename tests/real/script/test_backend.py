@@ -20,7 +20,7 @@ from real.script import backend as script_backend
 from real.script.link import Place, WatchedLink
 from real.script.process_group import WatchedGroup
 from real.script.unrecorded import SETTLING
-from scenarios.workloads.script.process.process_group import BEGINNING, ScriptGroup
+from scenarios.workloads.script.process.process_group import BEGINNING, Asked, ScriptGroup
 from tests.real.rank.fake_cuda import NAME, Device, Event, NcclWork, Stream, installed
 
 MS = 1_000_000
@@ -192,6 +192,50 @@ def test_what_a_script_that_hangs_has_finished_is_handed_over(script: Script, mo
         script.link.answer()
     assert [kind for kind, _ in script.told.said] == ["step", "rows", "at"]
     assert script.told.said[0] == ("step", 1)
+
+
+class HostsWork:
+    """A call of gloo's, for which the host waits; its future tells when it has ended."""
+
+    def __init__(self) -> None:
+        self.waits, self.future = 0, torch.futures.Future[list[torch.Tensor]]()
+
+    def wait(self) -> bool:
+        self.waits += 1
+        return True
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        return self.future
+
+
+def test_an_async_call_of_tensors_on_the_host_does_not_keep_the_host_of_a_gpu(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for where the script does, and ends where gloo says, on the host's clock."""
+    made = HostsWork()
+    monkeypatch.setattr(script.group._inner, "allreduce", lambda *_: made, raising=False)
+    script.group._backends = {"cpu": "gloo", "cuda": "nccl"}
+    script.link.ask("step")
+    script.device.launch(5 * MS)
+    work = script.all_reduce(torch.ones(4), is_async=True)
+    assert made.waits == 0
+    made.future.set_result([])
+    work.wait()
+    assert made.waits == 1
+    script.device.launch(1 * MS)
+    script.link.ask("step")
+    rows = script.rows()
+    assert [row["kind"] for row in rows if row["kind"] != "step"][:2] == ["compute", "all_reduce"]
+    assert all(row["end"] >= row["start"] for row in rows)
+
+
+def test_a_call_without_tensors_is_nccls_where_it_is_there(script: Script) -> None:
+    asked = Asked(
+        verb="barrier", label="", inputs=[], targets=[], outputs=[], result=None, native=("barrier", ()), is_async=False
+    )
+    assert not script.group._is_hosts(asked)
+    script.group._backends = {"cpu": "gloo", "cuda": "gloo"}
+    assert script.group._is_hosts(asked)
 
 
 RECORDED, TIMED = 2, 4
