@@ -156,7 +156,7 @@ def on_stubs(connection: Connection, place: link.Place, steps: int, script: Scri
         "is_available": lambda: True,
     }
     dist.ProcessGroup.BackendType.FAKE = dist.ProcessGroup.BackendType.CUSTOM  # type: ignore[attr-defined]
-    with mock.patch.multiple(torch.cuda, **stubs):  # noqa: SIM117
+    with mock.patch.multiple(torch.cuda, **stubs):
         own = mock.patch.multiple(link.WatchedLink, _leave=left, _stop_recording=stopped)
         with mock.patch.object(WatchedGroup, "_make", made), own:
             link.main(connection, place, steps, script, env)
