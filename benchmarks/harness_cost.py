@@ -9,6 +9,10 @@ with the recording off. "gloo" is the whole of `python -m real`. "as on a GPU" i
 process of a script alone, on the path that CUDA takes: torch's backend "fake", which does nothing, is in NCCL's place,
 and functions of `torch.cuda` are stubs that keep the host as long as `STUBS_US` says. The cost of real CUDA calls
 differs; how many there are does not.
+
+"in turn" is what the recording's being off leaves of the watching, in one process: blocks of calls of torch's own group
+and of one that hands them on, from Python and from C++, and ends of steps; the quickest decile of blocks, which a busy
+machine hardly changes.
 """
 
 from __future__ import annotations
@@ -27,16 +31,20 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FakeProcessGroup
+import torch.testing._internal.distributed.fake_pg  # has torch know backend "fake"
+from torch._C._distributed_c10d import FakeProcessGroup, _register_process_group
 
+from real.rank.journal import Journal
+from real.rank.lanes import Lane
 from real.script import link
 from real.script.process_group import WatchedGroup
-from real.script.unrecorded import SETTLING
+from real.script.unrecorded import SETTLING, UnrecordedSteps
 from scenarios.workloads.script.config import Script
 
 SCRIPT = Path(__file__).parent / "data" / "harness_steps.py"
@@ -46,6 +54,7 @@ _BETWEEN = SETTLING + 2
 _ALL = 2 * STEPS + _BETWEEN
 _HALVES = {"recorded": slice(0, STEPS), "recording off": slice(STEPS + _BETWEEN, _ALL)}
 _WARM_UP = 10  # the script's own
+_BLOCKS, _OF_A_BLOCK = 300, 200  # of calls in turn
 _MANY = 10**6  # so that the script comes to its end
 # What the host takes for a call, roughly those of a current server with torch's bindings; no more was measured.
 STUBS_US = {"event": 0.8, "record": 1.5, "wait": 1.0, "query": 0.5, "current stream": 0.7, "stream": 3.0, "ns": 1.5}
@@ -142,9 +151,6 @@ def on_stubs(connection: Connection, place: link.Place, steps: int, script: Scri
         stub("stream")()
         yield
 
-    def made(self: WatchedGroup, name: str, options: Any) -> Any:
-        return FakeProcessGroup._create_internal(self.rank(), self.size(), FakeProcessGroup.Options())
-
     stubs = {
         "Event": Event,
         "Stream": lambda *_: stream,
@@ -158,8 +164,51 @@ def on_stubs(connection: Connection, place: link.Place, steps: int, script: Scri
     dist.ProcessGroup.BackendType.FAKE = dist.ProcessGroup.BackendType.CUSTOM  # type: ignore[attr-defined]
     with mock.patch.multiple(torch.cuda, **stubs):
         own = mock.patch.multiple(link.WatchedLink, _leave=left, _stop_recording=stopped)
-        with mock.patch.object(WatchedGroup, "_make", made), own:
+        with mock.patch.object(WatchedGroup, "_make", _fake), own:
             link.main(connection, place, steps, script, env)
+
+
+def in_turn() -> None:
+    """Print what a call takes of torch's own group and of one that hands it on, and what the end of a step takes."""
+    dist.init_process_group("fake", store=dist.HashStore(), rank=0, world_size=1)
+    dist.ProcessGroup.BackendType.FAKE = dist.ProcessGroup.BackendType.CUSTOM  # type: ignore[attr-defined]
+    journal, own, tensor = Journal(0, 0, 1), dist.group.WORLD, torch.zeros(256)
+    options = SimpleNamespace(global_ranks_in_group=[], group_size=1, group_rank=0, store=dist.HashStore())
+    with mock.patch.object(WatchedGroup, "_make", _fake):
+        watched: Any = WatchedGroup(SimpleNamespace(journal=journal), None, None, options, {"cpu": "fake"})  # type: ignore[arg-type]
+    watched.hand_on()
+    for name, group in (("own", own), ("handed on", watched)):
+        _register_process_group(name, group)
+    given, steps = dist.AllreduceOptions(), UnrecordedSteps(journal, Lane(), "main", 0, _MANY)
+
+    def from_python(group: Any) -> None:
+        group.allreduce([tensor], given)
+
+    def from_cpp(name: str) -> None:
+        torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce_(tensor, "sum", name))
+
+    blocks: dict[str, Callable[[], Any]] = {
+        "a call from Python: torch's own group": lambda: from_python(own),
+        "a call from Python: handed on": lambda: from_python(watched),
+        "a call from C++: torch's own group": lambda: from_cpp("own"),
+        "a call from C++: handed on": lambda: from_cpp("handed on"),
+        "the end of a step, without its event": steps.end_step,
+    }
+    times_us: dict[str, list[float]] = {name: [] for name in blocks}
+    for _ in range(_BLOCKS):
+        for name, function in blocks.items():
+            began_ns = time.perf_counter_ns()
+            for _ in range(_OF_A_BLOCK):
+                function()
+            times_us[name].append((time.perf_counter_ns() - began_ns) / 1e3 / _OF_A_BLOCK)
+        journal.take()
+    for name, taken in times_us.items():
+        print(f"{name}: {statistics.quantiles(taken, n=10)[0]:.2f} us")
+    dist.destroy_process_group()
+
+
+def _fake(self: WatchedGroup, name: str, options: Any) -> Any:
+    return FakeProcessGroup._create_internal(self.rank(), self.size(), FakeProcessGroup.Options())
 
 
 def free_port() -> str:
@@ -180,6 +229,9 @@ def main() -> None:
         "gloo, module labels": (lambda file: plain("gloo", file), lambda file: measured(file, "true")),
         "as on a GPU": (lambda file: plain("fake", file), as_on_gpu),
     }
+    if options.only in (None, "in turn"):
+        in_turn()
+    found: Any = None
     ways = {name: both for name, both in ways.items() if options.only in (None, name)}
     print(f"Host time ({options.clock}) of a step, {STEPS} steps of each kind a round, medians of {rounds} rounds")
     print("| way | steps | plain | measured | adds: quickest decile | median | mean |")

@@ -107,6 +107,7 @@ class WatchedLink:
         self.unrecorded_steps = 0
         self.labels: Labels | None = None
         self._unrecorded: UnrecordedSteps | None = None  # from where they begin
+        self._stepped_s, self._longest_s = time.monotonic(), 0.0  # when a recorded step ended, and what one took
 
     @property
     def is_on_gpu(self) -> bool:
@@ -188,10 +189,16 @@ class WatchedLink:
             except (EOFError, OSError):
                 os._exit(1)
             line = users_line(sys._current_frames()[self._main])
+            if self._unrecorded is not None and self._is_usual(self._unrecorded):
+                self._journal.moves += 1
             at = position(self._journal)
             if self._unrecorded is None:  # else a step is not disturbed for its row
                 self._hand_over()
             self._tell("at", {**at, "last": line, "inside": True} if line and not at["inside"] else at)
+
+    def _is_usual(self, steps: UnrecordedSteps) -> bool:
+        """Return whether a step may still go on though it calls nothing: a GPU's host may be far ahead, and wait."""
+        return time.monotonic() - steps.ended_s < 2 * self._longest_s
 
     def _next_step(self, at: Mark) -> Mark:
         """End the step that is over at that moment, begin the next; after the last one the script has ended, or goes
@@ -200,6 +207,9 @@ class WatchedLink:
         Rows are made now and then, between two steps: return when the next one has begun.
         """
         start: Mark | None = at
+        if self._step is not None:
+            self._longest_s = max(self._longest_s, time.monotonic() - self._stepped_s)
+        self._stepped_s = time.monotonic()
         self._end_step(at)
         if self._begun == self._steps:
             if not self.unrecorded_steps:

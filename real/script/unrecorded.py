@@ -16,7 +16,7 @@ class UnrecordedSteps:
     """The steps behind the recorded ones, `SETTLING` that are not timed and then `count` that are.
 
     Each timed step becomes a span of kind "step" outside of the run's steps, from one mark of the script's own stream
-    to the next; the host waits for none.
+    to the next; the host waits for none. `ended_s` is when the host came to the end of the last one.
     """
 
     def __init__(self, journal: Journal, lane: Lane, stream: str, first: int, count: int) -> None:
@@ -25,7 +25,7 @@ class UnrecordedSteps:
         self._number, self._first, self._last = first, first + SETTLING, first + SETTLING + count - 1
         self._issued = 0
         self._since: Mark | None = None
-        self._looked_s = time.monotonic()
+        self._looked_s = self.ended_s = time.monotonic()
 
     @property
     def timed(self) -> int:
@@ -38,10 +38,11 @@ class UnrecordedSteps:
         if self._since is not None:
             self._journal.note(self._step(at))
         self._journal.moves += 1
+        self.ended_s = time.monotonic()
         self._number += 1
         if self._number >= self._first:
             self._issued, self._since = issued_ns, at
-        if time.monotonic() - self._looked_s >= SPOOLED_EVERY_S:
+        if self.ended_s - self._looked_s >= SPOOLED_EVERY_S:
             self._look()
         return self._number > self._last
 

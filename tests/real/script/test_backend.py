@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -349,6 +350,16 @@ def test_who_is_asked_where_it_stands_disturbs_no_unrecorded_step(
         moves.append(at["moves"])
         unrecorded.all_reduce(torch.ones(4), is_async=True)
     assert moves[1] > moves[0]
+
+
+def test_a_long_step_moves_as_long_as_recorded_ones_took(unrecorded: Script) -> None:
+    steps = unrecorded.link._unrecorded
+    assert steps is not None
+    unrecorded.link._longest_s = 100.0
+    steps.ended_s = time.monotonic() - 150.0
+    assert unrecorded.link._is_usual(steps)
+    steps.ended_s = time.monotonic() - 250.0
+    assert not unrecorded.link._is_usual(steps)
 
 
 def test_each_way_to_begin_a_call_is_handed_on() -> None:

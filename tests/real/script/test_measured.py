@@ -178,7 +178,7 @@ for step in range(9):
     ("at_the_end", "timed"),
     [
         pytest.param("", 3, id="goes on"),
-        pytest.param("assert step < 6, 'no more data'", 2, marks=pytest.mark.slow, id="fails on all ranks"),
+        pytest.param("assert step < 6, 'no more data'", 1, marks=pytest.mark.slow, id="fails on all ranks"),
         pytest.param("assert step < 6 or rank, 'no more data'", 0, marks=pytest.mark.slow, id="fails on one rank"),
     ],
 )
@@ -198,8 +198,7 @@ def test_steps_are_timed_with_the_recording_off(at_the_end: str, timed: int, tmp
     assert complete["step"].tolist() == [4, 5, 6][:timed]
     assert found.spans.loc[found.spans["step"] >= 0, "label"].str.contains("train.py").any()
     of_calls = found.spans[~found.spans["kind"].isin(["compute", "step"])]
-    per_step = of_calls.groupby("step")["sequence"].size().loc[[0, 1]]
-    assert per_step.nunique() == 1
+    assert (of_calls["issued_ns"] < found.steps["end_ns"].max()).all()
     logs = "".join((tmp_path / "out" / f"rank-{rank}.log").read_text() for rank in range(2))
     assert ("behind its 2 recorded steps" in logs) == bool(at_the_end)
     assert (len(timed_steps(found)) == 3) == (timed == 3)
