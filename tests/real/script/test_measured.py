@@ -199,7 +199,7 @@ def test_steps_are_timed_with_the_recording_off(at_the_end: str, timed: int, tmp
     assert found.spans.loc[found.spans["step"] >= 0, "label"].str.contains("train.py").any()
     of_calls = found.spans[~found.spans["kind"].isin(["compute", "step"])]
     assert (of_calls["issued_ns"] < found.steps["end_ns"].max()).all()
-    logs = "".join((tmp_path / "out" / f"rank-{rank}.log").read_text() for rank in range(2))
+    logs = "".join(file.read_text() for file in (tmp_path / "out").glob("rank-*.log"))
     assert ("behind its 2 recorded steps" in logs) == bool(at_the_end)
     assert (len(timed_steps(found)) == 3) == (timed == 3)
 
