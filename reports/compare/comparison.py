@@ -170,12 +170,13 @@ def _step_errors(predicted: Run, measured: Run) -> pd.DataFrame:
     """Return steps side by side: by number, or steps that were timed with the recording off beside the steady predicted
     ones, in turn, as far as there are both.
     """
-    if len(timed := unrecorded_steps(measured)):
-        sides = ((steady_steps(predicted.steps), "predicted"), (timed, "measured"))
-        left, right = (frame["step_ns"].reset_index(drop=True).rename(f"{side}_ns") for frame, side in sides)
-        both = pd.concat([left, right], axis=1, join="inner")
-        numbers = timed["step"].head(len(both)).to_numpy()
-        return fixed({**both.assign(step=numbers, error=signed_error(both))}, STEP_ERRORS)
+    timed = unrecorded_steps(measured)
+    if len(timed):
+        steady = steady_steps(predicted.steps).head(len(timed))
+        timed = timed.head(len(steady))
+        columns = {"step": timed["step"], "predicted_ns": steady["step_ns"], "measured_ns": timed["step_ns"]}
+        in_turn = pd.DataFrame({name: column.to_numpy() for name, column in columns.items()})
+        return fixed({**in_turn.assign(error=signed_error(in_turn))}, STEP_ERRORS)
     left_out = warm_up_of(predicted, measured)
     left, right = (
         run.steps.loc[run.steps["complete"] & ~run.steps["step"].isin(left_out), ["step", "step_ns"]].rename(
