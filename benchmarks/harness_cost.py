@@ -87,6 +87,7 @@ def as_on_gpu(file: Path) -> dict[str, Counter[str]]:
     script = Script(path=SCRIPT, sha256="", args=("fake", str(_ALL), str(file)), is_cut=False, unrecorded_steps=_MANY)
     env = {**PLAIN, "MASTER_PORT": free_port()}
     given = (others, link.Place(0, 0, 1, 1), _WARM_UP + STEPS, script, env)
+    os.environ["OMP_NUM_THREADS"] = PLAIN["OMP_NUM_THREADS"]  # which torch reads as it is loaded
     process = start.Process(target=on_stubs, args=given, daemon=True)
     process.start()
     others.close()

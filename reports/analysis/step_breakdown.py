@@ -60,7 +60,8 @@ def unrecorded_steps(run: Run) -> pd.DataFrame:
     numbers, steady = run.steps["step"], run.steps["steady"].to_numpy(bool)
     since = (numbers >= numbers[steady].min()).to_numpy(bool)
     is_usual = 2 * int(steady.sum()) > int(since.sum())
-    return found if len(found) >= LEAST_UNRECORDED and is_usual else found.iloc[:0]
+    is_enough = int(run.unrecorded_steps["complete"].sum()) >= LEAST_UNRECORDED
+    return found if is_enough and is_usual else found.iloc[:0]
 
 
 def why_no_step(run: Run) -> str:

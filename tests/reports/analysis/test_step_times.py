@@ -247,6 +247,7 @@ def test_a_run_few_of_whose_steps_are_steady_is_timed_by_these():
 
 def test_the_first_slow_ones_of_them_are_warm_up_too():
     assert timed_steps(with_unrecorded(500, 80, 81, 82, 80, 81))["step"].tolist() == [11, 12, 13, 14, 15]
+    assert timed_steps(with_unrecorded(500, 80, 81))["step"].tolist() == [11, 12]
 
 
 def test_tables_pages_and_json_say_that_the_recording_was_off():
