@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.eager_steps import step_ms
+from benchmarks.eager_steps import recorded_step_ms, step_ms
 from benchmarks.gpu_campaign.plans import Plan
-from reports.analysis.step_breakdown import steady_steps
 from reports.store import run_folder as store
 
 DATA_SHEET, CALIBRATED, TRACE = "data sheet", "calibrated", "its trace"
@@ -80,7 +79,7 @@ def measured_ms(folder: Path, name: str) -> Mapping[str, float]:
         found["plain"] = float(plain_steps(folder, name)["step_ms"])
     if real.exists():
         run = store.load(real)
-        found["real"], found["recorded"] = step_ms(run), float(steady_steps(run.steps)["step_ns"].median()) / 1e6
+        found["real"], found["recorded"] = step_ms(run), recorded_step_ms(run)
     return found
 
 
