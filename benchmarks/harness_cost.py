@@ -2,11 +2,17 @@
 
     python -m benchmarks.harness_cost                 # by `python -m real` over gloo, without and with module labels
     python -m benchmarks.harness_cost --rounds 9
+    python -m benchmarks.harness_cost --clock cpu     # the script's own thread, on a machine that others use, too
 
-`data/harness_steps.py` runs plainly and watched, in turn. "gloo" is the whole of `python -m real`. "as on a GPU" is the
+`data/harness_steps.py` runs plainly and watched, in turn; of its steps the first half is recorded and the other timed
+with the recording off. "gloo" is the whole of `python -m real`. "as on a GPU" is the
 process of a script alone, on the path that CUDA takes: torch's backend "fake", which does nothing, is in NCCL's place,
 and functions of `torch.cuda` are stubs that keep the host as long as `STUBS_US` says. The cost of real CUDA calls
 differs; how many there are does not.
+
+"in turn" is what the recording's being off leaves of the watching, in one process: blocks of calls of torch's own group
+and of one that hands them on, from Python and from C++, and ends of steps; the quickest decile of blocks, which a busy
+machine hardly changes.
 """
 
 from __future__ import annotations
@@ -25,19 +31,31 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FakeProcessGroup
+import torch.testing._internal.distributed.fake_pg  # has torch know backend "fake"
+from torch._C._distributed_c10d import FakeProcessGroup, _register_process_group
 
+from real.rank.journal import Journal
+from real.rank.lanes import Lane
 from real.script import link
 from real.script.process_group import WatchedGroup
+from real.script.unrecorded import SETTLING, UnrecordedSteps
 from scenarios.workloads.script.config import Script
 
 SCRIPT = Path(__file__).parent / "data" / "harness_steps.py"
 STEPS = 200
+# Of the script's steps behind its warm-up: `STEPS` recorded ones, some of neither kind, `STEPS` with the recording off.
+_BETWEEN = SETTLING + 2
+_ALL = 2 * STEPS + _BETWEEN
+_HALVES = {"recorded": slice(0, STEPS), "recording off": slice(STEPS + _BETWEEN, _ALL)}
+_WARM_UP = 10  # the script's own
+_BLOCKS, _OF_A_BLOCK = 300, 200  # of calls in turn
+_MANY = 10**6  # so that the script comes to its end
 # What the host takes for a call, roughly those of a current server with torch's bindings; no more was measured.
 STUBS_US = {"event": 0.8, "record": 1.5, "wait": 1.0, "query": 0.5, "current stream": 0.7, "stream": 3.0, "ns": 1.5}
 PLAIN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
@@ -46,31 +64,34 @@ PLAIN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.
 def plain(backend: str, file: Path) -> None:
     """Run the script as torchrun does."""
     environment = {**os.environ, **PLAIN, "MASTER_PORT": free_port()}
-    subprocess.run([sys.executable, SCRIPT, backend, str(STEPS), file], env=environment, check=True)
+    subprocess.run([sys.executable, SCRIPT, backend, str(_ALL), file], env=environment, check=True)
 
 
 def measured(file: Path, modules: str) -> None:
     """Run it by `python -m real`."""
     with tempfile.TemporaryDirectory() as folder:
-        given = f'program = "script"\n[run]\nsteps = {STEPS + 100}\n[cluster]\nprofile = "cpu_local"\nhosts = 1\n'
+        given = f'program = "script"\n[run]\nsteps = {_WARM_UP + STEPS}\n[cluster]\nprofile = "cpu_local"\nhosts = 1\n'
         given += f"gpus_per_host = 1\n[script]\npath = {str(SCRIPT)!r}\nmodules = {modules}\n"
-        given += f'args = ["gloo", "{STEPS}", {str(file)!r}]\n'
+        given += f"unrecorded_steps = {_MANY}\n"
+        given += f'args = ["gloo", "{_ALL}", {str(file)!r}]\n'
         scenario = Path(folder, "scenario.toml")
         scenario.write_text(given)
         command = [sys.executable, "-m", "real", "--quiet", "--out", Path(folder, "run"), scenario]
         subprocess.run(command, check=True, capture_output=True)
 
 
-def as_on_gpu(file: Path) -> Counter[str]:
-    """Run its process on the path that CUDA takes; return how often each stub was called in a step."""
+def as_on_gpu(file: Path) -> dict[str, Counter[str]]:
+    """Run its process on the path that CUDA takes; return how often each stub was called in a step of each half."""
     start = multiprocessing.get_context("spawn")
     ours, others = start.Pipe()
-    script = Script(path=SCRIPT, sha256="", args=("fake", str(STEPS), str(file)), is_cut=False)
+    script = Script(path=SCRIPT, sha256="", args=("fake", str(_ALL), str(file)), is_cut=False, unrecorded_steps=_MANY)
     env = {**PLAIN, "MASTER_PORT": free_port()}
-    process = start.Process(target=on_stubs, args=(others, link.Place(0, 0, 1, 1), 10**9, script, env), daemon=True)
+    given = (others, link.Place(0, 0, 1, 1), _WARM_UP + STEPS, script, env)
+    os.environ["OMP_NUM_THREADS"] = PLAIN["OMP_NUM_THREADS"]  # which torch reads as it is loaded
+    process = start.Process(target=on_stubs, args=given, daemon=True)
     process.start()
     others.close()
-    found: Counter[str] = Counter()
+    found: dict[str, Counter[str]] = {}
     while True:
         kind, argument = ours.recv()
         if kind == "ready":
@@ -88,7 +109,7 @@ def as_on_gpu(file: Path) -> Counter[str]:
 
 def on_stubs(connection: Connection, place: link.Place, steps: int, script: Script, env: Mapping[str, str]) -> None:
     """Run a script's process with stubs for `torch.cuda`; send their calls a step at its end."""
-    calls: Counter[str] = Counter()
+    calls, of_half = Counter[str](), dict[str, Counter[str]]()
 
     def stub(name: str, value: Any = None) -> Callable[..., Any]:
         taken_ns = round(STUBS_US[name] * 1e3)
@@ -110,19 +131,26 @@ def on_stubs(connection: Connection, place: link.Place, steps: int, script: Scri
         stream_id = 0
         wait_event, synchronize = stub("wait"), stub("wait")
 
-    stream, leave = Stream(), link.WatchedLink._leave
+    stream, stop, leave = Stream(), link.WatchedLink._stop_recording, link.WatchedLink._leave
+
+    def counted(half: str, steps: int) -> None:
+        of_half[half] = Counter({name: round(count / steps, 1) for name, count in calls.items()})
+        calls.clear()
+
+    def stopped(self: link.WatchedLink) -> None:
+        counted("recorded", _WARM_UP + STEPS)
+        stop(self)
+        calls.clear()
 
     def left(self: link.WatchedLink, kind: str, argument: Any) -> None:
-        self._tell("counted", Counter({name: round(count / STEPS, 1) for name, count in calls.items()}))
+        counted("recording off", STEPS + _BETWEEN)
+        self._tell("counted", of_half)
         leave(self, kind, argument)
 
     @contextmanager
     def on_stream(_: Any) -> Any:
         stub("stream")()
         yield
-
-    def made(self: WatchedGroup, name: str, options: Any) -> Any:
-        return FakeProcessGroup._create_internal(self.rank(), self.size(), FakeProcessGroup.Options())
 
     stubs = {
         "Event": Event,
@@ -135,9 +163,53 @@ def on_stubs(connection: Connection, place: link.Place, steps: int, script: Scri
         "is_available": lambda: True,
     }
     dist.ProcessGroup.BackendType.FAKE = dist.ProcessGroup.BackendType.CUSTOM  # type: ignore[attr-defined]
-    with mock.patch.multiple(torch.cuda, **stubs):  # noqa: SIM117
-        with mock.patch.object(WatchedGroup, "_make", made), mock.patch.object(link.WatchedLink, "_leave", left):
+    with mock.patch.multiple(torch.cuda, **stubs):
+        own = mock.patch.multiple(link.WatchedLink, _leave=left, _stop_recording=stopped)
+        with mock.patch.object(WatchedGroup, "_make", _fake), own:
             link.main(connection, place, steps, script, env)
+
+
+def in_turn() -> None:
+    """Print what a call takes of torch's own group and of one that hands it on, and what the end of a step takes."""
+    dist.init_process_group("fake", store=dist.HashStore(), rank=0, world_size=1)
+    dist.ProcessGroup.BackendType.FAKE = dist.ProcessGroup.BackendType.CUSTOM  # type: ignore[attr-defined]
+    journal, own, tensor = Journal(0, 0, 1), dist.group.WORLD, torch.zeros(256)
+    options = SimpleNamespace(global_ranks_in_group=[], group_size=1, group_rank=0, store=dist.HashStore())
+    with mock.patch.object(WatchedGroup, "_make", _fake):
+        watched: Any = WatchedGroup(SimpleNamespace(journal=journal), None, None, options, {"cpu": "fake"})  # type: ignore[arg-type]
+    watched.hand_on()
+    for name, group in (("own", own), ("handed on", watched)):
+        _register_process_group(name, group)
+    given, steps = dist.AllreduceOptions(), UnrecordedSteps(journal, Lane(), "main", 0, _MANY)
+
+    def from_python(group: Any) -> None:
+        group.allreduce([tensor], given)
+
+    def from_cpp(name: str) -> None:
+        torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce_(tensor, "sum", name))
+
+    blocks: dict[str, Callable[[], Any]] = {
+        "a call from Python: torch's own group": lambda: from_python(own),
+        "a call from Python: handed on": lambda: from_python(watched),
+        "a call from C++: torch's own group": lambda: from_cpp("own"),
+        "a call from C++: handed on": lambda: from_cpp("handed on"),
+        "the end of a step, without its event": steps.end_step,
+    }
+    times_us: dict[str, list[float]] = {name: [] for name in blocks}
+    for _ in range(_BLOCKS):
+        for name, function in blocks.items():
+            began_ns = time.perf_counter_ns()
+            for _ in range(_OF_A_BLOCK):
+                function()
+            times_us[name].append((time.perf_counter_ns() - began_ns) / 1e3 / _OF_A_BLOCK)
+        journal.take()
+    for name, taken in times_us.items():
+        print(f"{name}: {statistics.quantiles(taken, n=10)[0]:.2f} us")
+    dist.destroy_process_group()
+
+
+def _fake(self: WatchedGroup, name: str, options: Any) -> Any:
+    return FakeProcessGroup._create_internal(self.rank(), self.size(), FakeProcessGroup.Options())
 
 
 def free_port() -> str:
@@ -149,6 +221,7 @@ def free_port() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.harness_cost")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="of all, or of the script's thread")
     parser.add_argument("--only", help="one of the ways, by name")
     options = parser.parse_args()
     rounds: int = options.rounds
@@ -157,10 +230,13 @@ def main() -> None:
         "gloo, module labels": (lambda file: plain("gloo", file), lambda file: measured(file, "true")),
         "as on a GPU": (lambda file: plain("fake", file), as_on_gpu),
     }
+    if options.only in (None, "in turn"):
+        in_turn()
+    found: Any = None
     ways = {name: both for name, both in ways.items() if options.only in (None, name)}
-    print(f"Host time of a step, {STEPS} steps a round, medians of {rounds} rounds")
-    print("| way | plain | measured | adds: quickest decile | median | mean |")
-    print("|---|---|---|---|---|---|")
+    print(f"Host time ({options.clock}) of a step, {STEPS} steps of each kind a round, medians of {rounds} rounds")
+    print("| way | steps | plain | measured | adds: quickest decile | median | mean |")
+    print("|---|---|---|---|---|---|---|")
     for name, both in ways.items():
         times: list[list[list[float]]] = []
         for _ in range(rounds):
@@ -169,14 +245,22 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     file = Path(folder, "times")
                     found = run(file)
-                    times[-1].append(json.loads(file.read_text()))
-        averages = (lambda steps: statistics.quantiles(steps, n=10)[0], statistics.median, statistics.mean)
-        adds = [statistics.median(average(ours) - average(own) for own, ours in times) for average in averages]
-        own, ours = (statistics.median(statistics.median(each[one]) for each in times) for one in (0, 1))
-        words = (f"{own:.0f} us", f"{ours:.0f} us", *(f"{each:.0f} us" for each in adds))
-        print(f"| {name} | {' | '.join(words)} |", flush=True)
-    if isinstance(found, Counter):
-        print("Calls of torch.cuda a step: " + ", ".join(f"{count:g} {name}" for name, count in sorted(found.items())))
+                    times[-1].append(json.loads(file.read_text())[options.clock])
+        for half, steps in _HALVES.items():
+            print(f"| {name} | {half} | {' | '.join(_row([[each[steps] for each in both] for both in times]))} |")
+        sys.stdout.flush()
+    if isinstance(found, dict):
+        for half, counts in found.items():
+            words = ", ".join(f"{count:g} {name}" for name, count in sorted(counts.items()))
+            print(f"Calls of torch.cuda a step, {half}: {words}")
+
+
+def _row(times: list[list[list[float]]]) -> list[str]:
+    """Return the cells of rounds of plain and measured steps, in us."""
+    averages = (lambda steps: statistics.quantiles(steps, n=10)[0], statistics.median, statistics.mean)
+    adds = [statistics.median(average(ours) - average(own) for own, ours in times) for average in averages]
+    both = [statistics.median(statistics.median(each[one]) for each in times) for one in (0, 1)]
+    return [f"{each:.0f} us" for each in (*both, *adds)]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from rich.console import RenderableType
 
 from reports import report, trace_table
-from reports.analysis.step_breakdown import check_steps, steady_steps, step_shown
+from reports.analysis.step_breakdown import check_steps, step_shown, timed_steps
 from reports.compare import comparison
 from reports.compare import tables as compare_tables
 from reports.errors import ReportError
@@ -391,7 +391,7 @@ def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
         raise ReportError("; ".join(error.sentences)) from None
     except ProgramError as error:
         raise ReportError(str(error)) from None
-    predicted_ms = float(steady_steps(run.steps)["step_ns"].median()) / 1e6
+    predicted_ms = float(timed_steps(run)["step_ns"].median()) / 1e6
     return StepPrediction(predicted_ms=predicted_ms, scenario=made.name, profile=made.cluster.profile)
 
 

@@ -17,6 +17,7 @@ from reports.analysis import (
     imbalance,
     link_load,
     operations,
+    step_times,
     stragglers,
     table_costs,
     waits,
@@ -30,7 +31,7 @@ from scenarios.seam.trace import Recording, RunInfo
 FRAMES = (
     *("spans", "metrics", "plan", "own_plan", "memory", "links", "loads", "traffic", "kernels", "operators"),
     "what_if",
-    *("operations", "formulas", "steps"),
+    *("operations", "formulas", "steps", "unrecorded_steps"),
     *("ranks", "link_classes", "stragglers", "imbalance", "imbalance_causes", "plan_costs", "rank_memory"),
     *("metrics_by_step", "critical_path", "waited_for"),
 )
@@ -235,9 +236,14 @@ class Run:
         info = self.info
         measured = info.world == "real"
         sync_every = self.sync_every
-        return frames.steps(
+        return step_times.steps(
             outline, info.world_size, self.batch_size, info.thinned, sync_every=sync_every, measured=measured
         )
+
+    @cached_property
+    def unrecorded_steps(self) -> pd.DataFrame:
+        """When each step began and ended that a measured run has timed with the recording off, behind `steps`."""
+        return step_times.unrecorded_steps(self.outline, self.info.world_size, self.batch_size)
 
     @cached_property
     def warm_up(self) -> list[int]:

@@ -73,7 +73,8 @@ def parts(plan: Plan, folder: Path, like: str) -> Iterator[Part]:
             run = folder / f"{name}-real"
             on = ("--profile", like, "--hosts", "1", "--gpus-per-host", "1", "--library", plan.library)
             steps = ("--steps", str(plan.steps + plan.warm_up))
-            command = (*real, *on, *steps, "--quiet", "--out", str(run), *script.words)
+            timed = ("--set", f"script.unrecorded_steps={plan.steps}")
+            command = (*real, *on, *steps, *timed, "--quiet", "--out", str(run), *script.words)
             yield Part(name=f"real {name}", command=command, leaves=run.name)
     for name in plan.scenarios:
         run = folder / f"{name}-real"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.eager_steps import step_ms
+from benchmarks.eager_steps import recorded_step_ms, step_ms
 from benchmarks.gpu_campaign.plans import Plan
 from reports.store import run_folder as store
 
@@ -69,13 +69,17 @@ def _predicted(run: Path, words: tuple[str, ...]) -> Predicted:
 
 
 def measured_ms(folder: Path, name: str) -> Mapping[str, float]:
-    """Return the medians of a step in ms by who ran it: "plain", as torchrun does, and "real", the harness."""
+    """Return the medians of a step in ms by who ran it: "plain", as torchrun does, and "real", the harness.
+
+    "recorded" is that of the harness while every call is recorded.
+    """
     found: dict[str, float] = {}
     plain, real = folder / f"{name}.json", folder / f"{name}-real"
     if plain.exists():
         found["plain"] = float(plain_steps(folder, name)["step_ms"])
     if real.exists():
-        found["real"] = step_ms(store.load(real))
+        run = store.load(real)
+        found["real"], found["recorded"] = step_ms(run), recorded_step_ms(run)
     return found
 
 

@@ -113,7 +113,8 @@ class WatchingBackend:
         self._main = threading.get_ident()
         self._token: Token[int] | None = None
         self._step = -1
-        self._asked: tuple[Asked, Any, Mark | None] | None = None
+        self._asked: tuple[Asked, Any, Lane, Mark] | None = None
+        self.host_lane = Lane()  # of calls that the host makes, such as gloo's beside a GPU
         self._underway: list[Underway] = []
         self.has_called = False  # any other rank
 
@@ -166,10 +167,15 @@ class WatchingBackend:
             here.since = at
         here.label = label
 
-    def begin(self, asked: Asked, inner: Any, play: Callable[[], Underway], known: Known | None) -> Underway:
-        """Begin a call of that group of torch's: one that is known, or what `play` makes a verb of."""
-        start = self.pause()
-        self._asked = asked, inner, start
+    def begin(
+        self, asked: Asked, inner: Any, play: Callable[[], Underway], known: Known | None, *, is_hosts: bool
+    ) -> Underway:
+        """Begin a call of that group of torch's: one that is known, or what `play` makes a verb of.
+
+        `is_hosts`: to wait for it keeps the host, and not a stream of the GPU's.
+        """
+        start, lane = self.pause(), self.host_lane if is_hosts else self.lane
+        self._asked = asked, inner, lane, start if lane is self.lane else lane.mark()
         until = start
         try:
             underway = play() if known is None else self._begin(*known)
@@ -182,7 +188,7 @@ class WatchingBackend:
         """Wait for a call; after one that is not asynchronous the script has computed nothing."""
         until = since = self.pause() if is_async else None
         try:
-            until = underway.wait(since)
+            until = underway.wait(None if underway.entry.lane is self.host_lane else since)
         finally:
             self.resume(self.lane.mark() if until is None else until)
 
@@ -204,6 +210,7 @@ class WatchingBackend:
     def settle(self) -> None:
         """What nobody has waited for ends now, at the latest."""
         self.lane.overtakes()
+        self.host_lane.overtakes()
         for underway in self._underway:
             underway.settle()
         self.lane.settle()
@@ -223,8 +230,8 @@ class WatchingBackend:
     def _begin(self, call: Call, group: Group) -> Underway:
         assert self._asked is not None, "a script calls its groups"
         self.has_called = True
-        asked, inner, start = self._asked
-        lane, journal = self.lane, self.journal
+        asked, inner, lane, start = self._asked
+        journal = self.journal
         label = call.label or call.op
         entry = Entry(lane, self.stream, call.op, label, sequence=next(self._sequence), start=start, step=self._step)
         entry.call = call

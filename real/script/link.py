@@ -19,11 +19,13 @@ from real.rank.lanes import Mark
 from real.rank.run import SPOOLED_EVERY_S, SWITCH_INTERVAL_S
 from real.script.backend import WatchingBackend
 from real.script.process_group import WatchedGroup
+from real.script.unrecorded import SETTLING, UnrecordedSteps
 from real.supervise.control_channel import STEP_S, position
 from real.supervise.rank_status import PLAYING
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.config import Script
+from scenarios.seam.trace import LEAST_UNRECORDED
+from scenarios.workloads.script.config import Marking, Script
 from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.player import play
@@ -49,8 +51,8 @@ def main(
     """Run the script for as many steps after its first; tell of each, and of where it stands when asked.
 
     What is sent is a pair: "ready" and "at" with a position as of `real.supervise.rank_status`; "step" and its number;
-    "rows" and those of spans and of metrics; "end" and the fields of an `Outcome`; "error" and a sentence, with the
-    script's frames below it.
+    "rows" and those of spans and of metrics; "recorded" and the fields of an `Outcome` where all steps are recorded and
+    others are timed without; "end" and such fields; "error" and a sentence, with the script's frames below it.
     """
     die_with(os.getppid())
     stand_alone()
@@ -58,6 +60,7 @@ def main(
         del os.environ[name]  # the ranks of the script meet by themselves, not at an agent's store
     os.environ.update(env)
     link = WatchedLink(connection, place, steps)
+    link.unrecorded_steps = _unrecorded_steps(script, steps, is_on_gpu=link.is_on_gpu)
     if not link.is_on_gpu:  # whose ends no thread of the library's has to tell
         sys.setswitchinterval(SWITCH_INTERVAL_S)
     if not link.is_on_gpu or place.local_world_size > 1:  # else torchrun leaves a script all threads
@@ -65,12 +68,26 @@ def main(
     link.wait_for_all()
     threading.Thread(target=link.answer, daemon=True).start()
     if script.is_cut and not (script.is_on_default and link.is_on_gpu):
-        Labels(link.turn)
+        link.labels = Labels(link.turn)
     play(script, link)
 
 
+def _unrecorded_steps(script: Script, steps: int, *, is_on_gpu: bool) -> int:
+    """Return how many steps are timed with the recording off; none where collectives have to be counted."""
+    if script.step_every and Marking.of(script.step_every).is_of_calls:
+        return 0
+    if script.unrecorded_steps is None:
+        return steps if is_on_gpu else 0
+    return script.unrecorded_steps
+
+
 class WatchedLink:
-    """See `Link`: a rank's way to the process that started it."""
+    """See `Link`: a rank's way to the process that started it.
+
+    Attributes:
+        unrecorded_steps: how many steps are timed with the recording off, behind the recorded ones.
+        labels: what follows the script's modules, if anything does.
+    """
 
     def __init__(self, connection: Connection, place: Place, steps: int) -> None:
         self._connection, self._steps, self._lock = connection, steps, threading.Lock()
@@ -87,6 +104,10 @@ class WatchedLink:
         self._begun = 0
         self._handing, self._handed_s = threading.Lock(), time.monotonic()
         self._told, self._told_s = -1, -math.inf
+        self.unrecorded_steps = 0
+        self.labels: Labels | None = None
+        self._unrecorded: UnrecordedSteps | None = None  # from where they begin
+        self._stepped_s, self._longest_s = time.monotonic(), 0.0  # when a recorded step ended, and what one took
 
     @property
     def is_on_gpu(self) -> bool:
@@ -100,6 +121,9 @@ class WatchedLink:
     def ask(self, kind: str, argument: Any = None) -> Any:
         """See `Link.ask`."""
         backend = self._backend
+        if self._unrecorded is not None:
+            self._ask_unrecorded(self._unrecorded, kind, argument)
+            return
         if kind == "record" and backend.is_on_gpu:  # whose stream goes on
             self._record(*argument)
             return
@@ -115,6 +139,18 @@ class WatchedLink:
                 self._leave(kind, argument)
         finally:
             backend.resume(at if isinstance(at, int) and backend.is_on_gpu else backend.lane.after(at))
+
+    def _ask_unrecorded(self, steps: UnrecordedSteps, kind: str, argument: Any) -> None:
+        """Do what is still to be done behind the recorded steps, which stay a run however the script ends."""
+        if kind == "step":
+            if steps.end_step():
+                self._leave("end", None)
+        elif kind == "new_group":
+            self._group = self._rank.new_group(argument)
+        elif kind in ("end", "error"):
+            if kind == "error":
+                print(f"note: behind its {self._begun:,} recorded steps: {argument}", file=sys.stderr, flush=True)
+            self._leave("end", None)
 
     def _record(self, name: str, value: torch.Tensor) -> None:
         """Keep a number of this step, for which a GPU's host does not wait."""
@@ -133,6 +169,8 @@ class WatchedLink:
         """See `Link.join`."""
         made = WatchedGroup(self._backend, self._rank, self._group, options, backends)
         self._made.append(made)
+        if self._unrecorded is not None:
+            made.hand_on()
         return made
 
     def wait_for_all(self) -> None:
@@ -151,19 +189,33 @@ class WatchedLink:
             except (EOFError, OSError):
                 os._exit(1)
             line = users_line(sys._current_frames()[self._main])
+            if self._unrecorded is not None and self._is_usual(self._unrecorded):
+                self._journal.moves += 1
             at = position(self._journal)
-            self._hand_over()
+            if self._unrecorded is None:  # else a step is not disturbed for its row
+                self._hand_over()
             self._tell("at", {**at, "last": line, "inside": True} if line and not at["inside"] else at)
 
+    def _is_usual(self, steps: UnrecordedSteps) -> bool:
+        """Return whether a step may still go on though it calls nothing: a GPU's host may be far ahead, and wait."""
+        return time.monotonic() - steps.ended_s < 2 * self._longest_s
+
     def _next_step(self, at: Mark) -> Mark:
-        """End the step that is over at that moment, begin the next; after the last one the script has ended.
+        """End the step that is over at that moment, begin the next; after the last one the script has ended, or goes
+        on unrecorded.
 
         Rows are made now and then, between two steps: return when the next one has begun.
         """
         start: Mark | None = at
+        if self._step is not None:
+            self._longest_s = max(self._longest_s, time.monotonic() - self._stepped_s)
+        self._stepped_s = time.monotonic()
         self._end_step(at)
         if self._begun == self._steps:
-            self._leave("end", None)
+            if not self.unrecorded_steps:
+                self._leave("end", None)
+            self._stop_recording()
+            return at
         if time.monotonic() - self._handed_s >= SPOOLED_EVERY_S:
             self._backend.lane.between_steps()
             self._hand_over()
@@ -172,6 +224,23 @@ class WatchedLink:
         self._begun += 1
         self._tell_step()
         return self._step.start
+
+    def _stop_recording(self) -> None:
+        """Record nothing from now on but the times of `unrecorded_steps` further steps."""
+        backend, journal = self._backend, self._journal
+        backend.lane.between_steps()
+        self._hand_over()
+        self._tell("recorded", self._ended(None))
+        journal.last = None  # no call is noted, at which this rank could be found
+        if self.labels is not None:
+            self.labels.end()
+        self._unrecorded = UnrecordedSteps(journal, backend.lane, backend.stream, self._begun, self.unrecorded_steps)
+        for group in self._made:
+            group.hand_on()
+
+    def _ended(self, seen: Any) -> dict[str, Any]:
+        """Return the fields of an `Outcome`."""
+        return {"steps": self._begun, "seen": seen, "has_called": self._backend.has_called}
 
     def _end_step(self, at: Mark | None = None, *, is_last: bool = False) -> None:
         if self._step is not None:
@@ -197,14 +266,27 @@ class WatchedLink:
 
     def _leave(self, kind: str, argument: Any) -> None:
         """Stay until this process is ended, as others may still read what it has sent."""
+        if kind == "end":
+            self._say_what_is_in_the_time()
         self._backend.settle()
         with self._handing:  # the thread that answers may be making rows
             self._end_step(is_last=True)
         self._hand_over(is_last=True)
         sys.stdout.flush()
-        ended = {"steps": self._begun, "seen": argument, "has_called": self._backend.has_called}
-        self._tell(kind, ended if kind == "end" else argument)
+        self._tell(kind, self._ended(argument) if kind == "end" else argument)
         threading.Event().wait()
+
+    def _say_what_is_in_the_time(self) -> None:
+        """Say, once, that the script ended before steps were timed as they were to be."""
+        timed = 0 if self._unrecorded is None else self._unrecorded.timed
+        if timed < min(self.unrecorded_steps, LEAST_UNRECORDED) and self._journal.rank == 0 and self._begun:
+            print(
+                f"note: the script ended before {LEAST_UNRECORDED} steps were timed with the recording off, behind"
+                f" {self._steps:,} that are recorded (run.steps) and {SETTLING} that are not timed: the recording is in"
+                " the step time",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _tell(self, kind: str, argument: Any) -> None:
         with self._lock:

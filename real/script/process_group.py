@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from real.script.backend import Known, Underway, WatchingBackend
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
+from scenarios.workloads.script.process.process_group import BEGINNING, Asked, ScriptGroup
 from scenarios.workloads.script.requests import issue
 
 # Calls that a group knows: those of which sizes differ from step to step come once.
@@ -51,11 +51,31 @@ class WatchedGroup(ScriptGroup):
             return dist.ProcessGroupNCCL(store, self.rank(), self.size(), own)
         raise ProgramError(f"backend '{name}': expected 'gloo' or 'nccl'")
 
+    def hand_on(self) -> None:
+        """Hand each call straight to torch's own group from now on, and note none; works that were begun stay noted."""
+        for name in BEGINNING:
+            if hasattr(dist.ProcessGroup, name):
+                setattr(self, name, self._handing_on(getattr(self._inner, name)))
+
+    def _handing_on(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of Python's, as torch passes over bound methods of its own where it looks for ours."""
+        journal = self._backend.journal
+
+        def handed_on(*given: Any, **more: Any) -> Any:
+            journal.moves += 1  # this rank does not hang
+            work = call(*given, **more)
+            if self._begun is not None and work is not None:
+                self._begun.append(work)
+            return work
+
+        return handed_on
+
     def issue(self, asked: Asked) -> dist.Work:
         """Begin a call for real; one that is as another was, without a look at its arguments."""
         backend, key = self._backend, _signature(asked)
         known = self._known.get(key)
-        underway = backend.begin(asked, self._inner, partial(self._play, asked), known)
+        is_hosts = backend.is_on_gpu and self._is_hosts(asked)
+        underway = backend.begin(asked, self._inner, partial(self._play, asked), known, is_hosts=is_hosts)
         if known is None:
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()
@@ -68,8 +88,15 @@ class WatchedGroup(ScriptGroup):
             # At the end of the backward pass DDP waits, in C++; the simulator does at the same place.
             Variable._execution_engine.queue_callback(work.wait)
         if asked.is_async:
-            backend.lane.overtakes()
+            underway.entry.lane.overtakes()
         return work
+
+    def _is_hosts(self, asked: Asked) -> bool:
+        """Return whether gloo makes the call, for which the host waits; torch takes NCCL for one without tensors."""
+        tensors = asked.inputs or asked.targets
+        if not tensors:
+            return "nccl" not in self._backends.values()
+        return self._backend_of(tensors[0]) == "gloo"
 
     def _play(self, asked: Asked) -> Underway:
         """Make a verb of a call, which is checked."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +25,8 @@ from scenarios.workloads.script.process.children import end
 
 # How often a script that says nothing is asked where it stands.
 _ASKING_S = 1.0
+# How long a script whose steps are all recorded may stand still once another rank's has ended: it may wait for that.
+_PATIENCE_S = 10.0
 
 
 class MeasuredScript(Program):
@@ -51,13 +54,17 @@ class _Watcher:
     def __init__(self, scenario: Scenario, script: Script, rank: Rank, backend: TorchBackend) -> None:
         self._journal, self._observer = backend.context.journal, backend.context.observer
         self._rank = f"rank {rank.rank}"
-        self._moves: int | None = None  # of the script's, when it was last heard of
+        self._moves: int | None = None  # of the script's, when it was last heard of,
+        self._moved_s = time.monotonic()  # and when they had grown
         self._name, self._script = f"{self._rank}: {script.path}", script
         self._outcome: Outcome | None = None
+        self._recorded: dict[str, Any] | None = None  # fields of the outcome, once all steps are recorded
+        self._patience_s = min(_PATIENCE_S, scenario.timeout_s / 2)
         start = multiprocessing.get_context("spawn")
         self._connection, other = start.Pipe()
         place = Place(rank.rank, rank.host, rank.world_size, rank.local_world_size)
         address, port = _meeting_point(rank)
+        self._store, self._over = dist.distributed_c10d._get_default_store(), f"script over {address}:{port}"
         env = environment_of(script, rank, address=address, port=port)
         given = (other, place, scenario.steps, script, env)
         self._process = start.Process(target=main, args=given, daemon=True)
@@ -68,6 +75,7 @@ class _Watcher:
         """Play until the script has ended on all ranks. One that goes wrong stays as long as this process."""
         while self._take(*self._next()):
             pass
+        self._store.set(self._over, "")
         self._stands({"last": "its script's last line", "inside": False, "waits": []})
         found: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(
@@ -81,6 +89,8 @@ class _Watcher:
             if self._journal.elsewhere is None:
                 self._journal.moves += 1  # it loads torch
                 continue
+            if self._recorded is not None and self._is_left():
+                return "end", self._recorded
             with suppress(OSError):  # it has ended, as is seen below
                 self._connection.send("at")
         try:
@@ -89,6 +99,10 @@ class _Watcher:
             self._process.join(1)
             raise ProgramError(f"{self._name}: its process ended with code {self._process.exitcode}") from None
         return found
+
+    def _is_left(self) -> bool:
+        """Return whether the script waits for another rank's, which has ended."""
+        return time.monotonic() - self._moved_s > self._patience_s and self._store.check([self._over])
 
     def _take(self, kind: str, argument: Any) -> bool:
         """Return whether there is more to come."""
@@ -103,6 +117,8 @@ class _Watcher:
             self._stands(argument)
             dist.barrier()
             self._connection.send("begin")
+        elif kind == "recorded":
+            self._recorded = argument
         elif kind == "end":
             self._outcome = Outcome(**argument)
         elif kind == "error":
@@ -115,6 +131,7 @@ class _Watcher:
         journal = self._journal
         if at.get("moves") != self._moves:
             journal.moves, self._moves = journal.moves + 1, at.get("moves")
+            self._moved_s = time.monotonic()
         journal.elsewhere = {**(journal.elsewhere or {}), **at, "moves": journal.moves}
 
 

@@ -1,22 +1,21 @@
-"""What one run's spans, links and memory say, as frames: operations, steps, ranks, links, memory, metrics.
+"""What one run's spans, links and memory say, as frames: operations, ranks, links, memory, metrics.
 
 Pure functions of frames, and of the parts of a run, which they add up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from reports.analysis.intervals import Axis, Ints, Union, union
-from reports.analysis.warm_up import leading
 from reports.store.columns import fixed
 from reports.store.parts import Bools, Part
 from scenarios.seam.memory import PHASES, is_there
-from scenarios.seam.trace import ALWAYS, COPYING, IN_HOST, LOADING, Thinned, steady_steps
+from scenarios.seam.trace import ALWAYS, COPYING, IN_HOST, LOADING
 
 COMPUTE = "compute"
 STEP = "step"
@@ -27,12 +26,6 @@ OUTLINE_COLUMNS = [*KEYS, "step", "rank", "host", "rank_count", "start_ns", "end
 _MEMBER = ["group", "call"]
 RANK_COLUMNS = ["kind", "kernel", "step", "rank", "host", "rank_count", "start_ns", "end_ns", "bytes_sent", *_MEMBER]
 
-STEPS = {
-    **dict.fromkeys(["step", "phase", "ranks", "start_ns", "end_ns", "step_ns"], "int"),
-    **dict.fromkeys(["fastest_rank_ns", "slowest_rank_ns", "first_rank", "last_rank"], "int"),
-    "samples_per_s": "float",
-    **dict.fromkeys(["complete", "steady", "warm_up"], "bool"),
-}
 RANKS = {
     **dict.fromkeys(["rank", "host", "rank_count", "steps", "step_ns", "compute_ns", "communication_ns"], "int"),
     **dict.fromkeys(["hidden_ns", "exposed_ns", "transfer_ns", "wait_ns", "idle_ns"], "int"),
@@ -144,11 +137,13 @@ def last_members(spans: pd.DataFrame) -> Ints:
 class Outline:
     """What all spans together say of a run: `own` are the steps' own spans, `used` which operations were in which step.
 
+    `unrecorded` are the own spans of steps of which nothing else was recorded, with the numbers in their labels.
     `calls` of `used` is how often the rank that did so most called the operation there. `hosts` had spans; `is_folded`
     says that some rank represents others. Both times are 0 where there are no spans.
     """
 
     own: pd.DataFrame
+    unrecorded: pd.DataFrame
     used: pd.DataFrame
     hosts: int
     is_folded: bool
@@ -163,13 +158,14 @@ class Outline:
 
 def outline(parts: Iterable[Part]) -> Outline:
     """The outline of spans with `OUTLINE_COLUMNS`, a part at a time."""
-    owns, uses, hosts, bounds, is_folded = [], [], set[int](), [], False
+    owns, bare, uses, hosts, bounds, is_folded = [], [], [], set[int](), [], False
     for part in parts:
         spans = part.owned()
         kind = spans["kind"]
-        owns.append(spans[((kind == STEP) & (spans["step"] >= 0)).to_numpy(bool)])
-        in_steps = ((kind != STEP) & (spans["step"] >= 0)).to_numpy(bool)
-        calls = spans[in_steps].groupby([*KEYS, "step", "rank"], sort=False).size().rename("calls")
+        is_step, is_within = (kind == STEP).to_numpy(bool), (spans["step"] >= 0).to_numpy(bool)
+        owns.append(spans[is_step & is_within])
+        bare.append(spans[is_step & ~is_within])
+        calls = spans[~is_step & is_within].groupby([*KEYS, "step", "rank"], sort=False).size().rename("calls")
         uses.append(calls.groupby([*KEYS, "step"], sort=False).max().reset_index())
         hosts.update(spans["host"].unique().tolist())
         is_folded = is_folded or bool((spans["rank_count"] > 1).any())
@@ -177,6 +173,7 @@ def outline(parts: Iterable[Part]) -> Outline:
             bounds.append((int(spans["start_ns"].min()), int(spans["end_ns"].max())))
     return Outline(
         own=pd.concat(owns),
+        unrecorded=_numbered_by_label(pd.concat(bare)),
         used=pd.concat(uses),
         hosts=len(hosts),
         is_folded=is_folded,
@@ -185,71 +182,9 @@ def outline(parts: Iterable[Part]) -> Outline:
     )
 
 
-def steps(
-    whole: Outline,
-    world_size: int,
-    batch_size: int | None = None,
-    thinned: Thinned | None = None,
-    *,
-    sync_every: int = 0,
-    measured: bool = False,
-) -> pd.DataFrame:
-    """Return one row a step: from the start of its first rank to the end of its last.
-
-    `phase` counts from 0 and grows where a step uses other operations than the step before it (vanilla steps before
-    compressed ones); `batch_size` is one rank's; without it `samples_per_s` is nan. `complete`: every rank ended it.
-    `steady`: complete, or any where none is, and one of the `steady_steps` of `scenarios.seam.trace`;
-    each `sync_every`-th, which averages replicas of tables besides, only if there are no others. `warm_up`: one of the
-    first of these, which take longer than the others in a run that was `measured`; it is not steady. What the spans do
-    not show `thinned` knows.
-    """
-    own = whole.own.assign(rank_ns=whole.own["end_ns"] - whole.own["start_ns"])
-    by_step = own.groupby("step", sort=True)
-    start, end = by_step["start_ns"].min(), by_step["end_ns"].max()
-    firsts = own.sort_values(["step", "start_ns", "rank"]).drop_duplicates("step")
-    lasts = own.sort_values(["step", "end_ns", "rank"], ascending=[True, False, True]).drop_duplicates("step")
-    took, ranks = (end - start).to_numpy(), by_step["rank_count"].sum().to_numpy()
-    samples = np.nan if batch_size is None else float(batch_size) * world_size * 1e9
-    numbers = start.index.to_numpy()
-    complete = ranks >= world_size
-    counted = _counted(complete, numbers, sync_every)
-    phase, steady = _regimes(whole, numbers, counted, thinned)
-    alike = np.flatnonzero(counted)[steady]
-    settled = leading(took[alike].tolist()) if measured else 0
-    columns = {
-        "step": numbers,
-        "phase": phase,
-        "ranks": ranks,
-        "start_ns": start,
-        "end_ns": end,
-        "step_ns": took,
-        "fastest_rank_ns": by_step["rank_ns"].min(),
-        "slowest_rank_ns": by_step["rank_ns"].max(),
-        "first_rank": firsts["rank"],
-        "last_rank": lasts["rank"],
-        "samples_per_s": np.divide(samples, took, out=np.full(len(took), np.nan), where=took > 0),
-        "complete": complete,
-        "steady": np.isin(numbers, numbers[alike[settled:]]),
-        "warm_up": np.isin(numbers, numbers[alike[:settled]]),
-    }
-    return fixed(columns, STEPS)
-
-
-def _counted(complete: Bools, numbers: Ints, sync_every: int) -> Bools:
-    """Return which steps may be steady: complete ones and not those that average replicas, as far as there are such."""
-    counted = complete if complete.any() else ~complete
-    usual = counted & ((numbers + 1) % max(sync_every, 1) != 0)
-    return usual if usual.any() else counted
-
-
-def _regimes(whole: Outline, numbers: Ints, counted: Bools, thinned: Thinned | None) -> tuple[Ints, Bools]:
-    """Return the phase of each step, and which of those that are `counted` are steady."""
-    if thinned is None:
-        calls, names = _calls(whole.used, numbers)
-        return _phases(calls), _steady(calls[counted], names)
-    phase = np.searchsorted(thinned.phases, numbers, side="right")
-    is_last = phase[counted] == phase[counted].max(initial=0)
-    return phase, is_last if thinned.steady is None else _in_turn(thinned.steady, numbers[counted], is_last)
+def _numbered_by_label(unrecorded: pd.DataFrame) -> pd.DataFrame:
+    """Return spans of steps with the numbers that their labels, "step 7", have."""
+    return unrecorded.assign(step=unrecorded["label"].astype(object).str.removeprefix("step ").astype(np.int64))
 
 
 def ranks(parts: Iterable[Part]) -> pd.DataFrame:
@@ -372,33 +307,3 @@ def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[Ints, pd.DataFrame]:
     grouped = frame.groupby(keys, sort=True)
     names = grouped.size().reset_index()[keys]
     return np.asarray(grouped.ngroup(), np.int64), names
-
-
-def _calls(used: pd.DataFrame, numbers: Ints) -> tuple[Ints, list[tuple[str, str, str]]]:
-    """How often a rank called each operation in each step, [steps, operations], and the operations."""
-    groups, names = numbered(used, KEYS)
-    calls = np.zeros((len(numbers), len(names)), np.int64)
-    at = np.searchsorted(numbers, ints(used, "step"))
-    known = at < len(numbers)
-    known[known] = numbers[at[known]] == ints(used, "step")[known]
-    calls[at[known], groups[known]] = ints(used, "calls")[known]
-    return calls, list(names.itertuples(index=False, name=None))
-
-
-def _phases(calls: Ints) -> Ints:
-    present = calls > 0
-    changed = np.any(present[1:] != present[:-1], axis=1)
-    return np.concatenate([np.zeros(min(1, len(calls)), np.int64), np.cumsum(changed)])
-
-
-def _steady(calls: Ints, names: list[tuple[str, str, str]]) -> Bools:
-    if not len(names):
-        return np.ones(len(calls), bool)
-    unlike, work_of = np.unique(calls, axis=0, return_inverse=True)
-    works = [frozenset((names[at], int(work[at])) for at in np.flatnonzero(work)) for work in unlike]
-    return np.array(steady_steps(works, work_of.ravel().tolist()), bool)
-
-
-def _in_turn(turns: Sequence[int], numbers: Ints, otherwise: Bools) -> Bools:
-    steady = np.searchsorted(turns, numbers, side="right") % 2 == 1
-    return steady if steady.any() else otherwise

@@ -12,7 +12,7 @@ import pandas as pd
 from reports.analysis import statistics
 from reports.analysis.frames import KEYS, STEP, ints
 from reports.analysis.statistics import Sample
-from reports.analysis.step_breakdown import check_steps, steady_steps
+from reports.analysis.step_breakdown import check_steps, steady_steps, timed_steps
 from reports.run import Run
 
 OUTSIDE = "step skew"
@@ -20,7 +20,7 @@ OUTSIDE = "step skew"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """A run's durations that are kept: its steady steps' durations, and each operation's median in them.
+    """A run's durations that are kept: those of `timed_steps`, and each operation's median in its steady steps.
 
     A further operation, of kind "step", is what of a step lies before a rank begins its own or after it has ended it.
     """
@@ -39,7 +39,7 @@ class Play:
         kept = steady_steps(run.steps)
         operations = run.operations_of(kept["step"].tolist())[[*KEYS, "part", "median_ns"]]
         operations = pd.concat([operations, _outside(run.outline.own, kept)], ignore_index=True)
-        return cls(step_ns=tuple(map(int, kept["step_ns"])), operations=operations)
+        return cls(step_ns=tuple(map(int, timed_steps(run)["step_ns"])), operations=operations)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from reports.errors import NoStepError, ReportError
 from reports.run import Run
 from reports.store.columns import fixed
 from reports.terminal import text
+from scenarios.seam.trace import LEAST_UNRECORDED
 
 # Columns of `ranks_of_step` and the parts of a step that they are: those that add up to it, and those within them.
 ADDING_UP = {
@@ -37,9 +38,30 @@ PARTS_OF_STEP = {
 
 
 def steady_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """The complete steps that are what the run has become and what most of its steps are; see `frames.steps`."""
+    """The complete steps that are what the run has become and what most of its steps are; see `step_times.steps`."""
     kept: pd.DataFrame = steps[steps["steady"].to_numpy(bool)]
     return kept
+
+
+def timed_steps(run: Run) -> pd.DataFrame:
+    """Return the steps whose median is the step time of a run, with columns as `Run.steps`: whatever states, compares
+    or adds up step times takes them from here.
+
+    Steps that a script's run has timed with the recording off, if there are `LEAST_UNRECORDED`; else the steady steps.
+    What the former did is not known, so they are taken only where most steps from the first steady one on are steady.
+    """
+    unrecorded = unrecorded_steps(run)
+    return unrecorded if len(unrecorded) else steady_steps(run.steps)
+
+
+def unrecorded_steps(run: Run) -> pd.DataFrame:
+    """Return those of `timed_steps` that were timed with the recording off; without rows where there are none."""
+    found = steady_steps(run.unrecorded_steps)
+    numbers, steady = run.steps["step"], run.steps["steady"].to_numpy(bool)
+    since = (numbers >= numbers[steady].min()).to_numpy(bool)
+    is_usual = 2 * int(steady.sum()) > int(since.sum())
+    is_enough = int(run.unrecorded_steps["complete"].sum()) >= LEAST_UNRECORDED
+    return found if is_enough and is_usual else found.iloc[:0]
 
 
 def why_no_step(run: Run) -> str:
@@ -142,8 +164,8 @@ def ranks_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
 
 
 def utilisation_of(run: Run) -> Utilisation | None:
-    """The model's arithmetic in the median steady step; None where no spans say it."""
-    step_ns, kept = float(steady_steps(run.steps)["step_ns"].median()), steady_kept(run)
+    """The model's arithmetic in the median of `timed_steps`; None where no spans say it."""
+    step_ns, kept = float(timed_steps(run)["step_ns"].median()), steady_kept(run)
     return utilisation(run.flops_of(kept), step_ns, run.info.scenario) if kept else None
 
 

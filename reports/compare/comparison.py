@@ -14,7 +14,7 @@ import pandas as pd
 
 from reports.analysis.frames import KEYS, ints
 from reports.analysis.statistics import weighted_quantiles
-from reports.analysis.step_breakdown import steady_steps
+from reports.analysis.step_breakdown import steady_steps, timed_steps, unrecorded_steps
 from reports.compare.calls import (
     BothCalls,
     call_errors,
@@ -40,7 +40,7 @@ _TIMES = {"predicted_ns": "float", "measured_ns": "float", "error": "float"}
 OPERATION_ERRORS = {**dict.fromkeys(KEYS, "str"), "part": "str", **_TIMES, "measured_share": "float"}
 _BOUNDS = [f"{side}_{bound}_ns" for side in ("predicted", "measured") for bound in ("low", "high")]
 OPERATION_SPREADS = {**OPERATION_ERRORS, **dict.fromkeys([*_BOUNDS, "error_of_step"], "float")}
-STEP_ERRORS = {"step": "int", **_TIMES}
+STEP_ERRORS = {"step": "int", **_TIMES}  # `step` is the measured run's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -94,7 +94,7 @@ def compare(sim_run: Run, real_run: Run, *, any_worlds: bool = False) -> Compari
     return Comparison(
         predicted=predicted,
         measured=measured,
-        operations=_spread_errors(both, float(steady_steps(measured.steps)["step_ns"].median())),
+        operations=_spread_errors(both, float(timed_steps(measured)["step_ns"].median())),
         steps=steps,
         calls=calls,
         errors_by_size=errors_by_size(calls),
@@ -167,6 +167,16 @@ def operation_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.Data
 
 
 def _step_errors(predicted: Run, measured: Run) -> pd.DataFrame:
+    """Return steps side by side: by number, or steps that were timed with the recording off beside the steady predicted
+    ones, in turn, as far as there are both.
+    """
+    timed = unrecorded_steps(measured)
+    if len(timed):
+        steady = steady_steps(predicted.steps).head(len(timed))
+        timed = timed.head(len(steady))
+        columns = {"step": timed["step"], "predicted_ns": steady["step_ns"], "measured_ns": timed["step_ns"]}
+        in_turn = pd.DataFrame({name: column.to_numpy() for name, column in columns.items()})
+        return fixed({**in_turn.assign(error=signed_error(in_turn))}, STEP_ERRORS)
     left_out = warm_up_of(predicted, measured)
     left, right = (
         run.steps.loc[run.steps["complete"] & ~run.steps["step"].isin(left_out), ["step", "step_ns"]].rename(

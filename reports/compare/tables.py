@@ -13,7 +13,7 @@ from reports.compare.checks import WORLDS, Check
 from reports.compare.comparison import Comparison, typical_and_worst
 from reports.run import Run
 from reports.terminal import text
-from reports.terminal.headline import folded, rests_on, thinned, warm_up
+from reports.terminal.headline import folded, of_recording, rests_on, thinned, warm_up
 from reports.terminal.rows import cells, named, operation_name, records
 
 _ROWS = 20
@@ -64,7 +64,7 @@ def about(comparison: Comparison) -> list[str]:
     for role, run in sides:
         world = WORLDS.get(run.info.world, run.info.world)
         early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'no reason was kept'}"
-        of_run = (rests_on(run.info), folded(run.info), thinned(run.info), warm_up(run))
+        of_run = (rests_on(run.info), folded(run.info), thinned(run.info), warm_up(run), of_recording(run))
         early += "".join(f"; {words}" for words in of_run if words)
         lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}")
     lines += crowded(comparison.measured)

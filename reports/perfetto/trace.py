@@ -214,7 +214,7 @@ def _slice(thread: int, row: tuple[object, ...], origin_ns: int, quoted: dict[st
     kind, label, group, stream, dtype, kernel = texts
     host, start_ns, end_ns, issued_ns, *numbers = map(_int, row[6:])
     step, sequence, call, rank_count, bytes_in, bytes_out, bytes_sent = numbers
-    name = f'"step {step}"' if kind == '"step"' else label if label != '""' else kind
+    name = f'"step {step}"' if kind == '"step"' and step >= 0 else label if label != '""' else kind
     return (
         f'{{"ph":"X","name":{name},"cat":{kind},"pid":{host},"tid":{thread},"ts":{_us(start_ns - origin_ns)},'
         f'"dur":{_us(end_ns - start_ns)},"args":{{"step":{step},"label":{label},"stream":{stream},"group":{group},'

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import KEYS, memory_at_peak
-from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, timed_steps
 from reports.run import Run
 from reports.store.columns import TEXT, fixed
 from reports.terminal import text
@@ -232,7 +232,7 @@ def results(runs: Runs, parts: pd.DataFrame) -> pd.DataFrame:
 
 def result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
     """A run's row of `results` without changes; `parts` are those of its steady steps."""
-    steady, spent = steady_steps(run.steps), parts.set_index("part")
+    timed, spent = timed_steps(run), parts.set_index("part")
     ranks = run.ranks_of(steady_kept(run))
     sent = ranks["bytes_sent"] / ranks["steps"].clip(lower=1)
     memory, links, balance = run.rank_memory, run.link_classes, run.imbalance.set_index("measure")["max_over_mean"]
@@ -241,10 +241,10 @@ def result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
         "name": run.info.name,
         "world": run.info.world,
         "world_size": run.info.world_size,
-        "steps": len(steady),
+        "steps": len(timed),
         "step_samples": np.nan if run.batch_size is None else run.batch_size * run.info.world_size,
-        "step_ns": steady["step_ns"].median(),
-        "samples_per_s": steady["samples_per_s"].dropna().median(),  # of nan alone pandas 2 warns
+        "step_ns": timed["step_ns"].median(),
+        "samples_per_s": timed["samples_per_s"].dropna().median(),  # of nan alone pandas 2 warns
         **{column: spent["mean_ns"].get(part, np.nan) for column, part in PARTS.items()},
         "bytes_sent": np.average(sent, weights=ranks["rank_count"]) if len(ranks) else np.nan,
         "memory_bytes": memory["used_bytes"].iloc[0] if len(memory) else np.nan,

@@ -26,7 +26,7 @@ from reports.side_by_side.words import (
     settings_shown,
 )
 from reports.terminal import text
-from reports.terminal.headline import folded, thinned, warm_up
+from reports.terminal.headline import folded, of_recording, thinned, warm_up
 from reports.terminal.rows import records, written
 
 # So many runs have columns of their own; of more, each is a row.
@@ -59,7 +59,8 @@ def _headline(found: SideBySide) -> RenderableType:
     lines = [f"{text.counted(len(short), 'run')} side by side, relative to the first:"]
     for mark, (name, run) in zip(short, found.runs, strict=True):
         own = name if mark == name else f"{mark}  {name}"
-        notes = "".join(f"; {words}" for words in (folded(run.info), thinned(run.info), warm_up(run)) if words)
+        of_run = (folded(run.info), thinned(run.info), warm_up(run), of_recording(run))
+        notes = "".join(f"; {words}" for words in of_run if words)
         lines.append(f"{own}: {about_run(run.info)}{notes}")
     said = [*sentences(found), *([f"{DIFFERENT_BATCHES}."] if found.batches_differ else [])]
     return Group(text.paragraph("\n".join(lines), style="bold"), text.paragraph("\n".join(said)))

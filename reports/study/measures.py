@@ -19,6 +19,7 @@ from reports.analysis.step_breakdown import (
     parts_of_step,
     steady_kept,
     steady_steps,
+    timed_steps,
     utilisation_of,
 )
 from reports.run import Run
@@ -87,10 +88,11 @@ def measures_of(run: Run) -> dict[str, float]:
     check_steps(run)
     steps = steady_kept(run)
     found = result("", run, parts_of_step(run, steps))
+    recorded_ns = steady_steps(run.steps)["step_ns"].median()  # of whose parts communication is one
     memory, known, done = run.rank_memory, uncertainty(run), utilisation_of(run)
     measures = {
         **{name: found[name] for name in ("world_size", "steps", *CHANGES)},
-        "exposed_share": found["exposed_ns"] / found["step_ns"] if found["step_ns"] else np.nan,
+        "exposed_share": found["exposed_ns"] / recorded_ns if recorded_ns else np.nan,
         "memory_spare_bytes": memory["free_bytes"].min() if len(memory) else np.nan,
         "median_step_ns": run.steps["step_ns"].median(),
         **asdict(costs(run)),
@@ -114,7 +116,7 @@ def _of_gradients(run: Run, steps: Sequence[int]) -> dict[str, float]:
 
 def with_draws(measures: Mapping[str, float], draws: Sequence[Run]) -> dict[str, float]:
     """The numbers of draw 0, with the step's median over the steady steps of all draws, and what follows from it."""
-    step_ns = float(pd.concat([steady_steps(run.steps)["step_ns"] for run in draws]).median())
+    step_ns = float(pd.concat([timed_steps(run)["step_ns"] for run in draws]).median())
     longer = step_ns / measures["step_ns"]
     costs = {name: measures[name] * longer for name in ("usd_per_1e9_samples", "kwh_per_1e9_samples")}
     return {**measures, **costs, "step_ns": step_ns, "samples_per_s": measures["samples_per_s"] / longer}
@@ -126,7 +128,7 @@ def speeds_of(draws: Sequence[Run]) -> tuple[tuple[float, ...], ...]:
 
 
 def _speeds_of(run: Run) -> tuple[float, ...]:
-    steps = steady_steps(run.steps)
+    steps = timed_steps(run)
     per_step = 1e9 / steps["step_ns"].astype(float).where(steps["step_ns"] > 0)
     samples_per_s = steps["samples_per_s"].astype(float)
     return tuple(samples_per_s.where(samples_per_s > 0, per_step).tolist())

@@ -20,10 +20,12 @@ from reports.analysis.step_breakdown import (
     steady_kept,
     steady_steps,
     sync_period,
+    timed_steps,
     typical_step,
+    unrecorded_steps,
     utilisation_of,
 )
-from reports.analysis.warm_up import LEAST_EXCESS, SETTLED
+from reports.analysis.step_times import LEAST_EXCESS, SETTLED
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text
@@ -50,7 +52,7 @@ _WITHIN = set(PARTS.values()).difference(ADDING_UP.values())
 
 def headline(run: Run, spread: str = "") -> list[str]:
     """Say what the run was, and how long a step takes; `spread` is a line on how steps vary from run to run."""
-    info, steady = run.info, steady_steps(run.steps)
+    info, timed = run.info, timed_steps(run)
     hosts = info.hosts if info.world == "real" else ()
     hosts_known = run.outline.hosts if not hosts else len(hosts)
     host = "emulated host" if info.played_on == EMULATED_HOSTS else "host"
@@ -78,8 +80,8 @@ def headline(run: Run, spread: str = "") -> list[str]:
         if info.thinned.ranks:
             lines.append("waiting for ranks that were left out counts as transfer")
     lines += filter(None, [warm_up(run)])
-    if len(steady):
-        lines += [*_step_time(steady, run), *on_cpu(run.info), *left_out(run.info), *sync_words(run), *arithmetic(run)]
+    if len(timed):
+        lines += [*_step_time(timed, run), *on_cpu(run.info), *left_out(run.info), *sync_words(run), *arithmetic(run)]
         idle = bound_by_host(run)
         lines += [*filter(None, [idle]), *would_help(info, is_bound_by_host=bool(idle))]
         lines += filter(None, [costs_line(run), waiting(run, steady_kept(run))])
@@ -189,14 +191,28 @@ def _of_ranks(ranks: Sequence[int], info: RunInfo) -> str:
     return f"{count:,} of {info.world_size:,} ranks"
 
 
-def _step_time(steady: pd.DataFrame, run: Run) -> list[str]:
-    numbers = steady["step"].tolist()
+def of_recording(run: Run) -> str:
+    """Return whether the recording is in the step time of a script's run on real ranks, in words.
+
+    "" of other runs, and of those on CPUs where no step was timed without.
+    """
+    scenario = run.info.scenario
+    if len(unrecorded_steps(run)):
+        took = text.duration(float(steady_steps(run.steps)["step_ns"].median()))
+        return f"timed with the recording off; {took} while every call is recorded"
+    if run.info.world == "real" and scenario.get("program") == "script" and scenario.get("library") == "nccl":
+        return "the recording of every call is in this time: no steps were timed with the recording off"
+    return ""
+
+
+def _step_time(timed: pd.DataFrame, run: Run) -> list[str]:
+    numbers = timed["step"].tolist()
     of = text.steps(numbers) if len(numbers) == 1 else f"the median of {text.steps(numbers)}"
     known = uncertainty(run)
-    took = " ".join(filter(None, (text.duration(float(steady["step_ns"].median())), bar(known))))
+    took = " ".join(filter(None, (text.duration(float(timed["step_ns"].median())), bar(known))))
     line = f"step time {took}, {of}"
-    reasons = [text.printable(words)] if (words := why(known)) else []
-    rate = float(steady["samples_per_s"].median())
+    reasons = [*filter(None, (of_recording(run), text.printable(why(known))))]
+    rate = float(timed["samples_per_s"].median())
     if run.batch_size is None or np.isnan(rate):
         return [line, *reasons]
     passes = f" in {run.micro_batches:,} micro-batches" if run.micro_batches > 1 else ""

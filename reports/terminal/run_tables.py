@@ -22,6 +22,7 @@ from reports.analysis.step_breakdown import (
     steady_steps,
     step_shown,
     sync_period,
+    timed_steps,
     typical_step,
     utilisation_of,
     why_no_step,
@@ -117,8 +118,8 @@ def as_json(run: Run) -> dict[str, Any]:
         "imbalance_causes",
         "plan_costs",
     ]
-    names += ["formulas", "rank_memory", "memory", "metrics", "kernels"]
-    steady = steady_steps(run.steps)
+    names += ["unrecorded_steps", "formulas", "rank_memory", "memory", "metrics", "kernels"]
+    steady, timed = steady_steps(run.steps), timed_steps(run)
     info = run.info
     head = {
         "name": info.name,
@@ -136,12 +137,13 @@ def as_json(run: Run) -> dict[str, Any]:
         "on_cpu": info.on_cpu,
         "left_out": info.left_out,
         "advice": [dataclasses.asdict(one) for one in info.advice],
-        "median_step_ns": steady["step_ns"].median(),
+        "median_step_ns": timed["step_ns"].median(),
+        "median_recorded_step_ns": steady["step_ns"].median(),
         "uncertainty": _uncertainty(run),
-        "samples_per_s": steady["samples_per_s"].median(),
+        "samples_per_s": timed["samples_per_s"].median(),
         **dataclasses.asdict(costs(run)),
         "cost": prices_of(run) or None,
-        "median_of_steps": steady["step"].tolist(),
+        "median_of_steps": timed["step"].tolist(),
         "warm_up": run.warm_up,
     }
     found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]

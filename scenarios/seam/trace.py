@@ -24,6 +24,10 @@ ALWAYS, IN_HOST = "always", "host memory"
 # the host's memory and the GPU.
 LOADING, COPYING = "data_loader", "memcpy"
 
+# Fewer steps that were timed with the recording off do not say a step's time: one that is unlike the others would count
+# for too much.
+LEAST_UNRECORDED = 3
+
 # `RunInfo.played_on` of a run on hosts that were emulated.
 EMULATED_HOSTS = "emulated hosts"
 
@@ -32,7 +36,8 @@ EMULATED_HOSTS = "emulated hosts"
 class Span:
     """One operation of one rank. Times are integer ns on the run's one axis; bytes are payload, not wire bytes.
 
-    kind: a verb's name ("all_to_all_single", "compute", ...) or "step". `label` is the program's word for it.
+    kind: a verb's name ("all_to_all_single", "compute", ...) or "step". `label` is the program's word for it. A step
+    with `step` -1 is one that was timed with the recording off, behind those of the run; "step 7" is its label.
     `issued_ns` <= `start_ns` <= `end_ns`. A collective starts on a rank when that rank enters it, so waiting for late
     members is inside. `wait_from_ns` to `wait_until_ns` is when the program stood still in `await` (equal if it did
     not; -1 if never awaited). `sequence` counts what this rank issued on this stream. `call` counts a group's

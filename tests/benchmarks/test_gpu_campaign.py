@@ -86,6 +86,7 @@ def test_the_page_holds_measured_beside_predicted_and_what_failed(
     (tmp_path / "rec_base-real").mkdir()  # whose part "plain" failed
     monkeypatch.setattr("benchmarks.gpu_campaign.predictions.store.load", lambda folder: folder)
     monkeypatch.setattr("benchmarks.gpu_campaign.predictions.step_ms", lambda run: 6.0)
+    monkeypatch.setattr("benchmarks.gpu_campaign.predictions.recorded_step_ms", lambda run: 7.0)
     predicted = {
         ("dlrm", DATA_SHEET): Predicted(step_ms=4.0, peak_bytes=101 << 20),
         ("dlrm", CALIBRATED): Predicted(step_ms=5.1),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reports.analysis.step_breakdown import steady_steps, sync_period
+from reports.analysis.step_breakdown import sync_period, timed_steps
 from reports.run import Run
 
 SAMPLES = 10**9
@@ -36,8 +36,8 @@ def costs_of(prices: Mapping[str, Any], gpus: int, samples_per_s: float) -> Cost
 
 
 def costs(run: Run) -> Costs:
-    """Those of a run's steady steps; where each n-th averages replicas of tables, of their mean over a period."""
-    samples_per_s = float(steady_steps(run.steps)["samples_per_s"].median())
+    """Those of a run's step time; where each n-th averages replicas of tables, of their mean over a period."""
+    samples_per_s = float(timed_steps(run)["samples_per_s"].median())
     period = sync_period(run)
     if period is not None and not math.isnan(period.samples_per_s):
         samples_per_s = period.samples_per_s

@@ -12,9 +12,9 @@ from reports.analysis.step_breakdown import (
     PARTS,
     parts_of_step,
     steady_kept,
-    steady_steps,
     step_shown,
     sync_period,
+    timed_steps,
     utilisation_of,
 )
 from reports.page.blocks import Block, Fact, Facts, Listing, Page, Section, Words
@@ -88,13 +88,14 @@ def _room(run: Run) -> str:
 
 
 def _facts(run: Run) -> list[Fact]:
-    steady = steady_steps(run.steps)
-    if not len(steady):
+    timed = timed_steps(run)
+    if not len(timed):
         return []
-    step_ns = float(steady["step_ns"].median())
-    note = ", ".join(filter(None, (bar(uncertainty(run)), f"median of {text.steps(steady['step'].tolist())}")))
+    step_ns = float(timed["step_ns"].median())
+    of = f"median of {text.steps(timed['step'].tolist())}"
+    note = ", ".join(filter(None, (bar(uncertainty(run)), of, about.of_recording(run))))
     facts = [Fact("step time", text.duration(step_ns), note, step_ns)]
-    rate = float(steady["samples_per_s"].median())
+    rate = float(timed["samples_per_s"].median())
     if not np.isnan(rate):
         facts.append(Fact("samples/s", text.number(rate), "all ranks together", rate))
     done = utilisation_of(run)

@@ -29,7 +29,7 @@ from reports.side_by_side.words import (
     settings_shown,
 )
 from reports.terminal import text
-from reports.terminal.headline import WORLDS, folded, thinned, warm_up
+from reports.terminal.headline import WORLDS, folded, of_recording, thinned, warm_up
 from reports.terminal.rows import records, written
 
 _DRAWN = 16
@@ -69,7 +69,8 @@ def _glance(found: SideBySide, hrefs: Sequence[str]) -> Section:
     blocks.append(_runs(found, hrefs))
     notes = [note for name, run in found.runs for note in _notes(name, run.info.complete, run.info.error)]
     for name, run in found.runs:
-        notes += [f"{name}: {words}." for words in (folded(run.info), thinned(run.info), warm_up(run)) if words]
+        of_run = (folded(run.info), thinned(run.info), warm_up(run), of_recording(run))
+        notes += [f"{name}: {words}." for words in of_run if words]
     if notes:
         blocks.append(Words("Notes:", notes))
     return Section("glance", "What differs", blocks)

@@ -12,6 +12,7 @@ from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
 from scenarios.config.toml.section import Section, about, have
 from scenarios.config.toml.sections import Document, RunSection
+from scenarios.config.toml.values import CountOrZero
 from scenarios.given_file import content
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.script.recording.file import read, recording_in
@@ -23,7 +24,8 @@ class Script:
     """A training script, its arguments and what is added to its environment; `sha256` is of its content, so that a
     changed script is a changed scenario. With a `recording` that is played in its place, they are the recorded one's;
     `is_exchanged`: with the scenario's buckets and compression in place of those of then. `is_cut`: measured steps are
-    cut by module. `step_every`: what marks a step, as `Marking` reads it; "": twinstep.step(), else the optimizer.
+    cut by module; `unrecorded_steps` more are timed with the recording off, None: as many on GPUs, none on CPUs.
+    `step_every`: what marks a step, as `Marking` reads it; "": twinstep.step(), else the optimizer.
     `has_traceback`: an error shows all frames. `is_on_default`: nobody named a profile, so CPUs are predicted.
     """
 
@@ -34,6 +36,7 @@ class Script:
     recording: Path | None = field(default=None, metadata={"is_of_playing": True})
     is_exchanged: bool = False
     is_cut: bool = field(default=True, metadata={"is_of_playing": True})
+    unrecorded_steps: int | None = field(default=None, metadata={"is_of_playing": True})
     step_every: str = ""
     has_traceback: bool = field(default=False, metadata={"is_of_playing": True})
     is_on_default: bool = field(default=False, metadata={"is_of_playing": True})
@@ -58,6 +61,11 @@ class Marking(NamedTuple):
                 f"{', '.join(_MARKS)} or a collective's name ({', '.join(CALLS[:3])}, ...), with ':N' for each N-th one"
             )
         return Marking(word, int(number or 1))
+
+    @property
+    def is_of_calls(self) -> bool:
+        """Whether calls of a collective mark the steps, which then have to be seen."""
+        return self.word in CALLS
 
 
 _MARKS = ("optimizer", "backward")
@@ -92,6 +100,11 @@ class ScriptSection(Section):
         "Whether a measured step is cut by module. Default true on CPUs, false on GPUs: there two events and an entry a"
         " module may take longer than its kernels."
     )
+    unrecorded_steps: CountOrZero | None = about(
+        "How many further steps `python -m real` times with the recording off, behind `run.steps` recorded ones and two"
+        " that are not timed. Default as many as `run.steps` on GPUs, 0 on CPUs; always 0 where `step_every` names a"
+        " collective."
+    )
     step_every: str | None = about(
         "What marks the end of a step: 'optimizer', 'backward' or a collective's name such as 'all_reduce', each with"
         " ':N' for every N-th one. Default: twinstep.step() where the script imports twinstep, else 'optimizer'."
@@ -114,7 +127,8 @@ def _check(section: ScriptSection, document: Document, look: Look) -> None:
             look.mistakes.add(("run", "payload"), "'values', as on CPUs a script is played live")
     else:
         reason = "with a recording, which has the script's"
-        look.refuse(("script",), section, ("path", "args", "env", "modules", "step_every", "traceback"), reason)
+        own = ("path", "args", "env", "modules", "unrecorded_steps", "step_every", "traceback")
+        look.refuse(("script",), section, own, reason)
         _check_recording(section, document, look)
         if run.payload == "values":
             look.mistakes.add(("run", "payload"), "'sizes', because a recording has no values")
@@ -133,9 +147,13 @@ def _check_script(section: ScriptSection, look: Look) -> None:
             look.mistakes.add(path, f"a script, but {file} could not be read: {error.strerror}")
     if section.step_every is not None:
         try:
-            Marking.of(section.step_every)
+            marking = Marking.of(section.step_every)
         except ValueError as error:
             look.mistakes.add(("script", "step_every"), str(error))
+        else:
+            if section.unrecorded_steps and marking.is_of_calls:
+                reason = f"0 with step_every = '{section.step_every}', as steps are then counted by their calls"
+                look.mistakes.add(("script", "unrecorded_steps"), reason)
 
 
 def _check_recording(section: ScriptSection, document: Document, look: Look) -> None:
@@ -197,6 +215,7 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         args=tuple(section.args or ()),
         env=env,
         is_cut=is_cut,
+        unrecorded_steps=section.unrecorded_steps,
         step_every=section.step_every or "",
         has_traceback=bool(section.traceback),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -19,6 +20,8 @@ from real.rank.journal import STEP
 from real.script import backend as script_backend
 from real.script.link import Place, WatchedLink
 from real.script.process_group import WatchedGroup
+from real.script.unrecorded import SETTLING
+from scenarios.workloads.script.process.process_group import BEGINNING, Asked, ScriptGroup
 from tests.real.rank.fake_cuda import NAME, Device, Event, NcclWork, Stream, installed
 
 MS = 1_000_000
@@ -40,6 +43,10 @@ class Library:
     def __init__(self, device: Device) -> None:
         self.device, self.stream = device, Stream(device)
 
+    def __getattr__(self, name: str) -> Any:
+        """A call that no step here makes."""
+        return None
+
     def allreduce(self, tensors: list[torch.Tensor], opts: Any) -> Any:
         ends: Callable[[int], int | None] = lambda since_ns: since_ns + 3 * MS  # noqa: E731
         if opts.asyncOp:
@@ -60,6 +67,7 @@ class Script:
 
     def __init__(self, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
         self.device, self.told, self.used = device, Told(), Counter[str]()
+        self.begun: Any = None
         library = Library(device)
         monkeypatch.setattr(WatchedGroup, "_make", lambda *_: dist.ProcessGroup(0, 1))
         monkeypatch.setattr(script_backend, "Nccl", lambda _: SimpleNamespace(new_lane=self._lane))
@@ -185,3 +193,181 @@ def test_what_a_script_that_hangs_has_finished_is_handed_over(script: Script, mo
         script.link.answer()
     assert [kind for kind, _ in script.told.said] == ["step", "rows", "at"]
     assert script.told.said[0] == ("step", 1)
+
+
+class HostsWork:
+    """A call of gloo's, for which the host waits; its future tells when it has ended."""
+
+    def __init__(self) -> None:
+        self.waits, self.future = 0, torch.futures.Future[list[torch.Tensor]]()
+
+    def wait(self) -> bool:
+        self.waits += 1
+        return True
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        return self.future
+
+
+def test_an_async_call_of_tensors_on_the_host_does_not_keep_the_host_of_a_gpu(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for where the script does, and ends where gloo says, on the host's clock."""
+    made = HostsWork()
+    monkeypatch.setattr(script.group._inner, "allreduce", lambda *_: made, raising=False)
+    script.group._backends = {"cpu": "gloo", "cuda": "nccl"}
+    script.link.ask("step")
+    script.device.launch(5 * MS)
+    work = script.all_reduce(torch.ones(4), is_async=True)
+    assert made.waits == 0
+    made.future.set_result([])
+    work.wait()
+    assert made.waits == 1
+    script.device.launch(1 * MS)
+    script.link.ask("step")
+    rows = script.rows()
+    assert [row["kind"] for row in rows if row["kind"] != "step"][:2] == ["compute", "all_reduce"]
+    assert all(row["end"] >= row["start"] for row in rows)
+
+
+def test_a_call_without_tensors_is_nccls_where_it_is_there(script: Script) -> None:
+    asked = Asked(
+        verb="barrier", label="", inputs=[], targets=[], outputs=[], result=None, native=("barrier", ()), is_async=False
+    )
+    assert not script.group._is_hosts(asked)
+    script.group._backends = {"cpu": "gloo", "cuda": "gloo"}
+    assert script.group._is_hosts(asked)
+
+
+RECORDED, TIMED = 2, 4
+
+
+class _EndedError(Exception):
+    """The script's process would stay here until it is ended."""
+
+
+@pytest.fixture
+def unrecorded(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Return a script that has made its recorded steps, with a call begun in the last of them: `script.begun`."""
+
+    def wait(_: Any) -> None:
+        raise _EndedError
+
+    monkeypatch.setattr(threading.Event, "wait", wait)
+    script.link._steps, script.link.unrecorded_steps = RECORDED, TIMED
+    script.link.ask("step")
+    a_step(script)
+    script.begun = script.all_reduce(torch.ones(4), is_async=True)
+    a_step(script)
+    return script
+
+
+def test_a_step_with_the_recording_off_takes_one_event_and_nothing_else(unrecorded: Script) -> None:
+    library, plain = unrecorded.group._inner, Counter[str]()
+    for number in range(SETTLING + TIMED - 1):
+        unrecorded.used.clear()
+        a_step(unrecorded)
+        if not number:
+            options = dist.AllreduceOptions()
+            used = unrecorded.used.copy()
+            for options.asyncOp in (False, True):
+                library.allreduce([torch.ones(4)], options)
+            plain = unrecorded.used - used
+        assert unrecorded.used["record"] <= 1 + 2 * plain["record"]
+        assert unrecorded.used["synchronize"] == unrecorded.used["query"] == 0
+    unrecorded.told.said.clear()
+    found = [row for row in unrecorded.rows() if row["label"].startswith("step") and int(row["label"][5:]) >= RECORDED]
+    first = RECORDED + SETTLING
+    assert [row["label"] for row in found] == [f"step {number}" for number in range(first, first + TIMED - 1)]
+    # 5 ms, the sum that is awaited at once, 5 ms that hide the other one, and 1 ms
+    assert [round((row["end"] - row["start"]) / MS) for row in found] == [14] * (TIMED - 1)
+    rows = [argument for kind, argument in unrecorded.told.said if kind == "rows"]
+    assert {row[5] for spans, _ in rows for row in spans if row[3] < 0} <= {"step"}
+    assert not [metrics for _, metrics in rows if metrics]
+
+
+def test_a_script_ends_behind_its_unrecorded_steps(unrecorded: Script) -> None:
+    assert ("recorded", {"steps": RECORDED, "seen": None, "has_called": True}) in unrecorded.told.said
+    for _ in range(SETTLING + TIMED - 1):
+        a_step(unrecorded)
+    with pytest.raises(_EndedError):
+        a_step(unrecorded)
+    assert unrecorded.told.said[-1] == ("end", {"steps": RECORDED, "seen": None, "has_called": True})
+
+
+def test_what_was_begun_while_calls_were_recorded_is_awaited_so(unrecorded: Script) -> None:
+    unrecorded.begun.wait()
+    rows = [row for row in unrecorded.rows() if row["kind"] == "all_reduce"]
+    assert len(rows) == 2 * RECORDED + 1
+    assert all(round((row["end"] - row["start"]) / MS) >= 3 for row in rows)
+
+
+def test_groups_that_are_made_later_are_handed_on_to_too(unrecorded: Script) -> None:
+    unrecorded.link.ask("new_group", [0])
+    assert unrecorded.link._group.ranks == (0,)
+    assert "allreduce" in vars(unrecorded.group)
+    assert isinstance(unrecorded.all_reduce(torch.ones(4), is_async=True), NcclWork)
+
+
+def test_coalesced_calls_are_waited_for_together(unrecorded: Script) -> None:
+    unrecorded.group._start_coalescing(NAME)
+    works = [unrecorded.all_reduce(torch.ones(4), is_async=True) for _ in range(2)]
+    assert unrecorded.group._end_coalescing(NAME)._works == works
+
+
+def test_a_script_that_fails_behind_its_recorded_steps_is_a_run(
+    unrecorded: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(_EndedError):
+        unrecorded.link.ask("error", "train.py:3: StopIteration")
+    assert unrecorded.told.said[-1][0] == "end"
+    said = capsys.readouterr().err
+    assert "behind its 2 recorded steps: train.py:3: StopIteration" in said
+    assert "the script ended before 3 steps were timed with the recording off" in said
+
+
+def test_who_is_asked_where_it_stands_disturbs_no_unrecorded_step(
+    unrecorded: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a call is a move, so that a long step does not pass for one that hangs."""
+    moves = []
+    for _ in range(2):
+        unrecorded.told.said.clear()
+        asked = iter(["at"])
+
+        def recv(asked: Iterator[str] = asked) -> str:
+            for word in asked:
+                return word
+            raise EOFError
+
+        unrecorded.told.recv = recv  # type: ignore[attr-defined]
+        monkeypatch.setattr("os._exit", sys.exit)
+        with pytest.raises(SystemExit):
+            unrecorded.link.answer()
+        ((kind, at),) = unrecorded.told.said
+        assert (kind, at["inside"], at["waits"]) == ("at", True, [])
+        assert at["last"].startswith("test_backend.py:")
+        moves.append(at["moves"])
+        unrecorded.all_reduce(torch.ones(4), is_async=True)
+    assert moves[1] > moves[0]
+
+
+def test_a_long_step_moves_as_long_as_recorded_ones_took(unrecorded: Script) -> None:
+    steps = unrecorded.link._unrecorded
+    assert steps is not None
+    unrecorded.link._longest_s = 100.0
+    steps.ended_s = time.monotonic() - 150.0
+    assert unrecorded.link._is_usual(steps)
+    steps.ended_s = time.monotonic() - 250.0
+    assert not unrecorded.link._is_usual(steps)
+
+
+def test_each_way_to_begin_a_call_is_handed_on() -> None:
+    """Of the methods that give a work or, like `monitored_barrier`, await one."""
+    begin = {
+        name
+        for name, own in vars(ScriptGroup).items()
+        if not name.startswith("_end") and getattr(own, "__annotations__", {}).get("return") == "dist.Work"
+    }
+    assert begin - {"issue", "_own", "_issue"} <= {*BEGINNING}
+    assert "monitored_barrier" in BEGINNING

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from reports.analysis.step_breakdown import timed_steps
 from reports.store import run_folder as store
 from tests.commands import command
 
@@ -139,6 +140,68 @@ def test_a_bad_script_is_a_sentence(body: str, sentence: str, tmp_path: Path) ->
     assert sentence.format(file=file) in done.stderr
     left = subprocess.run(["pgrep", "-f", str(file)], capture_output=True, text=True, check=False).stdout
     assert not left
+
+
+UNRECORDED = """
+import sys
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+begun = None
+for step in range(9):
+    optimizer.zero_grad()
+    model(torch.full((4, 64), float(rank + step))).mean().backward()
+    gradient = next(model.parameters()).grad
+    gathered = [torch.empty_like(gradient) for _ in range(size)]
+    dist.all_gather(gathered, gradient)
+    assert all(torch.equal(each, gradient) for each in gathered)
+    if begun is not None:  # in the step before
+        begun.wait()
+        assert total.tolist() == [size * (step - 1.0)] * 4
+    total = torch.full((4,), float(step))
+    begun = dist.all_reduce(total, async_op=True)
+    mine = torch.tensor([float(rank)])
+    dist.all_reduce(mine, group=dist.new_group([0, 1]))
+    assert mine.item() == 1
+    dist.barrier()
+    {at_the_end}
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("at_the_end", "timed"),
+    [
+        pytest.param("", 3, id="goes on"),
+        pytest.param("assert step < 7, 'no more data'", 1, marks=pytest.mark.slow, id="fails on all ranks"),
+        pytest.param("assert step < 7 or rank, 'no more data'", 0, marks=pytest.mark.slow, id="fails on one rank"),
+    ],
+)
+def test_steps_are_timed_with_the_recording_off(at_the_end: str, timed: int, tmp_path: Path) -> None:
+    """Of three recorded steps and those behind them; the script itself looks whether its calls do what they should."""
+    script, scenario = tmp_path / "train.py", tmp_path / "light.toml"
+    script.write_text(UNRECORDED.replace("{at_the_end}", at_the_end))
+    scenario.write_text(
+        "program = 'script'\n[run]\nsteps = 3\ntimeout = '20 s'\n[cluster]\nprofile = 'emulated_200mbit'\nhosts = 1\n"
+        "gpus_per_host = 2\n[script]\npath = 'train.py'\nunrecorded_steps = 3\n"
+    )
+    done = command("real", "--quiet", "--out", tmp_path / "out", scenario)
+    assert done.returncode == 0, done.stderr
+    found = store.load(tmp_path / "out")
+    assert found.steps["step"].tolist() == [0, 1, 2]
+    complete = found.unrecorded_steps[found.unrecorded_steps["complete"]]
+    assert complete["step"].tolist() == [5, 6, 7][:timed]
+    assert found.spans.loc[found.spans["step"] >= 0, "label"].str.contains("train.py").any()
+    of_calls = found.spans[~found.spans["kind"].isin(["compute", "step"])]
+    assert (of_calls["issued_ns"] < found.steps["end_ns"].max()).all()
+    logs = "".join(file.read_text() for file in (tmp_path / "out").glob("rank-*.log"))
+    assert ("behind its 3 recorded steps" in logs) == bool(at_the_end)
+    assert set(timed_steps(found)["step"]) <= ({5, 6, 7} if timed == 3 else {0, 1, 2})
 
 
 def test_a_world_of_another_size_is_refused(tmp_path: Path) -> None:

@@ -56,10 +56,18 @@ class Labels:
         self._eager = set[str]()  # labels of what is not given to a compiler
         # That hooks are called twice for what is compiled: `_end` takes no more than `_begin` has put.
         warnings.filterwarnings("ignore", message="Using `torch.compile")
-        register_module_forward_pre_hook(self._begin)
-        register_module_forward_hook(self._end, always_call=True)
-        register_optimizer_step_pre_hook(self._begin_optimizer)
-        register_optimizer_step_post_hook(lambda *_: self._leave())
+        self._hooks = (
+            register_module_forward_pre_hook(self._begin),
+            register_module_forward_hook(self._end, always_call=True),
+            register_optimizer_step_pre_hook(self._begin_optimizer),
+            register_optimizer_step_post_hook(lambda *_: self._leave()),
+        )
+
+    def end(self) -> None:
+        """Follow no further module; nodes of a graph that is still there tell nothing more."""
+        self._turn = None
+        for hook in self._hooks:
+            hook.remove()
 
     def now(self) -> str:
         """Of what is launched now."""

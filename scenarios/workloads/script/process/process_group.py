@@ -36,6 +36,14 @@ _GATHER_COALESCED, _SCATTER_COALESCED = (
         ("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
     )
 )
+# The methods by which torch begins a call, in all its releases.
+BEGINNING = (
+    *("allreduce", "allreduce_coalesced", "reduce", "broadcast", "barrier", "monitored_barrier"),
+    *("allgather", "allgather_coalesced", "_allgather_base", "all_gather_single", "allgather_into_tensor_coalesced"),
+    *("all_gather_single_coalesced", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single"),
+    *("reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced", "alltoall", "alltoall_base"),
+    *("all_to_all_single", "gather", "scatter", "send", "recv", "recv_anysource"),
+)
 # Where code lies that is not the user's.
 INSTALLED = f"{os.sep}site-packages{os.sep}"
 _ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real")

@@ -1,4 +1,4 @@
-"""Warm-up is found from the durations of measured steps, and left out of every mean, in frames, tables and pages."""
+"""The times of steps: warm-up is left out of every mean, and steps timed with the recording off say the step time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, typical_step
-from reports.analysis.warm_up import leading
+from reports.analysis.repeats import Play
+from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, timed_steps, typical_step
+from reports.analysis.step_times import leading
 from reports.compare import tables as compare_tables
 from reports.compare.comparison import compare
 from reports.page import render
@@ -19,10 +20,11 @@ from reports.page.side_by_side import page as side_by_side_page
 from reports.run import Run
 from reports.side_by_side import tables as beside
 from reports.side_by_side.frames import side_by_side
+from reports.study.measures import measures_of
 from reports.terminal import headline as headline_module
 from reports.terminal import run_tables, text
 from reports.terminal.headline import headline
-from scenarios.seam.trace import Recording
+from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import info, span
 
 
@@ -182,3 +184,100 @@ def test_no_row_of_step_times_mixes_the_warm_up_with_other_steps(run: Run):
 )
 def test_what_warms_a_run_up_and_what_slows_it_down_are_told_apart(step_ns, count):
     assert leading(step_ns) == count
+
+
+def with_unrecorded(*ns: int, ranks: int = 2) -> Run:
+    """Return the run above with steps of these durations behind it that are timed with the recording off.
+
+    Rank 1 begins and ends each 2 ns later.
+    """
+    made = recording()
+    now = 5_000
+    for number, length in enumerate(ns, 10):
+        for rank in range(ranks):
+            begun = now + 2 * rank
+            made.spans.append(span(rank, "step", begun, begun + length - 2, step=-1, label=f"step {number}"))
+        now += length
+    return Run.of(made)
+
+
+def test_steps_timed_with_the_recording_off_are_the_step_time_of_a_run():
+    run = with_unrecorded(84, 80, 81, 82)
+    assert run.unrecorded_steps[["step", "ranks", "step_ns", "fastest_rank_ns"]].to_numpy().tolist() == [
+        [10, 2, 84, 82],
+        [11, 2, 80, 78],
+        [12, 2, 81, 79],
+        [13, 2, 82, 80],
+    ]
+    assert timed_steps(run)["step_ns"].tolist() == [84, 80, 81, 82]
+    assert len(steady_steps(run.steps)) == 6  # which the other frames are of
+    assert run.steps["step"].tolist() == [*range(8)]
+    assert (run.operations["steps"] == 6).all()
+    assert list(Play.of(run).step_ns) == [84, 80, 81, 82]
+    assert measures_of(run)["step_ns"] == 81.5
+    assert measures_of(run)["exposed_share"] == pytest.approx(0.3)  # of the recorded step, which takes 100 ns
+
+
+@pytest.mark.parametrize(
+    ("ns", "ranks"),
+    [
+        pytest.param((80, 81), 2, id="too few"),
+        pytest.param((80, 81, 82, 83), 1, id="not on all ranks"),
+        pytest.param((), 2, id="none"),
+    ],
+)
+def test_else_the_recorded_steps_are_the_step_time(ns: tuple[int, ...], ranks: int):
+    run = with_unrecorded(*ns, ranks=ranks)
+    assert timed_steps(run)["step_ns"].tolist() == [100] * 6
+    assert not any("recording off" in line for line in headline(run))
+
+
+def test_a_run_few_of_whose_steps_are_steady_is_timed_by_these():
+    """What the steps do that were timed with the recording off is not known."""
+    run = with_unrecorded(50, 50, 50)
+    spans = [Span(**row) for row in run.spans.to_dict("records")]
+    others = [  # each of these steps does something else besides
+        span(0, "barrier", 100 * step + 1795, 100 * step + 1799, step=step, label=f"of step {step}")
+        for step in (3, 4, 6)
+    ]
+    unlike = Run.of(Recording(info=run.info, spans=[*spans, *others]))
+    assert steady_steps(unlike.steps)["step"].tolist() == [2, 5, 7]
+    assert timed_steps(unlike)["step_ns"].tolist() == [100] * 3
+
+
+def test_the_first_slow_ones_of_them_are_warm_up_too():
+    assert timed_steps(with_unrecorded(500, 80, 81, 82, 80, 81))["step"].tolist() == [11, 12, 13, 14, 15]
+    assert timed_steps(with_unrecorded(500, 80, 81))["step"].tolist() == [11, 12]
+
+
+def test_tables_pages_and_json_say_that_the_recording_was_off():
+    run, said = with_unrecorded(80, 81, 82), "timed with the recording off; 100 ns while every call is recorded"
+    assert headline(run)[2:4] == ["step time 81 ns, the median of steps 10-12", said]
+    content = run_tables.as_json(run)
+    assert (content["median_step_ns"], content["median_recorded_step_ns"]) == (81, 100)
+    assert content["median_of_steps"] == [10, 11, 12]
+    assert [row["step_ns"] for row in content["unrecorded_steps"]] == [80, 81, 82]
+    assert said in render.html(run_page.page(run))
+    both = side_by_side([("a", run), ("b", run)])
+    assert said in " ".join(text.as_text(beside.summarize(both)).split())
+    assert both.results["step_ns"].tolist() == [81, 81]
+    assert said in " ".join(render.html(side_by_side_page.page(both, ["a", "b"])).split())
+
+
+def test_a_gpu_script_whose_steps_are_all_recorded_says_so():
+    scenario = {**recording().info.scenario, "library": "nccl"}
+    made = recording()
+    made.info = dataclasses.replace(made.info, scenario={**scenario, "program": "script"})
+    said = "the recording of every call is in this time: no steps were timed with the recording off"
+    assert said in headline(Run.of(made))
+    made.info = dataclasses.replace(made.info, scenario=scenario)
+    assert said not in headline(Run.of(made))
+
+
+def test_a_comparison_takes_steps_timed_with_the_recording_off():
+    predicted = Run.of(recording("sim"))
+    found = compare(predicted, with_unrecorded(80, 81, 82))
+    assert found.steps["step"].tolist() == [10, 11, 12]
+    assert found.steps["measured_ns"].tolist() == [80, 81, 82]
+    assert found.steps["predicted_ns"].tolist() == steady_steps(predicted.steps)["step_ns"].head(3).tolist()
+    assert any("timed with the recording off" in line for line in compare_tables.about(found))

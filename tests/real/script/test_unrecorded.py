@@ -1,0 +1,99 @@
+"""Steps that are timed with the recording off: how many, where each begins and ends, and that nothing else is noted."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from real.rank import lanes
+from real.rank.journal import Journal
+from real.script import unrecorded
+from real.script.link import _unrecorded_steps
+from real.script.unrecorded import SETTLING, UnrecordedSteps
+from scenarios.config.load import load
+from scenarios.seam.errors import ScenarioError
+from scenarios.workloads.script.config import Script
+from scenarios.workloads.script.process.labels import Labels
+
+
+class Ticking(lanes.Lane):
+    """A lane whose marks are 10 ns apart, and later than any step is issued."""
+
+    def __init__(self) -> None:
+        self.mark = itertools.count(2 * lanes.now_ns(), 10).__next__  # type: ignore[method-assign]
+
+
+def test_the_first_steps_settle_and_each_later_one_lies_between_two_marks() -> None:
+    journal = Journal(0, 0, 1)
+    steps = UnrecordedSteps(journal, Ticking(), "main", 7, 3)
+    assert [steps.end_step() for _ in range(SETTLING + 3)] == [False] * (SETTLING + 2) + [True]
+    assert steps.timed == 3
+    spans, metrics = journal.take()
+    assert [(row[5], row[6], row[3]) for row in spans] == [("step", f"step {number}", -1) for number in (9, 10, 11)]
+    assert [row[11] - row[10] for row in spans] == [10] * 3
+    assert not metrics
+
+
+def test_no_step_holds_a_look_at_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unrecorded, "SPOOLED_EVERY_S", 0.0)
+    journal, lane, looks = Journal(0, 0, 1), lanes.Lane(), list[int]()
+    monkeypatch.setattr(lane, "between_steps", lambda: looks.append(lanes.now_ns()), raising=False)
+    steps = UnrecordedSteps(journal, lane, "main", 0, 4)
+    while not steps.end_step():
+        pass
+    spans, _ = journal.take()
+    assert len(spans) == 4
+    assert len(looks) == SETTLING + 4
+    assert not any(row[10] < look < row[11] for row in spans for look in looks)
+
+
+@pytest.mark.parametrize(
+    ("given", "step_every", "is_on_gpu", "count"),
+    [
+        (None, "", True, 20),
+        (None, "", False, 0),
+        (None, "backward:2", True, 20),
+        (None, "all_reduce:4", True, 0),  # calls are counted
+        (5, "", False, 5),
+        (0, "", True, 0),
+    ],
+)
+def test_how_many_steps_are_timed_with_the_recording_off(
+    given: int | None, step_every: str, is_on_gpu: bool, count: int
+) -> None:
+    script = Script(path=Path("train.py"), sha256="", unrecorded_steps=given, step_every=step_every)
+    assert _unrecorded_steps(script, 20, is_on_gpu=is_on_gpu) == count
+
+
+def test_steps_that_calls_mark_are_recorded(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    file = tmp_path / "marked.toml"
+    file.write_text(
+        "program = 'script'\n[cluster]\nprofile = 'emulated_200mbit'\nhosts = 2\n"
+        "[script]\npath = 'train.py'\nstep_every = 'all_reduce'\nunrecorded_steps = 3\n"
+    )
+    with pytest.raises(ScenarioError) as caught:
+        load(file)
+    assert list(caught.value.sentences) == [
+        f"{file}: script.unrecorded_steps = 3: expected 0 with step_every = 'all_reduce', as steps are then counted by"
+        " their calls"
+    ]
+
+
+def test_labels_follow_no_module_any_more() -> None:
+    hooks = nn.modules.module
+    before = len(hooks._global_forward_hooks), len(hooks._global_forward_pre_hooks)
+    told: list[str] = []
+    labels, layer = Labels(told.append), nn.Linear(2, 2)
+    output = layer(torch.ones(1, 2, requires_grad=True))
+    assert told
+    labels.end()
+    told.clear()
+    layer(torch.ones(1, 2))
+    output.sum().backward()  # whose nodes were watched
+    assert not told
+    assert (len(hooks._global_forward_hooks), len(hooks._global_forward_pre_hooks)) == before
