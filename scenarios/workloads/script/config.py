@@ -25,6 +25,7 @@ class Script:
     `is_exchanged`: with the scenario's buckets and compression in place of those of then. `is_cut`: measured steps are
     cut by module. `step_every`: what marks a step, as `Marking` reads it; "": twinstep.step(), else the optimizer.
     `has_traceback`: an error shows all frames. `is_on_default`: nobody named a profile, so CPUs are predicted.
+    `module`: the script is run as `python -m` of it.
     """
 
     path: Path
@@ -36,6 +37,7 @@ class Script:
     is_cut: bool = field(default=True, metadata={"is_of_playing": True})
     step_every: str = ""
     has_traceback: bool = field(default=False, metadata={"is_of_playing": True})
+    module: str = ""
     is_on_default: bool = field(default=False, metadata={"is_of_playing": True})
 
 

@@ -30,6 +30,7 @@ from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.exchange import Exchange
 from scenarios.workloads.script.live import LivePlayer, Start
+from scenarios.workloads.script.meeting.stores import Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes
 from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.alone import (
@@ -61,6 +62,7 @@ class ScriptProgram(Program):
         assert isinstance(scenario.options, Script)
         self.scenario, self.script = scenario, scenario.options
         self.mail: defaultdict[tuple[int, ...], deque[Packed]] = defaultdict(deque)
+        self.stores = Stores()
         self._logs, self._start = Logs(), Start(scenario, self.script)
         with self._from_file():
             self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
@@ -254,7 +256,8 @@ class _Played:
     async def _respond(self, kind: str, argument: Any) -> Any:
         match kind:
             case "issue":
-                if argument.of_reducer and self._is_exchanging:
+                # Setting up is as it was recorded.
+                if argument.of_reducer and self._exchange is not None and self._step is not None:
                     self._exchanged.add(argument.number)
                 else:
                     self._works[argument.number] = self._issue(argument)
@@ -271,16 +274,13 @@ class _Played:
                 self._exchange.begin(*argument)
             case "left_out" | "on_cpu" | "loaded":
                 self._beside.hear(kind, argument, is_in_step=self._step is not None)
+            case "store":
+                return await self._program.stores.meet(self._rank, argument)
             case "memory":
                 self._program.note_memory(self._rank.rank, argument)
             case "record" if self._step is not None:
                 self._rank.record(*argument)
         return None
-
-    @property
-    def _is_exchanging(self) -> bool:
-        """In steps; setting up is as it was recorded."""
-        return self._exchange is not None and self._step is not None
 
     async def _wait(self, number: int, stream: int) -> list[Packed]:
         """Wait for a call and return its outputs."""

@@ -11,6 +11,7 @@ A request is (what was computed since the last answer, kind, argument):
     "plan"          where tables are, as `torchrec_plan.plan_found` has it
     "replica"       a module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape,
                     type] of its gradients in the order of their arrival
+    "store"         a `Stored`, answered once other ranks allow it
     "memory"        the most bytes that the GPU's tensors took so far
     "left_out"      what the present step did that is not predicted, in words
     "on_cpu"        what the present step computed on the CPU beside a GPU: [what, line, counts of `HostWork`] of each

@@ -80,6 +80,10 @@ class Link(Protocol):
         """The group of all ranks is about to be made."""
         ...
 
+    def store(self) -> dist.Store:
+        """Return a store in which all ranks of the script meet."""
+        ...
+
     def known(self, tensor: Tensor) -> Tensor | None:
         """Its values, if there are any; on a GPU that is not there nobody waits for them."""
         ...

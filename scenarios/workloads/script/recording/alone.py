@@ -14,6 +14,7 @@ from torch import Tensor
 
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script.live import LivePlayer
+from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
 from scenarios.workloads.script.recording.lines import RankLog
 from scenarios.workloads.script.requests import Collective, Packed
 
@@ -48,6 +49,7 @@ class Broadcasts:
 
     def __init__(self) -> None:
         self.sent: dict[tuple[int, int], list[Packed]] = {}
+        self.stores = Stores()  # as ranks recorded before have left them
 
 
 class Alone:
@@ -85,7 +87,18 @@ class Alone:
             case "new_group":
                 self._groups.append(argument)
                 return len(self._groups) - 1
+            case "store":
+                return self._stored(argument)
         return None
+
+    def _stored(self, request: Stored) -> Any:
+        found = self._broadcasts.stores.answer(request)
+        if found is WAITS:
+            raise ProgramError(
+                f"rank {self._rank}: {request}: expected what rank 0 has set, as of more than {MOST_PROCESSES} ranks"
+                " only some are recorded, one after the other"
+            )
+        return found
 
     def _result(self, call: Collective) -> list[Packed]:
         members = self._groups[call.group]
