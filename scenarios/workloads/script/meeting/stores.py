@@ -21,6 +21,12 @@ class Stored(NamedTuple):
     arguments: Sequence[Any]
     line: str
 
+    @property
+    def is_read(self) -> bool:
+        """Return whether it changes nothing."""
+        is_zero = self.verb == "add" and self.arguments[1] == 0
+        return is_zero or self.verb in ("check", "get", "num_keys", "list_keys", "wait", "queue_len")
+
     def __str__(self) -> str:
         key = f" of {self.arguments[0]!r}" if self.arguments else ""
         return " ".join(filter(None, [self.line, f"{self.verb}{key}"]))
@@ -53,16 +59,23 @@ class Stores:
 
     def __init__(self) -> None:
         self._of = defaultdict[str, _Store](_Store)
-        self._waiting: list[tuple[Stored, Pending]] = []
+        self._waiting: list[tuple[Stored, Pending, object]] = []
+        self._last: dict[int, tuple[Stored, object]] = {}  # of each rank: what it asked, and the answer
 
     async def meet(self, rank: Rank, request: Stored) -> Any:
-        """Return the answer to a rank's request, for which its host may have to wait."""
+        """Return the answer to a rank's request, for which its host may have to wait.
+
+        A rank that asks again and again waits for another answer: only one rank's process runs at a time.
+        """
         found = self.answer(request)
-        if found is WAITS:
+        is_asked_again = request.is_read and self._last.get(rank.rank) == (request, found)
+        if found is WAITS or is_asked_again:
             pending = cast(Meeting, rank.backend).pend(str(request))
-            self._waiting.append((request, pending))
-            return await rank.synchronize(pending)
-        self._wake()
+            self._waiting.append((request, pending, found))
+            found = await rank.synchronize(pending)
+        elif not request.is_read:
+            self._wake()
+        self._last[rank.rank] = request, found
         return found
 
     def answer(self, request: Stored) -> Any:
@@ -78,10 +91,10 @@ class Stores:
         while before != len(self._waiting):
             waiting, self._waiting = self._waiting, []
             before = len(waiting)
-            for request, pending in waiting:
+            for request, pending, last in waiting:
                 found = self.answer(request)
-                if found is WAITS:
-                    self._waiting.append((request, pending))
+                if found is WAITS or found == last:
+                    self._waiting.append((request, pending, last))
                 else:
                     pending.finish(found)
 

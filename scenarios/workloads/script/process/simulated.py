@@ -322,7 +322,9 @@ class SimulatedGroup(ScriptGroup):
                 of_reducer=asked.of_reducer,
             )
 
-        self._link.ask("issue", make=make)
+        refused = self._link.ask("issue", make=make)
+        if refused is not None:
+            raise refused.error
         return SimulatedWork(self._link, number, asked)
 
 

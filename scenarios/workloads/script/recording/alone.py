@@ -16,7 +16,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script.live import LivePlayer
 from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
 from scenarios.workloads.script.recording.lines import RankLog
-from scenarios.workloads.script.requests import Collective, Packed
+from scenarios.workloads.script.requests import Collective, Packed, Refused
 
 # Where each rank may be a process of its own.
 MOST_PROCESSES = 64
@@ -81,6 +81,8 @@ class Alone:
         """Return what the others of the rank's world would make of a request, which does as they do."""
         match kind:
             case "issue":
+                if (mistake := self._mistake(argument)) is not None:
+                    return mistake
                 self._answers[argument.number] = self._result(argument)
             case "wait":
                 return self._answers.pop(argument[0])
@@ -99,6 +101,13 @@ class Alone:
                 " only some are recorded, one after the other"
             )
         return found
+
+    def _mistake(self, call: Collective) -> Refused | None:
+        """Return what is wrong with a call that scripts make to see whether it works."""
+        size, splits = len(self._groups[call.group]), call.options.get("input_split_sizes")
+        if call.verb != "all_to_all_single" or splits or not (rows := call.inputs[0].shape[:1]) or not rows[0] % size:
+            return None
+        return Refused("RuntimeError", f"{call.label}: {rows[0]} rows are not divisible by the group's size {size}")
 
     def _result(self, call: Collective) -> list[Packed]:
         members = self._groups[call.group]
