@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
 
 from real.launch.parent import die_with
 from real.rank.journal import Entry, Journal
@@ -83,7 +83,7 @@ class WatchedLink:
         ] = []  # which stay: taking gloo down with callbacks under way may hang (torch 2.13)
         self._main = threading.get_ident()
         self._meeting = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
-        self._store: dist.Store | None = None
+        self._store: Store | None = None
         self._step: Entry | None = None
         self._begun = 0
         self._handing, self._handed_s = threading.Lock(), time.monotonic()
@@ -126,11 +126,11 @@ class WatchedLink:
         """See `Link.begin`."""
         self._group = self._rank.world
 
-    def store(self) -> dist.Store:
+    def store(self) -> Store:
         """See `Link.store`: that of the process that has started this one, on the first rank's host."""
         if self._store is None:
             address, port = self._meeting
-            self._store = dist.TCPStore(address, int(port), is_master=False, wait_for_workers=False)
+            self._store = TCPStore(address, int(port), is_master=False, wait_for_workers=False)
         return self._store
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:

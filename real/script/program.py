@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
 
 from real.libraries.errors import is_transports
 from real.rank.backend import TorchBackend
@@ -122,13 +123,13 @@ class _Watcher:
         journal.elsewhere = {**(journal.elsewhere or {}), **at, "moves": journal.moves}
 
 
-def _meeting_point(rank: Rank) -> tuple[dist.Store | None, str, int]:
+def _meeting_point(rank: Rank) -> tuple[Store | None, str, int]:
     """Return an address of the first rank's that the others reach, and the port of the store that it serves there.
 
     The script's ranks meet in that store, as torchrun's do in their agent's; the first rank holds it.
     """
     found: list[Any] = [None]
-    store: dist.TCPStore | None = None
+    store: TCPStore | None = None
     if rank.rank == 0:
         there = os.environ.get("MASTER_ADDR") or socket.gethostname()
         # Under the project's launcher others reach this rank by the way to the launcher, which may be elsewhere.
@@ -139,7 +140,7 @@ def _meeting_point(rank: Rank) -> tuple[dist.Store | None, str, int]:
             with suppress(OSError, RuntimeError):
                 with socket.create_server((address, 0)):
                     pass  # it is one of this host's
-                store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)
+                store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
                 found = [(address, store.port)]
                 break
     dist.broadcast_object_list(found)

@@ -381,9 +381,9 @@ class _Played:
         inputs, targets = ([each.tensor(device) for each in tensors] for tensors in (given, call.outputs))
         group = self._groups[call.group]
         stream = self._streams.of(call.stream)
-        given = stream, call.verb, inputs, targets
+        asked = stream, call.verb, inputs, targets
         try:
-            self._works[call.number] = issue(*given, group=group, label=call.label, options=call.options)
+            self._works[call.number] = issue(*asked, group=group, label=call.label, options=call.options)
         except MISTAKES as mistake:
             return Refused.of(mistake)
         return None

@@ -34,7 +34,8 @@ def install_agents(seats: Seats) -> None:
         )
         if callable(entrypoint):
             return {seats.rank: entrypoint(*seats.of_first(args))}
-        return {seats.rank: _run_command(seats, line, [str(entrypoint), *map(str, args)])}
+        _run_command(seats, line, [str(entrypoint), *map(str, args)])
+        return {seats.rank: None}
 
     put({launcher.launch_agent: launch_agent})
 

@@ -38,7 +38,7 @@ class _Context:
 
 def install_spawn(seats: Seats) -> None:
     """Have torch.multiprocessing.spawn and start_processes run this rank's part in place of processes."""
-    usual = mp.start_processes
+    usual: Any = mp.start_processes  # type: ignore[attr-defined]
 
     def start_processes(
         fn: Callable[..., Any],
@@ -65,4 +65,4 @@ def install_spawn(seats: Seats) -> None:
     ) -> Any:
         return start_processes(fn, args, nprocs, join, daemon, start_method)
 
-    put({usual: start_processes, mp.spawn: spawn})
+    put({usual: start_processes, mp.spawn: spawn})  # type: ignore[attr-defined]

@@ -13,16 +13,17 @@ from itertools import count
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from scenarios.workloads.script.meeting.stores import JOINED, Stored
 from scenarios.workloads.script.process.process_group import users_line
 
 # Of ports that a script leaves to the system.
 _FIRST_PORT = 40_000
-_made: list[dist.Store] = []  # which stay: a store in C++ that is made of one of them does not hold it
+_made: list[Store] = []  # which stay: a store in C++ that is made of one of them does not hold it
 
 
-class SimulatedStore(dist.Store):
+class SimulatedStore(Store):
     """A store that all simulated ranks share, by its name."""
 
     def __init__(self, ask: Callable[[str, Any], Any], name: str) -> None:
@@ -108,10 +109,10 @@ def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-class _PrefixStore(dist.PrefixStore):
+class _PrefixStore(PrefixStore):
     """torch's own, with what its C++ does not hand on to a store in Python."""
 
-    def __init__(self, prefix: str, store: dist.Store) -> None:
+    def __init__(self, prefix: str, store: Store) -> None:
         super().__init__(prefix, store)
         self._prefix, self._store = prefix, store
         _made.append(self)
@@ -120,10 +121,10 @@ class _PrefixStore(dist.PrefixStore):
         return f"{self._prefix}/{key}"
 
     def delete_key(self, key: str) -> bool:
-        return self._store.delete_key(self._key(key))
+        return bool(self._store.delete_key(self._key(key)))
 
     def num_keys(self) -> int:
-        return self._store.num_keys()
+        return int(self._store.num_keys())
 
     def list_keys(self) -> list[str]:
         start = self._key("")
@@ -133,10 +134,10 @@ class _PrefixStore(dist.PrefixStore):
         self._store.queue_push(self._key(key), value)
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
-        return self._store.queue_pop(self._key(key), block)
+        return bytes(self._store.queue_pop(self._key(key), block))
 
     def queue_len(self, key: str) -> int:
-        return self._store.queue_len(self._key(key))
+        return int(self._store.queue_len(self._key(key)))
 
     def clone(self) -> _PrefixStore:
         return self
@@ -178,7 +179,7 @@ def simulate_stores(ask: Callable[[str, Any], Any]) -> None:
             self.path = str(file_name)
             super().__init__(ask, f"file:{os.path.realpath(file_name)}")
 
-    def rendezvous(url: str, rank: int = rank, world_size: int = -1, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
+    def rendezvous(url: str, rank: int = rank, world_size: int = -1, **_: Any) -> Iterator[tuple[Store, int, int]]:
         size = int(os.environ["WORLD_SIZE"]) if world_size < 0 else world_size
         here = int(os.environ["RANK"]) if rank < 0 else rank
         yield SimulatedStore(ask, url), here, size

@@ -81,8 +81,14 @@ class _Groups:
         _check_backends(self._named)
         self._link.begin()
         own = dist.PrefixStore(f"world {next(self._made_count)}", self._link.store())
-        given = {"timeout": timeout, "world_size": size, "rank": here, "store": own, "group_name": group_name}
-        self._begin(BACKEND, **given, **_without_backends(more))
+        named: dict[str, Any] = {
+            "timeout": timeout,
+            "world_size": size,
+            "rank": here,
+            "store": own,
+            "group_name": group_name,
+        }
+        self._begin(BACKEND, **named, **_without_backends(more))
         self._made(dist.group.WORLD)
 
     def new_group(

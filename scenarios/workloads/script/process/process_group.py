@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Store
 
 from scenarios.seam.collectives.several import Several
 
@@ -80,7 +81,7 @@ class Link(Protocol):
         """The group of all ranks is about to be made."""
         ...
 
-    def store(self) -> dist.Store:
+    def store(self) -> Store:
         """Return a store in which all ranks of the script meet."""
         ...
 

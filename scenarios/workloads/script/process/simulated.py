@@ -275,7 +275,7 @@ class SimulatedLink:
     def begin(self) -> None:
         """See `Link.begin`."""
 
-    def store(self) -> dist.Store:
+    def store(self) -> SimulatedStore:
         """See `Link.store`."""
         return SimulatedStore(self.ask, "")
 
