@@ -18,7 +18,7 @@ def own_ranks(line: str) -> str:
 class Guarded(NamedTuple):
     """A process's function; in that process it cannot make a process group."""
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] | None
     line: str
 
     def __call__(self, *given: Any, **more: Any) -> Any:
@@ -33,7 +33,7 @@ class Guarded(NamedTuple):
             for name, found in list(getattr(module, "__dict__", {}).items()):
                 if found is usual:
                     setattr(module, name, self._refuse)
-        return self.function(*given, **more)
+        return None if self.function is None else self.function(*given, **more)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise RuntimeError(own_ranks(self.line))

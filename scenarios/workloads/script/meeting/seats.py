@@ -67,7 +67,7 @@ class Seats:
             return value
         store, key = self._link.store(), f"twinstep/started/{next(self._exchanges)}"
         if self.rank == 0:
-            store.set(key, pickle.dumps(_plain(value)))
+            store.set(key, pickle.dumps(_plain(value)))  # type: ignore[arg-type]  # it takes bytes, too
             return value
         return _with(value, pickle.loads(store.get(key)))
 

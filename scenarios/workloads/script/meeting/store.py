@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from scenarios.workloads.script.meeting.stores import JOINED, Stored
 from scenarios.workloads.script.process.process_group import users_line
 
+_OURS = ("scenarios.", "real.", "sim.")
 # Of ports that a script leaves to the system.
 _FIRST_PORT = 40_000
 _made: list[Store] = []  # which stay: a store in C++ that is made of one of them does not hold it
@@ -190,9 +191,10 @@ def simulate_stores(ask: Callable[[str, Any], Any]) -> None:
 
 
 def put(instead: dict[Any, Any]) -> None:
-    """Replace functions and classes of torch wherever its modules have them."""
+    """Replace functions and classes of torch wherever modules have them: those that a script imports may be loaded."""
     by_id = {id(usual): own for usual, own in instead.items()}  # some of torch's names warn where they are compared
-    for module in [each for name, each in sys.modules.items() if name.startswith("torch.")]:
-        for name, found in list(vars(module).items()):
+    for module in [each for name, each in sys.modules.items() if not name.startswith(_OURS)]:
+        names = getattr(module, "__dict__", None)
+        for name, found in list(names.items()) if type(names) is dict else ():
             if id(found) in by_id:
                 setattr(module, name, by_id[id(found)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import runpy
 import sys
@@ -134,7 +135,8 @@ def _watch(link: Link, script: Script, marks: Marks, children: list[str], proces
         if processes.take(process, line):
             return True
         children.append(line)
-        if is_users_file(sys._getframe(2).f_code.co_filename) and process._target is not None:  # type: ignore[attr-defined]
+        how = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
+        if how != "fork" and is_users_file(sys._getframe(2).f_code.co_filename):  # a fork has this one's torch
             process._target = Guarded(process._target, line)  # type: ignore[attr-defined]
         return False
 
