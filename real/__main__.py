@@ -40,7 +40,7 @@ def _main(given: Sequence[str], prog: str | None) -> int:
     from real.launch.placement import JOB, place
     from reports.errors import ReportError
     from scenarios.seam.errors import ProgramError, ScenarioError, show_notes
-    from scenarios.workloads.script.command import split_at_script
+    from scenarios.workloads.script.command import parse, split_at_script
 
     show_notes()
     if JOB in os.environ:
@@ -51,7 +51,7 @@ def _main(given: Sequence[str], prog: str | None) -> int:
         if given and given[0] in _COMMANDS:
             return _run_command(given[0], given[1:], prog or f"python -m real {given[0]}")
         own, of_script = split_at_script(given)
-        options = _parser(prog or "python -m real").parse_args(own)
+        options = parse(_parser(prog or "python -m real"), own)
         here = place()
         job = _job(options, of_script, is_first=here is None or here.rank == 0)
         return _run(job, options) if here is None else _serve(job, here, options)
@@ -127,6 +127,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "scenario",
         type=Path,
+        nargs="?",
         help="a scenario file, or the name of a ready one; or a training script (.py), whose own arguments follow it",
     )
     parser.add_argument("--out", type=Path, help="the run's folder; must not exist (default: runs/NAME-real-TIME)")
@@ -176,6 +177,7 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
         gpus_per_host=options.gpus_per_host,
         step_every=options.step_every,
         traceback=options.traceback,
+        module=options.module or "",
     )
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")

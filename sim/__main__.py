@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
     """Runs the command. 0: done; 1: the program went wrong; 2: the user's mistake; 128 + n: ended by signal n."""
     try:
-        from scenarios.workloads.script.command import split_at_script
+        from scenarios.workloads.script.command import parse, split_at_script
 
         words = sys.argv[1:] if arguments is None else arguments
         given, of_script = split_at_script(words)
         command = words[0] if words[:1] and words[0] in _COMMANDS else ""
-        options = None if command else _parser(prog).parse_args(given)
+        options = None if command else parse(_parser(prog), given)
         from reports.errors import NoStepError, ReportError
         from scenarios.seam.errors import ProgramError, show_notes
 
@@ -77,6 +77,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "scenario",
         type=Path,
+        nargs="?",
         help="a scenario file (docs/scenario.md), or the name of a ready one; or a training script (.py), whose own"
         " arguments follow it (docs/scripts.md)",
     )
@@ -246,6 +247,7 @@ class _Asked:
             play=options.play,
             step_every=options.step_every,
             traceback=options.traceback,
+            module=options.module or "",
         )
 
 

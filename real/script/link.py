@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import torch
+from torch._C._distributed_c10d import Store, TCPStore
 
 from real.launch.parent import die_with
 from real.rank.journal import Entry, Journal
@@ -56,8 +57,6 @@ def main(
     """
     die_with(os.getppid())
     stand_alone()
-    for name in [name for name in os.environ if name.startswith(("TORCHELASTIC_", "TORCH_ELASTIC_"))]:
-        del os.environ[name]  # the ranks of the script meet by themselves, not at an agent's store
     os.environ.update(env)
     link = WatchedLink(connection, place, steps)
     link.unrecorded_steps = _unrecorded_steps(script, steps, is_on_gpu=link.is_on_gpu)
@@ -100,6 +99,8 @@ class WatchedLink:
             WatchedGroup
         ] = []  # which stay: taking gloo down with callbacks under way may hang (torch 2.13)
         self._main = threading.get_ident()
+        self._meeting = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+        self._store: Store | None = None
         self._step: Entry | None = None
         self._begun = 0
         self._handing, self._handed_s = threading.Lock(), time.monotonic()
@@ -160,6 +161,13 @@ class WatchedLink:
     def begin(self) -> None:
         """See `Link.begin`."""
         self._group = self._rank.world
+
+    def store(self) -> Store:
+        """See `Link.store`: that of the process that has started this one, on the first rank's host."""
+        if self._store is None:
+            address, port = self._meeting
+            self._store = TCPStore(address, int(port), is_master=False, wait_for_workers=False)
+        return self._store
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """See `Link.known`."""

@@ -14,11 +14,12 @@ import torch.distributed as dist
 from torch.autograd import Variable
 
 from real.script.backend import Known, Underway, WatchingBackend
+from scenarios.seam.calls import MISTAKES
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.process.process_group import BEGINNING, Asked, ScriptGroup
-from scenarios.workloads.script.requests import issue
+from scenarios.workloads.script.requests import Refused, issue
 
 # Calls that a group knows: those of which sizes differ from step to step come once.
 _MOST_KNOWN = 1 << 10
@@ -75,7 +76,12 @@ class WatchedGroup(ScriptGroup):
         backend, key = self._backend, _signature(asked)
         known = self._known.get(key)
         is_hosts = backend.is_on_gpu and self._is_hosts(asked)
-        underway = backend.begin(asked, self._inner, partial(self._play, asked), known, is_hosts=is_hosts)
+        try:
+            underway = backend.begin(asked, self._inner, partial(self._play, asked), known, is_hosts=is_hosts)
+        except MISTAKES as mistake:  # torch's own words, where it refuses the call, too
+            name, given = asked.native
+            getattr(self._inner, name)(*given)
+            raise Refused.of(mistake).error from None
         if known is None:
             if len(self._known) == _MOST_KNOWN:
                 self._known.clear()

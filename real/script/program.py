@@ -6,15 +6,18 @@ import multiprocessing
 import os
 import socket
 import time
+import weakref
 from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
 
 from real.libraries.errors import is_transports
 from real.rank.backend import TorchBackend
 from real.script.link import Place, main
 from scenarios.config.scenario import Scenario
+from scenarios.owned_folder import scratch
 from scenarios.seam.errors import ProgramError, RankLostError, ScenarioError, ScriptError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
@@ -63,9 +66,11 @@ class _Watcher:
         start = multiprocessing.get_context("spawn")
         self._connection, other = start.Pipe()
         place = Place(rank.rank, rank.host, rank.world_size, rank.local_world_size)
-        address, port = _meeting_point(rank)
+        self._meeting, address, port = _meeting_point(rank)
         self._store, self._over = dist.distributed_c10d._get_default_store(), f"script over {address}:{port}"
-        env = environment_of(script, rank, address=address, port=port)
+        owned = scratch()
+        weakref.finalize(self, owned.remove)
+        env = environment_of(script, rank, address=address, port=port, folder=owned.path)
         given = (other, place, scenario.steps, script, env)
         self._process = start.Process(target=main, args=given, daemon=True)
         self._process.start()
@@ -135,9 +140,13 @@ class _Watcher:
         journal.elsewhere = {**(journal.elsewhere or {}), **at, "moves": journal.moves}
 
 
-def _meeting_point(rank: Rank) -> tuple[str, int]:
-    """An address of the first rank's that the others reach, and a port that is free there."""
+def _meeting_point(rank: Rank) -> tuple[Store | None, str, int]:
+    """Return an address of the first rank's that the others reach, and the port of the store that it serves there.
+
+    The script's ranks meet in that store, as torchrun's do in their agent's; the first rank holds it.
+    """
     found: list[Any] = [None]
+    store: TCPStore | None = None
     if rank.rank == 0:
         there = os.environ.get("MASTER_ADDR") or socket.gethostname()
         # Under the project's launcher others reach this rank by the way to the launcher, which may be elsewhere.
@@ -145,10 +154,13 @@ def _meeting_point(rank: Rank) -> tuple[str, int]:
             way.connect((there, 1))
             here = way.getsockname()[0]
         for address in (there, here):
-            with suppress(OSError), socket.create_server((address, 0)) as server:
-                found = [(address, server.getsockname()[1])]
+            with suppress(OSError, RuntimeError):
+                with socket.create_server((address, 0)):
+                    pass  # it is one of this host's
+                store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
+                found = [(address, store.port)]
                 break
     dist.broadcast_object_list(found)
     if found[0] is None:
         raise ProgramError(f"rank {rank.rank}: the script's ranks find no address at which to meet")
-    return str(found[0][0]), int(found[0][1])
+    return store, str(found[0][0]), int(found[0][1])

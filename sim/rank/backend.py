@@ -271,6 +271,10 @@ class SimBackend:
             self.thread.run(cost_ns, lambda: lane.enter(lambda: _after(before, begin)))
         return work
 
+    def pend(self, label: str) -> Operation:
+        """Return a work that another rank finishes, for which this one waits outside of calls."""
+        return self._operation("store", label, is_recorded=False)
+
     def refuse(self, call: Call, group: Group) -> None:
         """See `Backend.refuse`: the others hear of it where they meet."""
         rendezvous = self.shared.next_rendezvous(group, self.rank)

@@ -56,7 +56,7 @@ ARGUMENTS = (
     "expected arguments (behind the script) and data with which it trains, or twinstep.step() at the end of each step,"
     " where no optimizer steps"
 )
-OWN_RANKS = "starts ranks of its own: expected a script as torchrun starts it"
+OWN_RANKS = "starts ranks of its own: expected torch.multiprocessing.spawn, Processes of one function"
 
 
 @pytest.mark.parametrize(
@@ -91,20 +91,19 @@ def test_whoever_simulates_a_script_is_refused_one_without_a_step(tmp_path: Path
         simulate(scenario, build(scenario))
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "import torch.multiprocessing as mp\ndef main(rank):\n    pass\n"
-        "if __name__ == '__main__':\n    mp.spawn(main, nprocs=2)\n",
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_a_process_that_is_no_rank_makes_no_group(how: str, tmp_path: Path) -> None:
+    """Nothing says which rank it would be; in a new Python it would train by itself."""
+    body = (
         "from torch.multiprocessing import get_context\ndef main():\n    dist.init_process_group('gloo')\n"
-        "child = get_context('fork').Process(target=main)\nchild.start()\nchild.join()\n",
-    ],
-    ids=["spawn", "fork"],
-)
-def test_a_script_that_starts_its_own_ranks_is_told_so_at_the_first(body: str, tmp_path: Path) -> None:
+        f"if __name__ == '__main__':\n    child = get_context('{how}').Process(target=main)\n"
+        "    child.start()\n    child.join()\n    assert child.exitcode\n"
+    )
     done = run(tmp_path, script(tmp_path, body, head="import torch\nimport torch.distributed as dist\n"))
     assert done.returncode == 1
-    assert re.search(rf"^rank 0: train.py:\d: {OWN_RANKS}", done.stderr)
+    told = r"^rank 0: " if how == "fork" else r"^RuntimeError: "
+    assert how == "spawn" or re.search(rf"{told}train.py:\d: {OWN_RANKS}", done.stderr, re.MULTILINE)
+    assert how == "fork" or "no step was seen" in done.stderr
 
 
 def test_rpc_is_refused_by_name(tmp_path: Path) -> None:

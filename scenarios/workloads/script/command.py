@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from argparse import ArgumentParser
+from argparse import SUPPRESS, Action, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +23,10 @@ PROFILE = "cpu_local"
 
 
 def split_at_script(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Arguments up to the first one that names a script, and those of the script; None: there is none."""
+    """Return arguments up to the first that names a script, or a module behind -m, and its own; None: there is none."""
     for place, argument in enumerate(arguments):
+        if argument == "-m":
+            return arguments[: place + 2], arguments[place + 2 :]
         if argument.endswith(".py"):
             return arguments[: place + 1], arguments[place + 1 :]
     return arguments, None
@@ -32,6 +34,26 @@ def split_at_script(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[s
 
 # How a script is played, and what tensors then have.
 PLAYS = {"live": "values", "record": "sizes"}
+
+
+# Options of torchrun, and what says here what they do there.
+_OF_TORCHRUN = {
+    "--nproc-per-node --nproc_per_node": "--gpus-per-host",
+    "--nnodes": "--hosts",
+    "--standalone --no-python --no_python --run-path --run_path": "",
+    "--node-rank --node_rank --master-addr --master_addr --master-port --master_port --local-addr --local_addr": "",
+    "--rdzv-backend --rdzv_backend --rdzv-endpoint --rdzv_endpoint --rdzv-id --rdzv_id --rdzv-conf --rdzv_conf": "",
+    "--max-restarts --max_restarts --monitor-interval --monitor_interval --start-method --start_method": "",
+    "--log-dir --log_dir --redirects --tee --role": "",
+}
+
+
+class _OfTorchrun(Action):
+    """An option of torchrun's, which is refused with what says the same here."""
+
+    def __call__(self, parser: ArgumentParser, _: object, __: object, option: str | None = None) -> None:
+        instead = f"expected {self.const}" if self.const else "expected none, as all ranks are started here"
+        parser.error(f"{option} is torchrun's: {instead} (docs/scripts.md)")
 
 
 def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
@@ -45,11 +67,30 @@ def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
         help="what marks the end of a step: optimizer (the default), backward, or a collective's name such as"
         " all_reduce; backward:4 is every fourth one; a script can call twinstep.step() instead",
     )
+    of_script.add_argument(
+        "-m", dest="module", metavar="MODULE", help="run a module as a script, as python -m does, with what follows it"
+    )
+    for names, instead in _OF_TORCHRUN.items():
+        of_script.add_argument(*names.split(), nargs="?", action=_OfTorchrun, const=instead, help=SUPPRESS)
     of_script.add_argument("--traceback", action="store_true", help="show all frames of an error in the script")
     if plays:
         of_script.add_argument(
             "--play", choices=PLAYS, help="live, with values (run.payload = 'values'), or record, by sizes"
         )
+
+
+def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
+    """Parse a command's arguments up to a script; the `scenario` of a module is the file that Python runs for it."""
+    from scenarios.workloads.script.config import file_of_module  # noqa: PLC0415
+
+    options = parser.parse_args(arguments)
+    if (options.module is None) == (options.scenario is None):
+        parser.error("expected a scenario, a script (.py) or -m and a module, and one of them")
+    if options.module is not None:
+        options.scenario = file_of_module(options.module)
+        if options.scenario is None:
+            parser.error(f"-m {options.module}: expected a module that Python finds in {os.getcwd()} or installed")
+    return options
 
 
 def load_given(
@@ -62,10 +103,11 @@ def load_given(
     play: str | None = None,
     step_every: str | None = None,
     traceback: bool = False,
+    module: str = "",
     overrides_file: str = "",
 ) -> Scenario:
     """Load what is given to a command: a scenario's file or name, a script with its arguments, or a script's run
-    folder.
+    folder. With a `module`, a script is what `python -m` runs.
 
     Raises:
         ScenarioError: as `load` does, of which `overrides` and `overrides_file` are.
@@ -86,6 +128,7 @@ def load_given(
             "script.traceback": traceback or None,
         }
         values |= {key: value for key, value in of_keys.items() if value is not None}
+        values |= {"script.module": module} if module else {}
         made = scenario_of(given, args or (), values, hosts, gpus_per_host, overrides_file=overrides_file)
         if not {"profile", "cluster.profile"} & {key for key, value in values.items() if value is not None}:
             assert isinstance(made.options, Script)
@@ -145,7 +188,8 @@ def scenario_of(
         ScenarioError: as `load` does.
     """
     lines = _of_script(script, args, overrides.get("profile"), hosts, gpus_per_host)
-    return _loaded(lines, script, script.stem, overrides, overrides_file)
+    name = str(overrides.get("script.module") or script.stem).rpartition(".")[2]
+    return _loaded(lines, script, name, overrides, overrides_file)
 
 
 def lines_of(given: Path) -> list[str]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +31,7 @@ class Script:
     cut by module; `unrecorded_steps` more are timed with the recording off, None: as many on GPUs, none on CPUs.
     `step_every`: what marks a step, as `Marking` reads it; "": twinstep.step(), else the optimizer.
     `has_traceback`: an error shows all frames. `is_on_default`: nobody named a profile, so CPUs are predicted.
+    `module`: the script is run as `python -m` of it.
     """
 
     path: Path
@@ -39,6 +44,7 @@ class Script:
     unrecorded_steps: int | None = field(default=None, metadata={"is_of_playing": True})
     step_every: str = ""
     has_traceback: bool = field(default=False, metadata={"is_of_playing": True})
+    module: str = ""
     is_on_default: bool = field(default=False, metadata={"is_of_playing": True})
 
 
@@ -94,6 +100,9 @@ class ScriptSection(Section):
 
     path: str | None = about("The script, relative to this file. Required without `recording`.")
     recording: str | None = about("In place of the script: a run folder that predicted one, which is played again.")
+    module: str | None = about(
+        "In place of the path, or with the path of its file: a module that `python -m` would run in the current folder."
+    )
     args: list[str] | None = about("Its arguments. Default none.")
     env: dict[str, str] | None = about("What is added to its environment. Default nothing.")
     modules: bool | None = about(
@@ -127,7 +136,7 @@ def _check(section: ScriptSection, document: Document, look: Look) -> None:
             look.mistakes.add(("run", "payload"), "'values', as on CPUs a script is played live")
     else:
         reason = "with a recording, which has the script's"
-        own = ("path", "args", "env", "modules", "unrecorded_steps", "step_every", "traceback")
+        own = ("path", "module", "args", "env", "modules", "unrecorded_steps", "step_every", "traceback")
         look.refuse(("script",), section, own, reason)
         _check_recording(section, document, look)
         if run.payload == "values":
@@ -135,7 +144,12 @@ def _check(section: ScriptSection, document: Document, look: Look) -> None:
 
 
 def _check_script(section: ScriptSection, look: Look) -> None:
-    look.need(("script",), section, "path")
+    if section.module is None:
+        look.need(("script",), section, "path")
+    elif section.path is None and file_of_module(section.module) is None:
+        look.mistakes.add(
+            ("script", "module"), f"a module that Python finds in {os.getcwd()} or among what is installed"
+        )
     path = ("script", "path")
     if section.path is not None and look.mistakes.sound(path):
         file = named_file(look.mistakes, path, section.path)
@@ -205,7 +219,8 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
             is_exchanged=BUCKETS.of(document) is not None or COMPRESSION.of(document) is not None,
         )
         return {"options": options, **build_reduction(document), **_launching(document)}
-    path = named_file(mistakes, ("script", "path"), have(section.path))
+    path = file_of_module(section.module or "") if section.path is None else None
+    path = path or named_file(mistakes, ("script", "path"), have(section.path))
     digest = hashlib.sha256(content(path)).hexdigest()
     env = tuple(sorted((section.env or {}).items()))
     is_cut = _kind(document) == "cpu" if section.modules is None else section.modules
@@ -218,8 +233,22 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         unrecorded_steps=section.unrecorded_steps,
         step_every=section.step_every or "",
         has_traceback=bool(section.traceback),
+        module=section.module or "",
     )
     return {"options": options, **_launching(document)}
+
+
+def file_of_module(name: str) -> Path | None:
+    """Return the file that `python -m NAME` runs in the current folder, without importing its packages; None: none."""
+    folders: Sequence[str] | None = [os.getcwd(), *sys.path]
+    found = None
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        found = None if folders is None else PathFinder.find_spec(".".join(parts[:count]), folders)
+        folders = None if found is None else found.submodule_search_locations
+    if found is not None and folders is not None:
+        found = PathFinder.find_spec(f"{name}.__main__", folders)
+    return Path(found.origin) if found is not None and found.origin is not None else None
 
 
 def _launching(document: Document) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
@@ -25,10 +26,10 @@ class Seat:
         return self.rank % self.local_world_size
 
 
-def environment_of(script: Script, rank: Rank | Seat, *, address: str, port: int) -> dict[str, str]:
-    """Return the variables that torchrun sets for a rank, and the script's own; ranks meet at `address`:`port`.
+def environment_of(script: Script, rank: Rank | Seat, *, address: str, port: int, folder: Path) -> dict[str, str]:
+    """Return the variables that torchrun (torch 2.13) sets for a rank, and the script's own.
 
-    Variables of torch's store and error files are left out: whoever starts the processes serves the store.
+    Ranks meet in the store of whoever starts them, at `address`:`port`; the file of a rank's error is in `folder`.
     """
     hosts = rank.world_size // rank.local_world_size
     return {
@@ -45,6 +46,10 @@ def environment_of(script: Script, rank: Rank | Seat, *, address: str, port: int
         "TORCHELASTIC_RUN_ID": "none",
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_ERROR_FILE": str(folder / f"rank-{rank.rank}-error.json"),
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",

@@ -56,7 +56,7 @@ class LivePlayer:
         self._connection: Connection
         self._connection, other = start.context.Pipe()
         self._stands = start.folder / f"rank-{rank.rank}-stands"
-        env = environment_of(script, rank, address="localhost", port=29500)
+        env = environment_of(script, rank, address="localhost", port=29500, folder=start.folder)
         given = (other, script, env, start.folder, seen(scenario))
         self._process = start.context.Process(target=main, args=given, daemon=True)
         with without_main():

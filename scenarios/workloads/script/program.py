@@ -7,7 +7,6 @@ step of an optimizer is over: setting up and the first step belong to no step, a
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
@@ -18,6 +17,7 @@ from typing import Any
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import StepGivenUp, Work
+from scenarios.seam.calls import MISTAKES
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
@@ -29,6 +29,8 @@ from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.exchange import Exchange
 from scenarios.workloads.script.live import LivePlayer, Start
+from scenarios.workloads.script.meeting.mail import Mail
+from scenarios.workloads.script.meeting.stores import Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes
 from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.alone import (
@@ -42,7 +44,7 @@ from scenarios.workloads.script.recording.alone import (
 )
 from scenarios.workloads.script.recording.file import NAME, Recorded, read
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
-from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Spent, issue, part_of
+from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Refused, Spent, issue, part_of
 from scenarios.workloads.script.streams import KIND, Streams, cpu_flops_per_s, nothing
 
 
@@ -61,7 +63,7 @@ class ScriptProgram(Program):
     def __init__(self, scenario: Scenario) -> None:
         assert isinstance(scenario.options, Script)
         self.scenario, self.script = scenario, scenario.options
-        self.mail: defaultdict[tuple[int, ...], deque[Packed]] = defaultdict(deque)
+        self.mail, self.stores = Mail(), Stores()
         self._logs, self._start = Logs(), Start(scenario, self.script)
         with self._from_file():
             self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
@@ -253,10 +255,11 @@ class _Played:
     async def _respond(self, kind: str, argument: Any) -> Any:
         match kind:
             case "issue":
-                if argument.of_reducer and self._is_exchanging:
+                # Setting up is as it was recorded.
+                if argument.of_reducer and self._exchange is not None and self._step is not None:
                     self._exchanged.add(argument.number)
                 else:
-                    self._works[argument.number] = self._issue(argument)
+                    return self._issue(argument)
             case "wait":
                 return await self._wait(*argument)
             case "new_group":
@@ -270,16 +273,13 @@ class _Played:
                 self._exchange.begin(*argument)
             case "left_out" | "on_cpu" | "loaded":
                 self._beside.hear(kind, argument, is_in_step=self._step is not None)
+            case "store":
+                return await self._program.stores.meet(self._rank, argument)
             case "memory":
                 self._program.note_memory(self._rank.rank, argument)
             case "record" if self._step is not None:
                 self._rank.record(*argument)
         return None
-
-    @property
-    def _is_exchanging(self) -> bool:
-        """In steps; setting up is as it was recorded."""
-        return self._exchange is not None and self._step is not None
 
     async def _wait(self, number: int, stream: int) -> list[Packed]:
         """Wait for a call and return its outputs."""
@@ -290,7 +290,7 @@ class _Played:
         work = self._works.pop(number)
         if number in self._receives:
             await work
-            return [self._program.mail[self._receives.pop(number)].popleft()]
+            return [self._program.mail.take(self._receives.pop(number))]
         if self._is_on_gpu and not self._is_known.pop(number):
             self._streams.after(stream, work)
             return []
@@ -364,14 +364,15 @@ class _Played:
         if self._step is not None:
             self._program.outcomes.priced.add(self.steps - 1)
 
-    def _issue(self, call: Collective) -> Work[Any]:
-        """Issue a call's verb on tensors of its own."""
+    def _issue(self, call: Collective) -> Refused | None:
+        """Issue a call's verb on tensors of its own; a call that is refused raises in the script."""
         self._has_called = True
         self._note_priced()
         is_known = all(each.values is not None for each in call.inputs)
         if self._is_on_gpu and call.verb in ("send", "recv", "scatter"):
             is_known = False
-            self._post(call)
+            if (key := self._program.mail.post(call, self._rank.rank, self._groups[call.group].ranks)) is not None:
+                self._receives[call.number] = key
         self._is_known[call.number] = is_known
         has_values = is_known and self._log is not None  # a recording has none, but waits for the same calls
         device = self._rank.control_device if has_values else self._rank.device
@@ -379,19 +380,9 @@ class _Played:
         inputs, targets = ([each.tensor(device) for each in tensors] for tensors in (given, call.outputs))
         group = self._groups[call.group]
         stream = self._streams.of(call.stream)
-        return issue(stream, call.verb, inputs, targets, group=group, label=call.label, options=call.options)
-
-    def _post(self, call: Collective) -> None:
-        """Put values beside their call: only the source of a message, or the root of a scatter, knows if it has any.
-
-        A message's are by source and target, those of a scatter by its group, too.
-        """
-        here, mail = self._rank.rank, self._program.mail
-        if call.verb == "send":
-            mail[here, call.options["dst"]].append(call.inputs[0])
-        elif call.verb == "recv":
-            self._receives[call.number] = call.options["src"], here
-        else:
-            for target, packed in zip(self._groups[call.group].ranks, call.inputs, strict=False):  # others give none
-                mail[here, target, call.group].append(packed)
-            self._receives[call.number] = call.options["src"], here, call.group
+        asked = stream, call.verb, inputs, targets
+        try:
+            self._works[call.number] = issue(*asked, group=group, label=call.label, options=call.options)
+        except MISTAKES as mistake:
+            return Refused.of(mistake)
+        return None

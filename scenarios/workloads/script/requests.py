@@ -2,7 +2,7 @@
 
 A request is (what was computed since the last answer, kind, argument):
 
-    "issue"         a `Collective`
+    "issue"         a `Collective`: answered by a `Refused` where its arguments are wrong
     "wait"          (its number, a stream): answered by its outputs
     "new_group"     of ranks: answered by its number
     "synchronize"   the host waits for a stream of the GPU, by its number, or with None for all that the GPU was given
@@ -11,6 +11,7 @@ A request is (what was computed since the last answer, kind, argument):
     "plan"          where tables are, as `torchrec_plan.plan_found` has it
     "replica"       a module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape,
                     type] of its gradients in the order of their arrival
+    "store"         a `Stored`, answered once other ranks allow it
     "memory"        the most bytes that the GPU's tensors took so far
     "left_out"      what the present step did that is not predicted, in words
     "on_cpu"        what the present step computed on the CPU beside a GPU: [what, line, counts of `HostWork`] of each
@@ -25,6 +26,7 @@ A request is (what was computed since the last answer, kind, argument):
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -83,6 +85,28 @@ class Collective:
     outputs: Sequence[Packed] = ()
     options: dict[str, Any] = field(default_factory=dict)
     of_reducer: bool = False
+
+
+class Refused(NamedTuple):
+    """An answer to a call with wrong arguments, which raises in the script as torch does."""
+
+    kind: str
+    sentence: str
+
+    @staticmethod
+    def of(error: Exception) -> Refused:
+        """Return what a mistake is in the script."""
+        kind = type(error).__name__ if isinstance(error, TypeError | ValueError) else RuntimeError.__name__
+        return Refused(kind, str(error))
+
+    @property
+    def error(self) -> Exception:
+        """The exception, without the rank, which whoever tells of it names."""
+        kinds = {each.__name__: each for each in (TypeError, ValueError)}
+        return kinds.get(self.kind, RuntimeError)(_OF_RANK.sub("", self.sentence))
+
+
+_OF_RANK = re.compile(r"^rank \d+: ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,6 @@ from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from torch.multiprocessing.spawn import _wrap as _OF_RANKS  # noqa: N812  (what a process of torch's `spawn` runs)
-
 
 def stand_alone() -> None:
     """Let this process start others, and as it would if it were the first one; `end` ends them with it."""
@@ -25,14 +23,13 @@ def allow_children() -> None:
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
 
 
-def watch_children(started: Callable[[bool], None]) -> None:
-    """Call `started` ahead of each process that this one starts, with whether torch starts it as a rank."""
+def watch_children(started: Callable[[BaseProcess], bool]) -> None:
+    """Call `started` ahead of each process that this one starts; one for which it returns True is not started."""
     own, start = os.getpid(), BaseProcess.start
 
     def told(self: BaseProcess) -> None:
-        if os.getpid() == own:
-            started(getattr(self, "_target", None) is _OF_RANKS)
-        start(self)
+        if os.getpid() != own or not started(self):
+            start(self)
 
     BaseProcess.start = told  # type: ignore[method-assign]
 

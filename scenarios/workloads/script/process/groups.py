@@ -10,37 +10,41 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from scenarios.workloads.script.meeting.guard import own_ranks
+from scenarios.workloads.script.meeting.processes import Processes
+from scenarios.workloads.script.meeting.seats import Seats
+from scenarios.workloads.script.meeting.store import put
 from scenarios.workloads.script.process.process_group import BACKEND, Link, users_line
 
 # What torch calls the backend where a script names none.
 _UNNAMED = "undefined"
+_KNOWN = ("gloo", "nccl")
+_LISTED = " or ".join(_KNOWN)
 # What only the backend that a script names would understand.
 _OF_BACKEND = frozenset({"backend", "pg_options", "device_id", "use_local_synchronization"})
 
 
-def install(link: Link) -> None:
+def install(link: Link, seats: Seats, processes: Processes) -> None:
     """Have torch.distributed make groups of `link`, which go by the names of the backends that a script asks for."""
-    made = _Groups(link)
+    made = _Groups(link, seats, processes)
     dist.Backend.register_backend(BACKEND, made.create, extended_api=True, devices=["cpu", "cuda", "meta"])
     own = {"init_process_group": made.init_process_group, "new_group": made.new_group}
     own |= {"split_group": made.split_group, "shrink_group": _shrink_group}
-    usual = {name: getattr(dist, name) for name in own if hasattr(dist, name)}
-    for module in [each for name, each in sys.modules.items() if name.startswith("torch.distributed")]:
-        for name, function in usual.items():
-            if getattr(module, name, None) is function:
-                setattr(module, name, own[name])
+    put({getattr(dist, name): function for name, function in own.items() if hasattr(dist, name)})
 
 
 class _Groups:
     """Functions of torch.distributed that make groups."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, seats: Seats, processes: Processes) -> None:
         self._link, self._named, self._world = link, _UNNAMED, dist.distributed_c10d._world
+        self._seats, self._processes, self._made_count = seats, processes, count()
         self._begin, self._new_group, self._process = dist.init_process_group, dist.new_group, os.getpid()
         self._split_group = getattr(dist, "split_group", None)
 
@@ -48,16 +52,43 @@ class _Groups:
         """Return the group that torch is making."""
         return self._link.join(options, _backends(self._named))
 
-    def init_process_group(self, backend: str | None = None, *given: Any, **more: Any) -> None:
-        """Make the group of all ranks, which the environment names."""
+    def init_process_group(
+        self,
+        backend: str | None = None,
+        init_method: str | None = None,
+        timeout: Any = None,
+        world_size: int = -1,
+        rank: int = -1,
+        store: Any = None,
+        group_name: str = "",
+        *_: Any,
+        **more: Any,
+    ) -> None:
+        """Make the group of all ranks; they meet in a store of ours, wherever the script would have them meet.
+
+        Raises:
+            ValueError: the script asks for another world, or is another rank, than there is.
+            RuntimeError: there is no such backend here.
+        """
         if os.getpid() != self._process:
             self._link.ask("error", own_ranks(users_line(sys._getframe().f_back)))
-        for key, there in (("world_size", os.environ["WORLD_SIZE"]), ("rank", os.environ["RANK"])):
-            if more.get(key, -1) not in (-1, int(there)):
-                raise ValueError(f"init_process_group: {key} = {more[key]}: expected {there}, as the environment says")
+        self._processes.run()
+        size, here = self._seats.world_size, self._seats.rank
+        for key, given, there in (("world_size", world_size, size), ("rank", rank, here)):
+            if given not in (-1, there):
+                raise ValueError(f"init_process_group: {key} = {given}: expected {there}, as the environment says")
         self._named = str(backend or _UNNAMED).lower()
+        _check_backends(self._named)
         self._link.begin()
-        self._begin(BACKEND, *given, **_without_backends(more))
+        own = dist.PrefixStore(f"world {next(self._made_count)}", self._link.store())
+        named: dict[str, Any] = {
+            "timeout": timeout,
+            "world_size": size,
+            "rank": here,
+            "store": own,
+            "group_name": group_name,
+        }
+        self._begin(BACKEND, **named, **_without_backends(more))
         self._made(dist.group.WORLD)
 
     def new_group(
@@ -100,12 +131,11 @@ class _Groups:
         return group
 
 
-def own_ranks(line: str) -> str:
-    """Return the sentence about a script that starts its ranks itself, in this line of it."""
-    return (
-        f"{line}: starts ranks of its own: expected a script as torchrun starts it, which is one rank itself and finds"
-        " RANK and WORLD_SIZE in its environment"
-    )
+def _check_backends(named: str) -> None:
+    """Raise RuntimeError, as torch does, where a backend is none that there is here."""
+    for backend in dict.fromkeys(_backends(named).values()) if named != _UNNAMED else ():
+        if backend not in (_UNNAMED, *_KNOWN):
+            raise RuntimeError(f"init_process_group: there is no backend '{backend}' here: expected {_LISTED}")
 
 
 def _shrink_group(*_: Any, **__: Any) -> Any:

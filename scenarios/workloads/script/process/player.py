@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import runpy
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,13 +23,20 @@ from scenarios.workloads.script.gpu.properties import SeenGpu
 from scenarios.workloads.script.host.left_out import LeftOut
 from scenarios.workloads.script.host.loading import watch_loaders
 from scenarios.workloads.script.host.on_cpu import OnCpu
+from scenarios.workloads.script.meeting.agents import install_agents
+from scenarios.workloads.script.meeting.commands import watch_commands
+from scenarios.workloads.script.meeting.guard import Guarded
+from scenarios.workloads.script.meeting.processes import Processes
+from scenarios.workloads.script.meeting.seats import Seats
+from scenarios.workloads.script.meeting.spawned import install_spawn
+from scenarios.workloads.script.meeting.store import simulate_stores
 from scenarios.workloads.script.process.children import stand_alone, watch_children
 from scenarios.workloads.script.process.errors import left, place_of, raised
 from scenarios.workloads.script.process.gradients import watch_gradients
-from scenarios.workloads.script.process.groups import install, own_ranks
+from scenarios.workloads.script.process.groups import install
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.marks import Marks
-from scenarios.workloads.script.process.process_group import Link, users_line
+from scenarios.workloads.script.process.process_group import Link, is_users_file, users_line
 from scenarios.workloads.script.process.saved import keep_apart
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.process.stands import answer_into
@@ -70,6 +79,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
         if script.is_on_default and gpu is None:
             refuse_cuda(link)
         watch_gradients(link)
+        simulate_stores(link.ask)
         keep_apart(folder, link.shadows)
         play(script, link, before=ended)
     _exit(0)
@@ -77,15 +87,19 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
 
 def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: None) -> None:
     """Run the script to its end, with calls of torch.distributed by way of `link`; call `before` where steps end."""
-    path = os.fspath(script.path)
-    sys.argv, sys.path = [path, *script.args], [str(script.path.resolve().parent), *sys.path]
-    install(link)
+    seats = Seats(link)
+    processes = Processes(seats)
+    install(link, seats, processes)
+    install_spawn(seats)
+    install_agents(seats)
+    watch_commands(seats)
     marks, children = Marks(link, script.step_every, before), list[str]()
     _record_losses(link)
-    _watch(link, script, marks, children)
+    _watch(link, script, marks, children, processes)
     how = "at its last line"
     try:
-        runpy.run_path(path, run_name="__main__")
+        _run(script)
+        processes.run()
     except SystemExit as end:
         if end.code not in (None, 0):
             link.ask("error", left(script, end))
@@ -95,20 +109,36 @@ def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: 
     link.ask("end", {"how": how, "children": children, **marks.seen()})
 
 
+def _run(script: Script) -> None:
+    """Run a script as `python FILE`, a module as `python -m MODULE`."""
+    path = os.fspath(script.path)
+    sys.argv = [path, *script.args]
+    if script.module:
+        sys.path.insert(0, os.getcwd())
+        runpy.run_module(script.module, run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, str(script.path.resolve().parent))
+        runpy.run_path(path, run_name="__main__")
+
+
 def _refuse_rpc(link: Link, *_: Any, **__: Any) -> None:
     line = users_line(sys._getframe().f_back)
     link.ask("error", f"{line}: torch.distributed.rpc is not simulated: expected collectives, or send and recv")
 
 
-def _watch(link: Link, script: Script, marks: Marks, children: list[str]) -> None:
-    """Note the processes that the script starts, refuse ranks among them, and see where it ends itself."""
+def _watch(link: Link, script: Script, marks: Marks, children: list[str], processes: Processes) -> None:
+    """Note the processes that the script starts, but for those that are ranks, and see where it ends itself."""
     own = os.getpid()
 
-    def started(is_rank: bool) -> None:
+    def started(process: BaseProcess) -> bool:
         line = users_line(sys._getframe().f_back)
-        if is_rank:
-            link.ask("error", own_ranks(line))
+        if processes.take(process, line):
+            return True
         children.append(line)
+        how = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
+        if how != "fork" and is_users_file(sys._getframe(2).f_code.co_filename):  # a fork has this one's torch
+            process._target = Guarded(process._target, line)  # type: ignore[attr-defined]
+        return False
 
     def ended(status: int) -> NoReturn:
         line = users_line(sys._getframe().f_back)

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Store
 
 from scenarios.seam.collectives.several import Several
 
@@ -86,6 +87,10 @@ class Link(Protocol):
 
     def begin(self) -> None:
         """The group of all ranks is about to be made."""
+        ...
+
+    def store(self) -> Store:
+        """Return a store in which all ranks of the script meet."""
         ...
 
     def known(self, tensor: Tensor) -> Tensor | None:
@@ -212,7 +217,14 @@ class ScriptGroup(dist.ProcessGroup):
         self, output: Tensor, input: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
     ) -> dist.Work:
         splits = {"output_split_sizes": output_splits or None, "input_split_sizes": input_splits or None}
-        native, made = ("alltoall_base", (output, input, output_splits, input_splits)), [output]
+        native = "alltoall_base", (output, input, output_splits, input_splits)
+        if not (output_splits or input_splits) and self._backend_of(input) == "gloo":
+            output, input = self._even(output), self._even(input)
+            if output.numel() != input.numel():
+                raise RuntimeError(
+                    "all_to_all_single over gloo: expected an output of the input's size, or split sizes"
+                )
+        made = [output]
         return self._issue("all_to_all_single", [input], made, made, made, native, opts, **splits)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> dist.Work:
@@ -263,6 +275,15 @@ class ScriptGroup(dist.ProcessGroup):
             raise RuntimeError(
                 f"{verb} over gloo: expected tensors of one size, got {', '.join(map(str, sorted(sizes)))}"
             )
+
+    def _even(self, tensor: Tensor) -> Tensor:
+        """Return the bytes of a tensor that gloo exchanges without split sizes: as many for each member, the rest of
+        an odd tensor stays.
+        """
+        if not (tensor.dim() and tensor.shape[0] % self.size() and tensor.is_contiguous()):
+            return tensor
+        flat = tensor.detach().view(-1).view(torch.uint8)
+        return flat[: flat.numel() - flat.numel() % self.size()]
 
     # The names of torch 2.13.
     all_gather_single = _allgather_base

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +29,7 @@ from scenarios.workloads.script.host.as_compiled import AsCompiled
 from scenarios.workloads.script.host.calls import CountedCalls
 from scenarios.workloads.script.host.compiled import Call, Compiled
 from scenarios.workloads.script.host.measured import Stretches
+from scenarios.workloads.script.meeting.store import SimulatedStore
 from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
@@ -277,9 +277,11 @@ class SimulatedLink:
         return Packed.shape_of(tensor) if values is None else Packed.of(values)
 
     def begin(self) -> None:
-        """In the simulator nobody needs to find the others."""
-        rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
-        dist.distributed_c10d.rendezvous = lambda *_, **__: iter([(dist.HashStore(), rank, size)])
+        """See `Link.begin`."""
+
+    def store(self) -> SimulatedStore:
+        """See `Link.store`."""
+        return SimulatedStore(self.ask, "")
 
     def join(self, options: Any, backends: Mapping[str, str]) -> SimulatedGroup:
         """The group that was asked for last."""
@@ -324,7 +326,9 @@ class SimulatedGroup(ScriptGroup):
                 of_reducer=asked.of_reducer,
             )
 
-        self._link.ask("issue", make=make)
+        refused = self._link.ask("issue", make=make)
+        if refused is not None:
+            raise refused.error
         return SimulatedWork(self._link, number, asked)
 
 

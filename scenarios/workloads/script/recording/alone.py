@@ -16,8 +16,9 @@ from torch import Tensor
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script.live import LivePlayer
+from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
 from scenarios.workloads.script.recording.lines import RankLog
-from scenarios.workloads.script.requests import Collective, Packed
+from scenarios.workloads.script.requests import Collective, Packed, Refused
 
 # Where each rank may be a process of its own.
 MOST_PROCESSES = 64
@@ -73,6 +74,7 @@ class Broadcasts:
 
     def __init__(self) -> None:
         self.sent: dict[tuple[int, int], list[Packed]] = {}
+        self.stores = Stores()  # as ranks recorded before have left them
 
 
 class Alone:
@@ -104,13 +106,33 @@ class Alone:
         """Return what the others of the rank's world would make of a request, which does as they do."""
         match kind:
             case "issue":
+                if (mistake := self._mistake(argument)) is not None:
+                    return mistake
                 self._answers[argument.number] = self._result(argument)
             case "wait":
                 return self._answers.pop(argument[0])
             case "new_group":
                 self._groups.append(argument)
                 return len(self._groups) - 1
+            case "store":
+                return self._stored(argument)
         return None
+
+    def _stored(self, request: Stored) -> Any:
+        found = self._broadcasts.stores.answer(request)
+        if found is WAITS:
+            raise ProgramError(
+                f"rank {self._rank}: {request}: expected what rank 0 has set, as of more than {MOST_PROCESSES} ranks"
+                " only some are recorded, one after the other"
+            )
+        return found
+
+    def _mistake(self, call: Collective) -> Refused | None:
+        """Return what is wrong with a call that scripts make to see whether it works."""
+        size, splits = len(self._groups[call.group]), call.options.get("input_split_sizes")
+        if call.verb != "all_to_all_single" or splits or not (rows := call.inputs[0].shape[:1]) or not rows[0] % size:
+            return None
+        return Refused("RuntimeError", f"{call.label}: {rows[0]} rows are not divisible by the group's size {size}")
 
     def _result(self, call: Collective) -> list[Packed]:
         members = self._groups[call.group]

@@ -11,6 +11,7 @@ Numbers of calls and events are left out, or are how many came since, so that wh
                                                 a collective; tensors as [shape, dtype, is known]
     ["wait", back, stream]                      for the collective issued last with 0
     ["synchronize_event", back]                 the host waits for the event recorded last with 0
+    ["met"]                                     ranks met in a store
     [kind, ...]                                 any other request and its argument
 """
 
@@ -107,6 +108,8 @@ class RankLog:
                 return [kind, self._calls - number, stream]
             case "synchronize_event":
                 return [kind, self._events - argument]
+            case "store":  # of which a replay asks nothing
+                return ["met"]
             case _:
                 return [kind] if argument is None else [kind, argument]
 

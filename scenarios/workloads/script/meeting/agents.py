@@ -1,0 +1,55 @@
+"""torch's elastic launcher, called by a script: the rank's function or script runs here, as an agent would start it."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch.distributed.launcher.api as launcher
+
+from scenarios.workloads.script.meeting.seats import Seats
+from scenarios.workloads.script.meeting.store import put
+from scenarios.workloads.script.process.process_group import users_line
+
+
+def install_agents(seats: Seats) -> None:
+    """Have `elastic_launch`, and with it torch.distributed.run's main, run this rank's part in place of processes."""
+
+    def launch_agent(config: Any, entrypoint: Callable[..., Any] | str | None, args: list[Any], **_: Any) -> Any:
+        hosts, line = seats.world_size // seats.local_world_size, users_line(sys._getframe().f_back)
+        if config.max_nodes > 1 and not config.min_nodes <= hosts <= config.max_nodes:
+            wanted = f"{config.min_nodes} to {config.max_nodes}"
+            seats.refuse(f"{line}: starts agents on {wanted} hosts: expected {hosts}, as many as there are here")
+        number = config.nproc_per_node * (hosts if config.max_nodes > 1 else 1)
+        seats.take(number, line, " by torch's elastic launcher")
+        os.environ.update(
+            seats.environment,
+            TORCHELASTIC_RUN_ID=str(config.run_id),
+            TORCHELASTIC_MAX_RESTARTS=str(config.max_restarts),
+            ROLE_NAME=str(config.role),
+        )
+        if callable(entrypoint):
+            return {seats.rank: entrypoint(*seats.of_first(args))}
+        _run_command(seats, line, [str(entrypoint), *map(str, args)])
+        return {seats.rank: None}
+
+    put({launcher.launch_agent: launch_agent})
+
+
+def _run_command(seats: Seats, line: str, words: Sequence[str]) -> None:
+    """Run the script or module that a command of Python names, in this process."""
+    python, *rest = words
+    while rest[:1] == ["-u"]:
+        rest = rest[1:]
+    if Path(python).name.startswith("python") and rest[:1] == ["-m"]:
+        sys.argv, sys.path[:0] = rest[1:], [os.getcwd()]
+        runpy.run_module(rest[1], run_name="__main__", alter_sys=True)
+    elif Path(python).name.startswith("python") and rest:
+        sys.argv, sys.path[:0] = rest, [str(Path(rest[0]).resolve().parent)]
+        runpy.run_path(rest[0], run_name="__main__")
+    else:
+        seats.refuse(f"{line}: starts '{' '.join(words)}' as its ranks: expected a script or a module of Python")

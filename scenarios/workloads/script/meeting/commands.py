@@ -1,0 +1,97 @@
+"""Commands that a script runs to start ranks: refused, as a new Python would train by itself, beside the simulation."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scenarios.workloads.script.meeting.seats import Seats, has_group
+from scenarios.workloads.script.process.process_group import users_line
+
+# What starts ranks, as a command and as a module of Python.
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "srun", "fabric", "lightning")
+_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands", "deepspeed", "torchx")
+_MOST = 80  # characters of a command that are shown
+
+
+class Commands:
+    """Commands of a script that start a Python each."""
+
+    def __init__(self, seats: Seats) -> None:
+        self._seats, self._started = seats, list[str]()  # their scripts, in a row
+
+    def check(self, command: Any, env: Mapping[str, str] | None, line: str) -> None:
+        """End the run with a sentence where a command starts ranks: by a launcher, or the i-th one of a script given i
+        or that rank's number in its environment.
+        """
+        words = _words(command)
+        if has_group() or not words:
+            return
+        script = _script(words)
+        if Path(words[0]).name in _LAUNCHERS or (script or "").startswith(_MODULES):
+            self._refuse(words, line)
+        if script is None:
+            return
+        there, number = os.environ if env is None else env, str(self._count(script))
+        is_other = any(there.get(name) not in (None, self._seats.environment[name]) for name in ("RANK", "LOCAL_RANK"))
+        is_given = number in {part for word in words[1:] for part in (word, word.rpartition("=")[2])}
+        if is_other or (is_given and number != "0"):
+            self._refuse(words, line)
+        self._started.append(script)
+
+    def _count(self, script: str) -> int:
+        return self._started.count(script)
+
+    def _refuse(self, words: Sequence[str], line: str) -> None:
+        shown = shlex.join(words)
+        shown = shown if len(shown) <= _MOST else f"{shown[:_MOST]}..."
+        self._seats.refuse(
+            f"{line}: runs '{shown}', which starts ranks of its own: expected the script that they run in place of"
+            " this one, with its arguments behind it"
+        )
+
+
+def watch_commands(seats: Seats) -> None:
+    """Have the commands checked that this process runs."""
+    commands, own = Commands(seats), os.getpid()
+    popen, system = subprocess.Popen.__init__, os.system
+
+    def started(self: Any, args: Any, *given: Any, **more: Any) -> None:
+        if os.getpid() == own:
+            env = more.get("env", given[9] if len(given) > 9 else None)
+            commands.check(args, env, users_line(sys._getframe().f_back))
+        popen(self, args, *given, **more)
+
+    def run(command: Any) -> int:
+        if os.getpid() == own:
+            commands.check(command, None, users_line(sys._getframe().f_back))
+        return system(command)
+
+    subprocess.Popen.__init__ = started  # type: ignore[method-assign]
+    os.system = run
+
+
+def _words(command: Any) -> list[str]:
+    try:
+        if isinstance(command, str | bytes | os.PathLike):
+            return shlex.split(os.fsdecode(command))
+        return [os.fsdecode(each) for each in command]
+    except (TypeError, ValueError):  # whoever runs it says so
+        return []
+
+
+def _script(words: Sequence[str]) -> str | None:
+    """Return the script or module that a command of Python runs; None: it runs none."""
+    if not Path(words[0]).name.startswith("python"):
+        return None
+    for place, word in enumerate(words[1:], 1):
+        if word == "-m":
+            return words[place + 1] if place + 1 < len(words) else None
+        if not word.startswith("-"):
+            return word if word.endswith(".py") else None
+    return None

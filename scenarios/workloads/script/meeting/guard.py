@@ -1,0 +1,39 @@
+"""Keeps a process that a script has started from training by itself, where it is no simulated rank; no torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+
+def own_ranks(line: str) -> str:
+    """Return the sentence about a script that starts its ranks in a way that is not followed, in this line of it."""
+    return (
+        f"{line}: starts ranks of its own: expected torch.multiprocessing.spawn, Processes of one function of which the"
+        " i-th is given i, torch's elastic_launch, or a script as torchrun starts it, which is one rank itself"
+    )
+
+
+class Guarded(NamedTuple):
+    """A process's function; in that process it cannot make a process group."""
+
+    function: Callable[..., Any] | None
+    line: str
+
+    def __call__(self, *given: Any, **more: Any) -> Any:
+        """Call the function.
+
+        Raises:
+            RuntimeError: it calls init_process_group.
+        """
+        torchs = sys.modules.get("torch.distributed")
+        usual = getattr(torchs, "init_process_group", None)
+        for module in list(sys.modules.values()) if usual is not None else ():
+            for name, found in list(getattr(module, "__dict__", {}).items()):
+                if found is usual:
+                    setattr(module, name, self._refuse)
+        return None if self.function is None else self.function(*given, **more)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise RuntimeError(own_ranks(self.line))

@@ -1,0 +1,200 @@
+"""Stores of torch.distributed in a simulated rank's process: each call is a request, so that others run meanwhile."""
+
+# torch's stubs say other than what its bindings take and call.
+# mypy: disable-error-code="override, attr-defined, misc"
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from scenarios.workloads.script.meeting.stores import JOINED, Stored
+from scenarios.workloads.script.process.process_group import users_line
+
+_OURS = ("scenarios.", "real.", "sim.")
+# Of ports that a script leaves to the system.
+_FIRST_PORT = 40_000
+_made: list[Store] = []  # which stay: a store in C++ that is made of one of them does not hold it
+
+
+class SimulatedStore(Store):
+    """A store that all simulated ranks share, by its name."""
+
+    def __init__(self, ask: Callable[[str, Any], Any], name: str) -> None:
+        super().__init__()
+        self._ask, self._name, self._own_timeout = ask, name, timedelta(seconds=300)
+        _made.append(self)
+
+    def _do(self, verb: str, *arguments: Any) -> Any:
+        return self._ask("store", Stored(self._name, verb, arguments, users_line(sys._getframe().f_back)))
+
+    def set(self, key: str, value: str | bytes) -> None:
+        self._do("set", key, _bytes(value))
+
+    def get(self, key: str) -> bytes:
+        return bytes(self._do("get", key))
+
+    def add(self, key: str, amount: int) -> int:
+        return int(self._do("add", key, int(amount)))
+
+    def append(self, key: str, value: str | bytes) -> None:
+        self._do("append", key, _bytes(value))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return bool(self._do("check", list(keys)))
+
+    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
+        return bytes(self._do("compare_set", key, _bytes(expected), _bytes(desired)))
+
+    def delete_key(self, key: str) -> bool:
+        return bool(self._do("delete_key", key))
+
+    def num_keys(self) -> int:
+        return int(self._do("num_keys"))
+
+    def list_keys(self) -> list[str]:
+        return list(self._do("list_keys"))
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Wait for other ranks to set all keys; where they never do, the run ends as a deadlock."""
+        self._do("wait", list(keys))
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        return [self.get(key) for key in keys]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        self._do("queue_push", key, _bytes(value))
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        """Take a queue's first value; raise torch's QueueEmptyError where there is none and `block` is False."""
+        found = self._do("queue_pop", key, block)
+        if found is None:
+            raise dist.QueueEmptyError(f"queue {key} is empty")
+        return bytes(found)
+
+    def queue_len(self, key: str) -> int:
+        return int(self._do("queue_len", key))
+
+    def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
+        """Wait until `world_size` ranks have called this with the same key."""
+        if self.add(f"{key}/num_members", 1) == world_size:
+            self.set(f"{key}/last_member", "1")
+        self.wait([f"{key}/last_member"])
+
+    def has_extended_api(self) -> bool:
+        return True
+
+    def clone(self) -> SimulatedStore:
+        return self
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._own_timeout = timeout
+
+    @property
+    def timeout(self) -> timedelta:
+        return self._own_timeout
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+class _PrefixStore(PrefixStore):
+    """torch's own, with what its C++ does not hand on to a store in Python."""
+
+    def __init__(self, prefix: str, store: Store) -> None:
+        super().__init__(prefix, store)
+        self._prefix, self._store = prefix, store
+        _made.append(self)
+
+    def _key(self, key: str) -> str:
+        return f"{self._prefix}/{key}"
+
+    def delete_key(self, key: str) -> bool:
+        return bool(self._store.delete_key(self._key(key)))
+
+    def num_keys(self) -> int:
+        return int(self._store.num_keys())
+
+    def list_keys(self) -> list[str]:
+        start = self._key("")
+        return [key.removeprefix(start) for key in self._store.list_keys() if key.startswith(start)]
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        self._store.queue_push(self._key(key), value)
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        return bytes(self._store.queue_pop(self._key(key), block))
+
+    def queue_len(self, key: str) -> int:
+        return int(self._store.queue_len(self._key(key)))
+
+    def clone(self) -> _PrefixStore:
+        return self
+
+
+def simulate_stores(ask: Callable[[str, Any], Any]) -> None:
+    """Have torch.distributed make stores in which a rank that waits lets others run."""
+    rank, ports = int(os.environ["RANK"]), count(_FIRST_PORT + 100 * int(os.environ["RANK"]))
+
+    class TCPStore(SimulatedStore):
+        """A store by its port, whatever its host is called."""
+
+        def __init__(
+            self,
+            host_name: str,
+            port: int,
+            world_size: int | None = None,
+            is_master: bool = False,
+            timeout: timedelta = timedelta(seconds=300),
+            wait_for_workers: bool = True,
+            *_: Any,
+            **__: Any,
+        ) -> None:
+            self.host, self.port = host_name, int(port) or next(ports)
+            super().__init__(ask, f"tcp:{self.port}")
+            self._own_timeout = timeout
+            self.add(JOINED, 1)
+            if wait_for_workers and world_size is not None and world_size > 0:
+                self._do("joined", world_size)
+
+        @property
+        def libuvBackend(self) -> bool:  # noqa: N802 - torch's name
+            return True
+
+    class FileStore(SimulatedStore):
+        """A store by its file, which is not written."""
+
+        def __init__(self, file_name: str, world_size: int = -1) -> None:
+            self.path = str(file_name)
+            super().__init__(ask, f"file:{os.path.realpath(file_name)}")
+
+    def rendezvous(url: str, rank: int = rank, world_size: int = -1, **_: Any) -> Iterator[tuple[Store, int, int]]:
+        size = int(os.environ["WORLD_SIZE"]) if world_size < 0 else world_size
+        here = int(os.environ["RANK"]) if rank < 0 else rank
+        yield SimulatedStore(ask, url), here, size
+
+    own = {"TCPStore": TCPStore, "FileStore": FileStore, "PrefixStore": _PrefixStore}
+    put({getattr(dist, name): made for name, made in own.items()})
+    put({sys.modules["torch.distributed.rendezvous"].rendezvous: rendezvous})
+
+
+def put(instead: dict[Any, Any]) -> None:
+    """Replace functions and classes of torch wherever modules have them: those that a script imports may be loaded."""
+    by_id = {id(usual): own for usual, own in instead.items()}  # some of torch's names warn where they are compared
+    for module in [each for name, each in sys.modules.items() if not name.startswith(_OURS)]:
+        names = getattr(module, "__dict__", None)
+        for name, found in list(names.items()) if type(names) is dict else ():
+            if id(found) in by_id:
+                setattr(module, name, by_id[id(found)])

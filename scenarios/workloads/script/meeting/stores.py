@@ -1,0 +1,169 @@
+"""Stores in which the ranks of a script meet (TCPStore, FileStore, rendezvous) as the simulator has them; no torch."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+if TYPE_CHECKING:
+    from scenarios.seam.rank import Rank
+
+# Where TCPStore counts those that have come, which is one of its keys.
+JOINED = "init/"
+
+
+class Stored(NamedTuple):
+    """A request to a store, by the store's name: what to do with which keys or values, and the script's line."""
+
+    store: str
+    verb: str
+    arguments: Sequence[Any]
+    line: str
+
+    @property
+    def is_read(self) -> bool:
+        """Return whether it changes nothing."""
+        is_zero = self.verb == "add" and self.arguments[1] == 0
+        return is_zero or self.verb in ("check", "get", "num_keys", "list_keys", "wait", "queue_len")
+
+    def __str__(self) -> str:
+        key = f" of {self.arguments[0]!r}" if self.arguments else ""
+        return " ".join(filter(None, [self.line, f"{self.verb}{key}"]))
+
+
+class Pending(Protocol):
+    """A work for which a rank waits until another one finishes it."""
+
+    def __await__(self) -> Generator[Any, Any, Any]: ...
+
+    def finish(self, value: object = None) -> None:
+        """End it, with what the rank that waits is given."""
+        ...
+
+
+class Meeting(Protocol):
+    """A backend whose ranks also wait for each other outside of calls: the simulator's."""
+
+    def pend(self, label: str) -> Pending:
+        """Return a work that another rank finishes."""
+        ...
+
+
+# What `Stores.answer` gives where there is no answer yet.
+WAITS = object()
+
+
+class Stores:
+    """All stores of a run, each made by the first request to it. Meeting in a store takes no simulated time."""
+
+    def __init__(self) -> None:
+        self._of = defaultdict[str, _Store](_Store)
+        self._waiting: list[tuple[Stored, Pending, object]] = []
+        self._last: dict[int, tuple[Stored, object]] = {}  # of each rank: what it asked, and the answer
+
+    async def meet(self, rank: Rank, request: Stored) -> Any:
+        """Return the answer to a rank's request, for which its host may have to wait.
+
+        A rank that asks again and again waits for another answer: only one rank's process runs at a time.
+        """
+        found = self.answer(request)
+        is_asked_again = request.is_read and self._last.get(rank.rank) == (request, found)
+        if found is WAITS or is_asked_again:
+            pending = cast(Meeting, rank.backend).pend(str(request))
+            self._waiting.append((request, pending, found))
+            found = await rank.synchronize(pending)
+        elif not request.is_read:
+            self._wake()
+        self._last[rank.rank] = request, found
+        return found
+
+    def answer(self, request: Stored) -> Any:
+        """Return the answer; `WAITS` where other ranks have to do something before."""
+        try:
+            return getattr(self._of[request.store], request.verb)(*request.arguments)
+        except _WaitsError:
+            return WAITS
+
+    def _wake(self) -> None:
+        """Answer those that wait and now can go on, in the order of their coming."""
+        before = 0
+        while before != len(self._waiting):
+            waiting, self._waiting = self._waiting, []
+            before = len(waiting)
+            for request, pending, last in waiting:
+                found = self.answer(request)
+                if found is WAITS or found == last:
+                    self._waiting.append((request, pending, last))
+                else:
+                    pending.finish(found)
+
+
+class _WaitsError(Exception):
+    """A request that has no answer yet."""
+
+
+class _Store:
+    """One store, in the verbs of torch's."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._queues = defaultdict[str, deque[bytes]](deque)
+
+    def set(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+
+    def get(self, key: str) -> bytes:
+        self.wait([key])
+        return self._values[key]
+
+    def add(self, key: str, amount: int) -> int:
+        found = int(self._values.get(key, b"0")) + amount
+        self._values[key] = str(found).encode()
+        return found
+
+    def append(self, key: str, value: bytes) -> None:
+        self._values[key] = self._values.get(key, b"") + value
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return all(key in self._values for key in keys)
+
+    def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
+        """Set the value if it is the expected one, or if there is none and none is expected; return what is there."""
+        found = self._values.get(key)
+        if found == expected or (found is None and not expected):
+            self._values[key] = desired
+            return desired
+        return expected if found is None else found
+
+    def delete_key(self, key: str) -> bool:
+        return self._values.pop(key, None) is not None
+
+    def num_keys(self) -> int:
+        return len(self._values)
+
+    def list_keys(self) -> list[str]:
+        return list(self._values)
+
+    def wait(self, keys: Sequence[str]) -> None:
+        if not self.check(keys):
+            raise _WaitsError
+
+    def joined(self, count: int) -> None:
+        """Wait until `count` ranks have come."""
+        if int(self._values.get(JOINED, b"0")) < count:
+            raise _WaitsError
+
+    def queue_push(self, key: str, value: bytes) -> None:
+        self._queues[key].append(value)
+
+    def queue_pop(self, key: str, is_waiting: bool) -> bytes | None:
+        """Take a queue's first value; without one wait for it, or return None."""
+        if not self._queues[key]:
+            if is_waiting:
+                raise _WaitsError
+            return None
+        return self._queues[key].popleft()
+
+    def queue_len(self, key: str) -> int:
+        return len(self._queues[key])

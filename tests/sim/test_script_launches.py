@@ -1,0 +1,134 @@
+"""Scripts that start their own ranks, meet in stores of their own, or try calls: as real runs take them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scenarios.seam.errors import DeadlockError, ProgramError
+from scenarios.workloads.script.config import file_of_module
+from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
+from tests.commands import command
+from tests.sim.test_script import SCRIPTS, played
+
+
+def reduced(path: Path, rank: int, profile: str, steps: int) -> list[list[int]]:
+    """Bytes of the all-reduces of each step."""
+    spans = played(path, hosts=1, gpus=2, profile=profile, steps=steps).spans
+    calls = [span for span in spans if span.rank == rank and span.kind == "all_reduce"]
+    return [[span.bytes_in for span in calls if span.step == step] for step in range(steps)]
+
+
+@pytest.mark.parametrize("profile", ["emulated_200mbit", pytest.param("dgx_h100", marks=pytest.mark.slow)])
+def test_rank_r_of_a_spawn_is_rank_r_of_the_world(profile: str) -> None:
+    """The script asserts it in each way to start ranks; each of them makes one step."""
+    assert reduced(SCRIPTS / "launches.py", 1, profile, 7) == [[4 * (20 * 10 + 10)]] * 7
+
+
+@pytest.mark.parametrize("name", ["stores.py", "probes.py"])
+def test_ranks_do_what_they_do_under_torchrun(name: str) -> None:
+    """The scripts assert it."""
+    assert reduced(SCRIPTS / name, 0, "emulated_200mbit", 3) == [[4 * (8 * 8 + 8)]] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["stores.py", "probes.py"])
+def test_the_same_scripts_run_under_torchrun(name: str) -> None:
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", str(SCRIPTS / name)]
+    subprocess.run([sys.executable, *words], check=True, capture_output=True, timeout=120)
+
+
+def test_what_nccl_refuses_raises_in_the_script() -> None:
+    assert reduced(SCRIPTS / "probes.py", 0, "dgx_h100", 3) == [[4 * (8 * 8 + 8)]] * 3
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (
+            "mp.spawn(print, nprocs=4)",
+            r"own\.py:6: starts 4 ranks of its own: expected 2, as many as there are here: pass --gpus-per-host 4",
+        ),
+        ("mp.spawn(print, nprocs=torch.cuda.device_count())", r"own\.py:6: starts 0 ranks of its own: expected 2,"),
+        (
+            "ranks = [mp.Process(target=print, args=(rank,)) for rank in range(3)]\n"
+            "[rank.start() for rank in ranks]\n[rank.join() for rank in ranks]",
+            r"own\.py:7: starts 3 ranks of its own: expected 2, .* --gpus-per-host 3",
+        ),
+        ("subprocess.run(['torchrun', 'x.py'])", r"own\.py:6: runs 'torchrun x\.py', which starts ranks of its own: "),
+        (
+            "[subprocess.Popen([sys.executable, 'x.py', f'--rank={rank}']) for rank in range(2)]",
+            r"own\.py:6: runs .*x\.py --rank=1', which starts ranks of its own: ",
+        ),
+    ],
+)
+def test_ranks_that_cannot_be_are_a_sentence(body: str, sentence: str, tmp_path: Path) -> None:
+    head = "import subprocess\nimport sys\nimport torch\nimport torch.distributed as dist\n"
+    file = tmp_path / "own.py"
+    file.write_text(f"{head}import torch.multiprocessing as mp\n{body}\n")
+    with pytest.raises(ProgramError, match=f"rank [01]: {sentence}"):
+        played(file, hosts=1, gpus=2)
+
+
+def test_a_store_in_which_nobody_comes_is_a_deadlock(tmp_path: Path) -> None:
+    file = tmp_path / "waits.py"
+    file.write_text("import torch.distributed as dist\ndist.TCPStore('localhost', 29611).wait(['nobody'])\n")
+    with pytest.raises(DeadlockError, match=r"rank 0 waits for store 'waits\.py:2 wait of \['nobody'\]'"):
+        played(file, hosts=1, gpus=2)
+
+
+def test_a_store_answers_once_it_can() -> None:
+    stores = Stores()
+
+    def asked(verb: str, *arguments: object) -> object:
+        return stores.answer(Stored("here", verb, arguments, ""))
+
+    assert asked("get", "a") is WAITS
+    assert asked("set", "a", b"1") is None
+    assert (asked("get", "a"), asked("add", "a", 2), asked("get", "a")) == (b"1", 3, b"3")
+    assert (asked("compare_set", "b", b"x", b"y"), asked("check", ["b"])) == (b"x", False)
+    assert (asked("queue_pop", "q", False), asked("queue_pop", "q", True)) == (None, WAITS)
+
+
+def test_a_module_is_run_as_python_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module asserts what it finds; its package is not imported to find it."""
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (package / "train.py").write_text("")
+    (package / "__main__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert file_of_module("pack.train") == package / "train.py"
+    assert file_of_module("pack") == package / "__main__.py"
+    assert file_of_module("pack.no") is None
+    (package / "__init__.py").write_text("")
+    (package / "train.py").write_text(
+        "import os\nimport sys\nimport torch\nfrom . import __main__ as other\n"
+        "assert (__name__, __package__, sys.argv[1:]) == ('__main__', 'pack', ['--lr', '1', '-m'])\n"
+        "assert sys.path[0] == os.getcwd()\n"
+        "layer = torch.nn.Linear(8, 8)\noptimizer = torch.optim.SGD(layer.parameters(), lr=0.1)\n"
+        "for _ in range(4):\n    layer(torch.ones(2, 8)).sum().backward()\n    optimizer.step()\n"
+    )
+    options = ["--gpus-per-host", "1", "--steps", "2", "--quiet", "--out", tmp_path / "run"]
+    done = command("sim", *options, "-m", "pack.train", "--lr", 1, "-m")
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'run'}\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-m", "no.such"], "error: -m no.such: expected a module that Python finds in "),
+        (["--nproc_per_node", "2", "a.py"], "error: --nproc_per_node is torchrun's: expected --gpus-per-host"),
+        (["--standalone", "a.py"], "error: --standalone is torchrun's: expected none, as all ranks are started here"),
+        ([], "error: expected a scenario, a script (.py) or -m and a module"),
+    ],
+)
+@pytest.mark.parametrize("room", ["sim", "real"])
+def test_words_ahead_of_a_script_that_are_torchruns(room: str, words: list[str], sentence: str) -> None:
+    done = command(room, *words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
