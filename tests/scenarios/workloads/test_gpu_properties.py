@@ -12,8 +12,8 @@ import pytest
 from scenarios.config.scenario import Scenario
 from scenarios.workloads.script.command import scenario_of
 from scenarios.workloads.script.gpu.memory import Memory
-from scenarios.workloads.script.gpu.pretend import Devices
-from scenarios.workloads.script.gpu.torch_streams import Streams
+from scenarios.workloads.script.gpu.cuda.pretend import Devices
+from scenarios.workloads.script.gpu.cuda.torch_streams import Streams
 from scenarios.workloads.script.live import seen
 
 PROFILES = Path(__file__).parents[3] / "scenarios" / "profiles"

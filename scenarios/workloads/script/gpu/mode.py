@@ -18,9 +18,10 @@ from torch.utils._pytree import tree_map_only
 from scenarios.modules.operators import is_composite, price, tensors_in, touched
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
+from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
-from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, Shadows, is_meta
+from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, OF_FLOATS, UNKNOWN, Shadows, is_meta
 from scenarios.workloads.script.gpu.tensors import Transfers, pinned
 from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_counts
 from scenarios.workloads.script.host.calls import uncounted
@@ -64,13 +65,10 @@ class Meta(TorchFunctionMode):
         return bool(found) and all(is_meta(each) and not self._shadows.is_of_gpu(each) for each in found)
 
 
-# What a float is taken for whose value is not known.
-UNKNOWN = 1.0
 # After so many turns a loop on an unknown truth ends. Rejection sampling, as nn.init.trunc_normal_ draws, takes fewer.
 MOST_TURNS = 20
 # Files whose calls lie between the line that asks for a value and ours.
 _BETWEEN = (__file__, "torch/_dynamo/eval_frame.py", "torch/_compile.py", "torch/overrides.py", "torch/_tensor.py")
-_OF_FLOATS = f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them"
 _NOT_KNOWN = object()  # as what an operator gives, which may be None
 _aten = torch.ops.aten
 _PLAIN = Tensor.__torch_dispatch__
@@ -101,6 +99,7 @@ class OnGpu(TorchDispatchMode):
         self,
         shadows: Shadows,
         functional: Functional,
+        flex: FlexAttention,
         launched: Callable[[Kernel, Call], None],
         transfers: Transfers,
         said: Callable[[str], None],
@@ -110,7 +109,7 @@ class OnGpu(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._on_cpu, self._dispatched, self._transfers = on_cpu, dispatched, transfers
         self._shadows, self._launched, self._said = shadows, launched, said
-        self._has_said, self._functional = set[str](), functional
+        self._has_said, self._functional, self._flex = set[str](), functional, flex
         self._asking: tuple[tuple[int, int], int] = ((0, 0), 0)  # the line that asked last, how often in a row
 
     @uncounted
@@ -130,6 +129,8 @@ class OnGpu(TorchDispatchMode):
         """Return what an operator that is called for itself gives."""
         if isinstance(func, HigherOrderOperator):
             with self:
+                if self._flex.is_fused(func):
+                    return self._flex.call(func, args)
                 return _run_inner(func, args, kwargs or {})
         kwargs = dict(kwargs or {})
         given = [tensor for tensor in tensors_in((args, kwargs)) if self._shadows.is_of_gpu(tensor)]
@@ -331,7 +332,7 @@ class OnGpu(TorchDispatchMode):
         self._asking = (here, self._asking[1] + 1 if self._asking[0] == here else 1)
         return self._asking[1]
 
-    def _say(self, sentence: str = _OF_FLOATS) -> None:
+    def _say(self, sentence: str = OF_FLOATS) -> None:
         if sentence not in self._has_said:
             self._has_said.add(sentence)
             self._said(sentence)
