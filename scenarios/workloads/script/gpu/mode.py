@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._library.custom_ops import OPDEFS
 from torch._ops import HigherOrderOperator
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
@@ -179,7 +180,7 @@ class OnGpu(TorchDispatchMode):
         if is_composite(func):  # in inference mode, where autograd does not take it apart
             found: Callable[..., Any] = FUSED.get(func, func.decompose)
             return found
-        return None
+        return _written_in_python(func)
 
     def _on_gpu(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
         if leaves_gpu and func not in _COPIES:  # takes a tensor's shape alone along
@@ -373,6 +374,15 @@ def _is_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         is_filled = func is not _aten.index.Tensor and args[2].numel() == 1
         return not is_filled and any(each.dtype in (torch.bool, torch.uint8) for each in tensors_in(args[1]))
     return _has_size_of_values(func) and kwargs.get("output_size") is None
+
+
+def _written_in_python(func: Any) -> Callable[..., Any] | None:
+    """Return what a torch.library.custom_op calls on a GPU, of one that says nothing of what it gives by shapes."""
+    made = OPDEFS.get(func._schema.name)
+    if made is None or made._abstract_fn is not None or not func._schema.returns:
+        return None
+    found: Callable[..., Any] | None = made._backend_fns.get("cuda", made._backend_fns.get(None))
+    return found
 
 
 def _is_view(func: Any) -> bool:

@@ -19,7 +19,6 @@ from scenarios.workloads.script.host.compiled import Compiled
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.requests import Launched
 
-
 # Where torch has backends that run what they are given by its operators.
 _EAGER = "torch._dynamo.backends.debugging"
 

@@ -45,7 +45,7 @@ _CUDA = """
     ByteTensor CharTensor ShortTensor IntTensor LongTensor HalfTensor FloatTensor DoubleTensor BoolTensor BFloat16Tensor
     ByteStorage CharStorage ShortStorage IntStorage LongStorage HalfStorage FloatStorage DoubleStorage BoolStorage
     BFloat16Storage ComplexFloatStorage ComplexDoubleStorage
-    amp comm graphs jiterator memory nccl nvtx profiler random sparse streams tunable
+    amp graphs jiterator memory nccl nvtx profiler random sparse streams tunable
 """
 _ACCELERATOR = """
     is_available device_count current_accelerator current_device_idx current_device_index set_device_idx
