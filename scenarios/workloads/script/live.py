@@ -20,7 +20,7 @@ from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
 from scenarios.workloads.script.forking import start_loading, without_main
-from scenarios.workloads.script.gpu.properties import SeenGpu
+from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.process.children import allow_children, end
 from scenarios.workloads.script.process.player import main
 from scenarios.workloads.script.process.stands import STANDS, line_of

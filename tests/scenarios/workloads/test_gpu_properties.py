@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from scenarios.config.scenario import Scenario
 from scenarios.workloads.script.command import scenario_of
+from scenarios.workloads.script.gpu.cuda.pretend import answers_of_gpu
 from scenarios.workloads.script.gpu.memory import Memory
-from scenarios.workloads.script.gpu.pretend import Devices
-from scenarios.workloads.script.gpu.torch_streams import Streams
 from scenarios.workloads.script.live import seen
 
 PROFILES = Path(__file__).parents[3] / "scenarios" / "profiles"
@@ -54,7 +52,7 @@ def scenario(profile: str) -> Scenario:
 def torch_cuda(made: Scenario) -> dict[str, Any]:
     gpu = seen(made)
     assert gpu is not None
-    return Devices(gpu, Streams(SimpleNamespace()), Memory(gpu.memory_bytes)).answers()
+    return answers_of_gpu(gpu, lambda _: Memory(gpu.memory_bytes))
 
 
 def test_all_ready_gpus_are_published_ones() -> None:
@@ -72,7 +70,7 @@ def test_torch_cuda_says_what_the_profile_says(profile: str) -> None:
     assert divmod(gpu.compute_capability, 10) == capability
     assert found.multi_processor_count == gpu.multiprocessors == multiprocessors
     assert found.L2_cache_size == l2_mb * MB
-    assert found.total_memory == says["mem_get_info"]()[1] == gpu.memory_bytes
+    assert found.total_memory == says["cudart"]().cudaMemGetInfo(0)[1] == gpu.memory_bytes
     assert found.name == says["get_device_name"](0) == gpu.name
     assert (found.warp_size, found.regs_per_multiprocessor) == (32, 65_536)
     assert found.max_threads_per_multi_processor == threads

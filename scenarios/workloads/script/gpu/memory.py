@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -68,6 +68,9 @@ class Memory:
     def __init__(self, total_bytes: int, workspace_bytes: int = 0) -> None:
         self.total_bytes, self._workspace_bytes = total_bytes, workspace_bytes
         self.now_bytes = self.peak_bytes = self.highest_bytes = 0  # the highest no script resets
+        self._cached_bytes = self._peak_cached_bytes = 0  # blocks that the allocator keeps, in use or not
+        self._given, self._taken = _Count(), _Count()  # allocations, since a script has reset them
+        self._most_allocations, self._limit_bytes = 0, total_bytes
         self.journal: Journal | None = None
         self._sizes: dict[Hashable, int] = {}
         self._workspaces: set[Hashable] = set()
@@ -81,11 +84,13 @@ class Memory:
             return
         size_bytes = -(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
         wanted_bytes = self.now_bytes - self._sizes.get(key, 0) + size_bytes
-        if is_counted and wanted_bytes > self.total_bytes:
+        if is_counted and wanted_bytes > self._limit_bytes:
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory: expected room for {format_bytes(size_bytes)}; the script's tensors take"
-                f" {format_bytes(self.now_bytes)} of {format_bytes(self.total_bytes)}"
+                f" {format_bytes(self.now_bytes)} of {format_bytes(self._limit_bytes)}"
             )
+        self._taken.add(self._sizes.pop(key, 0))
+        self._given.add(size_bytes)
         self._sizes[key], self.now_bytes = size_bytes, wanted_bytes
         if is_counted:
             self.count()
@@ -94,6 +99,9 @@ class Memory:
         """Let the peak be at least what is there now."""
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
         self.highest_bytes = max(self.highest_bytes, self.now_bytes)
+        self._cached_bytes = max(self._cached_bytes, self.now_bytes)
+        self._peak_cached_bytes = max(self._peak_cached_bytes, self._cached_bytes)
+        self._most_allocations = max(self._most_allocations, len(self._sizes))
 
     def drop(self, key: Hashable) -> None:
         """Count a storage no more, unless `keep` says that others need it."""
@@ -101,6 +109,7 @@ class Memory:
             self.journal.drop(key)
             return
         size_bytes = self._sizes.pop(key, 0)
+        self._taken.add(size_bytes)
         users = self._users.pop(key, set()) & self._sizes.keys()
         if users:
             self._loans.append(_Loan(size_bytes, users))
@@ -138,13 +147,73 @@ class Memory:
 
     def reset_peak(self) -> None:
         """As `torch.cuda.reset_peak_memory_stats`."""
-        self.peak_bytes = self.now_bytes
+        self.peak_bytes, self._peak_cached_bytes = self.now_bytes, self._cached_bytes
+        self._most_allocations = len(self._sizes)
 
-    def statistics(self) -> dict[str, int]:
-        """Those of `torch.cuda.memory_stats` that are known."""
-        found = {"current": self.now_bytes, "peak": self.peak_bytes}
-        names = ("allocated_bytes", "active_bytes", "reserved_bytes", "requested_bytes")
-        return {f"{name}.all.{when}": size for name in names for when, size in found.items()} | {
-            "num_ooms": 0,
-            "num_alloc_retries": 0,
+    def reset_accumulated(self) -> None:
+        """As `torch.cuda.reset_accumulated_memory_stats`."""
+        self._given, self._taken = _Count(), _Count()
+
+    def empty_cache(self) -> None:
+        """As `torch.cuda.empty_cache`."""
+        self._cached_bytes = self.now_bytes
+
+    def limit(self, fraction: float) -> None:
+        """As `torch.cuda.set_per_process_memory_fraction`."""
+        self._limit_bytes = int(fraction * self.total_bytes)
+
+    def free_and_total(self) -> tuple[int, int]:
+        """As `torch.cuda.mem_get_info`, in bytes."""
+        return self.total_bytes - self._cached_bytes, self.total_bytes
+
+    def statistics(self) -> dict[str, Any]:
+        """Return what `torch.cuda.memory_stats_as_nested_dict` does, all blocks as of the large pool."""
+        given, taken = self._given, self._taken
+        nothing = _statistic(0, 0, 0, 0)
+        in_use = _statistic(self.now_bytes, self.peak_bytes, given.size_bytes, taken.size_bytes)
+        cached = _statistic(self._cached_bytes, self._peak_cached_bytes, self._cached_bytes, 0)
+        counts = _statistic(len(self._sizes), self._most_allocations, given.number, taken.number)
+        metrics = {
+            **dict.fromkeys(("allocated_bytes", "active_bytes", "requested_bytes"), in_use),
+            **dict.fromkeys(("allocation", "active", "segment"), counts),
+            **dict.fromkeys(("inactive_split_bytes", "inactive_split"), nothing),
+            "reserved_bytes": cached,
         }
+        names = ("num_ooms", "num_alloc_retries", "num_sync_all_streams", "max_split_size")
+        return {
+            **{name: {"all": found, "large_pool": found, "small_pool": nothing} for name, found in metrics.items()},
+            "oversize_allocations": nothing,
+            "oversize_segments": nothing,
+            "num_device_alloc": given.number,
+            "num_device_free": 0,
+            **dict.fromkeys(names, 0),
+        }
+
+    def segments(self, device: int) -> list[dict[str, Any]]:
+        """Return what `torch.cuda.memory_snapshot` does, with a segment of one block for each storage."""
+        found, address = list[dict[str, Any]](), _BLOCK_BYTES
+        for size in self._sizes.values():
+            state = {"state": "active_allocated", "size": size, "requested_size": size, "address": address}
+            of_segment = {"device": device, "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0)}
+            sizes = {"total_size": size, "allocated_size": size, "active_size": size, "requested_size": size}
+            blocks = [{**state, "frames": []}]
+            found.append({**of_segment, **sizes, "address": address, "frames": [], "blocks": blocks})
+            address += size
+        return found
+
+
+@dataclass(slots=True)
+class _Count:
+    """A number of allocations, and their bytes together."""
+
+    number: int = 0
+    size_bytes: int = 0
+
+    def add(self, size_bytes: int) -> None:
+        """Count one, unless it is empty."""
+        self.number += size_bytes > 0
+        self.size_bytes += size_bytes
+
+
+def _statistic(current: int, peak: int, allocated: int, freed: int) -> dict[str, int]:
+    return {"current": current, "peak": peak, "allocated": allocated, "freed": freed}

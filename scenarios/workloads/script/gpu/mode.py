@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._library.custom_ops import OPDEFS
 from torch._ops import HigherOrderOperator
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
@@ -17,6 +18,7 @@ from torch.utils._pytree import tree_map_only
 from scenarios.modules.operators import is_composite, price, tensors_in, touched
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
+from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
@@ -89,6 +91,7 @@ class OnGpu(TorchDispatchMode):
         self,
         shadows: Shadows,
         functional: Functional,
+        flex: FlexAttention,
         launched: Callable[[Kernel, Call], None],
         transfers: Transfers,
         computed: Computed,
@@ -98,7 +101,7 @@ class OnGpu(TorchDispatchMode):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._on_cpu, self._dispatched, self._transfers = on_cpu, dispatched, transfers
-        self._shadows, self._launched, self._functional = shadows, launched, functional
+        self._shadows, self._launched, self._functional, self._flex = shadows, launched, functional, flex
         self._computed, self._asked, self._sparse = computed, asked, Sparse(shadows, lambda: self)
 
     @uncounted
@@ -118,7 +121,8 @@ class OnGpu(TorchDispatchMode):
         """Return what an operator that is called for itself gives."""
         if isinstance(func, HigherOrderOperator):
             with self:
-                return _run_inner(func, args, kwargs or {})
+                is_fused = self._flex.is_fused(func)
+                return self._flex.call(func, args) if is_fused else _run_inner(func, args, kwargs or {})
         kwargs = dict(kwargs or {})
         given = [tensor for tensor in tensors_in((args, kwargs)) if self._shadows.is_of_gpu(tensor)]
         wanted = kwargs.get("device")
@@ -168,7 +172,7 @@ class OnGpu(TorchDispatchMode):
         if is_composite(func):  # in inference mode, where autograd does not take it apart
             found: Callable[..., Any] = FUSED.get(func, func.decompose)
             return found
-        return None
+        return _written_in_python(func)
 
     def _on_gpu(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
         if leaves_gpu and func not in _COPIES:  # takes a tensor's shape alone along
@@ -267,6 +271,15 @@ def _is_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         is_filled = func is not _aten.index.Tensor and args[2].numel() == 1
         return not is_filled and any(each.dtype in (torch.bool, torch.uint8) for each in tensors_in(args[1]))
     return _has_size_of_values(func) and kwargs.get("output_size") is None
+
+
+def _written_in_python(func: Any) -> Callable[..., Any] | None:
+    """Return what a torch.library.custom_op calls on a GPU, of one that says nothing of what it gives by shapes."""
+    made = OPDEFS.get(func._schema.name)
+    if made is None or made._abstract_fn is not None or not func._schema.returns:
+        return None
+    found: Callable[..., Any] | None = made._backend_fns.get("cuda", made._backend_fns.get(None))
+    return found
 
 
 @cache

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache, partial
 from unittest import mock
 
 import torch
@@ -14,18 +15,21 @@ import torch._dynamo
 
 from scenarios.modules.cuda_autocast import autocast_here, autocast_on_meta
 from scenarios.workloads.script.gpu.bags import watch_bags
+from scenarios.workloads.script.gpu.cuda.driver import Current
+from scenarios.workloads.script.gpu.cuda.generators import make_generators
+from scenarios.workloads.script.gpu.cuda.pretend import pretend
+from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
+from scenarios.workloads.script.gpu.cuda.torch_streams import Streams
 from scenarios.workloads.script.gpu.fakes import leave_fakes_alone
+from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional
-from scenarios.workloads.script.gpu.generators import make_generators
 from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
 from scenarios.workloads.script.gpu.memory import Memory, workspace_bytes
 from scenarios.workloads.script.gpu.mode import Meta, OnGpu
 from scenarios.workloads.script.gpu.parameters import keep_parameters
-from scenarios.workloads.script.gpu.pretend import Devices
-from scenarios.workloads.script.gpu.properties import SeenGpu
 from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.storages import Storages
 from scenarios.workloads.script.gpu.tensors import Transfers, move_tensors, print_tensors
-from scenarios.workloads.script.gpu.torch_streams import Streams
 from scenarios.workloads.script.gpu.values.asked import Asked
 from scenarios.workloads.script.gpu.values.computed import Computed
 from scenarios.workloads.script.gpu.values.drawn import draw_at_once
@@ -38,34 +42,42 @@ from scenarios.workloads.script.process.simulated import SimulatedLink
 def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     """Inside, torch has `gpu.count` GPUs; what is launched there goes with the requests of `link`."""
     memory = Memory(gpu.memory_bytes, workspace_bytes(gpu.capability))
-    devices = Devices(gpu, Streams(link), memory)
-    shadows = Shadows(memory, devices.current, has_all=gpu.has_values)
+    current = Current(gpu.count)
+    shadows = Shadows(memory, current.get, has_all=gpu.has_values)
     link.shadows, link.labels, link.launched = shadows, Labels(), []
     link.compiled.takes(memory)
-    devices.say(_say)
-    indexed = move_tensors(shadows, devices.current)
+    indexed = move_tensors(shadows, current.get)
     keep_parameters(shadows)
     make_generators(indexed, gpu.count)
-    leave_fakes_alone(shadows, devices.current)
+    pretend(gpu, current, Streams(link), partial(_memory_of, shadows, current), _say)
+    leave_fakes_alone(shadows, current.get)
     watch_bags(link, gpu.l2_bytes)
     torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by
     functional = Functional(shadows)
+    flex = FlexAttention(shadows, link.launch, lambda: link.compiled.is_running)
 
     transfers = Transfers(link.launch, lambda: link.synchronize(link.stream), link.staged)
     print_tensors(shadows, transfers.wait)
     asked = Asked(shadows, _say, link.step)
     computed = Computed(shadows, asked.say, lambda: torch.cuda.default_generators[indexed("cuda").index])
+    link.storages = Storages(shadows, transfers, asked.say)
     draw_at_once(shadows)
     make_sparse_anew(shadows)
 
     @contextmanager
     def modes() -> Iterator[None]:
-        on_gpu = OnGpu(shadows, functional, link.launch, transfers, computed, asked, link.on_cpu, link.dispatched)
+        on_gpu = OnGpu(shadows, functional, flex, link.launch, transfers, computed, asked, link.on_cpu, link.dispatched)
         with autocast_here(), Meta(shadows, indexed), on_gpu:
             yield
 
     with autocast_on_meta(shadows.is_of_gpu), kernels_of_gpus(), _in_threads(modes), modes():
         yield
+
+
+def _memory_of(shadows: Shadows, current: Current, device: int) -> Memory:
+    """Return what a process has of a GPU's memory, which is nothing unless it uses the GPU."""
+    memory = shadows.memory.counted()
+    return memory if device == current.get() or shadows.uses(device) else Memory(memory.total_bytes)
 
 
 @contextmanager
@@ -81,6 +93,7 @@ def _in_threads(modes: Callable[[], AbstractContextManager[None]]) -> Iterator[N
         yield
 
 
+@cache
 def _say(sentence: str) -> None:
     if os.environ["RANK"] == "0":
         print(f"note: {sentence}", file=sys.stderr, flush=True)

@@ -22,6 +22,9 @@ _KEYS = torch._C._dispatch_keys
 MOST_FLOATS = 4096
 # Integers are ids, lengths, splits.
 MOST_INTEGERS = 1 << 24
+# What a float is taken for whose value is not known.
+UNKNOWN = 1.0
+OF_FLOATS = f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them"
 
 
 class _Now(threading.local):
@@ -55,6 +58,18 @@ class Shadows:
     def is_of_gpu(self, tensor: Tensor) -> bool:
         """Return whether a tensor stands for one of the GPU, and is not a script's own meta tensor."""
         return self._key(tensor) in self._values
+
+    def has(self, storage: torch.UntypedStorage) -> bool:
+        """Return whether a storage is of the GPU."""
+        return storage._cdata in self._values
+
+    def uses(self, device: int) -> bool:
+        """Return whether a tensor lies on the GPU of this number."""
+        return device in self._indices.values()
+
+    def index_of_storage(self, storage: torch.UntypedStorage) -> int:
+        """Return the number of the GPU on which a storage of the GPU lies."""
+        return self._indices[storage._cdata]
 
     def index_of(self, tensor: Tensor) -> int:
         """Return the number of the GPU that a tensor of a GPU is on."""
@@ -120,11 +135,6 @@ class Shadows:
                 self._empty.add(storage._cdata)
                 weakref.finalize(storage, self._empty.discard, storage._cdata)
 
-    def note_saved(self, tensors: Iterable[Tensor]) -> None:
-        """Note that these hold values of a file, which are not known."""
-        for tensor in tensors:
-            self._empty.discard(tensor.untyped_storage()._cdata)
-
     def is_empty(self, tensor: Tensor) -> bool:
         """Return whether a script has made it on the meta device."""
         return self._key(tensor) in self._empty
@@ -183,5 +193,5 @@ def wraps(tensor: Tensor) -> bool:
 
 
 def is_meta(tensor: Tensor) -> bool:
-    """What torch itself says, whatever `pretend` makes scripts see."""
+    """What torch itself says, whatever `cuda.pretend` makes scripts see."""
     return bool(_KEYS(tensor).has(torch._C.DispatchKey.Meta))

@@ -59,7 +59,6 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     _follow_default_device(shadows, indexed)
     _group()
     UninitializedTensorMixin._allowed_methods += [tensor.to, tensor.cuda, tensor.get_device]  # of lazy modules
-    _follow_storages(shadows)
     return indexed
 
 
@@ -220,23 +219,3 @@ def print_tensors(shadows: Shadows, wait: Callable[[], None]) -> None:
         return str(text(self, tensor_contents=found))
 
     module._str = printed
-
-
-def _follow_storages(shadows: Shadows) -> None:
-    """Have storages emptied, filled again and copied: by FSDP, and by `copy.deepcopy` of tensors."""
-    storage: Any = torch.UntypedStorage
-    resize, clone = storage.resize_, storage.clone
-
-    def resized(self: Any, size_bytes: int) -> Any:
-        found = resize(self, size_bytes)
-        if shadows.memory.holds(self._cdata):
-            shadows.memory.hold(self._cdata, size_bytes)
-        return found
-
-    def cloned(self: Any) -> Any:
-        if not shadows.memory.holds(self._cdata):
-            return clone(self)
-        data = torch.empty(0, dtype=torch.uint8, device="cuda").set_(self)
-        return data.clone().untyped_storage()
-
-    storage.resize_, storage.clone = resized, cloned

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import rpc
 
 from scenarios.workloads.script.config import Script
-from scenarios.workloads.script.gpu.properties import SeenGpu
+from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.host.left_out import LeftOut
 from scenarios.workloads.script.host.loading import watch_loaders
 from scenarios.workloads.script.host.on_cpu import OnCpu
@@ -80,7 +80,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
             refuse_cuda(link)
         watch_gradients(link)
         simulate_stores(link.ask)
-        keep_apart(folder, link.shadows)
+        keep_apart(folder, link.storages)
         play(script, link, before=ended)
     _exit(0)
 

@@ -25,6 +25,7 @@ from scenarios.modules.recorder import is_recomputed
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
+from scenarios.workloads.script.gpu.storages import Storages
 from scenarios.workloads.script.host.as_compiled import AsCompiled
 from scenarios.workloads.script.host.calls import CountedCalls
 from scenarios.workloads.script.host.compiled import Call, Compiled
@@ -57,6 +58,7 @@ class SimulatedLink:
         self.as_compiled: AsCompiled | None = None  # of the step that is noted so
         self._steps = 0  # that have begun
         self.shadows: Shadows | None = None
+        self.storages: Storages | None = None
         self.labels: Labels | None = None
         self.numbers = count(1)
         self.is_captured = False  # whether what is launched now becomes a CUDA graph

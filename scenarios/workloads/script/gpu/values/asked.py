@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.workloads.script.gpu.shadows import Shadows
-from scenarios.workloads.script.gpu.values.computed import UNKNOWN
+from scenarios.workloads.script.gpu.shadows import OF_FLOATS, UNKNOWN, Shadows
 from scenarios.workloads.script.process.process_group import users_line
 
 # After so many turns a loop on an unknown truth ends, as rejection sampling and iterations until convergence do.
@@ -21,7 +20,6 @@ MOST_ASKED = 1000
 # Files whose calls lie between the line that asks for a value and ours.
 _BETWEEN = ("torch/_dynamo/eval_frame.py", "torch/_compile.py", "torch/overrides.py", "torch/_tensor.py")
 _OWN = ("script/gpu/mode.py", "script/host/calls.py", __file__)
-_OF_FLOATS = f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them"
 
 
 class Asked:
@@ -41,7 +39,7 @@ class Asked:
         self._often = Counter[str]()  # lines that have asked in the step
         self._counted_step = -1
 
-    def say(self, sentence: str = _OF_FLOATS) -> None:
+    def say(self, sentence: str = OF_FLOATS) -> None:
         """Say it, unless it was said before."""
         if sentence not in self._has_said:
             self._has_said.add(sentence)

@@ -11,10 +11,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from scenarios.modules.operators import tensors_in
-from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, Shadows, is_meta
+from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, UNKNOWN, Shadows, is_meta
 
-# What a float is taken for whose value is not known.
-UNKNOWN = 1.0
 NOT_KNOWN = object()  # as what an operator gives, which may be None
 _aten = torch.ops.aten
 _MASKED = (_aten.index.Tensor, _aten.masked_select.default)
@@ -132,13 +130,14 @@ class Computed:
         if not is_drawn or self._shadows.has_all or kwargs.get("generator") is not None:
             yield
             return
+        plain: Any = torch._C.Generator  # whose state a GPU's generator has below the one that it says
         own, usual = self._generator(), torch.default_generator
         before = usual.get_state()
-        usual.set_state(own.get_state())
+        usual.set_state(plain.get_state(own))
         try:
             yield
         finally:
-            own.set_state(usual.get_state())
+            plain.set_state(own, usual.get_state())
             usual.set_state(before)
 
 

@@ -8,7 +8,6 @@ import functools
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,6 +19,9 @@ from scenarios.workloads.script.host.compiled import Compiled
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.requests import Launched
 
+# Where torch has backends that run what they are given by its operators.
+_EAGER = "torch._dynamo.backends.debugging"
+
 
 def graphs(link: SimulatedLink, said: Callable[[str], None]) -> dict[str, Any]:
     """Return what torch.cuda has of graphs, by name, and patch torch.compile; tell `said` what is run otherwise."""
@@ -29,14 +31,13 @@ def graphs(link: SimulatedLink, said: Callable[[str], None]) -> dict[str, Any]:
         return callables
 
     _patch_compile(link.compiled)
-    of_graphs = {
+    return {
         "CUDAGraph": _graph_class(link),
         "graph": _Capture,
         "make_graphed_callables": make_graphed_callables,
         "graph_pool_handle": lambda: (0, 0),
         "is_current_stream_capturing": lambda: link.is_captured,
     }
-    return {**of_graphs, "graphs": SimpleNamespace(**of_graphs)}
 
 
 def _graph_class(link: SimulatedLink) -> type:
@@ -74,6 +75,12 @@ def _graph_class(link: SimulatedLink) -> type:
 
         def instantiate(self) -> None: ...
 
+        def enable_debug_mode(self) -> None: ...
+
+        def debug_dump(self, debug_path: str) -> None: ...
+
+        def register_generator_state(self, generator: Any) -> None: ...
+
     return CUDAGraph
 
 
@@ -97,7 +104,8 @@ def _patch_compile(compiled: Compiled) -> None:
     def compile(model: Any = None, **options: Any) -> Any:
         if model is None:
             return lambda found: compile(found, **options)
-        if options.get("disable"):
+        backend = options.get("backend")
+        if options.get("disable") or backend == "eager" or getattr(backend, "__module__", "") == _EAGER:
             return model
         if isinstance(model, torch.nn.Module):
             modules.add(model)

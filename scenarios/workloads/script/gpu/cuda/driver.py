@@ -1,0 +1,201 @@
+"""The functions of torch._C by which torch.cuda and torch.accelerator ask a driver and the caching allocator.
+
+torch's own code in Python stands on these, so that most of its public names are torch's own on simulated GPUs, too.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from scenarios.workloads.script.gpu.memory import Memory
+
+_SYNC_MODES = ("default", "warn", "error")
+
+
+class Current:
+    """The number of a process's current GPU, one of `count`."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self._index = count, 0
+
+    def get(self) -> int:
+        """Return the number."""
+        return self._index
+
+    def set(self, index: int) -> None:
+        """Make another GPU the current one.
+
+        Raises:
+            RuntimeError: a host has no GPU of this number.
+        """
+        if index >= self.count:
+            raise RuntimeError(f"CUDA error: invalid device ordinal {index}: expected 0 to {self.count - 1}")
+        if index >= 0:  # others leave it as it is, as in torch
+            self._index = index
+
+    def exchange(self, index: int) -> int:
+        """Make another GPU the current one, and return the number of the one before."""
+        before = self._index
+        self.set(index)
+        return before if index >= 0 else -1
+
+
+class Driver:
+    """The answers of a driver that has `current.count` GPUs; `synchronize()` is called where the host waits for one,
+    and memory of one is asked of `memory_of(device)`.
+    """
+
+    def __init__(self, current: Current, memory_of: Callable[[int], Memory], synchronize: Callable[[], None]) -> None:
+        self._current, self._memory_of, self._synchronize = current, memory_of, synchronize
+        self._sync_mode, self._fractions = 0, dict[int, float]()
+        self._raw = dict[int, tuple[str, int]]()
+
+    def install(self, arch: str) -> None:
+        """Have torch._C answer so; `arch` names the GPU's architecture, such as sm_90."""
+        core: Any = torch._C
+        core._has_cuda = True
+        torch.backends.cuda.is_built = lambda: True
+        answers = {**self._devices(arch), **self._of_accelerator(), **self._of_memory(), **self._of_allocator()}
+        for name, answer in answers.items():
+            setattr(core, name, answer)
+            if hasattr(torch.cuda.memory, name):  # which has imported it
+                setattr(torch.cuda.memory, name, answer)
+        cuda: Any = torch.cuda
+        cuda._exchange_device = cuda._maybe_exchange_device = self._current.exchange
+
+    def _devices(self, arch: str) -> dict[str, Callable[..., Any]]:
+        current = self._current
+        return {
+            "_cuda_init": _do_nothing,
+            "_cuda_getDevice": current.get,
+            "_cuda_setDevice": current.set,
+            "_cuda_exchangeDevice": current.exchange,
+            "_cuda_maybeExchangeDevice": current.exchange,
+            "_cuda_getDeviceCount": lambda: current.count,
+            "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
+            "_cuda_getArchFlags": lambda: arch,
+            "_cuda_synchronize": self._synchronize,
+            "_cuda_ipc_collect": _do_nothing,
+            "_cuda_sleep": _do_nothing,
+            "_cuda_set_sync_debug_mode": self._set_sync_mode,
+            "_cuda_get_sync_debug_mode": lambda: self._sync_mode,
+            "_cuda_getCurrentBlasHandle": lambda: 1,
+            "_cuda_getCurrentSolverHandle": lambda: 1,
+        }
+
+    def _of_accelerator(self) -> dict[str, Callable[..., Any]]:
+        current, nothing = self._current, _do_nothing
+
+        def index_of(device: int | None) -> int:
+            return current.get() if device is None else device
+
+        return {
+            "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+            "_get_accelerator": lambda *_: torch.device("cuda"),
+            "_accelerator_getDeviceIndex": current.get,
+            "_accelerator_setDeviceIndex": current.set,
+            "_accelerator_exchangeDevice": current.exchange,
+            "_accelerator_maybeExchangeDevice": current.exchange,
+            "_accelerator_synchronizeDevice": lambda device=None: self._synchronize(),
+            "_accelerator_getStream": lambda device=None: torch.cuda.current_stream(device),
+            "_accelerator_setStream": torch.cuda.set_stream,
+            "_accelerator_getDeviceCapability": lambda device=None: {"supported_dtypes": _dtypes()},
+            "_accelerator_isAllocatorInitialized": lambda: True,
+            "_accelerator_emptyCache": lambda: self._memory_of(current.get()).empty_cache(),
+            "_accelerator_emptyHostCache": nothing,
+            "_host_emptyCache": nothing,
+            "_accelerator_getDeviceStats": lambda device=None: self._memory_of(index_of(device)).statistics(),
+            "_accelerator_resetPeakStats": lambda device=None: self._memory_of(index_of(device)).reset_peak(),
+            "_accelerator_resetAccumulatedStats": lambda device=None: self._memory_of(
+                index_of(device)
+            ).reset_accumulated(),
+            "_accelerator_getMemoryInfo": lambda device=None: self._memory_of(index_of(device)).free_and_total(),
+            "_accelerator_setAllocatorSettings": nothing,
+        }
+
+    def _of_memory(self) -> dict[str, Callable[..., Any]]:
+        memory_of, current, nothing = self._memory_of, self._current, _do_nothing
+        return {
+            "_cuda_memoryStats": lambda device: memory_of(device).statistics(),
+            "_cuda_resetPeakMemoryStats": lambda device: memory_of(device).reset_peak(),
+            "_cuda_resetAccumulatedMemoryStats": lambda device: memory_of(device).reset_accumulated(),
+            "_cuda_emptyCache": lambda: memory_of(current.get()).empty_cache(),
+            "_cuda_memorySnapshot": lambda *_: self._snapshot(),
+            "_cuda_record_memory_history": nothing,
+            "_cuda_record_memory_history_legacy": nothing,
+            "_cuda_isHistoryEnabled": lambda: False,
+            "_cuda_setMemoryMetadata": nothing,
+            "_cuda_getMemoryMetadata": lambda: "",
+            "_cuda_hostMemoryStats": lambda: dict.fromkeys(("num_host_alloc", "num_host_free"), 0),
+            "_cuda_resetAccumulatedHostMemoryStats": nothing,
+            "_cuda_resetPeakHostMemoryStats": nothing,
+        }
+
+    def _of_allocator(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "_cuda_setMemoryFraction": self._set_fraction,
+            "_cuda_getMemoryFraction": lambda device: self._fractions.get(device, 1.0),
+            "_cuda_getAllocatorBackend": lambda: "native",
+            "_cuda_cudaCachingAllocator_enable": _do_nothing,
+            "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
+            "_cuda_cudaCachingAllocator_raw_alloc": self._allocate,
+            "_cuda_cudaCachingAllocator_raw_delete": self._free,
+            **dict.fromkeys(
+                (
+                    "_cuda_beginAllocateToPool",
+                    "_cuda_beginAllocateCurrentThreadToPool",
+                    "_cuda_endAllocateToPool",
+                    "_cuda_releasePool",
+                ),
+                _do_nothing,
+            ),
+        }
+
+    def _set_sync_mode(self, mode: int) -> None:
+        if not 0 <= mode < len(_SYNC_MODES):
+            raise RuntimeError(f"invalid value of debug_mode, expected one of {', '.join(_SYNC_MODES)}")
+        self._sync_mode = mode
+
+    def _set_fraction(self, fraction: float, device: int) -> None:
+        self._fractions[device] = fraction
+        self._memory_of(device).limit(fraction)
+
+    def _allocate(self, size_bytes: int, stream: int) -> int:
+        """Return the address of memory that a library asks for, not a tensor."""
+        address = len(self._raw) + 1 << 9
+        self._raw[address] = key = ("raw", address)
+        self._memory_of(self._current.get()).hold(key, size_bytes)
+        return address
+
+    def _free(self, address: int) -> None:
+        self._memory_of(self._current.get()).drop(self._raw[address])
+
+    def _snapshot(self) -> dict[str, Any]:
+        """Return what torch.cuda.memory._snapshot has: a block for each storage, and no history."""
+        device = self._current.get()
+        return {
+            "segments": self._memory_of(device).segments(device),
+            "device_traces": [[] for _ in range(self._current.count)],
+            "allocator_settings": {},
+            "external_annotations": [],
+        }
+
+
+def snapshot_file(snapshot: Callable[[], Any]) -> Callable[..., None]:
+    """Return torch.cuda.memory._dump_snapshot, which gives its snapshot to no file but the prediction's own."""
+
+    def dump(filename: str = "dump_snapshot.pickle", **_: Any) -> None:
+        torch.save(pickle.dumps(snapshot()), filename)
+
+    return dump
+
+
+def _dtypes() -> set[torch.dtype]:
+    return {each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+
+
+def _do_nothing(*_: Any, **__: Any) -> None: ...

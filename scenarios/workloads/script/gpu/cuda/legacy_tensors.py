@@ -1,0 +1,79 @@
+"""torch.cuda.FloatTensor and its like, types of tensors by which older scripts make and convert tensors of a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_DTYPES = {
+    "Byte": torch.uint8,
+    "Char": torch.int8,
+    "Short": torch.int16,
+    "Int": torch.int32,
+    "Long": torch.int64,
+    "Half": torch.float16,
+    "Float": torch.float32,
+    "Double": torch.float64,
+    "Bool": torch.bool,
+    "BFloat16": torch.bfloat16,
+    "ComplexFloat": torch.complex64,
+    "ComplexDouble": torch.complex128,
+}
+_NAMES = {dtype: f"{name}Tensor" for name, dtype in _DTYPES.items()}
+
+
+class _Kind(type):
+    """A type of tensors of the GPU, by their elements."""
+
+    dtype: torch.dtype
+
+    def __call__(cls, *given: Any, device: Any = "cuda") -> Tensor:
+        if len(given) == 1 and not isinstance(given[0], int):
+            if isinstance(given[0], torch.Size):
+                return torch.empty(given[0], dtype=cls.dtype, device=device)
+            return torch.as_tensor(given[0], dtype=cls.dtype).to(device)
+        return torch.empty(given or 0, dtype=cls.dtype, device=device)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Tensor) and instance.is_cuda and instance.dtype == cls.dtype
+
+    def __repr__(cls) -> str:
+        return f"<class 'torch.cuda.{cls.__name__}'>"
+
+
+def follow_types() -> None:
+    """Have torch.cuda's types of tensors, `Tensor.type`, `Tensor.new` and torch.set_default_tensor_type."""
+    tensor: Any = Tensor
+    kinds = {f"{name}Tensor": _Kind(f"{name}Tensor", (), {"dtype": dtype}) for name, dtype in _DTYPES.items()}
+    for name, kind in kinds.items():
+        if hasattr(torch.cuda, name):
+            setattr(torch.cuda, name, kind)
+    of_type, new, set_default = tensor.type, tensor.new, torch.set_default_tensor_type
+
+    def wanted(dtype: Any) -> _Kind | None:
+        name = dtype.removeprefix("torch.cuda.") if isinstance(dtype, str) and "torch.cuda." in dtype else None
+        return dtype if isinstance(dtype, _Kind) else kinds.get(name or "")
+
+    def converted(self: Tensor, dtype: Any = None, non_blocking: bool = False, **more: Any) -> Any:
+        if dtype is None:
+            return f"torch.cuda.{_NAMES[self.dtype]}" if self.is_cuda else of_type(self)
+        if (kind := wanted(dtype)) is not None:
+            return self.to("cuda" if not self.is_cuda else self.device, kind.dtype, non_blocking=non_blocking)
+        if self.is_cuda:
+            other = dtype if isinstance(dtype, torch.dtype) else torch.empty(0, device="cpu").type(dtype).dtype
+            return self.to(dtype=other) if isinstance(dtype, torch.dtype) else self.to("cpu", other)
+        return of_type(self, dtype, non_blocking=non_blocking, **more)
+
+    def made(self: Tensor, *given: Any, device: Any = None) -> Tensor:
+        if not self.is_cuda:
+            return new(self, *given, **({} if device is None else {"device": device}))  # type: ignore[no-any-return]
+        return kinds[_NAMES[self.dtype]](*given, device=device or self.device)
+
+    def default(kind: Any) -> None:
+        found = wanted(kind)
+        torch.set_default_device(None if found is None else "cuda")
+        set_default(kind) if found is None else torch.set_default_dtype(found.dtype)
+
+    tensor.type, tensor.new, torch.set_default_tensor_type = converted, made, default

@@ -1,0 +1,157 @@
+"""The public names of torch.cuda and torch.accelerator: which do what they do on a GPU, and what the others do.
+
+A test holds this table against torch's own lists, and against that of docs/scripts.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NoReturn
+
+# The modules whose public names these are.
+MODULES = (
+    "torch.cuda",
+    "torch.cuda.memory",
+    "torch.cuda.random",
+    "torch.cuda.nvtx",
+    "torch.cuda.graphs",
+    "torch.cuda.amp",
+    "torch.cuda.profiler",
+    "torch.cuda.comm",
+    "torch.cuda.nccl",
+    "torch.cuda.tunable",
+    "torch.cuda.gds",
+    "torch.accelerator",
+    "torch.accelerator.memory",
+)
+
+# Names of torch.cuda that do what they do on a GPU, from what the profile and the prediction know.
+_CUDA = """
+    is_available is_initialized init device_count current_device set_device device device_of get_device_name
+    get_device_properties get_device_capability get_arch_list get_gencode_flags is_bf16_supported is_tf32_supported
+    can_device_access_peer has_half has_magma synchronize
+    Stream Event StreamContext stream current_stream default_stream set_stream
+    manual_seed manual_seed_all seed seed_all initial_seed get_rng_state get_rng_state_all set_rng_state
+    set_rng_state_all default_generators
+    memory_allocated memory_reserved memory_cached max_memory_allocated max_memory_reserved max_memory_cached
+    memory_stats memory_stats_as_nested_dict memory_summary memory_snapshot mem_get_info empty_cache
+    reset_peak_memory_stats reset_max_memory_allocated reset_max_memory_cached reset_accumulated_memory_stats
+    set_per_process_memory_fraction get_per_process_memory_fraction caching_allocator_alloc caching_allocator_delete
+    set_sync_debug_mode get_sync_debug_mode
+    CUDAGraph graph is_current_stream_capturing make_graphed_callables
+    CudaError DeferredCudaCallError cudaStatus
+    ByteTensor CharTensor ShortTensor IntTensor LongTensor HalfTensor FloatTensor DoubleTensor BoolTensor BFloat16Tensor
+    ByteStorage CharStorage ShortStorage IntStorage LongStorage HalfStorage FloatStorage DoubleStorage BoolStorage
+    BFloat16Storage ComplexFloatStorage ComplexDoubleStorage
+    amp graphs jiterator memory nccl nvtx profiler random sparse streams tunable
+"""
+_ACCELERATOR = """
+    is_available device_count current_accelerator current_device_idx current_device_index set_device_idx
+    set_device_index device_index get_device_capability current_stream set_stream synchronize empty_cache
+    get_memory_info memory_allocated memory_reserved max_memory_allocated max_memory_reserved memory_stats
+    reset_peak_memory_stats reset_accumulated_memory_stats
+"""
+AS_ON_A_GPU: dict[str, frozenset[str]] = {
+    "torch.cuda": frozenset(_CUDA.split()),
+    "torch.cuda.amp": frozenset({"autocast", "custom_fwd", "custom_bwd", "GradScaler", "amp_definitely_not_available"}),
+    "torch.accelerator": frozenset(_ACCELERATOR.split()),
+}
+
+# Names whose answer is the same on every GPU and changes no prediction; without a value the code is torch's.
+CONSTANTS: dict[str, dict[str, Any]] = {
+    "torch.cuda": {
+        **dict.fromkeys(("check_error", "cudart", "ipc_collect", "current_blas_handle", "current_solver_handle"), ...),
+        **dict.fromkeys(("caching_allocator_enable", "caching_allocator_disabled", "get_allocator_backend"), ...),
+        **dict.fromkeys(("host_memory_stats", "host_memory_stats_as_nested_dict", "list_gpu_processes"), ...),
+        **dict.fromkeys(("reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats"), ...),
+        **dict.fromkeys(("MemPool", "use_mem_pool", "graph_pool_handle"), ...),
+    },
+    "torch.cuda.nvtx": {
+        **dict.fromkeys(("range_push", "range_pop"), 0),
+        **dict.fromkeys(("range_start", "range_end", "mark"), None),
+        "range": ...,
+    },
+    "torch.cuda.profiler": {"start": None, "stop": None, "profile": ...},
+    "torch.cuda.tunable": {
+        **dict.fromkeys(("enable", "tuning_enable", "record_untuned_enable", "set_filename"), None),
+        **dict.fromkeys(("is_enabled", "tuning_is_enabled", "record_untuned_is_enabled"), False),
+        **dict.fromkeys(("set_max_tuning_duration", "set_max_tuning_iterations"), None),
+        **dict.fromkeys(("set_rotating_buffer_size", "set_numerical_check_tolerances"), None),
+        "get_max_tuning_duration": 30,  # torch's defaults
+        "get_max_tuning_iterations": 100,
+        "get_rotating_buffer_size": 0,
+        "get_filename": "tunableop_results.csv",
+        **dict.fromkeys(("get_results", "get_validators"), ()),
+        "read_file": False,
+    },
+    "torch.accelerator": {"empty_host_cache": ...},
+}
+
+_NVML = "what a GPU's sensors say is not simulated"
+_ALLOCATOR = "other allocators are not simulated: expected torch's own"
+_EXTERNAL = "streams of other libraries are not simulated: expected torch.cuda.Stream"
+_SEVERAL = (
+    "several GPUs of one process are not simulated: expected a process for each GPU and torch.distributed, such as"
+    " DistributedDataParallel in place of DataParallel"
+)
+_GDS = "GPUDirect Storage is not simulated: expected torch.save and torch.load"
+_TUNING = "products are not tuned on simulated GPUs"
+REFUSED: dict[str, dict[str, str]] = {
+    "torch.cuda": {
+        **dict.fromkeys(("utilization", "memory_usage", "device_memory_used"), _NVML),
+        **dict.fromkeys(("temperature", "power_draw", "clock_rate"), _NVML),
+        **dict.fromkeys(("CUDAPluggableAllocator", "change_current_allocator"), _ALLOCATOR),
+        **dict.fromkeys(("ExternalStream", "get_stream_from_external"), _EXTERNAL),
+        "GreenContext": "parts of a GPU are not simulated: expected torch.cuda.Stream",
+    },
+    "torch.cuda.comm": dict.fromkeys(
+        ("broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced", "scatter", "gather"), _SEVERAL
+    ),
+    "torch.cuda.nccl": dict.fromkeys(("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter"), _SEVERAL),
+    "torch.cuda.tunable": dict.fromkeys(("tune_gemm_in_file", "mgpu_tune_gemm_in_file"), _TUNING),
+    "torch.cuda.gds": dict.fromkeys(("gds_register_buffer", "gds_deregister_buffer", "GdsFile"), _GDS),
+    "torch.accelerator": {"Graph": "expected torch.cuda.CUDAGraph, which is simulated"},
+}
+# Modules whose public names are also names of the package above.
+_PARENTS = {
+    **{f"torch.cuda.{name}": "torch.cuda" for name in ("memory", "random", "graphs")},
+    "torch.accelerator.memory": "torch.accelerator",
+}
+
+
+def kind_of(module: str, name: str) -> str | None:
+    """Return "as on a GPU", "a constant" or "refused" for a public name, None for one that is in no table."""
+    module = _PARENTS.get(module, module)
+    tables: dict[str, Any] = {"as on a GPU": AS_ON_A_GPU, "a constant": CONSTANTS, "refused": REFUSED}
+    return next((kind for kind, table in tables.items() if name in table.get(module, ())), None)
+
+
+def follow_names() -> None:
+    """Have torch's constants be what the table says, and refused names raise RuntimeError with one sentence."""
+    for module in MODULES:
+        parent = _PARENTS.get(module, module)
+        target = import_module(module)
+        for name, value in CONSTANTS.get(parent, {}).items():
+            if value is not ... and hasattr(target, name):
+                setattr(target, name, _giving(value))
+        for name, sentence in REFUSED.get(parent, {}).items():
+            if hasattr(target, name):
+                usual = getattr(target, name)
+                setattr(target, name, _refusing(f"{module}.{name}: {sentence}", usual))
+    streams: Any = sys.modules["torch.cuda.streams"]
+    streams.ExternalStream = sys.modules["torch.cuda"].ExternalStream
+
+
+def _giving(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+def _refusing(sentence: str, usual: Any) -> Any:
+    """Return a function that raises RuntimeError, or a class which cannot be made."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise RuntimeError(sentence)
+
+    return type(usual.__name__, (), {"__new__": refuse}) if isinstance(usual, type) else refuse

@@ -1,0 +1,142 @@
+"""torch.cuda and torch.accelerator as a script on a machine with GPUs sees them, where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, cast
+
+import torch
+
+from scenarios.workloads.script.gpu.cuda.comm import of_one_gpu
+from scenarios.workloads.script.gpu.cuda.driver import Current, Driver, snapshot_file
+from scenarios.workloads.script.gpu.cuda.graphs import graphs
+from scenarios.workloads.script.gpu.cuda.legacy_tensors import follow_types
+from scenarios.workloads.script.gpu.cuda.names import follow_names
+from scenarios.workloads.script.gpu.cuda.properties import Properties, SeenGpu
+from scenarios.workloads.script.gpu.cuda.torch_streams import Streams
+from scenarios.workloads.script.gpu.memory import Memory
+
+# GPUs have bfloat16 and TF32 since compute capability 8.0 (CUDA C++ Programming Guide, "Compute Capabilities").
+_AMPERE = 8
+# Of torch 2.11.0 as PyPI has it (docs/calibration.md, the H200).
+_CUDA, _NCCL = "13.0", (2, 28, 9)
+
+
+def pretend(
+    gpu: SeenGpu,
+    current: Current,
+    streams: Streams,
+    memory_of: Callable[[int], Memory],
+    said: Callable[[str], None],
+) -> None:
+    """Have torch say that a host's GPUs are there; `said` is told of what the script asks for and does not get."""
+    major, minor = gpu.capability
+    Driver(current, memory_of, streams.link.synchronize).install(f"sm_{major}{minor}")
+    for name, value in {**answers_of_gpu(gpu, memory_of), **_of_streams(streams)}.items():
+        setattr(torch.cuda, name, value)
+    for name, value in graphs(streams.link, said).items():
+        setattr(torch.cuda, name, value)
+        setattr(torch.cuda.graphs, name, value)
+    for name in ("Stream", "Event"):
+        setattr(torch.cuda.streams, name, getattr(streams, name))
+        setattr(torch, name, getattr(streams, f"any_{name.lower()}"))
+    cuda, accelerator, core = (cast("Any", each) for each in (torch.cuda, torch.accelerator, torch._C))
+    cuda.memory._dump_snapshot = snapshot_file(cuda.memory._snapshot)
+    cuda.memory.MemPool = cuda.MemPool = _MemPool
+    cuda.nccl.version, cuda.nccl.is_available = lambda: _NCCL, lambda tensors: True
+    cuda._initialized = True
+    accelerator.is_available, accelerator.device_count = lambda: True, lambda: gpu.count
+    core._set_linalg_preferred_backend = core._set_blas_preferred_backend = _do_nothing
+    libraries: Any = torch.backends
+    libraries.cuda.cufft_plan_cache = _PlanCache()
+    libraries.cudnn.is_acceptable = lambda tensor: False  # asked of the weights of each RNN that is moved
+    cast("Any", torch.version).cuda, cast("Any", torch.autograd.profiler).emit_nvtx = _CUDA, _Nothing
+    follow_names()
+    of_one_gpu()
+    follow_types()
+
+
+def answers_of_gpu(gpu: SeenGpu, memory_of: Callable[[int], Memory]) -> dict[str, Any]:
+    """Return what torch.cuda has of GPUs beside what a driver answers, by name."""
+    properties, cudart, (major, minor) = Properties(gpu), _Cudart(memory_of), gpu.capability
+    return {
+        "is_available": lambda: True,
+        "device_count": lambda: gpu.count,
+        "get_device_name": lambda device=None: gpu.name,
+        "get_device_properties": lambda device=None: properties,
+        "get_device_capability": lambda device=None: gpu.capability,
+        "is_bf16_supported": lambda including_emulation=True: including_emulation or major >= _AMPERE,
+        "is_tf32_supported": lambda: major >= _AMPERE,
+        "get_arch_list": lambda: [f"sm_{major}{minor}"],
+        "get_gencode_flags": lambda: f"-gencode compute=compute_{major}{minor},code=sm_{major}{minor}",
+        "cudart": lambda: cudart,
+        "check_error": _do_nothing,
+        "has_magma": True,
+    }
+
+
+def _of_streams(streams: Streams) -> dict[str, Any]:
+    return {
+        "Stream": streams.Stream,
+        "Event": streams.Event,
+        "current_stream": streams.current,
+        "default_stream": lambda device=None: streams.of(0),
+        "stream": streams.StreamContext,
+        "StreamContext": streams.StreamContext,
+        "set_stream": streams.set,
+    }
+
+
+class _Nothing(nullcontext[None]):
+    """A context in which nothing is different, whatever it is given."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+
+class _PlanCache:
+    """The plans of cuFFT, of which there are none."""
+
+    size, max_size = 0, 4096  # torch's default
+
+    def __getitem__(self, device: Any) -> _PlanCache:
+        return self
+
+    def clear(self) -> None:
+        """Do nothing."""
+
+
+class _Cudart:
+    """CUDA's runtime library, of which scripts ask the memory that is free, and start and stop the profiler."""
+
+    class cudaError:  # noqa: N801 - torch's name
+        success = 0
+
+    def __init__(self, memory_of: Callable[[int], Memory]) -> None:
+        self.cudaMemGetInfo = lambda device: memory_of(device).free_and_total()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_: 0
+
+
+class _MemPool:
+    """A pool of memory, which is no other than that of all tensors."""
+
+    allocator = None
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.id = (0, id(self))
+
+    def use_count(self) -> int:
+        """Return the number of those who use it."""
+        return 1
+
+    def snapshot(self, include_traces: bool = True) -> Any:
+        """See `torch.cuda.memory_snapshot`."""
+        return torch.cuda.memory_snapshot()
+
+
+def _do_nothing(*_: Any, **__: Any) -> None: ...

@@ -1,0 +1,203 @@
+"""Storages of simulated GPUs as torch sees a GPU's: their device, their copies, and what is saved and pickled of them.
+
+A copy on the CPU of bytes that are not known is filled with a mark, so that as many bytes are saved or sent as a GPU
+would give, which are unknown again on the GPU to which they come; tensors on the CPU that are made of them are 1.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, cast
+
+import torch
+from torch import Tensor
+
+from scenarios.workloads.script.gpu.shadows import UNKNOWN, Shadows, is_meta, wraps
+from scenarios.workloads.script.gpu.tensors import Transfers, is_pinned
+
+# Two bytes that are repeated in place of unknown ones: not a number in bfloat16, float16 and float32.
+_MARK = 0x7FD5
+# A file of the prediction's own has a note in place of as many unknown bytes or more.
+_LEAST_NOTED_BYTES = 64 << 10
+_NOTE = ".unknown"
+
+
+class Storages:
+    """The methods of torch.UntypedStorage for the storages of `shadows`, whose copies are `transfers`; `said()` is told
+    where unknown values are read on the CPU.
+    """
+
+    def __init__(self, shadows: Shadows, transfers: Transfers, said: Callable[[], None]) -> None:
+        self._shadows, self._transfers, self._said = shadows, transfers, said
+        self._is_filing = False
+        self._unwritten = set[int]()  # storages on the CPU of bytes that are not known, which nobody has filled
+        self._follow()
+        rebuild = torch._utils._rebuild_tensor
+        torch._utils._rebuild_tensor = lambda *args: self._rebuilt(rebuild(*args))  # type: ignore[no-untyped-call]
+        core: Any = torch._C
+        core.PyTorchFileWriter, core.PyTorchFileReader = _writer(self), _reader(self)
+
+    @contextmanager
+    def filing(self) -> Iterator[None]:
+        """Inside, files are of the prediction's own: many bytes that are not known are left out of them."""
+        self._is_filing = True
+        try:
+            yield
+        finally:
+            self._is_filing = False
+
+    def _follow(self) -> None:
+        storage: Any = torch.UntypedStorage
+        core, tensor = cast("Any", torch._C), cast("Any", Tensor)
+        self._copy_usual, self._device_usual = storage.copy_, core.StorageBase.device.__get__
+        data_ptr = tensor.data_ptr
+        read: Any = storage._set_from_file
+        methods: dict[str, Callable[..., Any]] = {
+            "clone": lambda self: _bytes_of(self).clone().untyped_storage(),
+            "resize_": self._resized,
+            "is_shared": lambda self: True,
+            "data_ptr": lambda self: self._cdata if self.nbytes() else 0,
+            "_write_file": lambda self, *args: self.cpu()._write_file(*args),
+            "_set_from_file": lambda self, *args: self.copy_(read(torch.UntypedStorage(self.nbytes()), *args)),
+            "_share_cuda_": _refuse_sharing,
+        }
+        for name, method in methods.items():
+            setattr(storage, name, self._either(method, getattr(storage, name)))
+
+        def copy(target: Any, source: Any, non_blocking: bool | None = False) -> Any:
+            return self._copied(target, source, is_blocking=not non_blocking)
+
+        storage.copy_, storage.device = copy, property(self._device)
+        storage.is_cuda = property(lambda self: self.device.type == "cuda")
+        storage.is_pinned = lambda self, device="cuda": not self.is_cuda and is_pinned(_bytes_of(self))
+        storage.pin_memory = lambda self, device="cuda": _bytes_of(self).pin_memory().untyped_storage()
+        storage.__new__ = staticmethod(self._creating(storage.__new__))
+
+        def address(of: Tensor) -> int:
+            if wraps(of) or not self._shadows.is_of_gpu(of):
+                return int(data_ptr(of))
+            start = of.untyped_storage().data_ptr()
+            return int(start + of.storage_offset() * of.element_size()) if of.numel() else 0
+
+        tensor.data_ptr = address
+
+    def _either(self, method: Callable[..., Any], usual: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method of all storages, of which those of the GPU have one of ours."""
+
+        def either(storage: Any, *args: Any, **more: Any) -> Any:
+            return (method if self._shadows.has(storage) else usual)(storage, *args, **more)
+
+        return either
+
+    def _device(self, storage: Any) -> torch.device:
+        if not self._shadows.now.is_honest and self._shadows.has(storage):
+            return torch.device("cuda", self._shadows.index_of_storage(storage))
+        found: torch.device = self._device_usual(storage)
+        return found
+
+    def _creating(self, usual: Callable[..., Any]) -> Callable[..., Any]:
+        def created(kind: Any, *args: Any, device: Any = None, **more: Any) -> Any:
+            if device is None or torch.device(device).type != "cuda" or self._shadows.now.is_honest:
+                return usual(kind, *args, **more, **({} if device is None else {"device": device}))
+            size = args[0] if args else 0
+            dtype = {"dtype": torch.uint8, "device": device}
+            made = torch.empty(size, **dtype) if isinstance(size, int) else torch.tensor(size, **dtype)
+            return made.untyped_storage()
+
+        return created
+
+    def _resized(self, storage: Any, size_bytes: int) -> Any:
+        torch._C.StorageBase.resize_(storage, size_bytes)  # type: ignore[attr-defined]
+        self._shadows.memory.hold(storage._cdata, size_bytes)
+        return storage
+
+    def _copied(self, target: Any, source: Any, *, is_blocking: bool) -> Any:
+        """Copy bytes, also between the CPU and the GPU."""
+        if isinstance(source, torch.storage.TypedStorage):
+            source = source._untyped_storage
+        if not (self._shadows.has(target) or self._shadows.has(source)):
+            return self._copy_usual(target, source, not is_blocking)
+        if self._shadows.has(target) and self._is_unknown(source):
+            self._transfers.to_gpu(_bytes_of(source), is_blocking=is_blocking)
+            self._shadows.forget([_bytes_of(target)])
+        elif self._shadows.has(target) or self._shadows.of(given := _bytes_of(source)) is not None:
+            _bytes_of(target).copy_(_bytes_of(source), non_blocking=not is_blocking)
+        else:
+            self._transfers.to_cpu(given, _bytes_of(target), is_blocking=is_blocking)
+            self._unwritten.add(target._cdata)
+            weakref.finalize(target, self._unwritten.discard, target._cdata)
+            if not self._is_filing:
+                self._mark(target)
+        return target
+
+    def _mark(self, storage: Any) -> None:
+        """Fill a storage on the CPU with the mark."""
+        with self._shadows.suspended():
+            _bytes_of(storage).fill_(1)  # what one byte is taken for
+            _bytes_of(storage)[: storage.nbytes() // 2 * 2].view(torch.int16).fill_(_MARK)
+
+    def _is_unknown(self, storage: Any) -> bool:
+        """Return whether a storage on the CPU is a copy of bytes that are not known."""
+        if storage._cdata in self._unwritten:
+            return True
+        if self._shadows.has(storage) or storage.nbytes() < 2 or self._device_usual(storage).type != "cpu":
+            return False
+        with self._shadows.suspended():
+            words = _bytes_of(storage)[: storage.nbytes() // 2 * 2].view(torch.int16)
+            return bool(words[0] == _MARK and (words == _MARK).all())
+
+    def _rebuilt(self, tensor: Tensor) -> Tensor:
+        """Return what is made of a storage that was saved or sent: on the CPU with values, on the GPU with few."""
+        if self._shadows.is_of_gpu(tensor):
+            if not self._shadows.keeps(tensor):
+                self._shadows.forget([tensor])
+        elif not is_meta(tensor) and self._is_unknown(storage := tensor.untyped_storage()):
+            self._unwritten.discard(storage._cdata)
+            with self._shadows.suspended():
+                torch.empty(0, dtype=tensor.dtype).set_(storage).fill_(UNKNOWN)
+            self._said()
+        return tensor
+
+
+def _bytes_of(storage: Any) -> Tensor:
+    made = torch.empty(0, dtype=torch.uint8, device=storage.device)
+    return made.set_(storage)
+
+
+def _refuse_sharing(*_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError(
+        "tensors of simulated GPUs cannot be shared between processes: expected tensor.cpu(), or torch.distributed"
+    )
+
+
+def _writer(storages: Storages) -> type:
+    """Return torch's writer of files, which notes large storages of which nothing is known, and fills others."""
+
+    class Writer(torch._C.PyTorchFileWriter):
+        def write_record(self, name: str, data: Any, size: int) -> None:
+            if isinstance(data, torch.UntypedStorage) and data._cdata in storages._unwritten:
+                if storages._is_filing and size >= _LEAST_NOTED_BYTES:
+                    super().write_record(f"{name}{_NOTE}", b"", 0)
+                    return
+                storages._mark(data)
+            super().write_record(name, data, size)
+
+    return Writer
+
+
+def _reader(storages: Storages) -> type:
+    """Return torch's reader of files, which finds what was noted."""
+
+    class Reader(torch._C.PyTorchFileReader):
+        def get_storage_from_record(self, name: str, size: int, kind: Any) -> Tensor:
+            if not cast("Any", self).has_record(f"{name}{_NOTE}"):
+                found: Tensor = super().get_storage_from_record(name, size, kind)
+                return found
+            made = torch.UntypedStorage(size)
+            storages._unwritten.add(made._cdata)
+            weakref.finalize(made, storages._unwritten.discard, made._cdata)
+            return _bytes_of(made)
+
+    return Reader

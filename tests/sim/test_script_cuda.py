@@ -1,0 +1,44 @@
+"""torch.cuda on simulated GPUs: every public name is in the table, and does what the table says."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.workloads.script.gpu.cuda.names import AS_ON_A_GPU, CONSTANTS, MODULES, REFUSED, kind_of
+from tests.sim.test_gpu_script import ROOT, SCRIPTS, played
+
+# The public names of torch 2.11.0, as its own modules list them.
+OF_2_11 = json.loads((ROOT / "tests" / "data" / "cuda_names_2_11.json").read_text())
+DOCS = (ROOT / "docs" / "scripts.md").read_text()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_is_in_the_table(module: str) -> None:
+    public = {*import_module(module).__all__, *OF_2_11.get(module, ())}
+    assert {name for name in public if kind_of(module, name) is None} == set()
+
+
+def test_the_table_has_no_other_names() -> None:
+    for table in (AS_ON_A_GPU, CONSTANTS, REFUSED):
+        for module, names in dict[str, Any](table).items():
+            assert set(names) <= {*import_module(module).__all__, *OF_2_11.get(module, ())}
+
+
+def test_the_documentation_has_the_table() -> None:
+    """A row of each module and kind, with the names in order."""
+    for kind, table in (("a constant", CONSTANTS), ("refused", REFUSED)):
+        for module, names in dict[str, Any](table).items():
+            assert f"| `{module}` | {kind} | {', '.join(f'`{name}`' for name in sorted(names))} |" in DOCS
+
+
+def test_torch_cuda_is_that_of_a_gpu(tmp_path: Path) -> None:
+    """The script asserts it; the object that it gathers takes as many bytes as its pickle."""
+    count = tmp_path / "bytes"
+    recording = played(SCRIPTS / "cuda.py", str(count), str(tmp_path / "checkpoint"), ranks=(1, 2), steps=100)
+    gathered = [span for span in recording.spans if span.rank == 0 and span.kind == "all_gather"]
+    assert int(count.read_text()) in [span.bytes_in for span in gathered if span.dtype == "uint8"]
