@@ -10,8 +10,8 @@ from typing import Any
 # Grows when earlier releases would misread what is written; a new field with a default is no such change.
 SCHEMA_VERSION = 1
 
-# Keys of a scenario that change how it is simulated or priced, but not what it computes and sends: its digest, by which
-# runs are compared, leaves them out.
+# Keys of a scenario that change how it is simulated, not what it computes and sends: digests, by which runs are
+# compared, leave them out.
 PLAYING = frozenset(
     {"path", "payload", "fidelity", "timeout_s", "compute_times", "balanced", "ranks", "rests_on", "known_errors"}
 )
@@ -20,12 +20,10 @@ PLAYING = frozenset(
 # `MemoryRow.phases` of a part that is there all the time, and of one that is in the host's memory.
 ALWAYS, IN_HOST = "always", "host memory"
 
-# `Span.kernel` of computations that take nothing of what a rank computes with: a data loader's work, and copies between
-# the host's memory and the GPU.
+# `Span.kernel` of computations that take nothing of what a rank computes with: data loaders' work, copies to the GPU.
 LOADING, COPYING = "data_loader", "memcpy"
 
-# Fewer steps that were timed with the recording off do not say a step's time: one that is unlike the others would count
-# for too much.
+# Fewer steps that were timed with the recording off do not say a step's time: one odd step would count for too much.
 LEAST_UNRECORDED = 3
 
 # `RunInfo.played_on` of a run on hosts that were emulated.
@@ -141,8 +139,7 @@ class LinkRow:
     """What one link carried over the run. `busy_ns` is the time in which it carried anything.
 
     `link_class` is "nvlink", "pcie", "memory", "host" (a GPU's path to its host's memory), "nic" or "uplink";
-    `direction` "out" or "in" as seen from its owner.
-    `link_count` links are represented by this one.
+    `direction` "out" or "in" as seen from its owner. `link_count` links are represented by this one.
     """
 
     link: str
@@ -213,9 +210,7 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRow:
-    """One distinct operator that the GPUs of simulated ranks run, all together `calls` times in the run, steps or not.
-    `operations` describes it as a span's. Operators that differ a little in their drawn ids are one.
-    """
+    """One distinct operator of all simulated ranks and its calls; those with somewhat other drawn ids are one."""
 
     operations: str
     calls: int

@@ -126,9 +126,9 @@ def load_given(
             "payload": None if play is None else PLAYS[play],
             "script.step_every": step_every,
             "script.traceback": traceback or None,
+            "script.module": module or None,
         }
         values |= {key: value for key, value in of_keys.items() if value is not None}
-        values |= {"script.module": module} if module else {}
         made = scenario_of(given, args or (), values, hosts, gpus_per_host, overrides_file=overrides_file)
         if not {"profile", "cluster.profile"} & {key for key, value in values.items() if value is not None}:
             assert isinstance(made.options, Script)

@@ -46,12 +46,18 @@ def shared_modules(script: Path) -> list[str]:
             continue
         seen.add(file)
         for name in _imported(file):
-            if name.partition(".")[0] in SHARED:
+            top = name.partition(".")[0]
+            if top in SHARED and not _files_of(top, script.parent):
                 found[name] = None
             else:
-                beside = script.parent.joinpath(*name.split("."))
-                files += [each for each in (beside.with_suffix(".py"), beside / "__init__.py") if each.is_file()]
+                files += _files_of(name, script.parent)
     return list(found)
+
+
+def _files_of(module: str, folder: Path) -> list[Path]:
+    """Return the file of a module, or of its package, in the script's folder, where Python looks first."""
+    path = folder.joinpath(*module.split("."))
+    return [each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()]
 
 
 def _imported(file: Path) -> Iterator[str]:

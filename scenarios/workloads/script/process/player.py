@@ -55,6 +55,8 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
     torch.set_num_threads(1)
     torch.autograd.set_multithreading_enabled(False)
     answer_into(folder / f"rank-{env['RANK']}-stands")
+    if "numpy" in sys.modules:  # which was loaded before the fork: each rank has numbers of its own, as a new process
+        sys.modules["numpy"].random.seed()
     link = SimulatedLink(connection)
     link.clock.install()
     on_cpu = LeftOut(link) if gpu is None else OnCpu(link)

@@ -59,6 +59,15 @@ def test_modules_of_shared_packages_are_found_in_a_script_and_in_the_files_besid
     assert sorted(found) == ["numpy", "pandas", "torch.nn", "torchrec.models.dlrm"]
 
 
+def test_a_package_beside_the_script_is_not_taken_for_the_installed_one(tmp_path: Path) -> None:
+    tmp_path.joinpath("train.py").write_text("import torchrec.sparse\nimport pandas\nimport numpy\n")
+    tmp_path.joinpath("pandas.py").write_text("import torch.nn\n")
+    for name in ("torchrec", "numpy"):
+        tmp_path.joinpath(name).mkdir()
+    tmp_path.joinpath("torchrec", "__init__.py").write_text("")
+    assert sorted(shared_modules(tmp_path / "train.py")) == ["numpy", "torch.nn"]
+
+
 @pytest.mark.parametrize("text", ["import torch, (", "\0", ""])
 def test_a_script_with_mistakes_shares_nothing(tmp_path: Path, text: str) -> None:
     tmp_path.joinpath("train.py").write_text(text)
