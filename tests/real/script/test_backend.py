@@ -116,6 +116,8 @@ def _without_groups_of_torchs(
 @pytest.fixture
 def script(device: Device, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     token = STEP.set(-1)
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "0")  # nobody meets there
     yield Script(device, monkeypatch)
     STEP.reset(token)
 
