@@ -183,8 +183,10 @@ def outline(parts: Iterable[Part]) -> Outline:
 
 
 def _numbered_by_label(unrecorded: pd.DataFrame) -> pd.DataFrame:
-    """Return spans of steps with the numbers that their labels, "step 7", have."""
-    return unrecorded.assign(step=unrecorded["label"].astype(object).str.removeprefix("step ").astype(np.int64))
+    """Return the spans of steps whose labels have numbers, as "step 7" has, with these numbers."""
+    numbers = unrecorded["label"].astype(object).str.extract(r"^step (\d{1,18})$", expand=False)
+    known = numbers.notna().to_numpy(bool)
+    return unrecorded[known].assign(step=numbers[known].astype(np.int64))
 
 
 def ranks(parts: Iterable[Part]) -> pd.DataFrame:
