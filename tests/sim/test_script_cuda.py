@@ -39,6 +39,6 @@ def test_the_documentation_has_the_table() -> None:
 def test_torch_cuda_is_that_of_a_gpu(tmp_path: Path) -> None:
     """The script asserts it; the object that it gathers takes as many bytes as its pickle."""
     count = tmp_path / "bytes"
-    recording = played(SCRIPTS / "cuda.py", str(count), str(tmp_path / "checkpoint"), ranks=(1, 2), steps=100)
+    recording = played(SCRIPTS / "torch_cuda.py", str(count), str(tmp_path / "checkpoint"), ranks=(1, 2), steps=100)
     gathered = [span for span in recording.spans if span.rank == 0 and span.kind == "all_gather"]
     assert int(count.read_text()) in [span.bytes_in for span in gathered if span.dtype == "uint8"]
