@@ -7,7 +7,7 @@ step of an optimizer is over: setting up and the first step belong to no step, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import replace
@@ -220,7 +220,7 @@ class _Played:
         self._beside = BesideGpu(rank, self._scenario, program.outcomes)
         self._is_on_gpu = self._scenario.cluster.host.gpu.kind == "cuda"
         self._is_known: dict[int, bool] = {}
-        self._receives: dict[int, tuple[int, ...]] = {}  # by the call's number, where its values are in the mail
+        self._receives: dict[int, Hashable] = {}  # by the call's number, where its values are in the mail
         self._groups: list[Group] = [rank.world]
         self._exchange = Exchange(rank, program.scenario) if program.script.is_exchanged else None
         self._exchanged: set[int] = set()  # numbers of calls in whose place others are made
@@ -235,6 +235,8 @@ class _Played:
             spent, kind, argument = request = self._player.next()
             if self._log is not None and kind != "elapsed":  # which waits for nothing that was not waited for before
                 self._log.note(request)
+            if kind != "store":
+                self._program.stores.goes_on(self._rank.rank)
             await self._charge(spent)
             is_running = kind != "end" and not (kind == "step" and not await self._next_step())
             if is_running:
@@ -371,9 +373,6 @@ class _Played:
         is_known = all(each.values is not None for each in call.inputs)
         if self._is_on_gpu and call.verb in ("send", "recv", "scatter"):
             is_known = False
-            if (key := self._program.mail.post(call, self._rank.rank, self._groups[call.group].ranks)) is not None:
-                self._receives[call.number] = key
-        self._is_known[call.number] = is_known
         has_values = is_known and self._log is not None  # a recording has none, but waits for the same calls
         device = self._rank.control_device if has_values else self._rank.device
         given = call.inputs if has_values else [replace(each, values=None) for each in call.inputs]
@@ -385,4 +384,15 @@ class _Played:
             self._works[call.number] = issue(*asked, group=group, label=call.label, options=call.options)
         except MISTAKES as mistake:
             return Refused.of(mistake)
+        if (key := self._posted(call, group)) is not None:
+            self._receives[call.number] = key
+        else:
+            self._is_known[call.number] = is_known
         return None
+
+    def _posted(self, call: Collective, group: Group) -> Hashable | None:
+        """Post the values of a message on GPUs; return where those are that the rank receives, if it does."""
+        if not self._is_on_gpu or call.verb not in ("send", "recv", "scatter"):
+            return None
+        number = sum(each.ranks == group.ranks for each in self._groups[: call.group])
+        return self._program.mail.post(call, self._rank.rank, group.ranks, number)

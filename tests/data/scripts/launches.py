@@ -33,7 +33,8 @@ def train(number: int, args: argparse.Namespace, **init) -> None:
     optimizer.step()
     optimizer.zero_grad()
     del replica
-    dist.destroy_process_group()
+    if len(ways) % 2:  # the process that a rank would be ends its group with it
+        dist.destroy_process_group()
     ways.append(init.get("init_method", "env"))
 
 
@@ -72,10 +73,45 @@ def row(processes: list) -> None:
     assert not any(process.is_alive() for process in processes)
 
 
+def fill(number: int, queue, text: str) -> None:
+    queue.put((number, text, os.getpid()))
+
+
+def put(rank: int, args: argparse.Namespace, queue) -> None:
+    meet(rank, args)
+    queue.put(rank)
+
+
+def helpers() -> None:
+    """A process that is given 0 and is no rank does its work by the time of the join."""
+    context = mp.get_context("spawn")
+    queue = context.SimpleQueue()
+    for text in ("one", "two"):
+        helper = context.Process(target=fill, args=(0, queue, text))
+        helper.start()
+        helper.join()
+        assert helper.exitcode == 0
+        number, found, process = queue.get()
+        assert (number, found) == (0, text)
+        assert process != os.getpid()
+
+
+def of_queue(args: argparse.Namespace) -> None:
+    """A parent that takes from a queue what its ranks have put there, ahead of any join."""
+    queue = mp.get_context("spawn").Queue()
+    ranks = [mp.Process(target=put, args=(rank, args, queue)) for rank in range(SIZE)]
+    for process in ranks:
+        process.start()
+    assert queue.get() == int(os.environ["LOCAL_RANK"])
+    for process in ranks:
+        process.join()
+
+
 def main() -> None:
     args = argparse.Namespace(port=20_000 + os.getpid() % 1000)
     helper = mp.Process(target=print, args=("a process that is no rank",))
     helper.start()
+    helpers()
     mp.spawn(meet, args=(args,), nprocs=SIZE)
     context = mp.start_processes(meet, (args,), SIZE, join=False, start_method="forkserver")
     while not context.join():
@@ -85,11 +121,12 @@ def main() -> None:
     row([mp.Process(target=meet, args=(rank, args)) for rank in range(SIZE)])
     row([mp.get_context("spawn").Process(target=partial(meet, rank), args=(args,)) for rank in range(SIZE)])
     row([Worker(rank, args) for rank in range(SIZE)])
+    of_queue(args)
     config = LaunchConfig(1, 1, SIZE, run_id="mine", rdzv_backend="c10d", rdzv_endpoint="localhost:0")
-    assert set(elastic_launch(config, agent)(args).values()) == {7}
+    assert elastic_launch(config, agent)(args) == dict.fromkeys(range(SIZE), 7)
     helper.join()
     assert helper.exitcode == 0
-    assert len(ways) == 8, ways
+    assert len(ways) == 9, ways
     from torch.distributed.run import main as run  # noqa: PLC0415  (as scripts do that have both)
 
     run(f"--nproc-per-node {SIZE} --rdzv-id mine --rdzv-backend c10d --rdzv-endpoint :0 {__file__} rank".split())

@@ -33,6 +33,12 @@ files = dist.FileStore(os.path.join(tempfile.gettempdir(), f"stores-{os.environ[
 files.add("here", 1)
 while files.add("here", 0) < size:  # a rank that polls lets others run, too
     pass
+if rank == 1:
+    for key in range(3):
+        mine.set(f"r{key}", "1")
+while any([not mine.check([f"r{key}"]) for key in range(3)]):  # polls of several keys in turn
+    pass
+assert mine.get("r0") + mine.get("r0") == b"11"
 if hasattr(mine, "queue_push"):
     mine.queue_push("queue", f"{rank}")
     assert mine.queue_pop("queue").decode() in {"0", "1"}
@@ -41,5 +47,7 @@ dist.monitored_barrier()
 layer = DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 for _ in range(4):
+    if mine.check(["stop"]):  # a read in each step is no poll
+        break
     layer(torch.ones(2, 8)).sum().backward()
     optimizer.step()

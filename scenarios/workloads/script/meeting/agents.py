@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 
 import torch.distributed.launcher.api as launcher
 
-from scenarios.workloads.script.meeting.seats import Seats
+from scenarios.workloads.script.meeting.mains import run_as_main
+from scenarios.workloads.script.meeting.seats import Seats, as_process
 from scenarios.workloads.script.meeting.store import put
 from scenarios.workloads.script.process.process_group import users_line
 
@@ -33,9 +33,12 @@ def install_agents(seats: Seats) -> None:
             ROLE_NAME=str(config.role),
         )
         if callable(entrypoint):
-            return {seats.rank: entrypoint(*seats.of_first(args))}
-        _run_command(seats, line, [str(entrypoint), *map(str, args)])
-        return {seats.rank: None}
+            given = seats.of_first(args, config.nproc_per_node)
+            found = as_process(lambda: entrypoint(*given))
+        else:
+            found = as_process(lambda: _run_command(seats, line, [str(entrypoint), *map(str, args)]))
+        first = seats.rank - seats.local_rank
+        return dict.fromkeys(range(first, first + seats.local_world_size), found)
 
     put({launcher.launch_agent: launch_agent})
 
@@ -45,11 +48,6 @@ def _run_command(seats: Seats, line: str, words: Sequence[str]) -> None:
     python, *rest = words
     while rest[:1] == ["-u"]:
         rest = rest[1:]
-    if Path(python).name.startswith("python") and rest[:1] == ["-m"]:
-        sys.argv, sys.path[:0] = rest[1:], [os.getcwd()]
-        runpy.run_module(rest[1], run_name="__main__", alter_sys=True)
-    elif Path(python).name.startswith("python") and rest:
-        sys.argv, sys.path[:0] = rest, [str(Path(rest[0]).resolve().parent)]
-        runpy.run_path(rest[0], run_name="__main__")
-    else:
+    if not (Path(python).name.startswith("python") and rest):
         seats.refuse(f"{line}: starts '{' '.join(words)}' as its ranks: expected a script or a module of Python")
+    run_as_main(rest)

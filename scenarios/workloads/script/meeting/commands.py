@@ -16,6 +16,10 @@ from scenarios.workloads.script.process.process_group import users_line
 # What starts ranks, as a command and as a module of Python.
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "srun", "fabric", "lightning")
 _MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands", "deepspeed", "torchx")
+# The word by which some do, beside others; and words by which the rest only tell of themselves.
+_STARTING = {"accelerate": "launch", "accelerate.commands.accelerate_cli": "launch", "torchx": "run"}
+_STARTING |= dict.fromkeys(("fabric", "lightning"), "run")
+_TELLING = ("-h", "--help", "-V", "--version")
 _MOST = 80  # characters of a command that are shown
 
 
@@ -33,7 +37,7 @@ class Commands:
         if has_group() or not words:
             return
         script = _script(words)
-        if Path(words[0]).name in _LAUNCHERS or (script or "").startswith(_MODULES):
+        if _is_launching(words, script):
             self._refuse(words, line)
         if script is None:
             return
@@ -83,6 +87,17 @@ def _words(command: Any) -> list[str]:
         return [os.fsdecode(each) for each in command]
     except (TypeError, ValueError):  # whoever runs it says so
         return []
+
+
+def _is_launching(words: Sequence[str], script: str | None) -> bool:
+    """Return whether a command starts ranks by a launcher."""
+    name, given = Path(words[0]).name, words[1:]
+    if name not in _LAUNCHERS:
+        if not (script or "").startswith(_MODULES):
+            return False
+        name, given = script or "", words[words.index(script or "") + 1 :]
+    first = given[0] if given else _TELLING[0]
+    return first == _STARTING[name] if name in _STARTING else first not in _TELLING
 
 
 def _script(words: Sequence[str]) -> str | None:

@@ -6,87 +6,171 @@ given the number i; they run at the first join, or any other look at one of them
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
+import threading
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing.process import BaseProcess
+from multiprocessing.queues import Queue, SimpleQueue
 from types import FrameType
 from typing import Any
 
+from scenarios.workloads.script.meeting.guard import Guarded
 from scenarios.workloads.script.meeting.seats import Seats, has_group
+from scenarios.workloads.script.process.children import watch_children
+from scenarios.workloads.script.process.process_group import is_users_file, users_line
 
+# How long what a process has put into a queue may take to be there.
+_FILLED_S = 10.0
 # Modules whose processes are their own: data loaders' workers, pools, managers.
 _OWN = ("torch.utils.data", "multiprocessing", "concurrent", "torch.multiprocessing")
 
 
 class Processes:
-    """Processes that have been started and may be ranks."""
+    """Processes that the script starts.
+
+    Attributes:
+        helpers: the script's line of each one that is no rank.
+    """
 
     def __init__(self, seats: Seats) -> None:
-        self._seats, self._started, self._line = seats, list[BaseProcess](), ""
+        self._seats, self._kept = seats, list[BaseProcess]()  # that may be ranks
+        self._is_starting, self.helpers = False, list[str]()
 
-    def take(self, process: BaseProcess, line: str) -> bool:
-        """Return whether a process that is started may be a rank, which is not started then.
-
-        One that is not of a row ends it.
-        """
-        started = self._started
-        is_next = not (has_group() or _is_owned(sys._getframe(2))) and _is_given(process, len(started))
-        if not (is_next and (not started or _function(process) == _function(started[0]))):
-            return False
-        self._line = line
-        started.append(process)
-        process._popen = _Here(self)  # type: ignore[attr-defined]
-        process._sentinel = process._popen.sentinel  # type: ignore[attr-defined]
-        return True
+    def watch(self) -> None:
+        """Keep what may be ranks of the processes that this one starts; taking from a queue is a look at them."""
+        watch_children(self._take)
+        for kind in (Queue, SimpleQueue):
+            self._watch_queue(kind)
 
     def run(self) -> None:
         """Run the one that is this rank, or start them after all: one alone where there are more ranks is a helper."""
-        started, self._started = self._started, []
-        if not started:
+        kept, self._kept = self._kept, []
+        if not kept:
             return
-        index = self._seats.index(len(started))
-        if index is None and len(started) > 1:
-            self._seats.take(len(started), self._line)
+        index = self._seats.index(len(kept))
+        if index is None and len(kept) > 1:
+            self._seats.take(len(kept), _here(kept[0]).line)
         if index is None or has_group():
-            self._start(started)
+            self._start(kept)
             return
-        for process in started:
-            process._popen.returncode = 0  # type: ignore[attr-defined]
-        for process, given in zip(started, self._seats.of_first([*map(_given, started)]), strict=True):
+        for process in kept:
+            _here(process).returncode = 0
+        for process, given in zip(kept, self._seats.of_first([*map(_given, kept)], len(kept)), strict=True):
             process._args, process._kwargs, attributes = given  # type: ignore[attr-defined]
             vars(process).update(attributes)
-        self._seats.run(started[index].run)
+        self._seats.run(kept[index].run)
 
-    def _start(self, processes: list[BaseProcess]) -> None:
+    def start(self) -> None:
+        """Start them as helpers, as this process becomes a rank itself."""
+        kept, self._kept = self._kept, []
+        self._start(kept)
+
+    def _take(self, process: BaseProcess) -> bool:
+        """Return whether a process that is started may be a rank, which is not started then."""
+        if self._is_starting:
+            return False
+        starter = sys._getframe(2)
+        line = users_line(starter)
+        if not has_group() and not _is_owned(starter):
+            is_other_row = _is_given(process, 0) and not self._is_next(process)
+            if is_other_row and len(self._kept) == 1 and self._seats.index(1) is None:
+                self.run()  # the one before was a helper
+            if self._is_next(process):
+                self._kept.append(process)
+                process._popen = _Here(self, process, line)  # type: ignore[attr-defined]
+                process._sentinel = process._popen.sentinel  # type: ignore[attr-defined]
+                return True
+        self._help(process, line, is_of_user=is_users_file(starter.f_code.co_filename))
+        return False
+
+    def _is_next(self, process: BaseProcess) -> bool:
+        kept = self._kept
+        is_alike = not kept or _function(process) == _function(kept[0])
+        return is_alike and _is_given(process, len(kept))
+
+    def _help(self, process: BaseProcess, line: str, *, is_of_user: bool) -> None:
+        """Note a process that is no rank, and keep it from becoming one."""
+        self.helpers.append(line)
+        how = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
+        if how != "fork" and is_of_user:  # a fork has this one's torch
+            process._target = Guarded(process._target, line)  # type: ignore[attr-defined]
+
+    def _start(self, processes: Sequence[BaseProcess]) -> None:
         for process in processes:
-            process._popen = None  # type: ignore[attr-defined]
-            process.start()
+            self._help(process, _here(process).line, is_of_user=True)
+            process._popen, self._is_starting = None, True  # type: ignore[attr-defined]
+            try:
+                BaseProcess.start(process)
+            finally:
+                self._is_starting = False
+
+    def _watch_queue(self, kind: Any) -> None:
+        own, usual = os.getpid(), kind.get
+
+        def get(queue: Any, *given: Any, **more: Any) -> Any:
+            if os.getpid() == own and threading.current_thread() is threading.main_thread():
+                self.run()
+                if self._seats.has_run and not (given or more or _has_others()):
+                    self._check_filled(queue, users_line(sys._getframe().f_back))
+            return usual(queue, *given, **more)
+
+        kind.get = get
+
+    def _check_filled(self, queue: Any, line: str) -> None:
+        if not queue._reader.poll(_FILLED_S):
+            self._seats.refuse(
+                f"{line}: takes more from a queue than this rank has put there: expected what one rank puts, as the"
+                " others have processes and queues of their own"
+            )
 
 
 class _Here:
-    """What a process that was not started has in place of a child."""
+    """What a process that was not started has in place of a child, or of a child that it has by now."""
 
-    def __init__(self, processes: Processes) -> None:
-        self._processes, self.returncode, self.pid = processes, None, os.getpid()
+    def __init__(self, processes: Processes, process: BaseProcess, line: str) -> None:
+        self._processes, self._process, self.line = processes, process, line
+        self.returncode: int | None = None
+        self.pid = os.getpid()
         self.sentinel, over = os.pipe()
         os.close(over)  # so that whoever waits for the sentinel goes on
 
     def poll(self, flag: int = 0) -> int | None:
-        self._processes.run()
-        return self.returncode
+        child = self._child()
+        return self.returncode if child is None else child.poll()
 
     def wait(self, timeout: float | None = None) -> int | None:
-        return self.poll()
+        child = self._child()
+        return self.returncode if child is None else child.wait(timeout)
 
     def terminate(self) -> None:
-        """Do nothing: the others are other ranks' processes, and this one has ended."""
-        self.poll()
+        """End the child; of ranks do nothing: the others are other ranks' processes, and this one has ended."""
+        if (child := self._child()) is not None:
+            child.terminate()
 
     kill = interrupt = terminate
 
     def close(self) -> None:
         os.close(self.sentinel)
+
+    def _child(self) -> Any:
+        """Look at the processes; return this one's child, if it has become a helper."""
+        self._processes.run()
+        found = self._process._popen  # type: ignore[attr-defined]
+        return None if found is self else found
+
+
+def _has_others() -> bool:
+    """Return whether children, or threads of this process, may fill a queue."""
+    threads = [each for each in threading.enumerate() if each is not threading.main_thread()]
+    return bool(multiprocessing.active_children()) or any(each.name != "QueueFeederThread" for each in threads)
+
+
+def _here(process: BaseProcess) -> _Here:
+    found: _Here = process._popen  # type: ignore[attr-defined]
+    return found
 
 
 def _is_owned(frame: FrameType | None) -> bool:

@@ -19,10 +19,11 @@ class Seats:
 
     Attributes:
         environment: the variables that torchrun sets, as this process began with them.
+        has_run: whether a rank that the script starts runs, or has run, in this process.
     """
 
     def __init__(self, link: Link) -> None:
-        self._link, self._exchanges = link, count()
+        self._link, self._exchanges, self.has_run = link, count(), False
         self.environment = {name: value for name, value in os.environ.items() if _is_torchruns(name)}
         self.rank, self.world_size, self.local_rank, self.local_world_size = (
             int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -59,23 +60,34 @@ class Seats:
         """End the run."""
         self._link.ask("error", sentence)
 
-    def of_first(self, value: Any) -> Any:
-        """Return what rank 0 has of a value, as a parent computes once what it gives to all: numbers and texts (ports,
-        seeds, folders), in tuples, lists, dicts and Namespaces; the rest is this rank's own.
+    def of_first(self, value: Any, number: int | None = None) -> Any:
+        """Return what the first of `number` ranks that a parent starts has of a value, rank 0 without a number, as a
+        parent computes once what it gives to all: numbers and texts (ports, seeds, folders), in tuples, lists, dicts
+        and Namespaces; the rest is this rank's own. As many as a host has are the ranks of one host.
         """
+        first = self.rank - self.local_rank if number == self.local_world_size != self.world_size else 0
         if self.world_size == 1:
             return value
-        store, key = self._link.store(), f"twinstep/started/{next(self._exchanges)}"
-        if self.rank == 0:
+        store, key = self._link.store(), f"twinstep/started/{first}/{next(self._exchanges)}"
+        if self.rank == first:
             store.set(key, pickle.dumps(_plain(value)))  # type: ignore[arg-type]  # it takes bytes, too
             return value
         return _with(value, pickle.loads(store.get(key)))
 
     def run(self, function: Callable[[], Any]) -> Any:
         """Run what a rank's process would, with its meeting point as rank 0 has it."""
-        names = ("MASTER_ADDR", "MASTER_PORT")
+        self.has_run, names = True, ("MASTER_ADDR", "MASTER_PORT")
         os.environ.update(self.of_first({name: os.environ.get(name, "") for name in names}))
+        return as_process(function)
+
+
+def as_process(function: Callable[[], Any]) -> Any:
+    """Run what a process would: the groups that it has made end with it."""
+    try:
         return function()
+    finally:
+        if has_group():
+            dist.destroy_process_group()
 
 
 def has_group() -> bool:

@@ -51,7 +51,7 @@ def install_spawn(seats: Seats) -> None:
         if has_group():
             return usual(fn, args, nprocs, join, daemon, start_method)
         index = seats.take(nprocs, users_line(sys._getframe().f_back))
-        given = seats.of_first(tuple(args))
+        given = seats.of_first(tuple(args), nprocs)
         context = _Context(lambda: seats.run(lambda: fn(index, *given)), nprocs)
         return context.join() and None if join else context
 

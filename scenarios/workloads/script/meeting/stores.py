@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 # Where TCPStore counts those that have come, which is one of its keys.
 JOINED = "init/"
+# How often a rank may get one answer to one request, and do nothing but ask stores meanwhile, before it waits.
+MOST_POLLS = 100
 
 
 class Stored(NamedTuple):
@@ -20,12 +22,6 @@ class Stored(NamedTuple):
     verb: str
     arguments: Sequence[Any]
     line: str
-
-    @property
-    def is_read(self) -> bool:
-        """Return whether it changes nothing."""
-        is_zero = self.verb == "add" and self.arguments[1] == 0
-        return is_zero or self.verb in ("check", "get", "num_keys", "list_keys", "wait", "queue_len")
 
     def __str__(self) -> str:
         key = f" of {self.arguments[0]!r}" if self.arguments else ""
@@ -59,24 +55,42 @@ class Stores:
 
     def __init__(self) -> None:
         self._of = defaultdict[str, _Store](_Store)
-        self._waiting: list[tuple[Stored, Pending, object]] = []
-        self._last: dict[int, tuple[Stored, object]] = {}  # of each rank: what it asked, and the answer
+        self._waiting: list[tuple[Stored, Pending, int]] = []  # each with its store's changes so far
+        self._polls = defaultdict[int, Counter[str]](Counter)  # by rank: requests with their answers
 
     async def meet(self, rank: Rank, request: Stored) -> Any:
         """Return the answer to a rank's request, for which its host may have to wait.
 
-        A rank that asks again and again waits for another answer: only one rank's process runs at a time.
+        A rank that polls waits for a change of the store: only one rank's process runs at a time.
         """
+        store = self._of[request.store]
+        before = store.changes
         found = self.answer(request)
-        is_asked_again = request.is_read and self._last.get(rank.rank) == (request, found)
-        if found is WAITS or is_asked_again:
+        if found is WAITS or self.is_polling(rank.rank, request, found, has_changed=store.changes != before):
             pending = cast(Meeting, rank.backend).pend(str(request))
-            self._waiting.append((request, pending, found))
+            self._waiting.append((request, pending, store.changes))
             found = await rank.synchronize(pending)
-        elif not request.is_read:
+            self.goes_on(rank.rank)
+        elif store.changes != before:
             self._wake()
-        self._last[rank.rank] = request, found
         return found
+
+    def is_polling(self, rank: int, request: Stored, found: object, *, has_changed: bool) -> bool:
+        """Return whether a rank has heard this answer `MOST_POLLS` times and done nothing but ask stores meanwhile."""
+        if has_changed:
+            self.goes_on(rank)
+            return False
+        polls, key = self._polls[rank], repr((request, found))
+        polls[key] += 1
+        return polls[key] >= MOST_POLLS
+
+    def goes_on(self, rank: int) -> None:
+        """Forget what a rank has asked, as it does something else."""
+        self._polls[rank].clear()
+
+    def changes(self, request: Stored) -> int:
+        """Return how often the store of a request has changed."""
+        return self._of[request.store].changes
 
     def answer(self, request: Stored) -> Any:
         """Return the answer; `WAITS` where other ranks have to do something before."""
@@ -91,10 +105,11 @@ class Stores:
         while before != len(self._waiting):
             waiting, self._waiting = self._waiting, []
             before = len(waiting)
-            for request, pending, last in waiting:
-                found = self.answer(request)
-                if found is WAITS or found == last:
-                    self._waiting.append((request, pending, last))
+            for request, pending, changes in waiting:
+                is_same = self._of[request.store].changes == changes
+                found = WAITS if is_same else self.answer(request)
+                if found is WAITS:
+                    self._waiting.append((request, pending, changes))
                 else:
                     pending.finish(found)
 
@@ -104,14 +119,20 @@ class _WaitsError(Exception):
 
 
 class _Store:
-    """One store, in the verbs of torch's."""
+    """One store, in the verbs of torch's.
+
+    Attributes:
+        changes: how often its keys or values have changed.
+    """
 
     def __init__(self) -> None:
+        self.changes = 0
         self._values: dict[str, bytes] = {}
         self._queues = defaultdict[str, deque[bytes]](deque)
 
     def set(self, key: str, value: bytes) -> None:
         self._values[key] = value
+        self.changes += 1
 
     def get(self, key: str) -> bytes:
         self.wait([key])
@@ -119,11 +140,12 @@ class _Store:
 
     def add(self, key: str, amount: int) -> int:
         found = int(self._values.get(key, b"0")) + amount
-        self._values[key] = str(found).encode()
+        if amount or key not in self._values:
+            self.set(key, str(found).encode())
         return found
 
     def append(self, key: str, value: bytes) -> None:
-        self._values[key] = self._values.get(key, b"") + value
+        self.set(key, self._values.get(key, b"") + value)
 
     def check(self, keys: Sequence[str]) -> bool:
         return all(key in self._values for key in keys)
@@ -132,12 +154,14 @@ class _Store:
         """Set the value if it is the expected one, or if there is none and none is expected; return what is there."""
         found = self._values.get(key)
         if found == expected or (found is None and not expected):
-            self._values[key] = desired
+            self.set(key, desired)
             return desired
         return expected if found is None else found
 
     def delete_key(self, key: str) -> bool:
-        return self._values.pop(key, None) is not None
+        is_there = self._values.pop(key, None) is not None
+        self.changes += is_there
+        return is_there
 
     def num_keys(self) -> int:
         return len(self._values)
@@ -156,6 +180,7 @@ class _Store:
 
     def queue_push(self, key: str, value: bytes) -> None:
         self._queues[key].append(value)
+        self.changes += 1
 
     def queue_pop(self, key: str, is_waiting: bool) -> bytes | None:
         """Take a queue's first value; without one wait for it, or return None."""
@@ -163,6 +188,7 @@ class _Store:
             if is_waiting:
                 raise _WaitsError
             return None
+        self.changes += 1
         return self._queues[key].popleft()
 
     def queue_len(self, key: str) -> int:

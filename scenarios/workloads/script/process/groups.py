@@ -72,13 +72,13 @@ class _Groups:
         """
         if os.getpid() != self._process:
             self._link.ask("error", own_ranks(users_line(sys._getframe().f_back)))
-        self._processes.run()
+        self._processes.start()
         size, here = self._seats.world_size, self._seats.rank
         for key, given, there in (("world_size", world_size, size), ("rank", rank, here)):
             if given not in (-1, there):
                 raise ValueError(f"init_process_group: {key} = {given}: expected {there}, as the environment says")
         self._named = str(backend or _UNNAMED).lower()
-        _check_backends(self._named)
+        _check_backends("init_process_group", self._named)
         self._link.begin()
         own = dist.PrefixStore(f"world {next(self._made_count)}", self._link.store())
         named: dict[str, Any] = {
@@ -102,6 +102,7 @@ class _Groups:
         """Make a further group."""
         members = list(range(dist.get_world_size())) if ranks is None else [int(rank) for rank in ranks]
         self._named = str(backend or dist.get_backend()).lower()
+        _check_backends("new_group", self._named)
         self._link.ask("new_group", members)
         return self._made(self._new_group(members, timeout, BACKEND, **_without_backends(more)))
 
@@ -131,11 +132,11 @@ class _Groups:
         return group
 
 
-def _check_backends(named: str) -> None:
+def _check_backends(function: str, named: str) -> None:
     """Raise RuntimeError, as torch does, where a backend is none that there is here."""
     for backend in dict.fromkeys(_backends(named).values()) if named != _UNNAMED else ():
         if backend not in (_UNNAMED, *_KNOWN):
-            raise RuntimeError(f"init_process_group: there is no backend '{backend}' here: expected {_LISTED}")
+            raise RuntimeError(f"{function}: there is no backend '{backend}' here: expected {_LISTED}")
 
 
 def _shrink_group(*_: Any, **__: Any) -> Any:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import runpy
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,18 +22,18 @@ from scenarios.workloads.script.host.loading import watch_loaders
 from scenarios.workloads.script.host.on_cpu import OnCpu
 from scenarios.workloads.script.meeting.agents import install_agents
 from scenarios.workloads.script.meeting.commands import watch_commands
-from scenarios.workloads.script.meeting.guard import Guarded
+from scenarios.workloads.script.meeting.mains import run_as_main
 from scenarios.workloads.script.meeting.processes import Processes
 from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.spawned import install_spawn
 from scenarios.workloads.script.meeting.store import simulate_stores
-from scenarios.workloads.script.process.children import stand_alone, watch_children
+from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.errors import left, place_of, raised
 from scenarios.workloads.script.process.gradients import watch_gradients
 from scenarios.workloads.script.process.groups import install
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.marks import Marks
-from scenarios.workloads.script.process.process_group import Link, is_users_file, users_line
+from scenarios.workloads.script.process.process_group import Link, users_line
 from scenarios.workloads.script.process.saved import keep_apart
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.process.stands import answer_into
@@ -95,12 +92,13 @@ def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: 
     install_spawn(seats)
     install_agents(seats)
     watch_commands(seats)
-    marks, children = Marks(link, script.step_every, before), list[str]()
+    marks = Marks(link, script.step_every, before)
     _record_losses(link)
-    _watch(link, script, marks, children, processes)
+    processes.watch()
+    _watch_exit(link, script, marks, processes)
     how = "at its last line"
     try:
-        _run(script)
+        run_as_main([*(["-m", script.module] if script.module else [os.fspath(script.path)]), *script.args])
         processes.run()
     except SystemExit as end:
         if end.code not in (None, 0):
@@ -108,19 +106,7 @@ def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: 
         how = f"by sys.exit in {place_of(script, end)}"
     except BaseException as error:
         link.ask("error", raised(script, error))
-    link.ask("end", {"how": how, "children": children, **marks.seen()})
-
-
-def _run(script: Script) -> None:
-    """Run a script as `python FILE`, a module as `python -m MODULE`."""
-    path = os.fspath(script.path)
-    sys.argv = [path, *script.args]
-    if script.module:
-        sys.path.insert(0, os.getcwd())
-        runpy.run_module(script.module, run_name="__main__", alter_sys=True)
-    else:
-        sys.path.insert(0, str(script.path.resolve().parent))
-        runpy.run_path(path, run_name="__main__")
+    link.ask("end", {"how": how, "children": processes.helpers, **marks.seen()})
 
 
 def _refuse_rpc(link: Link, *_: Any, **__: Any) -> None:
@@ -128,29 +114,18 @@ def _refuse_rpc(link: Link, *_: Any, **__: Any) -> None:
     link.ask("error", f"{line}: torch.distributed.rpc is not simulated: expected collectives, or send and recv")
 
 
-def _watch(link: Link, script: Script, marks: Marks, children: list[str], processes: Processes) -> None:
-    """Note the processes that the script starts, but for those that are ranks, and see where it ends itself."""
+def _watch_exit(link: Link, script: Script, marks: Marks, processes: Processes) -> None:
+    """See where the script ends its process itself."""
     own = os.getpid()
-
-    def started(process: BaseProcess) -> bool:
-        line = users_line(sys._getframe().f_back)
-        if processes.take(process, line):
-            return True
-        children.append(line)
-        how = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
-        if how != "fork" and is_users_file(sys._getframe(2).f_code.co_filename):  # a fork has this one's torch
-            process._target = Guarded(process._target, line)  # type: ignore[attr-defined]
-        return False
 
     def ended(status: int) -> NoReturn:
         line = users_line(sys._getframe().f_back)
         if os.getpid() == own and line:
             if status:
                 link.ask("error", f"{script.path}: its process ended with code {status} (os._exit in {line})")
-            link.ask("end", {"how": f"by os._exit in {line}", "children": children, **marks.seen()})
+            link.ask("end", {"how": f"by os._exit in {line}", "children": processes.helpers, **marks.seen()})
         _exit(status)
 
-    watch_children(started)
     os._exit = ended
 
 

@@ -8,20 +8,26 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from scenarios.config.scenario import Scenario
+from scenarios.seam.arguments import Issue
+from scenarios.seam.backend import Backend, Done
+from scenarios.seam.calls import MISTAKES, Call
 from scenarios.seam.errors import ProgramError
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 from scenarios.workloads.script.live import LivePlayer
 from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
 from scenarios.workloads.script.recording.lines import RankLog
-from scenarios.workloads.script.requests import Collective, Packed, Refused
+from scenarios.workloads.script.requests import Collective, Packed, Refused, issue
 
 # Where each rank may be a process of its own.
 MOST_PROCESSES = 64
+_META = torch.device("meta")
 # Of as many it is said that fewer can be recorded.
 MANY_PROCESSES = 16
 
@@ -82,7 +88,8 @@ class Alone:
 
     def __init__(self, rank: int, world_size: int, broadcasts: Broadcasts) -> None:
         self._rank, self._broadcasts = rank, broadcasts
-        self._groups: list[Sequence[int]] = [range(world_size)]
+        self._groups = [Group("world", tuple(range(world_size)))]
+        self._checks = Rank(cast(Backend, _Checking(rank, self._groups[0])))
         self._answers: dict[int, list[Packed]] = {}
         self._counts: defaultdict[int, int] = defaultdict(int)
 
@@ -104,6 +111,8 @@ class Alone:
 
     def answer(self, kind: str, argument: Any) -> Any:
         """Return what the others of the rank's world would make of a request, which does as they do."""
+        if kind != "store":
+            self._broadcasts.stores.goes_on(self._rank)
         match kind:
             case "issue":
                 if (mistake := self._mistake(argument)) is not None:
@@ -112,30 +121,39 @@ class Alone:
             case "wait":
                 return self._answers.pop(argument[0])
             case "new_group":
-                self._groups.append(argument)
+                self._groups.append(Group(f"group{len(self._groups)}", tuple(argument)))
                 return len(self._groups) - 1
             case "store":
                 return self._stored(argument)
         return None
 
     def _stored(self, request: Stored) -> Any:
-        found = self._broadcasts.stores.answer(request)
-        if found is WAITS:
+        if request.verb == "joined":  # as the others do
+            return None
+        stores = self._broadcasts.stores
+        before = stores.changes(request)
+        found = stores.answer(request)
+        has_changed = stores.changes(request) != before
+        if found is WAITS or stores.is_polling(self._rank, request, found, has_changed=has_changed):
             raise ProgramError(
-                f"rank {self._rank}: {request}: expected what rank 0 has set, as of more than {MOST_PROCESSES} ranks"
+                f"rank {self._rank}: {request}: expected what ranks before it have set, as of more than {MOST_PROCESSES} ranks"
                 " only some are recorded, one after the other"
             )
         return found
 
     def _mistake(self, call: Collective) -> Refused | None:
-        """Return what is wrong with a call that scripts make to see whether it works."""
-        size, splits = len(self._groups[call.group]), call.options.get("input_split_sizes")
-        if call.verb != "all_to_all_single" or splits or not (rows := call.inputs[0].shape[:1]) or not rows[0] % size:
-            return None
-        return Refused("RuntimeError", f"{call.label}: {rows[0]} rows are not divisible by the group's size {size}")
+        """Return what is wrong with a call, as scripts try calls to see whether they work."""
+        shapes = (call.inputs, call.outputs)
+        inputs, targets = ([Packed(one.shape, one.dtype).tensor(_META) for one in each] for each in shapes)
+        group = self._groups[call.group]
+        try:
+            issue(self._checks, call.verb, inputs, targets, group=group, label=call.label, options=call.options)
+        except MISTAKES as mistake:
+            return Refused.of(mistake)
+        return None
 
     def _result(self, call: Collective) -> list[Packed]:
-        members = self._groups[call.group]
+        members = self._groups[call.group].ranks
         shapes = [Packed(each.shape, each.dtype) for each in call.outputs or call.inputs]
         if call.verb in ("send", "recv"):
             raise ProgramError(
@@ -157,6 +175,25 @@ class Alone:
             self._broadcasts.sent[key] = list(call.inputs)
         found = self._broadcasts.sent.get(key) if call.options["src"] == 0 else None
         return list(found or call.inputs)
+
+
+class _Checking:
+    """A backend of one rank for which its calls are checked alone."""
+
+    device, control_device, stream, local_world_size = _META, torch.device("cpu"), "main", 1
+
+    def __init__(self, rank: int, world: Group) -> None:
+        self.rank, self.world_size = rank, world.size
+        self.world = self.intra = self.cross = world
+
+    def knows(self, group: Group) -> bool:
+        return True
+
+    def refuse(self, call: Call, group: Group) -> None:
+        """Tell nobody, as nobody is there."""
+
+    def issue(self, call: Call, group: Group, issue: Issue) -> Done:
+        return Done()
 
 
 def _alike(

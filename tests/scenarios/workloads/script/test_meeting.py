@@ -1,0 +1,237 @@
+"""What ranks of a script meet in, by itself: stores, messages, commands, and calls that a rank alone tries."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Rank
+from scenarios.workloads.script.meeting.commands import Commands
+from scenarios.workloads.script.meeting.mail import Mail
+from scenarios.workloads.script.meeting.seats import Seats
+from scenarios.workloads.script.meeting.stores import MOST_POLLS, Stored, Stores
+from scenarios.workloads.script.recording.alone import Alone, Broadcasts
+from scenarios.workloads.script.requests import Collective, Packed, Refused
+
+KEYS = ["r0", "r1", "r2"]
+
+
+def asked(verb: str, *arguments: object) -> Stored:
+    return Stored("here", verb, arguments, "train.py:3")
+
+
+class Signal:
+    """A work that another rank finishes."""
+
+    def __init__(self) -> None:
+        self.is_done, self.value = False, object()
+
+    def __await__(self) -> Generator[None, None, object]:
+        while not self.is_done:
+            yield
+        return self.value
+
+    def finish(self, value: object = None) -> None:
+        self.is_done, self.value = True, value
+
+
+def rank_of(number: int) -> Rank:
+    async def synchronize(work: Signal) -> object:
+        return await work
+
+    backend = SimpleNamespace(pend=lambda _: Signal())
+    return cast(Rank, SimpleNamespace(rank=number, backend=backend, synchronize=synchronize))
+
+
+def goes_on(run: Coroutine[Any, Any, object]) -> bool:
+    """Return whether a rank is still there after all that it can do now."""
+    try:
+        run.send(None)
+    except StopIteration:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("poll", "answer"),
+    [
+        (asked("check", KEYS), False),
+        (asked("add", "ready", 0), 0),
+        (asked("compare_set", "lock", b"free", b"mine"), b"free"),
+        (asked("queue_pop", "jobs", False), None),
+    ],
+)
+def test_a_rank_that_polls_waits_for_any_change(poll: Stored, answer: object) -> None:
+    stores, rank, found = Stores(), rank_of(0), list[object]()
+
+    async def polls() -> None:
+        for _ in range(MOST_POLLS + 5):
+            found.append(await stores.meet(rank, poll))
+
+    run = polls()
+    assert goes_on(run)
+    assert len(found) in (MOST_POLLS - 1, MOST_POLLS)  # the first makes the key, of `add`
+    assert not goes_on(stores.meet(rank_of(1), asked("set", "another", b"1")))
+    assert not goes_on(run)
+    assert found == [answer] * (MOST_POLLS + 5)
+
+
+def test_polls_that_alternate_let_others_run() -> None:
+    """The rank polls each key by itself, so that no request is like the one before it."""
+    stores, rank = Stores(), rank_of(0)
+
+    async def polls() -> None:
+        while any([not await stores.meet(rank, asked("check", [key])) for key in KEYS]):
+            pass
+
+    run = polls()
+    for key in KEYS:
+        assert goes_on(run)
+        assert not goes_on(stores.meet(rank_of(1), asked("set", key, b"1")))
+    assert not goes_on(run)
+
+
+def test_a_rank_that_reads_the_same_in_each_step_does_not_poll() -> None:
+    stores, rank = Stores(), rank_of(0)
+
+    async def steps() -> None:
+        for _ in range(3 * MOST_POLLS):
+            await stores.meet(rank, asked("check", ["stop"]))
+            stores.goes_on(0)
+
+    assert not goes_on(steps())
+
+
+def message(verb: str, peer: int, value: int = 0, root: str = "src") -> Collective:
+    packed = [Packed((), torch.int64, bytes([value]))]
+    options = {"dst" if verb == "send" else root: peer}
+    return Collective(number=1, verb=verb, group=0, label="", inputs=packed if verb == "send" else (), options=options)
+
+
+def test_messages_go_by_the_order_of_issue() -> None:
+    mail = Mail()
+    for value in (1, 2):
+        mail.post(message("send", 1, value), 0, (0, 1), 0)
+    first, second = (mail.post(message("recv", 0), 1, (0, 1), 0) for _ in range(2))
+    assert mail.take(second).values == b"\2"
+    assert mail.take(first).values == b"\1"
+
+
+def test_messages_of_two_groups_are_apart() -> None:
+    mail = Mail()
+    mail.post(message("send", 1, 1), 0, (0, 1), 0)
+    mail.post(message("send", 1, 2), 0, (0, 1, 2), 0)
+    assert mail.take(mail.post(message("recv", 0), 1, (0, 1, 2), 0)).values == b"\2"
+
+
+def test_parts_of_a_scatter_go_by_its_members() -> None:
+    mail = Mail()
+    parts = [Packed((), torch.int64, bytes([value])) for value in (7, 8)]
+    root = Collective(number=1, verb="scatter", group=2, label="", inputs=parts, options={"src": 3})
+    mail.post(root, 3, (3, 5), 0)
+    other = Collective(number=1, verb="scatter", group=1, label="", options={"src": 3})
+    assert mail.take(mail.post(other, 5, (3, 5), 0)).values == b"\10"
+
+
+class Refusal(Exception):  # noqa: N818 - a stand-in for the end of the run
+    """A sentence that ends the run."""
+
+
+class Link:
+    """A link on which only errors are said."""
+
+    def ask(self, kind: str, argument: str) -> None:
+        assert kind == "error"
+        raise Refusal(argument)
+
+
+@pytest.fixture
+def seats(monkeypatch: pytest.MonkeyPatch) -> Seats:
+    for name, value in {"RANK": 3, "LOCAL_RANK": 1, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    return Seats(cast(Any, Link()))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("accelerate env", "accelerate --help", "mpirun --version", "torchrun --help", "torchrun"),
+        *("python -m torch.distributed.run --help", "python -m accelerate.commands.env"),
+    ],
+)
+def test_a_launcher_that_tells_of_itself_starts_no_ranks(command: str, seats: Seats) -> None:
+    Commands(seats).check(command, None, "train.py:1")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("accelerate launch x.py", "mpirun -n 2 python x.py", "torchrun x.py --help", "fabric run x.py"),
+        *("python -m torch.distributed.run x.py", "python -m accelerate.commands.launch x.py"),
+    ],
+)
+def test_a_launcher_that_starts_ranks_is_refused(command: str, seats: Seats) -> None:
+    with pytest.raises(Refusal, match="which starts ranks of its own"):
+        Commands(seats).check(command, None, "train.py:1")
+
+
+class Kept(dict[str, bytes]):
+    """A store."""
+
+    def set(self, key: str, value: bytes) -> None:
+        self[key] = value
+
+
+def test_what_a_parent_computes_is_that_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hosts of two ranks, each with its own number; a spawn of two ranks is one host's, of four the world's."""
+    kept, found = Kept(), dict[int, tuple[object, object]]()
+    for rank in range(4):
+        size = {"RANK": rank, "LOCAL_RANK": rank % 2, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2}
+        for name, value in size.items():
+            monkeypatch.setenv(name, str(value))
+        seats = Seats(cast(Any, SimpleNamespace(store=lambda: kept)))
+        found[rank] = seats.of_first((10 + rank,), 2), seats.of_first((10 + rank,), 4)
+    assert found == {0: ((10,), (10,)), 1: ((10,), (10,)), 2: ((12,), (10,)), 3: ((12,), (10,))}
+
+
+def call(verb: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], **options: object) -> Collective:
+    given, made = ([Packed.of(torch.zeros(shape)) for shape in each] for each in (inputs, outputs))
+    return Collective(number=1, verb=verb, group=0, label="", inputs=given, outputs=made, options=options)
+
+
+@pytest.mark.parametrize(
+    "mistaken",
+    [
+        call("all_gather_into_tensor", [(2,)], [(5,)]),
+        call("reduce_scatter_tensor", [(5,)], [(2,)], op="SUM"),
+        call("all_gather", [(2,)], [(2,)] * 3),
+        call("all_to_all_single", [(5,)], [(5,)]),
+        call("all_to_all_single", [(4,)], [(4,)], input_split_sizes=[4], output_split_sizes=[4]),
+    ],
+)
+def test_a_mistaken_call_of_a_rank_alone_is_refused(mistaken: Collective) -> None:
+    found = Alone(1, 128, Broadcasts()).answer("issue", mistaken)
+    assert isinstance(found, Refused)
+    assert "rank" not in str(found.error).split(":")[0]
+
+
+def test_a_right_call_of_a_rank_alone_is_answered() -> None:
+    alone = Alone(1, 128, Broadcasts())
+    assert alone.answer("issue", call("all_gather_into_tensor", [(2,)], [(256,)])) is None
+    assert alone.answer("wait", (1, 0))[0].shape == (256,)
+
+
+def test_a_rank_alone_does_not_wait_for_others_to_join() -> None:
+    assert Alone(0, 128, Broadcasts()).answer("store", asked("joined", 128)) is None
+
+
+def test_a_rank_alone_that_polls_is_a_sentence() -> None:
+    alone = Alone(0, 128, Broadcasts())
+    answers = (alone.answer("store", asked("add", "ready", 0)) for _ in range(2 * MOST_POLLS))
+    with pytest.raises(ProgramError, match=r"rank 0: train\.py:3 add of 'ready': expected what ranks before it have"):
+        list(answers)
