@@ -36,7 +36,7 @@ while files.add("here", 0) < size:  # a rank that polls lets others run, too
 if rank == 1:
     for key in range(3):
         mine.set(f"r{key}", "1")
-while any([not mine.check([f"r{key}"]) for key in range(3)]):  # polls of several keys in turn
+while any(not mine.check([f"r{key}"]) for key in range(3)):  # polls of several keys in turn
     pass
 assert mine.get("r0") + mine.get("r0") == b"11"
 if hasattr(mine, "queue_push"):

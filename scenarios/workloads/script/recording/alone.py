@@ -136,8 +136,8 @@ class Alone:
         has_changed = stores.changes(request) != before
         if found is WAITS or stores.is_polling(self._rank, request, found, has_changed=has_changed):
             raise ProgramError(
-                f"rank {self._rank}: {request}: expected what ranks before it have set, as of more than {MOST_PROCESSES} ranks"
-                " only some are recorded, one after the other"
+                f"rank {self._rank}: {request}: expected what ranks before it have set, as of more than"
+                f" {MOST_PROCESSES} ranks only some are recorded, one after the other"
             )
         return found
 
