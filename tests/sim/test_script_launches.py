@@ -77,6 +77,104 @@ def test_ranks_that_cannot_be_are_a_sentence(body: str, sentence: str, tmp_path:
         played(file, hosts=1, gpus=2)
 
 
+@pytest.mark.parametrize(("hosts", "gpus"), [(1, 2), pytest.param(2, 1, marks=pytest.mark.slow)])
+def test_a_process_is_a_helper_of_who_makes_the_group_itself(hosts: int, gpus: int, tmp_path: Path) -> None:
+    """The script asserts that what it started ahead of its group ran beside it, though it was given 0."""
+    file = tmp_path / "helped.py"
+    file.write_text(
+        """import os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def fill(number, queue):
+    queue.put((number, os.getpid()))
+
+
+if __name__ == "__main__":
+    queue = mp.get_context("spawn").Queue()
+    helper = mp.get_context("spawn").Process(target=fill, args=(0, queue))
+    helper.start()
+    dist.init_process_group("gloo")
+    number, process = queue.get()
+    assert number == 0 and process == helper.pid != os.getpid()
+    helper.join()
+    assert helper.exitcode == 0
+    layer = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        loss = layer(torch.ones(2, 8)).sum()
+        loss.backward()
+        dist.all_reduce(layer.weight.grad)
+        optimizer.step()
+"""
+    )
+    assert len([span for span in played(file, hosts=hosts, gpus=gpus, steps=2).spans if span.kind == "all_reduce"]) >= 4
+
+
+def test_a_helper_cannot_make_a_process_group(tmp_path: Path) -> None:
+    """A process that was kept as a rank, and is none, raises where it calls init_process_group."""
+    file = tmp_path / "helped.py"
+    file.write_text(
+        """import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def train(number):
+    dist.init_process_group("gloo")
+
+
+if __name__ == "__main__":
+    helper = mp.get_context("spawn").Process(target=train, args=(0,))
+    helper.start()
+    helper.join()
+    assert helper.exitcode == 0, "it ended"
+"""
+    )
+    with pytest.raises(ProgramError, match=r"helped\.py:13: AssertionError: it ended"):
+        played(file, hosts=1, gpus=2)
+
+
+def test_messages_on_gpus_go_by_the_order_of_issue(tmp_path: Path) -> None:
+    """The script asserts it: waits come in another order, and a refused message leaves nothing behind."""
+    file = tmp_path / "messages.py"
+    file.write_text(
+        """import torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank)
+layer = torch.nn.Linear(8, 8, device="cuda")
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for _ in range(3):
+    if rank == 0:
+        for value in (1.0, 2.0):
+            dist.send(torch.full((3,), value, device="cuda"), 1)
+    else:
+        x, y = torch.empty(3, device="cuda"), torch.empty(3, device="cuda")
+        first, second = dist.irecv(x, 0), dist.irecv(y, 0)
+        second.wait()
+        first.wait()
+        assert (x.tolist(), y.tolist()) == ([1.0] * 3, [2.0] * 3)
+    layer(torch.ones(2, 8, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+    )
+    played(file, hosts=1, gpus=2, profile="dgx_h100", steps=2)
+
+
+def test_groups_that_ranks_make_in_other_orders_are_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "groups.py"
+    file.write_text(
+        "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "rank = dist.get_rank()\nmembers = [0, 3] if rank in (0, 3) else [1, 2]\n"
+        "group = dist.new_group(members, use_local_synchronization=True)\ndist.barrier(group)\n"
+    )
+    with pytest.raises(ProgramError, match=r"rank \d: new_group of \[1, 2\]: expected \[0, 3\], as another rank makes"):
+        played(file, hosts=1, gpus=4)
+
+
 def test_a_store_in_which_nobody_comes_is_a_deadlock(tmp_path: Path) -> None:
     file = tmp_path / "waits.py"
     file.write_text("import torch.distributed as dist\ndist.TCPStore('localhost', 29611).wait(['nobody'])\n")

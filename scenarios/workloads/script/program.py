@@ -314,7 +314,7 @@ class _Played:
         """A further group; where hosts are simulated for others, one of those that there are."""
         rank, members = self._rank, tuple(ranks)
         if self._program.host_classes is None:
-            return rank.new_group(members)
+            return self._agreed(rank.new_group(members), members)
         size, gpus, first = rank.world_size, rank.local_world_size, members[0]
         if members == tuple(range(size)):
             return rank.world
@@ -326,6 +326,19 @@ class _Played:
             f"rank {rank.rank}: new_group of {len(members)} ranks from {first} on: expected all ranks, those of a"
             " host or those of a place on all hosts, as run.ranks = 'alike'; run.ranks = 'each' takes any"
         )
+
+    def _agreed(self, group: Group, members: tuple[int, ...]) -> Group:
+        """Return a group that the ranks have made alike so far.
+
+        Raises:
+            ProgramError: another rank has made one of other members.
+        """
+        if group.ranks != members:
+            raise ProgramError(
+                f"rank {self._rank.rank}: new_group of {list(members)}: expected {list(group.ranks)}, as another rank"
+                " makes, as all ranks make all groups in one order (use_local_synchronization is not simulated)"
+            )
+        return group
 
     async def _next_step(self) -> bool:
         """Begin a step where the last one ends; whether there is to be a further one."""
