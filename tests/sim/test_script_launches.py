@@ -137,7 +137,7 @@ if __name__ == "__main__":
 
 
 def test_messages_on_gpus_go_by_the_order_of_issue(tmp_path: Path) -> None:
-    """The script asserts it: waits come in another order, and a refused message leaves nothing behind."""
+    """The script asserts it: its waits come in another order."""
     file = tmp_path / "messages.py"
     file.write_text(
         """import torch
