@@ -84,10 +84,9 @@ def put(rank: int, args: argparse.Namespace, queue) -> None:
 
 def helpers() -> None:
     """A process that is given 0 and is no rank does its work by the time of the join."""
-    context = mp.get_context("spawn")
-    queue = context.SimpleQueue()
+    queue = mp.SimpleQueue()
     for text in ("one", "two"):
-        helper = context.Process(target=fill, args=(0, queue, text))
+        helper = mp.Process(target=fill, args=(0, queue, text))
         helper.start()
         helper.join()
         assert helper.exitcode == 0
@@ -98,7 +97,7 @@ def helpers() -> None:
 
 def of_queue(args: argparse.Namespace) -> None:
     """A parent that takes from a queue what its ranks have put there, ahead of any join."""
-    queue = mp.get_context("spawn").Queue()
+    queue = mp.Queue()
     ranks = [mp.Process(target=put, args=(rank, args, queue)) for rank in range(SIZE)]
     for process in ranks:
         process.start()
