@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -25,6 +26,7 @@ class GpuGenerator(_PLAIN):  # type: ignore[misc]
 
     def __new__(cls, index: int) -> Any:
         made = _PLAIN.__new__(cls, "cpu")
+        _of_gpus[made._cdata] = made
         made.index, made.state = index, {"seed": _PLAIN.initial_seed(made), "offset": 0}
         return made
 
@@ -88,6 +90,15 @@ class GpuGenerator(_PLAIN):  # type: ignore[misc]
         return _with_state, (self.device, self.get_state())
 
 
+# By the address in C++, by which torch gives operators other objects of Python for them.
+_of_gpus = WeakValueDictionary[int, GpuGenerator]()
+
+
+def of_gpu(generator: Any) -> GpuGenerator | None:
+    """Return the GPU's generator that an operator was given, None for one of the CPU."""
+    return _of_gpus.get(generator._cdata)
+
+
 def make_generators(indexed: Callable[[Any], Any], count: int) -> None:
     """Have `torch.Generator("cuda")` and `torch.cuda.default_generators`; values that are computed are drawn from them.
 
@@ -101,7 +112,7 @@ def make_generators(indexed: Callable[[Any], Any], count: int) -> None:
             found = indexed(device)
             return GpuGenerator(found.index) if found.type == "cuda" else _PLAIN(found)
 
-    torch.Generator = Generator  # type: ignore[misc, assignment]
+    torch.Generator = Generator  # type: ignore[misc]
     torch.cuda.default_generators = tuple(GpuGenerator(index) for index in range(count))
 
 

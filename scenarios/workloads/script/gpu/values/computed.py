@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from scenarios.modules.operators import tensors_in
-from scenarios.workloads.script.gpu.cuda.generators import GpuGenerator
+from scenarios.workloads.script.gpu.cuda.generators import GpuGenerator, of_gpu
 from scenarios.workloads.script.gpu.shadows import (
     MOST_FLOATS,
     MOST_INTEGERS,
@@ -57,7 +57,7 @@ class Computed:
     from which the script's random numbers are drawn.
     """
 
-    def __init__(self, shadows: Shadows, guessed: Callable[[], None], generator: Callable[[], GpuGenerator]) -> None:
+    def __init__(self, shadows: Shadows, guessed: Callable[[], None], generator: Callable[[], torch.Generator]) -> None:
         self._shadows, self._guessed, self._generator = shadows, guessed, generator
 
     def of(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -158,9 +158,7 @@ class Computed:
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return None
         own = kwargs.get("generator")
-        if own is None:
-            return self._generator()
-        return own if isinstance(own, GpuGenerator) else None
+        return of_gpu(self._generator() if own is None else own)
 
 
 def is_view(func: Any) -> bool:
