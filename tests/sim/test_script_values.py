@@ -68,24 +68,6 @@ assert turns == 20
     played(file, ranks=(1, 1), steps=1000)
 
 
-def test_a_mask_of_attention_is_no_work_of_the_script(tmp_path: Path) -> None:
-    """The share of blocks that it leaves is counted for the price alone."""
-    file = tmp_path / "attends.py"
-    file.write_text(
-        """import torch
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 4096, 4096, device="cuda")
-attend = torch.compile(flex_attention)
-query = torch.randn(1, 2, 4096, 64, device="cuda", requires_grad=True)
-optimizer = torch.optim.SGD([query])
-for _ in range(4):
-    attend(query, query, query, block_mask=mask).sum().backward()
-    optimizer.step()
-"""
-    )
-    assert played(file, ranks=(1, 1)).info.on_cpu == ()
-
-
 def step_of(text: str, folder: Path) -> list[Span]:
     """Return the last step's kernels of a script of two ranks."""
     file = folder / "trains.py"
