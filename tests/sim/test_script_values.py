@@ -25,12 +25,47 @@ def test_sparse_gradients_on_a_cpu_are_what_the_script_expects() -> None:
     played(SCRIPTS / "sparse_gradients.py", ranks=(1, 1), steps=1000, profile="cpu_local")
 
 
-@pytest.mark.parametrize("lines", ["while loss.item() > 0.1:\n    pass", "while (loss > 0.1).all():\n    pass"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "while loss.item() > 0.1:\n    pass",
+        "while (loss > 0.1).all():\n    pass",
+        "for _ in itertools.count(): loss.item()",
+    ],
+)
 def test_a_loop_that_only_a_value_ends_is_a_sentence(lines: str, tmp_path: Path) -> None:
     file = tmp_path / "loops.py"
-    file.write_text(f"import torch\nloss = torch.randn(8, 9000, device='cuda').square().mean()\n{lines}\n")
+    file.write_text(f"import itertools, torch\nloss = torch.randn(8, 9000, device='cuda').square().mean()\n{lines}\n")
     with pytest.raises(ProgramError, match=r"loops\.py:3: RuntimeError: this line has asked 1000 times in a step"):
         played(file, ranks=(1, 1))
+
+
+def test_other_loops_ask_as_often_as_they_like(tmp_path: Path) -> None:
+    """Norms of many parameters, and a validation of many batches; a truth that is asked for once a step stays."""
+    file = tmp_path / "asks.py"
+    file.write_text(
+        """import torch
+loss = torch.randn(8, 9000, device="cuda").square().mean()
+assert sum({n: loss.item() for n in range(1100)}.values()) == 1100
+total = 0
+while not total:
+    for _ in range(1100):
+        total += loss.item()
+optimizer = torch.optim.SGD([torch.ones(3, device="cuda", requires_grad=True)])
+truths, flag = [], torch.randn(9000, device="cuda").argmax() > 3
+while len(truths) < 25:
+    truths.append(bool(flag))
+    torch.ones(3, device="cuda").sum()
+    optimizer.step()
+assert all(truths)
+assert all([bool(flag) for _ in range(25)])
+turns = 0
+while flag:
+    turns += 1
+assert turns == 20
+"""
+    )
+    played(file, ranks=(1, 1), steps=1000)
 
 
 def step_of(text: str, folder: Path) -> list[Span]:

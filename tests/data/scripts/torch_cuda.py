@@ -5,8 +5,10 @@ The first argument is a file for the number of bytes of an object that is gather
 
 import copy
 import io
+import multiprocessing
 import pickle
 import sys
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -17,6 +19,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.fsdp import fully_shard
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 dist.init_process_group("nccl")
@@ -88,6 +91,22 @@ def files():
     assert not torch.load(f"module{rank}.pt", map_location="cpu", weights_only=False).weight.isnan().any()
 
 
+def storages():
+    own = torch.randn(50, device=device).untyped_storage().cpu()
+    torch.empty(0).set_(own).fill_(7)
+    file = io.BytesIO()
+    for place in (file, f"filled{rank}.pt"):
+        torch.save(torch.empty(0).set_(own), place)
+        file.seek(0)
+        assert torch.load(place).tolist() == [7] * 50
+    flag = torch.randn(9000, device=device).argmax() > 3
+    assert pickle.loads(pickle.dumps(flag)).item() is True  # a byte, which the prediction says
+    kept = torch.ones(3, device=device)
+    for given in (kept, {"batch": [kept]}):
+        refused("cannot be shared between processes", multiprocessing.Queue().put, given)
+    refused("negative dimension -1", lambda: torch.empty(-1, device=device))
+
+
 def checkpoints():
     module = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)).to(device)
     fully_shard(module)
@@ -150,6 +169,15 @@ def places():
     single(torch.randn(4, 3, device=device)).sum().backward()
     refused("several GPUs of one process are not simulated", nn.DataParallel(nn.Linear(3, 3).to(0)), torch.ones(2, 3))
     refused("several GPUs of one process", comm.broadcast, torch.ones(1, device=0), [0, 1])
+    given, room = torch.arange(4, device=device), torch.zeros(4, device=device, dtype=torch.long)
+    (sent,) = comm.broadcast(given, devices=[device])
+    (part,) = comm.scatter(given, [rank], dim=0)
+    assert comm.broadcast(given, out=[room])[0] is room
+    assert sent.tolist() == part.tolist() == room.tolist() == [0, 1, 2, 3]
+    assert comm.gather(tensors=[given], destination="cpu").device.type == "cpu"
+    assert comm.reduce_add(inputs=[given], destination=rank).device == device
+    assert comm.broadcast_coalesced([given], devices=[rank])[0][0].tolist() == [0, 1, 2, 3]
+    refused("several GPUs of one process", lambda: comm.gather(tensors=[given, given]))
     for each, _ in DataLoader(TensorDataset(torch.randn(8, 3), torch.arange(8)), batch_size=4, pin_memory=True):
         assert each.is_pinned()
         assert each.to(device, non_blocking=True).is_cuda
@@ -184,6 +212,40 @@ def generators():
     draw = torch.Generator(device="cuda").manual_seed(3)
     assert copy.deepcopy(draw).initial_seed() == draw.clone_state().initial_seed() == 3
     torch.randn(3, device=device, generator=draw)
+    repeats()
+
+
+def repeats():
+    def drawn(generator=None):
+        return torch.rand(6, device=device, generator=generator).tolist()
+
+    own = torch.cuda.default_generators[rank]
+    for generator in (None, torch.Generator("cuda").manual_seed(7)):
+        torch.cuda.manual_seed(7)
+        state, first = (generator or own).get_state(), drawn(generator)
+        later, second = (generator or own).get_state(), drawn(generator)
+        assert first != second
+        assert (generator or own).get_offset() == 16
+        for start, values in ((later, second), (state, first), (later, second)):
+            (generator or own).set_state(start)
+            for other in ((generator or own).clone_state(), pickle.loads(pickle.dumps(generator or own))):
+                assert drawn(other) == values
+            assert drawn(generator) == values
+        (generator or own).set_offset(8)
+        assert drawn(generator) == second
+    refused("offset must be a multiple of 4", own.set_offset, 3)
+    shared = own.graphsafe_get_state()
+    torch.randn(5, device=device)
+    assert shared.get_offset() == own.get_offset()
+    before = torch.cuda.get_rng_state()
+    with torch.random.fork_rng(devices=[rank]):
+        forked = drawn()
+    assert torch.equal(before, torch.cuda.get_rng_state())
+    assert drawn() == forked != drawn()
+    weight = torch.ones(64, 8, device=device, requires_grad=True)
+    for _ in range(2):  # the second mask is of another size
+        masked = checkpoint(lambda x: (x[torch.rand(64, device=device) < 0.5] ** 2).exp(), weight, use_reentrant=False)
+        masked.sum().backward()
 
 
 def memory():
@@ -228,13 +290,24 @@ def streams():
     assert first.elapsed_time(last) > 0
     assert isinstance(side, torch.Stream)
     assert first.query()
+    positional, of_any_device = cuda.Event(True, False), torch.Event(device, enable_timing=True)
+    positional.record()
+    of_any_device.record()
+    assert positional.elapsed_time(of_any_device) >= 0
+    gone = weakref.ref(cuda.Stream())
+    assert gone() is None
+    assert cuda.default_stream().device == device
+    assert not side.is_capturing()
+    with cuda.graph(cuda.CUDAGraph()):
+        assert cuda.current_stream().is_capturing()
     refused("ExternalStream: streams of other libraries", cuda.ExternalStream, 1)
     refused("cannot be shared between processes", cuda.Event().ipc_handle)
     with cuda.stream(side):
         assert cuda.current_stream() == side != cuda.default_stream()
     cuda.set_stream(side)
     assert torch.accelerator.current_stream() == side
-    cuda.set_stream(cuda.default_stream())
+    torch.accelerator.set_stream(cuda.default_stream())
+    assert cuda.current_stream() == cuda.default_stream()
     with torch.Stream(device="cuda"):
         torch.Event("cuda").record()
     with cuda.nvtx.range("a"), cuda.profiler.profile():
@@ -260,7 +333,7 @@ def operators():
 
 
 for check in (
-    pickles, copies, files, checkpoints, objects, places, types, generators, memory, streams, operators,
+    pickles, copies, files, storages, checkpoints, objects, places, types, generators, memory, streams, operators,
 ):  # fmt: skip
     check()
 model = DistributedDataParallel(nn.Linear(8, 8).to(rank), device_ids=[rank])

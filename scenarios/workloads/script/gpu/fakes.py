@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from scenarios.workloads.script.gpu.shadows import Shadows
-
-_META = torch.device("meta")
+from scenarios.workloads.script.gpu.shadows import META, Shadows
 
 
 def finds_shapes_alone(types: Any) -> bool:
@@ -67,4 +65,4 @@ def leave_fakes_alone(shadows: Shadows, current: Callable[[], int]) -> None:
 
 def _without_driver(value: Any) -> Any:
     is_gpu = isinstance(value, str | torch.device) and torch.device(value).type == "cuda"
-    return _META if is_gpu else value
+    return META if is_gpu else value

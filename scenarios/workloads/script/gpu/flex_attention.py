@@ -71,9 +71,10 @@ class FlexAttention:
 
     def _seen(self, mask: tuple[Any, ...], queries: int, keys: int) -> float:
         """Return the share of pairs of queries and keys in blocks that are computed, 1 where it is not known."""
-        partly, fully = (None if each is None else self._shadows.of(each) for each in (mask[_PARTLY], mask[_FULLY]))
-        if partly is None or (fully is None and mask[_FULLY] is not None):
-            return 1.0
-        blocks = float(partly.double().mean() + (0.0 if fully is None else fully.double().mean()))
+        with self._shadows.suspended():  # none of the script's own work
+            partly, fully = (None if each is None else self._shadows.of(each) for each in (mask[_PARTLY], mask[_FULLY]))
+            if partly is None or (fully is None and mask[_FULLY] is not None):
+                return 1.0
+            blocks = float(partly.double().mean() + (0.0 if fully is None else fully.double().mean()))
         pairs: int = -(-queries // mask[_QUERIES]) * mask[_QUERIES] * mask[_KEYS]
         return min(1.0, blocks * pairs / (queries * keys))

@@ -21,7 +21,7 @@ from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
-from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
+from scenarios.workloads.script.gpu.shadows import META, Shadows, is_meta
 from scenarios.workloads.script.gpu.tensors import Transfers, pinned
 from scenarios.workloads.script.gpu.values.asked import Asked, unknown_sizes
 from scenarios.workloads.script.gpu.values.computed import NOT_KNOWN, Computed, is_view
@@ -29,8 +29,6 @@ from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_counts
 from scenarios.workloads.script.gpu.values.sparse import Sparse
 from scenarios.workloads.script.host.calls import uncounted
 from scenarios.workloads.script.host.compiled import Call
-
-_META = torch.device("meta")
 
 
 class Meta(TorchFunctionMode):
@@ -130,7 +128,7 @@ class OnGpu(TorchDispatchMode):
         # C++ makes tensors where others are, and those of the GPU are on the meta device.
         is_of_gpu = kind == "cuda" or (kind == "meta" and not self._shadows.now.wants_meta)
         if is_of_gpu:
-            kwargs["device"] = _META
+            kwargs["device"] = META
         if kind == "meta" and not is_of_gpu:
             result = func(*args, **kwargs)
             self._shadows.note_empty(tensors_in(result))
@@ -203,6 +201,7 @@ class OnGpu(TorchDispatchMode):
             result = tree_map_only(Tensor, self._of_gpu, masked)
         made = tensors_in(result)
         self._shadows.adopt(made)
+        self._computed.advance(func, kwargs, made)
         if values is not NOT_KNOWN:
             self._computed.note(func, values, tensors_in((args, kwargs)), made)
         else:
@@ -219,7 +218,7 @@ class OnGpu(TorchDispatchMode):
         return result
 
     def _of_gpu(self, value: Tensor) -> Tensor:
-        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
+        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META)
         self._shadows.adopt([made])
         return made
 
@@ -241,7 +240,7 @@ class OnGpu(TorchDispatchMode):
         values = self._shadows.of(source) if comes_from_gpu else source
         is_guess = comes_from_gpu and self._shadows.is_guess(source)
         if target is None:
-            target = func(torch.empty_like(source, device=_META), **{**kwargs, "device": _META})
+            target = func(torch.empty_like(source, device=META), **{**kwargs, "device": META})
             self._shadows.adopt([target])
         if values is not None and not is_meta(values) and self._shadows.keeps(values):
             self._shadows.keep(target, values.expand(target.shape), is_guess=is_guess)

@@ -24,6 +24,7 @@ MOST_FLOATS = 4096
 MOST_INTEGERS = 1 << 24
 # What a float is taken for whose value is not known.
 UNKNOWN = 1.0
+META = torch.device("meta")
 OF_FLOATS = f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them"
 
 
@@ -164,7 +165,7 @@ class Shadows:
 
     def keeps(self, values: Tensor) -> bool:
         """Whether such values may decide something."""
-        most = MOST_FLOATS if values.is_floating_point() or values.is_complex() else MOST_INTEGERS
+        most = MOST_FLOATS if is_data(values) else MOST_INTEGERS
         return self.has_all or values.numel() <= most
 
     def is_guess(self, tensor: Tensor) -> bool:
@@ -190,6 +191,16 @@ class Shadows:
 def wraps(tensor: Tensor) -> bool:
     """Whether it is of a subclass that plays operators itself, such as DTensor."""
     return type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+
+
+def is_data(tensor: Tensor) -> bool:
+    """Return whether a tensor has floats, of which few decide something."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def filled(tensor: Tensor, value: float) -> Tensor:
+    """Return a number in a tensor's shape on the CPU, which takes no memory."""
+    return torch.full((), value, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
 
 def is_meta(tensor: Tensor) -> bool:

@@ -6,14 +6,18 @@ would give, which are unknown again on the GPU to which they come; tensors on th
 
 from __future__ import annotations
 
+import multiprocessing.queues
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from scenarios.modules.operators import tensors_in
+from scenarios.workloads.script.gpu.cuda.names import refusing
 from scenarios.workloads.script.gpu.shadows import UNKNOWN, Shadows, is_meta, wraps
 from scenarios.workloads.script.gpu.tensors import Transfers, is_pinned
 
@@ -22,31 +26,41 @@ _MARK = 0x7FD5
 # A file of the prediction's own has a note in place of as many unknown bytes or more.
 _LEAST_NOTED_BYTES = 64 << 10
 _NOTE = ".unknown"
+OF_A_BYTE = f"what is pickled of a single byte that nothing computes is {UNKNOWN:g}"
+_refuse_sharing = refusing(
+    "tensors of simulated GPUs cannot be shared between processes: expected tensor.cpu(), or torch.distributed"
+)
 
 
 class Storages:
     """The methods of torch.UntypedStorage for the storages of `shadows`, whose copies are `transfers`; `said()` is told
-    where unknown values are read on the CPU.
+    where unknown values are read on the CPU, or `said(sentence)` what else is made up.
     """
 
-    def __init__(self, shadows: Shadows, transfers: Transfers, said: Callable[[], None]) -> None:
+    def __init__(self, shadows: Shadows, transfers: Transfers, said: Callable[..., None]) -> None:
         self._shadows, self._transfers, self._said = shadows, transfers, said
-        self._is_filing = False
-        self._unwritten = set[int]()  # storages on the CPU of bytes that are not known, which nobody has filled
+        self._here = threading.local()
+        self._unwritten = set[int]()  # storages on the CPU of bytes that are not known, of which two bear the mark
         self._follow()
         rebuild = torch._utils._rebuild_tensor
         torch._utils._rebuild_tensor = lambda *args: self._rebuilt(rebuild(*args))  # type: ignore[no-untyped-call]
+        for queue in (multiprocessing.queues.Queue, multiprocessing.queues.JoinableQueue):
+            self._refuse_queue(queue)
         core: Any = torch._C
         core.PyTorchFileWriter, core.PyTorchFileReader = _writer(self), _reader(self)
 
     @contextmanager
     def filing(self) -> Iterator[None]:
         """Inside, files are of the prediction's own: many bytes that are not known are left out of them."""
-        self._is_filing = True
+        before, self._here.is_filing = self._is_filing, True
         try:
             yield
         finally:
-            self._is_filing = False
+            self._here.is_filing = before
+
+    @property
+    def _is_filing(self) -> bool:
+        return getattr(self._here, "is_filing", False)
 
     def _follow(self) -> None:
         storage: Any = torch.UntypedStorage
@@ -82,6 +96,17 @@ class Storages:
             return int(start + of.storage_offset() * of.element_size()) if of.numel() else 0
 
         tensor.data_ptr = address
+
+    def _refuse_queue(self, queue: Any) -> None:
+        """Have `put` refuse tensors of the GPU, as a thread would later, of which whoever gets hears nothing."""
+        usual = queue.put
+
+        def put(own: Any, obj: Any, *args: Any, **more: Any) -> None:
+            if any(map(self._shadows.is_of_gpu, tensors_in(obj))):
+                _refuse_sharing()
+            usual(own, obj, *args, **more)
+
+        queue.put = put
 
     def _either(self, method: Callable[..., Any], usual: Callable[..., Any]) -> Callable[..., Any]:
         """Return the method of all storages, of which those of the GPU have one of ours."""
@@ -126,27 +151,35 @@ class Storages:
             _bytes_of(target).copy_(_bytes_of(source), non_blocking=not is_blocking)
         else:
             self._transfers.to_cpu(given, _bytes_of(target), is_blocking=is_blocking)
-            self._unwritten.add(target._cdata)
-            weakref.finalize(target, self._unwritten.discard, target._cdata)
-            if not self._is_filing:
+            if self._is_filing and target.nbytes() > 1:
+                self._leave_out(target)
+            else:
                 self._mark(target)
         return target
+
+    def _leave_out(self, storage: Any) -> None:
+        """Mark the first two bytes alone of a storage on the CPU; whoever fills it writes over them."""
+        self._unwritten.add(storage._cdata)
+        weakref.finalize(storage, self._unwritten.discard, storage._cdata)
+        with self._shadows.suspended():
+            _words_of(storage)[:1] = _MARK
 
     def _mark(self, storage: Any) -> None:
         """Fill a storage on the CPU with the mark."""
         with self._shadows.suspended():
-            _bytes_of(storage).fill_(1)  # what one byte is taken for
-            _bytes_of(storage)[: storage.nbytes() // 2 * 2].view(torch.int16).fill_(_MARK)
+            _bytes_of(storage).fill_(int(UNKNOWN))  # a single byte, which has no room for the mark
+            _words_of(storage).fill_(_MARK)
+        self._unwritten.discard(storage._cdata)
+        if storage.nbytes() == 1:
+            self._said(OF_A_BYTE)
 
     def _is_unknown(self, storage: Any) -> bool:
         """Return whether a storage on the CPU is a copy of bytes that are not known."""
-        if storage._cdata in self._unwritten:
-            return True
         if self._shadows.has(storage) or storage.nbytes() < 2 or self._device_usual(storage).type != "cpu":
             return False
         with self._shadows.suspended():
-            words = _bytes_of(storage)[: storage.nbytes() // 2 * 2].view(torch.int16)
-            return bool(words[0] == _MARK and (words == _MARK).all())
+            words = _words_of(storage)
+            return bool(words[0] == _MARK and (storage._cdata in self._unwritten or (words == _MARK).all()))
 
     def _rebuilt(self, tensor: Tensor) -> Tensor:
         """Return what is made of a storage that was saved or sent: on the CPU with values, on the GPU with few."""
@@ -166,10 +199,8 @@ def _bytes_of(storage: Any) -> Tensor:
     return made.set_(storage)
 
 
-def _refuse_sharing(*_: Any, **__: Any) -> NoReturn:
-    raise RuntimeError(
-        "tensors of simulated GPUs cannot be shared between processes: expected tensor.cpu(), or torch.distributed"
-    )
+def _words_of(storage: Any) -> Tensor:
+    return _bytes_of(storage)[: storage.nbytes() // 2 * 2].view(torch.int16)
 
 
 def _writer(storages: Storages) -> type:
@@ -177,7 +208,8 @@ def _writer(storages: Storages) -> type:
 
     class Writer(torch._C.PyTorchFileWriter):
         def write_record(self, name: str, data: Any, size: int) -> None:
-            if isinstance(data, torch.UntypedStorage) and data._cdata in storages._unwritten:
+            is_left_out = isinstance(data, torch.UntypedStorage) and data._cdata in storages._unwritten
+            if is_left_out and storages._is_unknown(data):
                 if storages._is_filing and size >= _LEAST_NOTED_BYTES:
                     super().write_record(f"{name}{_NOTE}", b"", 0)
                     return
@@ -196,8 +228,7 @@ def _reader(storages: Storages) -> type:
                 found: Tensor = super().get_storage_from_record(name, size, kind)
                 return found
             made = torch.UntypedStorage(size)
-            storages._unwritten.add(made._cdata)
-            weakref.finalize(made, storages._unwritten.discard, made._cdata)
+            storages._leave_out(made)
             return _bytes_of(made)
 
     return Reader

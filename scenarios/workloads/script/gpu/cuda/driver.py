@@ -70,7 +70,7 @@ class Driver:
     def _devices(self, arch: str) -> dict[str, Callable[..., Any]]:
         current = self._current
         return {
-            "_cuda_init": _do_nothing,
+            "_cuda_init": do_nothing,
             "_cuda_getDevice": current.get,
             "_cuda_setDevice": current.set,
             "_cuda_exchangeDevice": current.exchange,
@@ -79,8 +79,8 @@ class Driver:
             "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
             "_cuda_getArchFlags": lambda: arch,
             "_cuda_synchronize": self._synchronize,
-            "_cuda_ipc_collect": _do_nothing,
-            "_cuda_sleep": _do_nothing,
+            "_cuda_ipc_collect": do_nothing,
+            "_cuda_sleep": do_nothing,
             "_cuda_set_sync_debug_mode": self._set_sync_mode,
             "_cuda_get_sync_debug_mode": lambda: self._sync_mode,
             "_cuda_getCurrentBlasHandle": lambda: 1,
@@ -88,7 +88,7 @@ class Driver:
         }
 
     def _of_accelerator(self) -> dict[str, Callable[..., Any]]:
-        current, nothing = self._current, _do_nothing
+        current, nothing = self._current, do_nothing
 
         def index_of(device: int | None) -> int:
             return current.get() if device is None else device
@@ -102,7 +102,7 @@ class Driver:
             "_accelerator_maybeExchangeDevice": current.exchange,
             "_accelerator_synchronizeDevice": lambda device=None: self._synchronize(),
             "_accelerator_getStream": lambda device=None: torch.cuda.current_stream(device),
-            "_accelerator_setStream": torch.cuda.set_stream,
+            "_accelerator_setStream": lambda stream: torch.cuda.set_stream(stream),  # noqa: PLW0108 - which is replaced later
             "_accelerator_getDeviceCapability": lambda device=None: {"supported_dtypes": _dtypes()},
             "_accelerator_isAllocatorInitialized": lambda: True,
             "_accelerator_emptyCache": lambda: self._memory_of(current.get()).empty_cache(),
@@ -118,7 +118,7 @@ class Driver:
         }
 
     def _of_memory(self) -> dict[str, Callable[..., Any]]:
-        memory_of, current, nothing = self._memory_of, self._current, _do_nothing
+        memory_of, current, nothing = self._memory_of, self._current, do_nothing
         return {
             "_cuda_memoryStats": lambda device: memory_of(device).statistics(),
             "_cuda_resetPeakMemoryStats": lambda device: memory_of(device).reset_peak(),
@@ -140,7 +140,7 @@ class Driver:
             "_cuda_setMemoryFraction": self._set_fraction,
             "_cuda_getMemoryFraction": lambda device: self._fractions.get(device, 1.0),
             "_cuda_getAllocatorBackend": lambda: "native",
-            "_cuda_cudaCachingAllocator_enable": _do_nothing,
+            "_cuda_cudaCachingAllocator_enable": do_nothing,
             "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
             "_cuda_cudaCachingAllocator_raw_alloc": self._allocate,
             "_cuda_cudaCachingAllocator_raw_delete": self._free,
@@ -151,7 +151,7 @@ class Driver:
                     "_cuda_endAllocateToPool",
                     "_cuda_releasePool",
                 ),
-                _do_nothing,
+                do_nothing,
             ),
         }
 
@@ -198,4 +198,5 @@ def _dtypes() -> set[torch.dtype]:
     return {each for each in vars(torch).values() if isinstance(each, torch.dtype)}
 
 
-def _do_nothing(*_: Any, **__: Any) -> None: ...
+def do_nothing(*_: Any, **__: Any) -> None:
+    """Do nothing, whatever is given."""

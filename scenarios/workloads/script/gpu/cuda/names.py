@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -139,7 +140,7 @@ def follow_names() -> None:
         for name, sentence in REFUSED.get(parent, {}).items():
             if hasattr(target, name):
                 usual = getattr(target, name)
-                setattr(target, name, _refusing(f"{module}.{name}: {sentence}", usual))
+                setattr(target, name, _refused(f"{module}.{name}: {sentence}", usual))
     streams: Any = sys.modules["torch.cuda.streams"]
     streams.ExternalStream = sys.modules["torch.cuda"].ExternalStream
 
@@ -148,10 +149,16 @@ def _giving(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
-def _refusing(sentence: str, usual: Any) -> Any:
-    """Return a function that raises RuntimeError, or a class which cannot be made."""
+def refusing(sentence: str) -> Callable[..., NoReturn]:
+    """Return a function that raises RuntimeError."""
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise RuntimeError(sentence)
 
-    return type(usual.__name__, (), {"__new__": refuse}) if isinstance(usual, type) else refuse
+    return refuse
+
+
+def _refused(sentence: str, usual: Any) -> Any:
+    """Return what raises RuntimeError in place of a function, of which it has the signature, or of a class."""
+    refuse = refusing(sentence)
+    return type(usual.__name__, (), {"__new__": refuse}) if isinstance(usual, type) else wraps(usual)(refuse)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 
 from scenarios.workloads.script.gpu.cuda.comm import of_one_gpu
-from scenarios.workloads.script.gpu.cuda.driver import Current, Driver, snapshot_file
+from scenarios.workloads.script.gpu.cuda.driver import Current, Driver, do_nothing, snapshot_file
 from scenarios.workloads.script.gpu.cuda.graphs import graphs
 from scenarios.workloads.script.gpu.cuda.legacy_tensors import follow_types
 from scenarios.workloads.script.gpu.cuda.names import follow_names
@@ -47,7 +47,7 @@ def pretend(
     cuda.nccl.version, cuda.nccl.is_available = lambda: _NCCL, lambda tensors: True
     cuda._initialized = True
     accelerator.is_available, accelerator.device_count = lambda: True, lambda: gpu.count
-    core._set_linalg_preferred_backend = core._set_blas_preferred_backend = _do_nothing
+    core._set_linalg_preferred_backend = core._set_blas_preferred_backend = do_nothing
     libraries: Any = torch.backends
     libraries.cuda.cufft_plan_cache = _PlanCache()
     libraries.cudnn.is_acceptable = lambda tensor: False  # asked of the weights of each RNN that is moved
@@ -71,7 +71,7 @@ def answers_of_gpu(gpu: SeenGpu, memory_of: Callable[[int], Memory]) -> dict[str
         "get_arch_list": lambda: [f"sm_{major}{minor}"],
         "get_gencode_flags": lambda: f"-gencode compute=compute_{major}{minor},code=sm_{major}{minor}",
         "cudart": lambda: cudart,
-        "check_error": _do_nothing,
+        "check_error": do_nothing,
         "has_magma": True,
     }
 
@@ -81,7 +81,7 @@ def _of_streams(streams: Streams) -> dict[str, Any]:
         "Stream": streams.Stream,
         "Event": streams.Event,
         "current_stream": streams.current,
-        "default_stream": lambda device=None: streams.of(0),
+        "default_stream": lambda device=None: streams.default,
         "stream": streams.StreamContext,
         "StreamContext": streams.StreamContext,
         "set_stream": streams.set,
@@ -137,6 +137,3 @@ class _MemPool:
     def snapshot(self, include_traces: bool = True) -> Any:
         """See `torch.cuda.memory_snapshot`."""
         return torch.cuda.memory_snapshot()
-
-
-def _do_nothing(*_: Any, **__: Any) -> None: ...

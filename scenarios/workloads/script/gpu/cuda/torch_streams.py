@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any, ClassVar
 
 import torch
 
+from scenarios.workloads.script.gpu.cuda.names import refusing
 from scenarios.workloads.script.requests import Launched
 
 # The lowest and the highest priority of streams (cudaDeviceGetStreamPriorityRange on GPUs since Volta).
 _PRIORITIES = (0, -5)
+_refuse_sharing = refusing("events of simulated GPUs cannot be shared between processes: expected interprocess=False")
 
 
 class Streams:
@@ -24,60 +27,57 @@ class Streams:
     def __init__(self, link: Any) -> None:
         self.link = link
         self._here = threading.local()
-        self.numbers, self.events = count(1), count()
-        self.Stream, self.Event, self.StreamContext = _stream_class(self), _event_class(self), _context_class(self)
-        self.any_stream, self.any_event = (
-            _of_any_device(torch.Stream, self.Stream),
-            _of_any_device(torch.Event, self.Event),
+        self.numbers, self.events = count(), count()
+        of_these = {"streams": self}
+        self.Stream: Any = type("Stream", (_Stream,), of_these)
+        self.Event: Any = type("Event", (_Event,), of_these)
+        self.StreamContext: Any = type("StreamContext", (_StreamContext,), of_these)
+        self.any_stream = _of_any_device(torch.Stream, self.Stream, self.Stream)
+        self.any_event = _of_any_device(
+            torch.Event, self.Event, lambda device, *args, **more: self.Event(*args, **more)
         )
-        self._by_number: dict[int, Any] = {}
+        self.default = self.Stream()
 
     @property
-    def stack(self) -> list[int]:
-        """Of this thread's: the current one last."""
+    def stack(self) -> list[Any]:
+        """This thread's streams: the current one last."""
         if not hasattr(self._here, "stack"):
-            self._here.stack = [0]
-        found: list[int] = self._here.stack
+            self._here.stack = [self.default]
+        found: list[Any] = self._here.stack
         return found
 
-    def enter(self, number: int) -> None:
-        """It is the current one until it is left."""
-        self.stack.append(number)
-        self.link.stream = number
+    def enter(self, stream: Any) -> None:
+        """Make a stream the current one until it is left."""
+        self.stack.append(stream)
+        self.link.stream = stream.number
 
     def leave(self) -> None:
-        """The one before is again."""
+        """Make the one before the current one again."""
         self.stack.pop()
-        self.link.stream = self.stack[-1]
+        self.link.stream = self.stack[-1].number
 
     def set(self, stream: Any) -> None:
         """See `torch.cuda.set_stream`."""
         if stream is not None:
-            self.stack[-1] = self.link.stream = stream.number
+            self.stack[-1] = stream
+            self.link.stream = stream.number
+
+    def current(self, device: Any = None) -> Any:
+        """See `torch.cuda.current_stream`."""
+        return self.stack[-1]
 
     def tell(self, stream: int, *, record: int | None = None, wait: int | None = None) -> None:
         """An event is recorded, or waited for."""
         self.link.give_event(Launched(stream, record=record, wait=wait))
 
-    def of(self, number: int) -> Any:
-        """The stream of that number."""
-        if number not in self._by_number:
-            self._by_number[number] = made = self.Stream()
-            made.number = number
-        return self._by_number[number]
 
-    def current(self, device: Any = None) -> Any:
-        """See `torch.cuda.current_stream`."""
-        return self.of(self.stack[-1])
-
-
-def _of_any_device(usual: Any, of_gpu: Any) -> Any:
-    """Return the class of torch's whose instances on "cuda" are of another class."""
+def _of_any_device(usual: Any, of_gpu: Any, make: Callable[..., Any]) -> Any:
+    """Return the class of torch's whose instances on "cuda" are of another class, and made by `make`."""
 
     class Kind(type):
         def __call__(cls, device: Any = None, *args: Any, **more: Any) -> Any:
             kind = None if isinstance(device, int) or device is None else torch.device(device).type
-            return usual(device, *args, **more) if kind not in (None, "cuda") else of_gpu(device, *args, **more)
+            return (make if kind in (None, "cuda") else usual)(device, *args, **more)
 
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, usual | of_gpu)
@@ -85,135 +85,135 @@ def _of_any_device(usual: Any, of_gpu: Any) -> Any:
     return Kind(usual.__name__, (), {})
 
 
-def _stream_class(streams: Streams) -> type:
-    """Return what torch.cuda calls Stream."""
+class _Stream:
+    """A stream as torch.cuda has it; number 0, the first one made, is the default stream of the current GPU."""
 
-    class Stream:
-        def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
-            self.priority, self.number = max(min(priority, _PRIORITIES[0]), _PRIORITIES[1]), next(streams.numbers)
-            named = None if isinstance(device, int) or device is None else torch.device(device).index
-            index = device if isinstance(device, int) and device >= 0 else named
-            self.device = torch.device("cuda", torch.cuda.current_device() if index is None else index)
-            streams._by_number[self.number] = self
+    streams: ClassVar[Streams]
 
-        @property
-        def device_index(self) -> int:
-            return int(self.device.index)
+    def __init__(self, device: Any = None, priority: int = 0, **more: Any) -> None:
+        self.priority = max(min(priority, _PRIORITIES[0]), _PRIORITIES[1])
+        self.number: int = more["stream_id"] if "stream_id" in more else next(self.streams.numbers)
+        device = more.get("device_index", device)
+        named = None if isinstance(device, int) or device is None else torch.device(device).index
+        index = device if isinstance(device, int) and device >= 0 else named
+        self._index = torch.cuda.current_device() if index is None and self.number else index
 
-        @property
-        def device_type(self) -> int:
-            return 1  # c10's number of CUDA
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda", torch.cuda.current_device() if self._index is None else self._index)
 
-        @property
-        def stream_id(self) -> int:
-            return int(self.number)
+    @property
+    def device_index(self) -> int:
+        return int(self.device.index)
 
-        cuda_stream = native_handle = stream_id
+    @property
+    def device_type(self) -> int:
+        return 1  # c10's number of CUDA
 
-        @staticmethod
-        def priority_range() -> tuple[int, int]:
-            return _PRIORITIES
+    @property
+    def stream_id(self) -> int:
+        return int(self.number)
 
-        def wait_event(self, event: Any) -> None:
-            event.wait(self)
+    cuda_stream = native_handle = stream_id
 
-        def wait_stream(self, stream: Any) -> None:
-            stream.record_event().wait(self)
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return _PRIORITIES
 
-        def record_event(self, event: Any = None) -> Any:
-            event = event or streams.Event()
-            event.record(self)
-            return event
+    def wait_event(self, event: Any) -> None:
+        event.wait(self)
 
-        def is_capturing(self) -> bool:
-            return False
+    def wait_stream(self, stream: Any) -> None:
+        stream.record_event().wait(self)
 
-        def query(self) -> bool:
-            return True
+    def record_event(self, event: Any = None) -> Any:
+        event = event or self.streams.Event()
+        event.record(self)
+        return event
 
-        def synchronize(self) -> None:
-            streams.link.synchronize(self.number)
+    def is_capturing(self) -> bool:
+        return bool(self.streams.link.is_captured)
 
-        def __enter__(self) -> Any:
-            streams.enter(self.number)
-            return self
+    def query(self) -> bool:
+        return True
 
-        def __exit__(self, *_: object) -> None:
-            streams.leave()
+    def synchronize(self) -> None:
+        self.streams.link.synchronize(self.number)
 
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, Stream) and self.number == other.number
+    def __enter__(self) -> Any:
+        self.streams.enter(self)
+        return self
 
-        def __hash__(self) -> int:
-            return hash(self.number)
+    def __exit__(self, *_: object) -> None:
+        self.streams.leave()
 
-        def __repr__(self) -> str:
-            return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Stream) and self.number == other.number
 
-    return Stream
+    def __hash__(self) -> int:
+        return hash(self.number)
 
-
-def _event_class(streams: Streams) -> type:
-    """Return what torch.cuda calls Event."""
-
-    class Event:
-        def __init__(self, *_: Any, enable_timing: bool = False, interprocess: bool = False, **__: Any) -> None:
-            if interprocess:
-                _refuse_sharing()
-            self.number: int | None = None
-            self.is_timed = enable_timing
-            self.device = torch.device("cuda", torch.cuda.current_device())
-
-        @property
-        def cuda_event(self) -> int:
-            return 0 if self.number is None else self.number + 1
-
-        event_id = cuda_event
-        from_ipc_handle = ipc_handle = staticmethod(lambda *_: _refuse_sharing())
-
-        def record(self, stream: Any = None) -> None:
-            self.number = next(streams.events)
-            streams.tell(streams.stack[-1] if stream is None else stream.number, record=self.number)
-
-        def wait(self, stream: Any = None) -> None:
-            if self.number is not None:
-                streams.tell(streams.stack[-1] if stream is None else stream.number, wait=self.number)
-
-        def query(self) -> bool:
-            return True
-
-        def synchronize(self) -> None:
-            if self.number is not None:
-                streams.link.synchronize_event(self.number)
-
-        def elapsed_time(self, other: Any) -> float:
-            if not (self.is_timed and other.is_timed):
-                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-            if self.number is None or other.number is None:
-                raise ValueError("Both events must be recorded before calculating elapsed time.")
-            elapsed_ms = streams.link.elapsed_ms(self.number, other.number)
-            return 1.0 if elapsed_ms is None else float(elapsed_ms)
-
-    return Event
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
 
 
-def _refuse_sharing() -> NoReturn:
-    raise RuntimeError("events of simulated GPUs cannot be shared between processes: expected interprocess=False")
+class _Event:
+    """An event as torch.cuda has it; always reached, to those that only look at it."""
+
+    streams: ClassVar[Streams]
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
+    ) -> None:
+        if interprocess:
+            _refuse_sharing()
+        self.number: int | None = None
+        self.is_timed = enable_timing
+        self.device = torch.device("cuda", torch.cuda.current_device())
+
+    @property
+    def cuda_event(self) -> int:
+        return 0 if self.number is None else self.number + 1
+
+    event_id = cuda_event
+    from_ipc_handle = ipc_handle = staticmethod(_refuse_sharing)
+
+    def record(self, stream: Any = None) -> None:
+        self.number = next(self.streams.events)
+        self.streams.tell((stream or self.streams.current()).number, record=self.number)
+
+    def wait(self, stream: Any = None) -> None:
+        if self.number is not None:
+            self.streams.tell((stream or self.streams.current()).number, wait=self.number)
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        if self.number is not None:
+            self.streams.link.synchronize_event(self.number)
+
+    def elapsed_time(self, other: Any) -> float:
+        if not (self.is_timed and other.is_timed):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self.number is None or other.number is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        elapsed_ms = self.streams.link.elapsed_ms(self.number, other.number)
+        return 1.0 if elapsed_ms is None else float(elapsed_ms)
 
 
-def _context_class(streams: Streams) -> type:
-    """Return what torch.cuda calls StreamContext."""
+class _StreamContext:
+    """A context in which a stream is the current one, as torch.cuda has it."""
 
-    class StreamContext:
-        def __init__(self, stream: Any) -> None:
-            self.stream = stream
+    streams: ClassVar[Streams]
 
-        def __enter__(self) -> None:
-            if self.stream is not None:
-                streams.enter(self.stream.number)
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
 
-        def __exit__(self, *_: object) -> None:
-            if self.stream is not None:
-                streams.leave()
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.streams.enter(self.stream)
 
-    return StreamContext
+    def __exit__(self, *_: object) -> None:
+        if self.stream is not None:
+            self.streams.leave()

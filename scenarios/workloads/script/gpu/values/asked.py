@@ -5,18 +5,21 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from scenarios.workloads.script.gpu.shadows import OF_FLOATS, UNKNOWN, Shadows
+from scenarios.workloads.script.gpu.shadows import OF_FLOATS, UNKNOWN, Shadows, filled
+from scenarios.workloads.script.gpu.values.loops import loop_around
 from scenarios.workloads.script.process.process_group import users_line
 
 # After so many turns a loop on an unknown truth ends, as rejection sampling and iterations until convergence do.
 MOST_TURNS = 20
-# A line that asks more often in a step is in a loop that only a value would end.
-MOST_ASKED = 1000
+# A line that asks more often in a step is in a loop that only a value would end: a `while` is ended by nothing else,
+# and other loops end by themselves, unless what they are over has no end.
+MOST_ASKED, MOST_ASKED_ELSEWHERE = 1000, 100_000
 # Files whose calls lie between the line that asks for a value and ours.
 _BETWEEN = ("torch/_dynamo/eval_frame.py", "torch/_compile.py", "torch/overrides.py", "torch/_tensor.py")
 _OWN = ("script/gpu/mode.py", "script/host/calls.py", __file__)
@@ -28,14 +31,14 @@ class Asked:
     `said(sentence)` is told once of each value that is made up. `step()` returns the number of the step.
 
     Raises:
-        RuntimeError: where a value decides that is not known, or a line asks for `MOST_ASKED` of them in a step; the
-            message is one sentence.
+        RuntimeError: where a value decides that is not known, or a line asks for `MOST_ASKED` of them in a step in a
+            loop that only a value ends, elsewhere for `MOST_ASKED_ELSEWHERE`; the message is one sentence.
     """
 
     def __init__(self, shadows: Shadows, said: Callable[[str], None], step: Callable[[], int]) -> None:
         self._shadows, self._said, self._step = shadows, said, step
         self._has_said = set[str]()
-        self._turn: tuple[tuple[int, int], int] = ((0, 0), 0)  # the line that asked last, how often in a row
+        self._turn: tuple[tuple[int, ...], int] = ((), 0)  # the loop and line that asked last, how often in a row
         self._often = Counter[str]()  # lines that have asked in the step
         self._counted_step = -1
 
@@ -55,7 +58,7 @@ class Asked:
         if values is not None:
             return values
         self.say()
-        return torch.full(source.shape, UNKNOWN, dtype=source.dtype, device="cpu")
+        return filled(source, UNKNOWN)
 
     def number(self, tensor: Tensor) -> Any:
         """Return the value of a tensor of one element."""
@@ -81,11 +84,12 @@ class Asked:
         return bool(UNKNOWN) if tensor.dtype == torch.bool else int(UNKNOWN)
 
     def _turns(self) -> int:
-        """Return how often in a row one line of one call has asked for an unknown truth, as a loop on a value does."""
-        frame = sys._getframe()
-        while frame.f_back is not None and frame.f_code.co_filename.endswith((*_OWN, *_BETWEEN)):
-            frame = frame.f_back
-        here = (id(frame), frame.f_lineno)
+        """Return how often in a row one line has asked in a step, in one loop that only a value may end."""
+        line = _asking(sys._getframe())
+        frame, is_endless = loop_around(line)
+        if not is_endless:
+            return 0
+        here = (self._step(), id(frame), line.f_lineno)
         self._turn = (here, self._turn[1] + 1 if self._turn[0] == here else 1)
         return self._turn[1]
 
@@ -95,12 +99,21 @@ class Asked:
             self._counted_step = self._step()
             self._often.clear()
         where = users_line(sys._getframe())
+        _, is_endless = loop_around(_asking(sys._getframe()))
+        most = MOST_ASKED if is_endless else MOST_ASKED_ELSEWHERE
         self._often[where] += 1
-        if self._often[where] > MOST_ASKED:
+        if self._often[where] > most:
             raise RuntimeError(
-                f"this line has asked {MOST_ASKED} times in a step for a value that nothing computes, as loops do that"
+                f"this line has asked {most} times in a step for a value that nothing computes, as loops do that"
                 " only a value ends: expected a loop with a limit of its own"
             )
+
+
+def _asking(frame: FrameType) -> FrameType:
+    """Return the innermost frame that is neither ours nor of torch's way to us."""
+    while frame.f_back is not None and frame.f_code.co_filename.endswith((*_OWN, *_BETWEEN)):
+        frame = frame.f_back
+    return frame
 
 
 def unknown_sizes(func: Any) -> RuntimeError:

@@ -11,7 +11,16 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from scenarios.modules.operators import tensors_in
-from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, UNKNOWN, Shadows, is_meta
+from scenarios.workloads.script.gpu.cuda.generators import GpuGenerator, of_gpu
+from scenarios.workloads.script.gpu.shadows import (
+    MOST_FLOATS,
+    MOST_INTEGERS,
+    UNKNOWN,
+    Shadows,
+    filled,
+    is_data,
+    is_meta,
+)
 
 NOT_KNOWN = object()  # as what an operator gives, which may be None
 _aten = torch.ops.aten
@@ -61,12 +70,12 @@ class Computed:
         if is_view(func) or not (result is None or any(self._may_be_kept(name, each) for each in made)):
             return NOT_KNOWN
         if not self._shadows.has_all and name in _EMPTY:  # zeros, as their parts may be written one by one
-            return NOT_KNOWN if _is_data(made[0]) else _full(made[0], 0)
+            return filled(made[0], 0) if made and not is_data(made[0]) else NOT_KNOWN
         if not (given or self._shadows.has_all or name in _DRAWN or "rand" not in name):
             return NOT_KNOWN
         found = {id(each): self._shadows.of(each) if is_meta(each) else each for each in given}
         if given and (name in _LIKE or (name in _FILLS and found[id(given[0])] is None)):
-            found[id(given[0])] = torch.full(given[0].shape, UNKNOWN, dtype=given[0].dtype, device="cpu")
+            found[id(given[0])] = filled(given[0], UNKNOWN).clone()
         unknown = [each for each in given if found[id(each)] is None]
         if unknown and func.namespace in _OF_IDS:
             return self._beside_floats(func, args, kwargs, found, made)
@@ -74,7 +83,7 @@ class Computed:
             return NOT_KNOWN
         if unknown:
             self._guessed()
-            found.update((id(each), _full(each, UNKNOWN)) for each in unknown)
+            found.update((id(each), filled(each, UNKNOWN)) for each in unknown)
         return self._call(func, args, kwargs, found)
 
     def note(self, func: Any, values: Any, given: Iterable[Tensor], made: Iterable[Tensor]) -> None:
@@ -98,7 +107,7 @@ class Computed:
         if any(each is None for each in masks):
             return None
         known = iter(masks)
-        made: Tensor = func(_full(args[0], 0), tree_map_only(Tensor, lambda _: next(known), args[1]))
+        made: Tensor = func(filled(args[0], 0), tree_map_only(Tensor, lambda _: next(known), args[1]))
         return made
 
     def _may_be_kept(self, name: str, tensor: Tensor) -> bool:
@@ -109,50 +118,52 @@ class Computed:
     ) -> Any:
         """Return the integers that an operator gives beside floats of which only the number is known."""
         floats = [each for each in tensors_in((args, kwargs)) if found[id(each)] is None]
-        if (made and all(map(_is_data, made))) or not all(map(_is_data, floats)):
+        if (made and all(map(is_data, made))) or not all(map(is_data, floats)):
             return NOT_KNOWN
-        values = self._call(func, args, kwargs, {**found, **{id(each): _full(each, 0) for each in floats}})
-        return tree_map_only(Tensor, lambda each: each.to("meta") if _is_data(each) else each, values)
+        values = self._call(func, args, kwargs, {**found, **{id(each): filled(each, 0) for each in floats}})
+        return tree_map_only(Tensor, lambda each: each.to("meta") if is_data(each) else each, values)
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[int, Any]) -> Any:
         own = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
         own_args, own_kwargs = tree_map_only(Tensor, lambda each: found[id(each)], (args, own))
         try:
-            with self._drawing(func, kwargs):
+            with self._drawing(func, own_kwargs):
                 return func(*own_args, **own_kwargs)
         except NotImplementedError:  # an operator of GPUs alone
             return NOT_KNOWN
 
     @contextmanager
     def _drawing(self, func: Any, kwargs: dict[str, Any]) -> Iterator[None]:
-        """Draw inside from the GPU's generator; that of the CPU stays as it is, as beside a real GPU."""
-        is_drawn = torch.Tag.nondeterministic_seeded in func.tags
-        if not is_drawn or self._shadows.has_all or kwargs.get("generator") is not None:
+        """Draw inside by where the GPU's generator stands; that of the CPU stays as it is, as beside a real GPU."""
+        own = self._generator_of(func, kwargs)
+        if own is None or (self._shadows.has_all and kwargs.get("generator") is None):
             yield
             return
-        plain: Any = torch._C.Generator  # whose state a GPU's generator has below the one that it says
-        own, usual = self._generator(), torch.default_generator
+        if "generator" in kwargs:
+            kwargs["generator"] = None
+        usual = torch.default_generator
         before = usual.get_state()
-        usual.set_state(plain.get_state(own))
+        usual.manual_seed(own.here())
         try:
             yield
         finally:
-            plain.set_state(own, usual.get_state())
             usual.set_state(before)
+
+    def advance(self, func: Any, kwargs: dict[str, Any], made: Sequence[Tensor]) -> None:
+        """Move a GPU's generator behind what an operator has drawn of it, whether or not that is known."""
+        if made and (own := self._generator_of(func, kwargs)) is not None:
+            own.advance(made[0].numel())
+
+    def _generator_of(self, func: Any, kwargs: dict[str, Any]) -> GpuGenerator | None:
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return None
+        own = kwargs.get("generator")
+        return of_gpu(self._generator() if own is None else own)
 
 
 def is_view(func: Any) -> bool:
     """Return whether an operator's result lies in a storage that exists already, whose values stay as they are."""
     return bool(func.is_view) or func.overloadpacket is _aten.set_ or torch.Tag.inplace_view in func.tags
-
-
-def _is_data(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _full(tensor: Tensor, value: float) -> Tensor:
-    """Return a number in a tensor's shape, which takes no memory."""
-    return torch.full((), value, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
 
 def _is_comparison(name: str, unknown: Sequence[Tensor]) -> bool:

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from scenarios.modules.operators import tensors_in
-from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.shadows import META, Shadows
 
 _aten = torch.ops.aten
-_META = torch.device("meta")
 _MAKES = _aten._sparse_coo_tensor_with_dims_and_tensors.default
 _BAGS_BACK = _aten._embedding_bag_backward.default
 # The place of `sparse` among the arguments of the backward pass of bags.
@@ -77,7 +76,7 @@ class Sparse:
         """
         name = func.overloadpacket.__name__
         if func is _MAKES:
-            made = func(*args, **{**kwargs, "device": _META})
+            made = func(*args, **{**kwargs, "device": META})
             self._shadows.adopt([_values(made)])
             return made
         if name in _READ:
@@ -150,7 +149,7 @@ class Sparse:
     def _by_value(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what an operator gives that works on values; products of sums are those of coalesced tensors."""
         sparse = args[0]
-        if name == "_to_copy" and torch.device(kwargs.get("device") or _META).type == "cpu":
+        if name == "_to_copy" and torch.device(kwargs.get("device") or META).type == "cpu":
             raise RuntimeError("a sparse tensor of a simulated GPU has no values for the CPU: expected sparse=False")
         if name not in ("mul", "mul_", "div", "div_", "_to_copy") and not sparse.is_coalesced():
             sparse = self._coalesce(sparse)
@@ -223,7 +222,7 @@ def _make(size: Any, indices: Tensor, values: Tensor, is_coalesced: bool = False
         values,
         dtype=values.dtype,
         layout=torch.sparse_coo,
-        device=_META,
+        device=META,
         is_coalesced=is_coalesced,
     )
     return made
