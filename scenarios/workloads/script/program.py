@@ -28,6 +28,7 @@ from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.exchange import Exchange
+from scenarios.workloads.script.further_groups import further_group
 from scenarios.workloads.script.live import LivePlayer, Start
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.stores import Stores
@@ -265,7 +266,7 @@ class _Played:
             case "wait":
                 return await self._wait(*argument)
             case "new_group":
-                self._groups.append(self._group(argument))
+                self._groups.append(further_group(self._rank, tuple(argument), self._program.host_classes))
                 return len(self._groups) - 1
             case "synchronize" | "synchronize_event" | "elapsed":
                 return await self._streams.wait(kind, argument, self._works.values())
@@ -309,36 +310,6 @@ class _Played:
                 self._streams.after(stream, work)
             else:
                 await work
-
-    def _group(self, ranks: Sequence[int]) -> Group:
-        """A further group; where hosts are simulated for others, one of those that there are."""
-        rank, members = self._rank, tuple(ranks)
-        if self._program.host_classes is None:
-            return self._agreed(rank.new_group(members), members)
-        size, gpus, first = rank.world_size, rank.local_world_size, members[0]
-        if members == tuple(range(size)):
-            return rank.world
-        if first % gpus == 0 and members == tuple(range(first, first + gpus)):
-            return rank.intra
-        if first < gpus and members == tuple(range(first, size, gpus)):
-            return rank.cross
-        raise ProgramError(
-            f"rank {rank.rank}: new_group of {len(members)} ranks from {first} on: expected all ranks, those of a"
-            " host or those of a place on all hosts, as run.ranks = 'alike'; run.ranks = 'each' takes any"
-        )
-
-    def _agreed(self, group: Group, members: tuple[int, ...]) -> Group:
-        """Return a group that the ranks have made alike so far.
-
-        Raises:
-            ProgramError: another rank has made one of other members.
-        """
-        if group.ranks != members:
-            raise ProgramError(
-                f"rank {self._rank.rank}: new_group of {list(members)}: expected {list(group.ranks)}, as another rank"
-                " makes, as all ranks make all groups in one order (use_local_synchronization is not simulated)"
-            )
-        return group
 
     async def _next_step(self) -> bool:
         """Begin a step where the last one ends; whether there is to be a further one."""
