@@ -42,7 +42,8 @@ def works(recording: Recording) -> list[HostWork]:
 def test_what_the_host_did_is_recorded_for_each_step() -> None:
     """Sixteen layers with their activations: steps do the same, and each parameter's gradient is one node."""
     recording = played(SCRIPT, "mlp_small", profile="hgx_h200", ranks=(1, 1), steps=3)
-    second, third = works(recording)[2:4]
+    # What is measured besides is as noisy as the machine.
+    second, third = (each._replace(turns=0) for each in works(recording)[2:4])
     assert second == third
     assert (second.gradients, second.products, second.passes) == (32, 16 + 31, 1)
     assert second.calls > second.dispatches > second.nodes > second.gradients
