@@ -13,7 +13,8 @@ from tests.sim.test_gpu_script import SCRIPTS, played
 from tests.sim.test_script_recording import given, keep, play
 
 EAGER = Eager()
-# What a loop takes is measured: tests of that are slow ones, as CI's machine does other things.
+# What a loop takes is measured, and what runs beside others is seen with them: such tests are slow ones, as CI's machine
+# does other things.
 AS_MEASURED = 0.35
 
 
@@ -40,6 +41,7 @@ def nothing_ns() -> int:
     return step_ns
 
 
+@pytest.mark.slow
 def test_operators_take_what_a_core_moves_and_computes(nothing_ns: int) -> None:
     """8 MB are read and written; a product's arithmetic takes longer than its bytes."""
     recording = on_cpu("operator")
@@ -80,6 +82,7 @@ def test_a_step_waits_for_workers_that_take_longer(nothing_ns: int) -> None:
     assert ", measured here, for which a step waits " in of_line("ms a batch in 2 workers", recording)
 
 
+@pytest.mark.slow
 def test_measured_work_is_named_and_played_again_as_it_was(tmp_path: Path) -> None:
     recording = on_cpu("loop", 20 * LOOP_TURNS)
     assert of_line("ms a step of other work", recording).endswith(", measured here")

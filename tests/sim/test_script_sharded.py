@@ -19,6 +19,5 @@ def test_experts_and_ring_attention(monkeypatch: pytest.MonkeyPatch, capfd: pyte
     sent, turned = TOKENS * CHOSEN * DIM * BFLOAT16_BYTES, 2 * TOKENS * DIM * FLOAT32_BYTES
     assert moved.count(sent) == 3  # to the experts, back, and the gradients of the way back, as tokens have none
     assert moved.count(turned) == RANKS  # gradients of keys and values go round the ring in float32
-    told = capfd.readouterr().err
-    assert "note: 2 ranks are played one by one; --ranks alike plays 2 of them, if ranks do alike" in told
-    assert "unknown values (such as a router's experts)" in told
+    note = "note: 2 ranks are played one by one; --ranks alike plays 2 of them, if ranks do alike"
+    assert note in capfd.readouterr().err
