@@ -13,8 +13,8 @@ from tests.sim.test_gpu_script import SCRIPTS, played
 from tests.sim.test_script_recording import given, keep, play
 
 EAGER = Eager()
-# What a loop takes is measured, and what runs beside others is seen with them: such tests are slow ones, as CI
-# does other things beside them.
+# What a loop takes is measured, and what runs beside others is seen with them: such tests are slow ones, as
+# CI has other things to do beside them.
 AS_MEASURED = 0.35
 
 
