@@ -58,7 +58,11 @@ _BLOCKS, _OF_A_BLOCK = 300, 200  # of calls in turn
 _MANY = 10**6  # so that the script comes to its end
 # What the host takes for a call, roughly those of a current server with torch's bindings; no more was measured.
 STUBS_US = {"event": 0.8, "record": 1.5, "wait": 1.0, "query": 0.5, "current stream": 0.7, "stream": 3.0, "ns": 1.5}
-PLAIN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+PLAIN = {
+    **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK"), "0"),
+    **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "OMP_NUM_THREADS"), "1"),
+    "MASTER_ADDR": "127.0.0.1",
+}
 
 
 def plain(backend: str, file: Path) -> None:
@@ -85,7 +89,8 @@ def as_on_gpu(file: Path) -> dict[str, Counter[str]]:
     start = multiprocessing.get_context("spawn")
     ours, others = start.Pipe()
     script = Script(path=SCRIPT, sha256="", args=("fake", str(_ALL), str(file)), is_cut=False, unrecorded_steps=_MANY)
-    env = {**PLAIN, "MASTER_PORT": free_port()}
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # in which the script meets
+    env = {**PLAIN, "MASTER_PORT": str(store.port)}
     given = (others, link.Place(0, 0, 1, 1), _WARM_UP + STEPS, script, env)
     os.environ["OMP_NUM_THREADS"] = PLAIN["OMP_NUM_THREADS"]  # which torch reads as it is loaded
     process = start.Process(target=on_stubs, args=given, daemon=True)
