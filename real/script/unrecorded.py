@@ -29,7 +29,7 @@ class UnrecordedSteps:
 
     @property
     def timed(self) -> int:
-        """How many steps were timed."""
+        """The number of steps that were timed."""
         return max(0, self._number - self._first)
 
     def end_step(self) -> bool:

@@ -55,14 +55,4 @@ def install_spawn(seats: Seats) -> None:
         context = _Context(lambda: seats.run(lambda: fn(index, *given)), nprocs)
         return context.join() and None if join else context
 
-    def spawn(
-        fn: Callable[..., Any],
-        args: Sequence[Any] = (),
-        nprocs: int = 1,
-        join: bool = True,
-        daemon: bool = False,
-        start_method: str = "spawn",
-    ) -> Any:
-        return start_processes(fn, args, nprocs, join, daemon, start_method)
-
-    put({usual: start_processes, mp.spawn: spawn})  # type: ignore[attr-defined]
+    put({usual: start_processes, mp.spawn: start_processes})  # type: ignore[attr-defined]
