@@ -46,6 +46,7 @@ from real.script import link
 from real.script.process_group import WatchedGroup
 from real.script.unrecorded import SETTLING, UnrecordedSteps
 from scenarios.workloads.script.config import Script
+from scenarios.workloads.script.process import groups
 
 SCRIPT = Path(__file__).parent / "data" / "harness_steps.py"
 STEPS = 200
@@ -170,7 +171,8 @@ def on_stubs(connection: Connection, place: link.Place, steps: int, script: Scri
     dist.ProcessGroup.BackendType.FAKE = dist.ProcessGroup.BackendType.CUSTOM  # type: ignore[attr-defined]
     with mock.patch.multiple(torch.cuda, **stubs):
         own = mock.patch.multiple(link.WatchedLink, _leave=left, _stop_recording=stopped)
-        with mock.patch.object(WatchedGroup, "_make", _fake), own:
+        known = mock.patch.object(groups, "_KNOWN", ("fake",))  # scripts are refused any other
+        with mock.patch.object(WatchedGroup, "_make", _fake), own, known:
             link.main(connection, place, steps, script, env)
 
 
