@@ -216,6 +216,7 @@ def played(profile: str, backend: str) -> Recording:
 @pytest.mark.parametrize(
     ("profile", "backend"), [("emulated_200mbit", "gloo"), pytest.param("dgx_h100", "nccl", marks=pytest.mark.slow)]
 )
+@pytest.mark.supports("every collective and message of torch.distributed", "CPUs", "GPUs")
 def test_each_call_is_predicted_as_itself(profile: str, backend: str) -> None:
     """Its kind, sizes and root, on either rank; the script sees to those that are refused."""
     recording = played(profile, backend)

@@ -37,6 +37,7 @@ def calls(recording: Recording, rank: int) -> list[tuple[Any, ...]]:
     return [(one.step, one.kind, one.label, one.call, one.bytes_in, one.bytes_out, one.dtype) for one in own]
 
 
+@pytest.mark.supports("streams, `wait_stream`, events", "GPUs")
 def test_what_decides_is_known() -> None:
     """The script asserts it: integers, lengths, objects, messages; and streams meet."""
     recording = played(SCRIPTS / "on_gpu.py", ranks=(1, 2))
@@ -59,6 +60,11 @@ def test_what_decides_is_known() -> None:
         pytest.param("zero", [], marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.supports("DistributedDataParallel", "GPUs")
+@pytest.mark.supports("FSDP2 (`fully_shard`), HSDP", "GPUs")
+@pytest.mark.supports("tensor parallelism, sequence parallelism, meshes of two dimensions", "GPUs")
+@pytest.mark.supports("pipeline parallelism: torch.distributed.pipelining", "GPUs")
+@pytest.mark.supports("ZeroRedundancyOptimizer", "GPUs")
 def test_calls_are_those_of_values(name: str, args: list[str]) -> None:
     """As on CPUs, where the script computes: of the same sizes, in the same order in each group."""
     file = EXAMPLES / f"{name}.py"
@@ -81,6 +87,7 @@ def test_kernels_are_priced_and_sharded_parameters_gathered_beside_them() -> Non
     assert beside > 0.3 * sum(span.end_ns - span.start_ns for span in gathered)
 
 
+@pytest.mark.supports("convolutions, `channels_last`", "GPUs")
 def test_convolutions_keep_channels_last(tmp_path: Path) -> None:
     """`to(memory_format=...)` moves a tensor on its GPU, and cuDNN takes the layout of the input or of the weight."""
     file = tmp_path / "layouts.py"
@@ -135,6 +142,8 @@ def test_a_value_that_nothing_computes_is_a_sentence(line: str, sentence: str, t
         pytest.param("local_sgd", [], marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.supports("local SGD: PostLocalSGDOptimizer, PeriodicModelAverager", "GPUs")
+@pytest.mark.supports("`--play live`: losses of real training", "GPUs")
 def test_live_it_trains_as_on_cpus(name: str, args: list[str]) -> None:
     """Losses are those of values, kernels those of the profile's GPU."""
     file = EXAMPLES / f"{name}.py"

@@ -53,6 +53,7 @@ def test_the_same_script_runs_under_torchrun() -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("hook", [pytest.param("", marks=pytest.mark.slow), "fp16"])
+@pytest.mark.supports("losses", "CPUs", "real")
 def test_losses_are_those_of_real_ranks(hook: str) -> None:
     """To what float32 sums in another order make of it."""
     found = re.findall(r"step (\d) rank (\d) ([\d.]+)", torchrun("ddp.py", *filter(None, [hook]), ranks=2))

@@ -35,6 +35,7 @@ def steps_ms(recording: Recording) -> list[float]:
     return [(span.end_ns - span.start_ns) / 1e6 for span in sorted(found, key=lambda span: span.step)][:3]
 
 
+@pytest.mark.supports("times that the script takes (`time`, CUDA events)", "GPUs")
 def test_times_on_gpus_are_those_predicted(tmp_path: Path) -> None:
     """Of each clock and of events, of each step after the first."""
     file = tmp_path / "times.json"
@@ -49,6 +50,7 @@ def test_times_on_gpus_are_those_predicted(tmp_path: Path) -> None:
     assert steps_ms(again) == expected
 
 
+@pytest.mark.supports("times that the script takes (`time`, CUDA events)", "CPUs")
 def test_times_on_cpus_are_those_predicted(tmp_path: Path) -> None:
     """What lies between the end of the optimizer's step and the reading belongs to another step."""
     file = tmp_path / "times.json"

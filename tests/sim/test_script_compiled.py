@@ -68,6 +68,7 @@ def eager(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, float, float]:
 
 
 @pytest.mark.parametrize("how", ["module", "here", "function", "decorator", "ddp"])
+@pytest.mark.supports("`torch.compile`", "GPUs")
 def test_elementwise_operators_join_forward_and_back(tmp_path: Path, how: str, eager: tuple[int, float, float]) -> None:
     """The same arithmetic in less than half of the bytes: each activation has eight operators forward and more back."""
     took_ns, flops, moved = figures(run(tmp_path, how))

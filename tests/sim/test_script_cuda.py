@@ -36,6 +36,8 @@ def test_the_documentation_has_the_table() -> None:
             assert f"| `{module}` | {kind} | {', '.join(f'`{name}`' for name in sorted(names))} |" in DOCS
 
 
+@pytest.mark.supports("`torch.cuda`, `torch.accelerator`: every public name", "GPUs")
+@pytest.mark.supports("pickles, `deepcopy`, distributed checkpoints, object collectives of GPU tensors", "GPUs")
 def test_torch_cuda_is_that_of_a_gpu(tmp_path: Path) -> None:
     """The script asserts it; the object that it gathers takes as many bytes as its pickle."""
     count = tmp_path / "bytes"

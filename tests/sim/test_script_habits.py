@@ -41,6 +41,10 @@ def reduced(recording: Recording) -> list[int]:
         pytest.param("--images", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.supports("autocast, GradScaler, clipping of gradients", "GPUs")
+@pytest.mark.supports("activation checkpoints (`torch.utils.checkpoint`)", "GPUs")
+@pytest.mark.supports("`AveragedModel`, metrics reduced over ranks, CUDA events, `torch.profiler`", "GPUs")
+@pytest.mark.supports("DataLoader, with and without workers", "GPUs")
 def test_on_gpus(habits: str) -> None:
     recording = played(HABITS, *habits.split(), ranks=(1, 2))
     assert {span.step for span in recording.spans} == {-1, 0, 1}
@@ -49,6 +53,8 @@ def test_on_gpus(habits: str) -> None:
     assert streams == ({"main", "stream 1"} if "--prefetch" in habits else {"main"})
 
 
+@pytest.mark.supports("autocast, GradScaler, clipping of gradients", "CPUs")
+@pytest.mark.supports("DataLoader, with and without workers", "CPUs")
 def test_on_cpus() -> None:
     recording = played(HABITS, "--workers", "2", "--meter", "--amp", "bfloat16", profile="cpu_local", ranks=(1, 2))
     assert reduced(recording).count(4) == 1  # what is metered; what follows the last step belongs to none
@@ -61,6 +67,7 @@ def test_mixed_precision_keeps_gradients_wide_and_skips_no_step() -> None:
     assert {span.step for span in mixed.spans} == {-1, 0, 1}
 
 
+@pytest.mark.supports("`scaled_dot_product_attention`", "GPUs")
 def test_attention_is_fused() -> None:
     """Its backward pass computes scores anew: 14 of 4 + 4 + 4 products, without which there would be 12."""
     recording = played(HABITS, ranks=(1, 1))
@@ -70,6 +77,7 @@ def test_attention_is_fused() -> None:
     assert sum(span.flops for span in computed(recording)) == pytest.approx(products + attention, rel=1e-6)
 
 
+@pytest.mark.supports("CUDA graphs", "GPUs")
 def test_a_graph_is_launched_at_once() -> None:
     """Ten products, which would take over 40 us beside their host if they were launched one by one."""
     (graph,) = [span for span in computed(played(HABITS, "--graph", ranks=(1, 1))) if span.label == "CUDA graph"]
@@ -131,12 +139,17 @@ QUICK = {"a default device", "loops on values", "what tensors say", "FSDP2 and F
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN]
 )
+@pytest.mark.supports("FSDP1 (`FullyShardedDataParallel`)", "GPUs")
+@pytest.mark.supports("models made on `meta` or on the CPU, then moved", "GPUs")
+@pytest.mark.supports("`torch.fx`, generators, `print(tensor)`, default devices", "GPUs")
+@pytest.mark.supports("`trunc_normal_` and loops on unknown values", "GPUs")
 def test_what_scripts_write(name: str, tmp_path: Path) -> None:
     file = tmp_path / "written.py"
     file.write_text(f"import torch\n{WRITTEN[name]}\n")
     played(file, ranks=(1, 2) if name == "what tensors say" else (1, 1))
 
 
+@pytest.mark.supports("`torch.library.custom_op`", "GPUs")
 def test_an_operator_of_anyones_may_have_sparse_in_its_name(tmp_path: Path) -> None:
     """As fbgemm's have, of which ids are the sparse features."""
     file = tmp_path / "own.py"
@@ -169,6 +182,7 @@ for _ in range(4):
 
 
 @pytest.mark.parametrize("profile", ["dgx_h100", "cpu_local"])
+@pytest.mark.supports("`torch.save`, `torch.load`", "CPUs", "GPUs")
 def test_no_checkpoint_is_written_over(profile: str, tmp_path: Path) -> None:
     """What a script saves it loads again; the file stays what it was."""
     file = tmp_path / "model.pt"
@@ -178,6 +192,7 @@ def test_no_checkpoint_is_written_over(profile: str, tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]
 
 
+@pytest.mark.supports("`torch.cuda.memory_*`, `OutOfMemoryError`", "GPUs")
 def test_memory_is_counted(tmp_path: Path) -> None:
     """The script asserts what it is told, and ends where there is no room."""
     file = tmp_path / "takes.py"
@@ -208,6 +223,7 @@ assert 8 << 20 < torch.cuda.max_memory_allocated() - 2 * (32 << 20) < 16 << 20  
         played(file, ranks=(1, 1))
 
 
+@pytest.mark.supports("collectives captured in CUDA graphs", "refused")
 def test_no_collective_is_captured(tmp_path: Path) -> None:
     file = tmp_path / "captures.py"
     file.write_text(

@@ -23,12 +23,17 @@ def reduced(path: Path, rank: int, profile: str, steps: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("profile", ["emulated_200mbit", pytest.param("dgx_h100", marks=pytest.mark.slow)])
+@pytest.mark.supports(
+    "own ranks: `mp.spawn`, rows of `Process`, `elastic_launch`, `torch.distributed.run.main`", "CPUs", "GPUs"
+)
 def test_rank_r_of_a_spawn_is_rank_r_of_the_world(profile: str) -> None:
     """The script asserts it in each way to start ranks; each of them makes one step."""
     assert reduced(SCRIPTS / "launches.py", 1, profile, 8) == [[4 * (20 * 10 + 10)]] * 8
 
 
 @pytest.mark.parametrize("name", ["stores.py", "probes.py"])
+@pytest.mark.supports("own `TCPStore`, `FileStore`, `rendezvous`", "CPUs")
+@pytest.mark.supports("calls that torch refuses, caught by the script", "CPUs")
 def test_ranks_do_what_they_do_under_torchrun(name: str) -> None:
     """The scripts assert it."""
     assert reduced(SCRIPTS / name, 0, "emulated_200mbit", 3) == [[4 * (8 * 8 + 8)]] * 3
@@ -37,11 +42,14 @@ def test_ranks_do_what_they_do_under_torchrun(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.parametrize("name", ["stores.py", "probes.py"])
+@pytest.mark.supports("own `TCPStore`, `FileStore`, `rendezvous`", "real")
+@pytest.mark.supports("calls that torch refuses, caught by the script", "real")
 def test_the_same_scripts_run_under_torchrun(name: str) -> None:
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", str(SCRIPTS / name)]
     subprocess.run([sys.executable, *words], check=True, capture_output=True, timeout=120)
 
 
+@pytest.mark.supports("calls that torch refuses, caught by the script", "GPUs")
 def test_what_nccl_refuses_raises_in_the_script() -> None:
     assert reduced(SCRIPTS / "probes.py", 0, "dgx_h100", 3) == [[4 * (8 * 8 + 8)]] * 3
 
@@ -66,6 +74,7 @@ def test_what_nccl_refuses_raises_in_the_script() -> None:
         ),
     ],
 )
+@pytest.mark.supports("commands that start ranks (torchrun, deepspeed, mpirun in `subprocess`)", "refused")
 def test_ranks_that_cannot_be_are_a_sentence(body: str, sentence: str, tmp_path: Path) -> None:
     head = "import subprocess\nimport sys\nimport torch\nimport torch.distributed as dist\n"
     file = tmp_path / "own.py"
@@ -195,6 +204,7 @@ def test_a_store_answers_once_it_can() -> None:
     assert (asked("queue_pop", "q", False), asked("queue_pop", "q", True)) == (None, WAITS)
 
 
+@pytest.mark.supports("`-m package.module`", "CPUs", "real")
 def test_a_module_is_run_as_python_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The module asserts what it finds; its package is not imported to find it."""
     package = tmp_path / "pack"

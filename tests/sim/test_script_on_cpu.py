@@ -52,6 +52,7 @@ def test_operators_take_what_a_core_moves_and_computes(nothing_ns: int) -> None:
     assert steps_ns(on_cpu("product")) == [pytest.approx(nothing_ns + product_ns, abs=20_000)] * 3
 
 
+@pytest.mark.supports("operators on CPU tensors, NumPy, loops beside the GPU", "GPUs")
 def test_the_same_script_has_the_same_prediction() -> None:
     first, second = on_cpu("metric"), on_cpu("metric")
     assert first.spans == second.spans

@@ -55,6 +55,7 @@ def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
     return recording, keep(recording, tmp_path_factory.mktemp("gpus"))
 
 
+@pytest.mark.supports("recordings, played on other hardware", "CPUs")
 def test_a_recording_is_the_run_that_it_was_made_of(on_cpus: tuple[Recording, Path]) -> None:
     live, folder = on_cpus
     again = play(given(folder))
@@ -87,6 +88,7 @@ def test_it_is_played_on_other_hardware(on_cpus: tuple[Recording, Path], tmp_pat
     assert 0.45 < spent(play(replace(usual, cluster=cluster)), "cpu") / spent(live, "cpu") < 0.6
 
 
+@pytest.mark.supports("recordings, played on other hardware", "GPUs")
 def test_on_another_gpu_it_is_what_the_script_is_there(on_gpus: tuple[Recording, Path]) -> None:
     live, folder = on_gpus
     assert play(given(folder)).spans == live.spans
@@ -123,6 +125,7 @@ def by_rank(spans: list[Span], rank: int) -> list[Any]:
         pytest.param("local_sgd", [], marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.supports("large worlds: `--ranks alike`", "GPUs")
 def test_ranks_that_were_not_recorded_are_as_if_they_were(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, name: str, args: list[str]
 ) -> None:

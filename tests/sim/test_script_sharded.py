@@ -10,6 +10,7 @@ from tests.sim.test_gpu_script import SCRIPTS, played
 RANKS, TOKENS, DIM, CHOSEN, BFLOAT16_BYTES, FLOAT32_BYTES = 2, 256, 64, 2, 2, 4
 
 
+@pytest.mark.supports("expert parallelism, context parallelism (ring attention)", "GPUs")
 def test_experts_and_ring_attention(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Tokens spread evenly over the experts: forward and back, each rank sends each expert as many of its choices."""
     monkeypatch.setattr(alone, "MANY_PROCESSES", RANKS)

@@ -106,6 +106,7 @@ def test_a_process_that_is_no_rank_makes_no_group(how: str, tmp_path: Path) -> N
     assert how == "fork" or "no step was seen" in done.stderr
 
 
+@pytest.mark.supports("`torch.distributed.rpc`", "refused")
 def test_rpc_is_refused_by_name(tmp_path: Path) -> None:
     body = "from torch.distributed import rpc\nrpc.init_rpc('worker', rank=rank, world_size=2)\n"
     done = run(tmp_path, script(tmp_path, body))
@@ -145,6 +146,7 @@ for number in range(9):
         (TWO_OPTIMIZERS, ["--step-every", "optimizer:2"], [3, 3, 3, 4]),
     ],
 )
+@pytest.mark.supports("steps of hand-written loops: `twinstep.step()`, `--step-every`", "CPUs")
 def test_marks_part_a_run_into_steps(body: str, words: list[str], calls: list[int], tmp_path: Path) -> None:
     done = run(tmp_path, script(tmp_path, body), *words, steps=10)
     assert done.returncode == 0, done.stderr

@@ -43,6 +43,7 @@ def last_launch_ns(recording: Recording, way: str) -> int:
 
 
 @pytest.mark.parametrize("way", ["pinned", "pinned, made so", "back, non_blocking", "back to pinned"])
+@pytest.mark.supports("copies between CPU and GPU, pinned and pageable", "GPUs")
 def test_pinned_memory_crosses_while_the_host_goes_on(recording: Recording, way: str) -> None:
     """The copy is on the stream, behind the long kernel; launches hide behind both."""
     assert longer_ns(recording, way) == pytest.approx(CROSSING_NS, abs=SLACK_NS)

@@ -14,6 +14,8 @@ from tests.sim.test_gpu_script import SCRIPTS, played
 
 
 @pytest.mark.parametrize("name", ["known", "sparse_gradients", "jagged"])
+@pytest.mark.supports("values of integers; draws; sparse gradients of embeddings", "GPUs")
+@pytest.mark.supports("fbgemm's jagged operators", "GPUs")
 def test_what_a_gpu_would_say(name: str) -> None:
     """The scripts assert it."""
     if name == "jagged":
@@ -21,6 +23,7 @@ def test_what_a_gpu_would_say(name: str) -> None:
     played(SCRIPTS / f"{name}.py", ranks=(1, 1), steps=1000)
 
 
+@pytest.mark.supports("values of integers; draws; sparse gradients of embeddings", "CPUs")
 def test_sparse_gradients_on_a_cpu_are_what_the_script_expects() -> None:
     played(SCRIPTS / "sparse_gradients.py", ranks=(1, 1), steps=1000, profile="cpu_local")
 

@@ -102,6 +102,7 @@ def calls(recording: Recording, step: int, rank: int, *, of_ids: bool) -> list[t
         ("data_parallel", 64),
     ],
 )
+@pytest.mark.supports("TorchRec: all sharding types", "CPUs")
 def test_our_program_calls_what_torchrec_calls(kind: str, dim: int, tmp_path: Path) -> None:
     own, their = ours(kind, dim, tmp_path), theirs("--sharding", kind, "--dim", str(dim))
     of_ids = "row_wise" in kind or kind == "grid_shard"
@@ -111,6 +112,7 @@ def test_our_program_calls_what_torchrec_calls(kind: str, dim: int, tmp_path: Pa
         assert len(expected) == {"data_parallel": 2, "table_row_wise": 8, "grid_shard": 8}.get(kind, 6)
 
 
+@pytest.mark.supports("TorchRec: 2D parallelism (DMPCollection)", "GPUs")
 def test_2d_parallelism_calls_what_ours_calls(tmp_path: Path) -> None:
     """TorchRec's DMPCollection, on GPUs alone; the replicas' averaging comes after the optimizer, in the next step."""
     file = dlrm_file(tmp_path, 64, 'sharding = ["table_wise"]', profile="dgx_h100")
@@ -160,6 +162,7 @@ def test_it_is_shown_beside_the_one_that_dlrm_has_for_the_same_tables(
 
 
 @pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
+@pytest.mark.supports("TorchRec: EmbeddingCollection, several models, the plan shown", "CPUs", "GPUs")
 def test_tables_of_several_models_pooled_or_not_are_planned_together(profile: str) -> None:
     """What decides costs is read from modules and from what comes into them."""
     scenario = scenario_of(MODELS, [], {"profile": profile, "steps": 2, "timeout": "120 s"}, 1, 2)
@@ -181,6 +184,7 @@ def test_tables_of_several_models_pooled_or_not_are_planned_together(profile: st
 
 
 @pytest.mark.parametrize("words", [["--pipeline"], ["--hook", "powersgd"]])
+@pytest.mark.supports("TorchRec: `TrainPipelineSparseDist`", "CPUs")
 def test_pipelines_and_hooks_run(words: list[str]) -> None:
     recording = theirs(*words)
     steps = [span for span in recording.spans if span.kind == "step"]
@@ -207,6 +211,8 @@ def by_group(recording: Recording, rank: int) -> list[tuple[Any, ...]]:
     ],
     ids=lambda args: "-".join(args).replace("--", ""),
 )
+@pytest.mark.supports("TorchRec: all sharding types", "GPUs")
+@pytest.mark.supports("TorchRec: `TrainPipelineSparseDist`", "GPUs")
 def test_on_gpus_that_are_not_there_it_makes_the_same_calls(args: list[str]) -> None:
     """Size for size, and what a step launches of fbgemm's bags is priced by ids, dims and optimizer."""
     on_cpus = theirs(*args)
@@ -238,6 +244,7 @@ def short(name: str, profile: str) -> Recording:
     return simulate(scenario, build(scenario))
 
 
+@pytest.mark.supports("TorchRec: variable batches (VBE)", "CPUs", "GPUs")
 def test_on_gpus_calls_of_other_batches_for_each_feature_are_those_on_cpus() -> None:
     on_gpus, on_cpus = short("batches", "dgx_h100"), short("batches", "emulated_200mbit")
     for rank in range(2):
@@ -246,6 +253,7 @@ def test_on_gpus_calls_of_other_batches_for_each_feature_are_those_on_cpus() -> 
         assert found == calls(on_cpus, 1, rank, of_ids=False)
 
 
+@pytest.mark.supports("TorchRec: weighted bags", "CPUs", "GPUs")
 def test_weights_travel_with_as_many_ids_on_gpus() -> None:
     """Planned otherwise than on CPUs, so that calls are not the same."""
     recording = short("weighted", "dgx_h100")

@@ -61,6 +61,14 @@ def calls(found: Any, rank: int) -> pd.DataFrame:
         ),
     ],
 )
+@pytest.mark.supports("DistributedDataParallel", "CPUs", "real")
+@pytest.mark.supports("comm hooks of DDP: fp16, PowerSGD", "CPUs", "real")
+@pytest.mark.supports("FSDP2 (`fully_shard`), HSDP", "CPUs", "real")
+@pytest.mark.supports("tensor parallelism, sequence parallelism, meshes of two dimensions", "CPUs", "real")
+@pytest.mark.supports("pipeline parallelism: torch.distributed.pipelining", "CPUs", "real")
+@pytest.mark.supports("ZeroRedundancyOptimizer", "CPUs", "real")
+@pytest.mark.supports("local SGD: PostLocalSGDOptimizer, PeriodicModelAverager", "CPUs", "real")
+@pytest.mark.supports("every collective and message of torch.distributed", "CPUs", "real")
 def test_both_worlds_make_the_same_calls(
     script: Path, words: list[str], ranks: tuple[int, int], steps: int, tmp_path: Path
 ) -> None:
@@ -232,6 +240,7 @@ dist.barrier()
 
 
 @pytest.mark.parametrize("words", [[], pytest.param(["--step-every", "all_reduce:3"], marks=pytest.mark.slow)])
+@pytest.mark.supports("steps of hand-written loops: `twinstep.step()`, `--step-every`", "real")
 def test_both_worlds_take_the_same_for_a_step(words: list[str], tmp_path: Path) -> None:
     """Where the script marks it, or a call; what follows the last mark belongs to no step in either."""
     file = tmp_path / "train.py"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -12,6 +13,7 @@ from scenarios.workloads.script.gpu.memory import Memory
 from scenarios.workloads.script.gpu.shadows import META, Shadows
 
 
+@pytest.mark.supports("FlexAttention under `torch.compile`", "GPUs")
 def test_the_share_of_blocks_is_found_beside_the_script() -> None:
     """Of 4 x 4 blocks 4 are computed in part and 6 in full."""
     shadows, found = Shadows(Memory(1 << 30), lambda: 0), list[bool]()

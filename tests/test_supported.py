@@ -1,0 +1,49 @@
+"""The table of docs/scripts.md of what scripts may use: made of the `supports` marks of the tests that hold it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs" / "scripts.md"
+HEAD = "| a script uses | CPUs | simulated GPUs | same calls as a real run | held by |\n|---|---|---|---|---|"
+# What a mark may say behind the feature, in the order of the columns; "refused" is one sentence for all of them.
+WORLDS = ("CPUs", "GPUs", "real")
+
+
+def marks(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the arguments of each `pytest.mark.supports(feature, world, ...)` of a test file, as they stand there."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.supports":
+            feature, *worlds = (ast.literal_eval(argument) for argument in node.args)
+            yield feature, worlds
+
+
+def table() -> str:
+    """Return the table in Markdown, features in alphabetical order, those that are refused last."""
+    worlds: dict[str, set[str]] = {}
+    files: dict[str, set[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for feature, found in marks(path):
+            worlds.setdefault(feature, set()).update(found)
+            files.setdefault(feature, set()).add(path.relative_to(ROOT / "tests").as_posix())
+    rows = [HEAD]
+    for feature in sorted(worlds, key=lambda name: (worlds[name] == {"refused"}, name.strip("`").lower())):
+        unknown = worlds[feature] - {*WORLDS, "refused"}
+        assert not unknown, f"{feature}: {unknown} is none of {WORLDS} and refused"
+        cells = ["refused"] * 3 if worlds[feature] == {"refused"} else _cells(worlds[feature])
+        held = ", ".join(f"`{name}`" for name in sorted(files[feature]))
+        rows.append(f"| {feature} | {' | '.join(cells)} | {held} |")
+    return "\n".join(rows)
+
+
+def _cells(worlds: set[str]) -> list[str]:
+    return ["yes" if world in worlds else "" for world in WORLDS]
+
+
+def test_the_documentation_has_the_table() -> None:
+    """Whoever adds a mark puts the printed table in place of the one that docs/scripts.md has."""
+    made = table()
+    assert made in DOCS.read_text(), f"docs/scripts.md: expected this table:\n{made}"
