@@ -1,6 +1,6 @@
 """The public names of torch.cuda and torch.accelerator: which do what they do on a GPU, and what the others do.
 
-A test holds this table against torch's own lists, and against that of docs/scripts.md.
+A test holds this table against torch's own lists, and against that of docs/simulated_script.md.
 """
 
 from __future__ import annotations
