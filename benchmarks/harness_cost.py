@@ -8,7 +8,9 @@
 with the recording off. "gloo" is the whole of `python -m real`. "as on a GPU" is the
 process of a script alone, on the path that CUDA takes: torch's backend "fake", which does nothing, is in NCCL's place,
 and functions of `torch.cuda` are stubs that keep the host as long as `STUBS_US` says. The cost of real CUDA calls
-differs; how many there are does not.
+differs; how many there are does not. Two processes differ by more than 100 us a step, as "plain again" shows beside the
+rest: so of what is left with the recording off there is a table of its own, of steps that the script takes in turn with
+it and with torch alone, in one process (`harness_turns.py`).
 
 "in turn" is what the recording's being off leaves of the watching, in one process: blocks of calls of torch's own group
 and of one that hands them on, from Python and from C++, and ends of steps; the quickest decile of blocks, which a busy
@@ -40,6 +42,7 @@ import torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg  # has torch know backend "fake"
 from torch._C._distributed_c10d import FakeProcessGroup, _register_process_group
 
+from benchmarks import harness_turns
 from real.rank.journal import Journal
 from real.rank.lanes import Lane
 from real.script import link
@@ -138,6 +141,7 @@ def on_stubs(connection: Connection, place: link.Place, steps: int, script: Scri
         wait_event, synchronize = stub("wait"), stub("wait")
 
     stream, stop, leave = Stream(), link.WatchedLink._stop_recording, link.WatchedLink._leave
+    turns = harness_turns.take
 
     def counted(half: str, steps: int) -> None:
         of_half[half] = Counter({name: round(count / steps, 1) for name, count in calls.items()})
@@ -148,8 +152,11 @@ def on_stubs(connection: Connection, place: link.Place, steps: int, script: Scri
         stop(self)
         calls.clear()
 
-    def left(self: link.WatchedLink, kind: str, argument: Any) -> None:
+    def take(step: Callable[[Any], None]) -> Any:
         counted("recording off", STEPS + _BETWEEN)
+        return turns(step)
+
+    def left(self: link.WatchedLink, kind: str, argument: Any) -> None:
         self._tell("counted", of_half)
         leave(self, kind, argument)
 
@@ -172,7 +179,8 @@ def on_stubs(connection: Connection, place: link.Place, steps: int, script: Scri
     with mock.patch.multiple(torch.cuda, **stubs):
         own = mock.patch.multiple(link.WatchedLink, _leave=left, _stop_recording=stopped)
         known = mock.patch.object(groups, "_KNOWN", ("fake",))  # scripts are refused any other
-        with mock.patch.object(WatchedGroup, "_make", _fake), own, known:
+        in_turn = mock.patch.object(harness_turns, "take", take)
+        with mock.patch.object(WatchedGroup, "_make", _fake), own, known, in_turn:
             link.main(connection, place, steps, script, env)
 
 
@@ -244,22 +252,40 @@ def main() -> None:
     print(f"Host time ({options.clock}) of a step, {STEPS} steps of each kind a round, medians of {rounds} rounds")
     print("| way | steps | plain | measured | adds: quickest decile | median | mean |")
     print("|---|---|---|---|---|---|---|")
-    for name, both in ways.items():
+    turns: list[dict[str, list[float]]] = []
+    for name, (own, watched) in ways.items():
         times: list[list[list[float]]] = []
         for _ in range(rounds):
             times.append([])
-            for run in both:
+            for run in (own, own, watched):
                 with tempfile.TemporaryDirectory() as folder:
                     file = Path(folder, "times")
                     found = run(file)
-                    times[-1].append(json.loads(file.read_text())[options.clock])
+                    taken = json.loads(file.read_text())
+                times[-1].append(taken[options.clock])
+                turns += [taken["turns"][options.clock]] if "turns" in taken else []
+        print(f"| {name} | plain again | {' | '.join(_row([each[:2] for each in times]))} |")
         for half, steps in _HALVES.items():
-            print(f"| {name} | {half} | {' | '.join(_row([[each[steps] for each in both] for both in times]))} |")
+            print(f"| {name} | {half} | {' | '.join(_row([[each[0][steps], each[2][steps]] for each in times]))} |")
         sys.stdout.flush()
+    if turns:
+        _print_turns(turns)
     if isinstance(found, dict):
         for half, counts in found.items():
             words = ", ".join(f"{count:g} {name}" for name, count in sorted(counts.items()))
             print(f"Calls of torch.cuda a step, {half}: {words}")
+
+
+def _print_turns(rounds: list[dict[str, list[float]]]) -> None:
+    """Print what turns take more than torch's own next to them, all rounds together, with the error of the median."""
+    print("\nIn turn, as on a GPU: the median of what turns of 3 steps take more than those of torch's own beside them")
+    print("| steps | adds | give or take |\n|---|---|---|")
+    for way in (harness_turns.AGAIN, harness_turns.OFF):
+        pairs = [zip(found[way], found[harness_turns.OWN], strict=True) for found in rounds]
+        more = [one - own for each in pairs for one, own in each]
+        low, _, high = statistics.quantiles(more, n=4)
+        error = 1.25 * (high - low) / 1.35 / len(more) ** 0.5  # of a normal one's, from the middle half
+        print(f"| {way} | {statistics.median(more):+.0f} us | {error:.0f} us |")
 
 
 def _row(times: list[list[list[float]]]) -> list[str]:

@@ -108,6 +108,7 @@ class WatchedLink:
         self.unrecorded_steps = 0
         self.labels: Labels | None = None
         self._unrecorded: UnrecordedSteps | None = None  # from where they begin
+        self._asked_s = time.monotonic()  # when it was asked where it stands
         self._stepped_s, self._longest_s = time.monotonic(), 0.0  # when a recorded step ended, and what one took
 
     @property
@@ -124,10 +125,10 @@ class WatchedLink:
         backend = self._backend
         if self._unrecorded is not None:
             self._ask_unrecorded(self._unrecorded, kind, argument)
-            return
+            return None
         if kind == "record" and backend.is_on_gpu:  # whose stream goes on
             self._record(*argument)
-            return
+            return None
         at = backend.pause(begins_step=kind == "step")
         try:
             if kind == "step":
@@ -140,6 +141,7 @@ class WatchedLink:
                 self._leave(kind, argument)
         finally:
             backend.resume(at if isinstance(at, int) and backend.is_on_gpu else backend.lane.after(at))
+        return None if self._unrecorded is None else self._unrecorded.end_step
 
     def _ask_unrecorded(self, steps: UnrecordedSteps, kind: str, argument: Any) -> None:
         """Do what is still to be done behind the recorded steps, which stay a run however the script ends."""
@@ -197,12 +199,17 @@ class WatchedLink:
             except (EOFError, OSError):
                 os._exit(1)
             line = users_line(sys._current_frames()[self._main])
-            if self._unrecorded is not None and self._is_usual(self._unrecorded):
+            if self._unrecorded is not None and self._is_moving(self._unrecorded):
                 self._journal.moves += 1
             at = position(self._journal)
             if self._unrecorded is None:  # else a step is not disturbed for its row
                 self._hand_over()
             self._tell("at", {**at, "last": line, "inside": True} if line and not at["inside"] else at)
+
+    def _is_moving(self, steps: UnrecordedSteps) -> bool:
+        """Return whether a step has ended since the last time, or may still go on."""
+        since_s, self._asked_s = self._asked_s, time.monotonic()
+        return steps.ended_s >= since_s or self._is_usual(steps)
 
     def _is_usual(self, steps: UnrecordedSteps) -> bool:
         """Return whether a step may still go on though it calls nothing: a GPU's host may be far ahead, and wait."""
@@ -261,6 +268,8 @@ class WatchedLink:
     def _hand_over(self, *, is_last: bool = False) -> None:
         """Tell the step, and the rows of what is finished."""
         with self._handing:
+            if self._unrecorded is not None:
+                self._unrecorded.note()
             self._tell_step(is_now=True)
             self._tell("rows", self._journal.take(is_last=is_last))
             self._handed_s = time.monotonic()

@@ -15,16 +15,16 @@ SETTLING = 2
 class UnrecordedSteps:
     """The steps behind the recorded ones, `SETTLING` that are not timed and then `count` that are.
 
-    Each timed step becomes a span of kind "step" outside of the run's steps, from one mark of the script's own stream
-    to the next; the host waits for none. `ended_s` is when the host came to the end of the last one.
+    A timed step lies between two marks of the script's own stream, for which the host does not wait; `note` makes spans
+    of kind "step" of them, outside of the run's steps. `ended_s` is when the host came to the end of the last one.
     """
 
     def __init__(self, journal: Journal, lane: Lane, stream: str, first: int, count: int) -> None:
         """`first` is the number of the first step of all these."""
         self._journal, self._lane, self._stream = journal, lane, stream
         self._number, self._first, self._last = first, first + SETTLING, first + SETTLING + count - 1
-        self._issued = 0
-        self._since: Mark | None = None
+        self._begun: tuple[int, Mark] | None = None  # when the host began the step, and its mark
+        self._timed: list[tuple[int, int, Mark, Mark]] = []  # with their numbers, not yet noted
         self._looked_s = self.ended_s = time.monotonic()
 
     @property
@@ -35,27 +35,28 @@ class UnrecordedSteps:
     def end_step(self) -> bool:
         """End a step and begin the next one; return whether the last one has ended."""
         issued_ns, at = time.monotonic_ns(), self._lane.mark()
-        if self._since is not None:
-            self._journal.note(self._step(at))
-        self._journal.moves += 1
-        self.ended_s = time.monotonic()
+        if self._begun is not None:
+            self._timed.append((self._number, *self._begun, at))
         self._number += 1
         if self._number >= self._first:
-            self._issued, self._since = issued_ns, at
+            self._begun = issued_ns, at
+        self.ended_s = issued_ns / 1e9
         if self.ended_s - self._looked_s >= SPOOLED_EVERY_S:
             self._look()
         return self._number > self._last
 
-    def _step(self, end: Mark) -> Entry:
-        entry = Entry(self._lane, self._stream, "step", f"step {self._number}", start=self._since, step=-1)
-        entry.issued = self._issued  # a device that is idle passes a mark before this is written
-        entry.wait_from = entry.wait_until = self._issued
-        entry.end = end
-        return entry
+    def note(self) -> None:
+        """Note the steps that were timed since the last time, which is not to happen in a step."""
+        timed, self._timed = self._timed, []
+        for number, issued_ns, start, end in timed:
+            entry = Entry(self._lane, self._stream, "step", f"step {number}", start=start, step=-1)
+            entry.issued = entry.wait_from = entry.wait_until = issued_ns  # not later than a device passes its mark
+            entry.end = end
+            self._journal.note(entry)
 
     def _look(self) -> None:
         """Look at the device's clock, apart from the time of any step."""
         self._lane.between_steps()
         self._looked_s = time.monotonic()
-        if self._since is not None:
-            self._issued, self._since = time.monotonic_ns(), self._lane.mark()
+        if self._begun is not None:
+            self._begun = time.monotonic_ns(), self._lane.mark()

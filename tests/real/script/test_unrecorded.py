@@ -32,6 +32,7 @@ def test_the_first_steps_settle_and_each_later_one_lies_between_two_marks() -> N
     steps = UnrecordedSteps(journal, Ticking(), "main", 7, 3)
     assert [steps.end_step() for _ in range(SETTLING + 3)] == [False] * (SETTLING + 2) + [True]
     assert steps.timed == 3
+    steps.note()
     spans, metrics = journal.take()
     assert [(row[5], row[6], row[3]) for row in spans] == [("step", f"step {number}", -1) for number in (9, 10, 11)]
     assert [row[11] - row[10] for row in spans] == [10] * 3
@@ -45,6 +46,7 @@ def test_no_step_holds_a_look_at_the_clocks(monkeypatch: pytest.MonkeyPatch) -> 
     steps = UnrecordedSteps(journal, lane, "main", 0, 4)
     while not steps.end_step():
         pass
+    steps.note()
     spans, _ = journal.take()
     assert len(spans) == 4
     assert len(looks) == SETTLING + 4

@@ -22,7 +22,7 @@ _NAMES = {name.replace("_", ""): name for name in CALLS}
 _MOST_UNMARKED = 1000
 _MARKED = "expected --step-every backward, or twinstep.step() at the end of each step, where no optimizer steps"
 # Who marks steps where nobody has said who: the script itself by `twinstep.step()`, or its first optimizer.
-_ITSELF, _OPTIMIZER = "twinstep.step()", "optimizer"
+_ITSELF, _OPTIMIZER, _BACKWARD = "twinstep.step()", "optimizer", "backward"
 _here: list[Marks] = []
 
 
@@ -32,19 +32,35 @@ def step() -> None:
         _here[0].itself()
 
 
+class Replaced:
+    """A function of torch's that has one of ours in its place until `end`."""
+
+    def __init__(self, owner: Any, name: str, ours: Callable[..., Any]) -> None:
+        self._owner, self._name, self._own, self._ours = owner, name, getattr(owner, name), ours
+        setattr(owner, name, ours)
+
+    def end(self) -> None:
+        """Put torch's back, unless someone else has replaced ours since."""
+        if getattr(self._owner, self._name) is self._ours:
+            setattr(self._owner, self._name, self._own)
+
+
 class Marks:
     """The marks of one process.
 
     Each tells the link "step". `every` is as `Marking` reads it; with "" a script that imports twinstep marks its steps
     itself, and the first optimizer those of others. `before` is called where a mark comes, ahead of the link, with
-    whether an optimizer makes it.
+    whether an optimizer makes it. `losses` is torch's `Tensor.backward`. Where the link answers with a function,
+    only marks are wanted from then on: each calls it, and torch's own functions of backward passes are put back.
 
     Attributes:
         optimizers, calls: how often each optimizer stepped and each function of torch.distributed was called, by name.
         backward: how many backward passes there were.
     """
 
-    def __init__(self, link: Link, every: str, before: Callable[[bool], None] = lambda _: None) -> None:
+    def __init__(
+        self, link: Link, every: str, losses: Replaced, before: Callable[[bool], None] = lambda _: None
+    ) -> None:
         sys.modules.pop("twinstep", None)  # a command's: only a script's own import counts
         self._link, self._before, self._pid = link, before, os.getpid()
         self._marking = Marking.of(every) if every else None
@@ -55,11 +71,13 @@ class Marks:
         self._has_said = False
         self._by = ""  # who has marked steps
         self._is_marked = False
+        self._end_step: Callable[[], bool] | None = None  # where only marks are wanted
+        self._is_each = False  # whether each step of the first optimizer marks one then
         self.optimizers, self.calls, self.backward = Counter[str](), Counter[str](), 0
         is_planned = os.environ["RANK"] == "0"  # all ranks have the same plan
         self._look_ups = LookUps(getattr(link, "shadows", None)) if is_planned else None
         register_optimizer_step_post_hook(self._stepped)
-        self._watch_backward()
+        self._losses, self._backwards = losses, self._watch_backward()
         ScriptGroup.called = staticmethod(self._called)
         _here[:] = [self]
 
@@ -87,9 +105,23 @@ class Marks:
         if os.getpid() != self._pid:
             return  # a data loader's worker, say
         self._is_marked = True
+        if self._end_step is not None:
+            if self._end_step():
+                self._link.ask("end")
+            return
         self._tell_plan()
-        self._before((self._marking.word if self._marking is not None else self._by) == _OPTIMIZER)
-        self._link.ask("step")
+        word = self._by if self._marking is None else self._marking.word
+        self._before(word == _OPTIMIZER)
+        self._end_step = self._link.ask("step")
+        if self._end_step is not None:
+            self._only_mark(word)
+
+    def _only_mark(self, word: str) -> None:
+        """Follow nothing from now on but what marks steps, and that as briefly as possible: it is in their time."""
+        self._losses.end()
+        if word != _BACKWARD:
+            self._backwards.end()
+        self._is_each = word == _OPTIMIZER and (self._marking is None or self._marking.period == 1)
 
     def _count(self, words: set[str]) -> None:
         """Mark a step if one of these words does, this time."""
@@ -100,6 +132,9 @@ class Marks:
                 self._mark()
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
+        if self._is_each and self._first is not None and optimizer is self._first():
+            self._mark()
+            return
         self.optimizers[type(optimizer).__name__] += 1
         if self._first is None or self._first() is None:
             self._first = weakref.ref(optimizer)
@@ -142,7 +177,7 @@ class Marks:
         self.calls[name] += 1
         self._count({asked.verb, name})
 
-    def _watch_backward(self) -> None:
+    def _watch_backward(self) -> Replaced:
         backward = torch.autograd.backward
 
         def counted(*args: Any, **more: Any) -> None:
@@ -150,8 +185,8 @@ class Marks:
             backward(*args, **more)
             if is_outermost:
                 self.backward += 1
-                self._count({"backward"})
+                self._count({_BACKWARD})
                 if self.backward == _MOST_UNMARKED and not self._is_marked and os.getpid() == self._pid:
                     self._link.ask("error", f"no step was seen in {_MOST_UNMARKED:,} backward passes: {_MARKED}")
 
-        torch.autograd.backward = counted
+        return Replaced(torch.autograd, "backward", counted)

@@ -32,7 +32,7 @@ from scenarios.workloads.script.process.errors import left, place_of, raised
 from scenarios.workloads.script.process.gradients import watch_gradients
 from scenarios.workloads.script.process.groups import install
 from scenarios.workloads.script.process.labels import Labels
-from scenarios.workloads.script.process.marks import Marks
+from scenarios.workloads.script.process.marks import Marks, Replaced
 from scenarios.workloads.script.process.process_group import Link, users_line
 from scenarios.workloads.script.process.saved import keep_apart
 from scenarios.workloads.script.process.simulated import SimulatedLink
@@ -92,8 +92,7 @@ def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: 
     install_spawn(seats)
     install_agents(seats)
     watch_commands(seats)
-    marks = Marks(link, script.step_every, before)
-    _record_losses(link)
+    marks = Marks(link, script.step_every, _record_losses(link), before)
     processes.watch()
     _watch_exit(link, script, marks, processes)
     how = "at its last line"
@@ -129,7 +128,7 @@ def _watch_exit(link: Link, script: Script, marks: Marks, processes: Processes) 
     os._exit = ended
 
 
-def _record_losses(link: Link) -> None:
+def _record_losses(link: Link) -> Replaced:
     """Have what `backward` is called on recorded as the loss."""
     backward = torch.Tensor.backward
     inside: list[torch.Tensor] = []
@@ -146,4 +145,4 @@ def _record_losses(link: Link) -> None:
         finally:
             inside.pop()
 
-    torch.Tensor.backward = recorded  # type: ignore[method-assign]
+    return Replaced(torch.Tensor, "backward", recorded)

@@ -82,7 +82,12 @@ class Link(Protocol):
     """A script's way to whoever plays or watches it."""
 
     def ask(self, kind: str, argument: Any = None) -> Any:
-        """Tell of "new_group", "plan", "step", "record" (a tensor), "end", "error"; a group's name is the answer."""
+        """Tell of "new_group", "plan", "step", "record" (a tensor), "end", "error".
+
+        Returns:
+            The name of a new group. Of a step behind which only the ends of steps are wanted, a function to call at
+            each, which returns whether it was the last one.
+        """
         ...
 
     def begin(self) -> None:
