@@ -2,17 +2,18 @@
 
     torchrun --nproc-per-node 1 harness_steps.py BACKEND STEPS FILE
 
-Appends the host's time of each step to FILE, in us as JSON: "wall", and "cpu" of this thread; "turns", if it is measured
-as on a GPU, are those of further ones that it takes without what measures it and with it, in turn.
+Appends the host's time of each step to FILE, in us as JSON: "wall", and "cpu" of this thread; "turns", if it is
+measured as on a GPU, are those of further ones that it takes without what measures it and with it, in turn.
 """
 
 import json
 import sys
+import threading
 import time
 
 import torch
 import torch.distributed as dist
-import torch.testing._internal.distributed.fake_pg  # noqa: F401  (has torch know backend "fake")
+import torch.testing._internal.distributed.fake_pg  # has torch know backend "fake"
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -32,6 +33,8 @@ def reduced(group: list[dist.ProcessGroup], bucket: dist.GradBucket) -> torch.fu
 def main(backend: str, steps: int, file: str) -> None:
     meeting = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if backend == "fake" else {}
     dist.init_process_group(backend, **meeting)
+    # gloo and NCCL have threads; in a process of one thread C++ counts references without atomic operations.
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
     torch.manual_seed(0)
     layers = [each for _ in range(MODULES // 2) for each in (nn.Linear(16, 16), nn.ReLU())]
     model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=0.025)

@@ -155,13 +155,32 @@ import sys
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as hooked
 
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 begun = None
+
+
+def left():
+    "Names of what is ours in torch."
+    functions = {"Tensor.backward": torch.Tensor.backward, "autograd.backward": torch.autograd.backward, **vars(dist)}
+    modules = {name: str(getattr(one, "__module__", "")) for name, one in functions.items()}
+    found = {name for name, module in modules.items() if module.startswith(("real.", "scenarios."))}
+    hooks = {name: one for name, one in vars(torch.nn.modules.module).items() if name.startswith("_global_")}
+    return found | {name for name, one in hooks.items() if isinstance(one, dict) and one}
+
+
 for step in range(9):
+    if step > 3:  # behind the recorded ones: who makes groups, and who sees steps end
+        assert left() == {"init_process_group", "new_group", "split_group", "shrink_group"} & {*vars(dist)}, left()
+        assert len(hooked._global_optimizer_post_hooks) == 1
+        assert not hooked._global_optimizer_pre_hooks
+        assert sys.getprofile() is None and sys.gettrace() is None
+    else:
+        assert {"Tensor.backward", "_global_forward_hooks"} < left()
     optimizer.zero_grad()
     model(torch.full((4, 64), float(rank + step))).mean().backward()
     gradient = next(model.parameters()).grad

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.optim import optimizer
 
 from real.rank import lanes
 from real.rank.journal import Journal
@@ -18,6 +22,8 @@ from scenarios.config.load import load
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.process.labels import Labels
+from scenarios.workloads.script.process.marks import Marks, Replaced
+from scenarios.workloads.script.process.process_group import ScriptGroup
 
 
 class Ticking(lanes.Lane):
@@ -84,6 +90,58 @@ def test_steps_that_calls_mark_are_recorded(tmp_path: Path) -> None:
         f"{file}: script.unrecorded_steps = 3: expected 0 with step_every = 'all_reduce', as steps are then counted by"
         " their calls"
     ]
+
+
+class Ended:
+    """A link that wants nothing but the ends of steps behind the first one."""
+
+    def __init__(self) -> None:
+        self.ended, self.asked = 0, list[str]()
+
+    def ask(self, kind: str, _: object = None) -> Callable[[], bool]:
+        self.asked.append(kind)
+        return self.end_step
+
+    def end_step(self) -> bool:
+        self.ended += 1
+        return self.ended == 3
+
+
+@pytest.mark.parametrize(("every", "passes"), [("", 4), ("optimizer:2", 8), ("backward", 4), ("backward:3", 12)])
+def test_steps_end_as_they_are_marked_and_torchs_own_functions_are_back(
+    every: str, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = torch.Tensor.backward, torch.autograd.backward
+    for owner, name in ((torch.Tensor, "backward"), (torch.autograd, "backward"), (ScriptGroup, "called")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    monkeypatch.setattr(optimizer, "_global_optimizer_post_hooks", OrderedDict())
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.delitem(sys.modules, "twinstep", raising=False)
+    link, layer = Ended(), nn.Linear(2, 2)
+
+    def noted(loss: torch.Tensor) -> None:
+        own[0](loss)  # type: ignore[no-untyped-call]
+
+    Marks(link, every, Replaced(torch.Tensor, "backward", noted))  # type: ignore[arg-type]
+    assert torch.Tensor.backward is not own[0]
+    first, second = (torch.optim.SGD(layer.parameters(), lr=0.1) for _ in range(2))
+    for _ in range(passes):
+        assert link.asked.count("end") == 0
+        layer(torch.ones(1, 2)).sum().backward()
+        first.step()
+        second.step()
+    assert link.asked == ["step", "end"]
+    assert link.ended == 3
+    assert torch.Tensor.backward is own[0]
+    assert (torch.autograd.backward is own[1]) == (not every.startswith("backward"))
+
+
+def test_a_function_that_others_have_replaced_since_stays_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
+    replaced, theirs = Replaced(torch.autograd, "backward", lambda *_: None), lambda *_: None
+    torch.autograd.backward = theirs
+    replaced.end()
+    assert torch.autograd.backward is theirs
 
 
 def test_labels_follow_no_module_any_more() -> None:
