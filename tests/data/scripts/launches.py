@@ -108,6 +108,7 @@ def of_queue(args: argparse.Namespace) -> None:
 
 def main() -> None:
     args = argparse.Namespace(port=20_000 + os.getpid() % 1000)
+    mp.set_start_method("fork")  # which is refused where one was chosen before
     helper = mp.Process(target=print, args=("a process that is no rank",))
     helper.start()
     helpers()
