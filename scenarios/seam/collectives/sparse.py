@@ -80,7 +80,8 @@ class SparseSum(Several):
             if self._is_done:
                 self._future.set_result([self._tensor])
             elif torch._C._current_autograd_node() is not None:
-                Variable._execution_engine.queue_callback(self.wait)
+                engine: Any = Variable._execution_engine
+                engine.queue_callback(self.wait)
             else:
                 self.wait()
         return self._future

@@ -40,7 +40,8 @@ def install_pools(seats: Seats) -> None:
             return "_given" not in vars(self)
 
         def _begin(self) -> None:
-            given, more = vars(self).pop("_given")
+            given, more = self._given
+            del self._given
             super().__init__(self._number or None, *given, **more)
 
         def map(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
