@@ -216,6 +216,9 @@ def test_a_module_is_run_as_python_does(tmp_path: Path, monkeypatch: pytest.Monk
     assert file_of_module("pack.train") == package / "train.py"
     assert file_of_module("pack") == package / "__main__.py"
     assert file_of_module("pack.no") is None
+    (inner := tmp_path / "spaces" / "inner").mkdir(parents=True)  # packages without __init__.py
+    (inner / "train.py").write_text("")
+    assert file_of_module("spaces.inner.train") == inner / "train.py"
     (package / "__init__.py").write_text("")
     (package / "train.py").write_text(
         "import os\nimport sys\nimport torch\nfrom . import __main__ as other\n"

@@ -124,3 +124,42 @@ for _ in range(4):
         return sum(span.bytes_written for span in step if span.kind == "compute")
 
     assert written(sparse=True) < 2 * (1 << 20) < (1 << 20) * 64 * 4 < written(sparse=False)
+
+
+@pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
+def test_sparse_gradients_of_replicas_travel_as_indices_and_values(profile: str) -> None:
+    """Over gloo, which gathers how many there are, 72 bytes a rank, then of each row that a rank names its number, 8
+    bytes, and its values (ProcessGroupGloo.cpp); the script asserts what the sums are of.
+    """
+    path = SCRIPTS / "sparse_replicas.py"
+    recording = played(path, ranks=(2, 1), steps=2, profile=profile)
+    line = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "loss.backward()" in text)
+    for rank in range(2):
+        found = sorted(
+            span.bytes_in
+            for span in recording.spans
+            if (span.rank, span.step, span.label) == (rank, 1, f"sparse_replicas.py:{line} all_gather")
+        )
+        ids = {
+            (32 + rank, times): {(row * times + 40 * rank + 2) % 1000 for row in range(32 + rank)}
+            for times in (1, 7, 3)
+        }
+        rows, bags = 32 + rank, len(set().union(*ids.values()))
+        assert found == sorted([72, 8 * bags, 4 * 16 * bags, 72, 8 * rows, 4 * 8 * rows])
+
+
+def test_sparse_gradients_over_nccl_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "replicas.py"
+    file.write_text(
+        """import torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+tables = torch.nn.EmbeddingBag(9, 4, sparse=True, device="cuda")
+model = torch.nn.parallel.DistributedDataParallel(tables)
+model(torch.arange(8, device="cuda").view(-1, 2)).sum().backward()
+"""
+    )
+    with pytest.raises(
+        ProgramError, match=r"replicas\.py:6: .* sparse tensor: expected SUM over gloo, got SUM over nccl"
+    ):
+        played(file, ranks=(1, 2))

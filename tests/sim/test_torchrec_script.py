@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ TABLES, ROWS, IDS, BATCH = 8, 10_000, 4, 128
 OURS, THEIRS = 3, 2
 # The place among a step's collectives of the exchange of ids.
 OF_IDS = 2
+# Of torchrec_features.py.
+BATCHES = 6
 
 
 def ours(kind: str, dim: int, folder: Path) -> Recording:
@@ -237,10 +241,10 @@ def test_on_gpus_that_are_not_there_it_makes_the_same_calls(args: list[str]) -> 
             assert updated["bytes_read"] == pytest.approx(4 * elements + naming + 4 * 64 * rows + ordering, rel=0.02)
 
 
-def short(name: str, profile: str) -> Recording:
+def short(name: str, profile: str, *args: str, steps: int = 2) -> Recording:
     """Two ranks of one of the scripts beside the tests."""
     script = MODELS.with_name(f"torchrec_{name}.py")
-    scenario = scenario_of(script, [], {"profile": profile, "steps": 2, "timeout": "120 s"}, 1, 2)
+    scenario = scenario_of(script, args, {"profile": profile, "steps": steps, "timeout": "120 s"}, 1, 2)
     return simulate(scenario, build(scenario))
 
 
@@ -262,3 +266,70 @@ def test_weights_travel_with_as_many_ids_on_gpus() -> None:
         ids = int(torch.randint(0, 8, (4 * 512,)).sum())
         sent = {(kind, dtype, size) for kind, _, dtype, size, *_ in calls(recording, 1, rank, of_ids=False)}
         assert {("all_to_all_single", "int64", 8 * ids), ("all_to_all_single", "float32", 4 * ids)} <= sent
+
+
+def exchanges(recording: Recording, rank: int) -> Counter[tuple[str, str, int, int]]:
+    """A rank's exchanges of ids and rows over the whole run, how often each."""
+    kinds = ("all_to_all_single", "reduce_scatter_tensor", "all_gather_into_tensor")
+    own = [span for span in recording.spans if span.rank == rank and span.kind in kinds]
+    return Counter((span.kind, span.dtype, span.bytes_in, span.bytes_out) for span in own)
+
+
+@cache
+def plain() -> Recording:
+    """The same tables and batches on CPUs, over gloo, without pipeline and caches."""
+    return short("features", "emulated_200mbit", "plain", steps=1000)
+
+
+def kernels_of(recording: Recording) -> list[tuple[int, dict[str, Any]]]:
+    """The stream of each kernel of tables, and the kernel."""
+    lines = json.loads(gzip.decompress(recording.kept[NAME]))["lines"]
+    found = [(line[1], line[2]) for line in lines if line[0] == "kernel"]
+    return [(stream, kernel) for stream, kernel in found if kernel["kind"].startswith("embedding")]
+
+
+@pytest.mark.parametrize("kind", ["uvm", "caching", "prefetch", "semi_sync", "staged", "itep"])
+def test_tables_and_pipelines_of_other_kinds_exchange_what_plain_ones_do(kind: str) -> None:
+    """All batches of the script, whenever a pipeline begins each. TorchRec's staged pipeline exchanges the ids of the
+    first one twice, as it starts once to find what to override (`SparseDataDistUtil.start_sparse_data_dist`).
+    """
+    recording = short("features", "dgx_h100", kind, steps=1000)
+    for rank in range(2):
+        found, expected = exchanges(recording, rank), exchanges(plain(), rank)
+        twice = {key[1]: count for key, count in (found - expected).items()}
+        assert not expected - found
+        assert twice == ({"int64": 1} if kind == "staged" else {})
+    of_host = [stream for stream, kernel in kernels_of(recording) if kernel.get("host_read")]
+    others = {stream for stream, kernel in kernels_of(recording) if not kernel.get("host_read")}
+    if kind in ("caching", "prefetch"):  # one fill a batch and rank
+        assert len(of_host) == 2 * BATCHES
+        assert others.isdisjoint(of_host) == (kind == "prefetch")
+    else:
+        assert bool(of_host) == (kind == "uvm")
+
+
+@pytest.mark.parametrize("kind", ["zch", "mpzch"])
+def test_managed_collisions_are_sharded_by_rows(kind: str) -> None:
+    """Ids go to the rank of their slot and come back, a bag's sums are scattered, and their gradients gathered."""
+    recording = short("features", "dgx_h100", kind, steps=1000)
+    sums = 4 * 3 * 16 * 32
+    sent = received = 0
+    for rank in range(2):
+        found = exchanges(recording, rank)
+        assert found["reduce_scatter_tensor", "float32", 2 * sums, sums] == BATCHES
+        assert found["all_gather_into_tensor", "float32", sums, 2 * sums] == BATCHES
+        ids = {key: count for key, count in found.items() if key[0] == "all_to_all_single" and key[2:] != (48, 48)}
+        sent += sum(count * key[2] for key, count in ids.items())
+        received += sum(count * key[3] for key, count in ids.items())
+    lengths = 8 * 2 * 3 * 32 * BATCHES
+    assert (
+        sent
+        == received
+        == 2 * lengths
+        + sum(
+            key[2] * count
+            for rank in range(2)
+            for key, count in exchanges(plain(), rank).items()
+            if key[1] == "int64" and key[2] not in (48, 768)
+        )
+    )

@@ -242,12 +242,12 @@ def file_of_module(name: str) -> Path | None:
     """Return the file that `python -m NAME` runs in the current folder, without importing its packages; None: none."""
     folders: Sequence[str] | None = [os.getcwd(), *sys.path]
     found = None
-    parts = name.split(".")
-    for count in range(1, len(parts) + 1):
-        found = None if folders is None else PathFinder.find_spec(".".join(parts[:count]), folders)
-        folders = None if found is None else found.submodule_search_locations
+    for part in name.split("."):  # by itself, as a package without __init__.py would look for its parent otherwise
+        found = None if folders is None else PathFinder.find_spec(part, folders)
+        locations = None if found is None else found.submodule_search_locations
+        folders = None if locations is None else [*locations]
     if found is not None and folders is not None:
-        found = PathFinder.find_spec(f"{name}.__main__", folders)
+        found = PathFinder.find_spec("__main__", folders)
     return Path(found.origin) if found is not None and found.origin is not None else None
 
 

@@ -108,6 +108,7 @@ def of_queue(args: argparse.Namespace) -> None:
 
 def main() -> None:
     args = argparse.Namespace(port=20_000 + os.getpid() % 1000)
+    mp.set_start_method("fork")  # which is refused where one was chosen before
     helper = mp.Process(target=print, args=("a process that is no rank",))
     helper.start()
     helpers()
@@ -121,11 +122,16 @@ def main() -> None:
     row([mp.get_context("spawn").Process(target=partial(meet, rank), args=(args,)) for rank in range(SIZE)])
     row([Worker(rank, args) for rank in range(SIZE)])
     of_queue(args)
+    with mp.get_context("spawn").Pool(SIZE) as pool:
+        assert pool.starmap(meet, [(rank, args) for rank in range(SIZE)]) == [None] * SIZE
+    with mp.Pool(SIZE) as pool:  # of which no task is a rank
+        assert pool.map(int, range(SIZE)) == [*range(SIZE)]
+        assert pool.map(str, "abc") == ["a", "b", "c"]
     config = LaunchConfig(1, 1, SIZE, run_id="mine", rdzv_backend="c10d", rdzv_endpoint="localhost:0")
     assert elastic_launch(config, agent)(args) == dict.fromkeys(range(SIZE), 7)
     helper.join()
     assert helper.exitcode == 0
-    assert len(ways) == 9, ways
+    assert len(ways) == 10, ways
     from torch.distributed.run import main as run  # noqa: PLC0415  (as scripts do that have both)
 
     run(f"--nproc-per-node {SIZE} --rdzv-id mine --rdzv-backend c10d --rdzv-endpoint :0 {__file__} rank".split())

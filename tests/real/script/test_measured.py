@@ -45,6 +45,7 @@ def calls(found: Any, rank: int) -> pd.DataFrame:
         (SCRIPTS / "ddp.py", ["fp16"], (2, 1), 4),
         pytest.param(SCRIPTS / "ddp.py", [], (2, 1), 9, marks=pytest.mark.slow, id="until it ends"),
         pytest.param(SCRIPTS / "ddp.py", ["powersgd"], (2, 1), 4, marks=pytest.mark.slow),
+        pytest.param(SCRIPTS / "sparse_replicas.py", [], (2, 1), 4, marks=pytest.mark.slow),
         pytest.param(SCRIPTS / "verbs.py", [], (2, 2), 4, marks=pytest.mark.slow),
         pytest.param(SCRIPTS / "every_call.py", [], (1, 2), 4, marks=pytest.mark.slow, id="every call"),
         *(

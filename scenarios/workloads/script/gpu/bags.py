@@ -19,18 +19,27 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import Optimizer
+from scenarios.config.scenario import LookUpKernel, Optimizer, Table
+from scenarios.config.scenario.recommender import Feature
 from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.tables.described import Runs
-from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
+from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices, samples_of
 from scenarios.workloads.script.gpu.values.jagged import complete_fbgemm
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
+# By fbgemm's names of where tables lie; on a GPU.
+_KERNELS: dict[str, LookUpKernel] = {
+    "DEVICE": "fused",
+    "MANAGED": "fused_uvm",
+    "MANAGED_CACHING": "fused_uvm_caching",
+}
 # By table, how many rows ids name, how many of these often, and how often the most frequent one; of ids that are not
 # known nothing.
 Named = dict[int, tuple[int, int, int]]
+_BATCHES = "batch_size_per_feature_per_rank"
 _PERMUTING = "fbgemm_gpu.permute_pooled_embedding_modules_split"
 _OF_IDS = "fbgemm_gpu.sparse_ops"
 # By the names of fbgemm's OptimType, of those that `dlrm` knows.
@@ -91,17 +100,33 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
             kind.__init__ = made
         usual, finder, priced = kind.forward, self, WeakKeyDictionary[Any, _Bags]()
 
+        def of(bags: Any) -> _Bags:
+            if bags not in priced:
+                priced[bags] = _Bags(bags, finder._link, finder._l2_bytes)
+            return priced[bags]
+
         def forward(bags: Any, indices: Tensor, offsets: Tensor, *args: Any, **more: Any) -> Tensor:
             if not indices.is_cuda:
                 found: Tensor = usual(bags, indices, offsets, *args, **more)
                 return found
             weights = args[0] if args else more.get("per_sample_weights")
-            if bags not in priced:
-                priced[bags] = _Bags(bags, finder._link, finder._l2_bytes)
-            batches = more.get("batch_size_per_feature_per_rank")
-            return priced[bags].look_up(bags, indices, offsets, weights, batches)
+            return of(bags).look_up(bags, indices, offsets, weights, more.get(_BATCHES))
 
         kind.forward = forward
+        if not hasattr(kind, "prefetch"):
+            return
+        usual_prefetch = kind.prefetch
+
+        def prefetch(bags: Any, indices: Tensor, offsets: Tensor, *args: Any, **more: Any) -> None:
+            if not indices.is_cuda:
+                usual_prefetch(bags, indices, offsets, *args, **more)
+                return
+            stream, batches, *_ = *args, *((more.get("forward_stream"), more.get(_BATCHES))[len(args) :])
+            of(bags).fill_ahead(indices, offsets, batches, is_beside=stream is not None)
+
+        kind.prefetch = prefetch
+        kind._update_cache_counter_and_locations = lambda bags, *_: of(bags).wait_for_fills()
+        kind.flush = lambda _: None  # rows are written back at a checkpoint, beside which nothing is predicted
 
     def _change_permuting(self, module: ModuleType) -> None:
         """fbgemm's operator has no gradient on meta tensors."""
@@ -142,6 +167,9 @@ class _Bags:
         self.dtype: torch.dtype = precision.from_int(module.output_dtype).as_dtype()
         self._named: dict[int, int] = {}  # of the pass that is priced
         self._named_often: dict[int, Runs] = {}
+        self._filled_ahead, self._fills_on = 0, None  # passes, and the stream on which caches are filled beside others
+        cached = [spec[0] for spec in self._specs if _location(spec) == "MANAGED_CACHING"]
+        self._load_factor = module.lxu_cache_weights.shape[0] / sum(cached) if cached else 0.0
         with _by_itself(link):
             self._prices = RowPrices(
                 [self._piece(table) for table in dict.fromkeys(self._tables)],
@@ -172,6 +200,10 @@ class _Bags:
         if self._link.shadows is not None and self._link.shadows.has_all:
             raise RuntimeError("fbgemm's tables have no values on simulated GPUs: expected --play record")
         features, named = self._features(indices, offsets, weights, batches)
+        if self._filled_ahead:
+            self._filled_ahead -= 1
+        else:
+            self._fill(features)
         if self._unpooled:
             shape: tuple[int, ...] = (indices.numel(), self._dims[0])
         elif batches is None:
@@ -181,6 +213,37 @@ class _Bags:
         own = module.weights if self.is_dense else torch.empty(0, device="cuda", requires_grad=True)
         made: Tensor = _LookUp.apply(own, weights, shape, self, features, named)  # type: ignore[no-untyped-call]
         return made
+
+    def fill_ahead(
+        self, indices: Tensor, offsets: Tensor, batches: Sequence[Sequence[int]] | None, *, is_beside: bool
+    ) -> None:
+        """Fill the cache for a later pass, on the current stream, which may lie beside that of passes."""
+        if self._fills_on is None and is_beside:
+            self._fills_on = torch.cuda.current_stream()
+        self._filled_ahead += 1
+        self._fill(self._features(indices, offsets, None, batches)[0])
+
+    def wait_for_fills(self) -> None:
+        """Have the current stream wait until caches are filled that are filled beside it."""
+        if self._fills_on is not None:
+            torch.cuda.current_stream().wait_stream(self._fills_on)
+
+    def hold_fills(self) -> None:
+        """Have further fills wait for what the current stream has been given: rows are written there."""
+        if self._fills_on is not None:
+            self._fills_on.wait_stream(torch.cuda.current_stream())
+
+    def _fill(self, features: KeyedJagged) -> None:
+        """Fetch what the cache, if there is one, misses of the rows that are named: as many as in the steady state, if
+        batches have as many ids as the first, each of which names any row as likely.
+        """
+        if not self._load_factor:
+            return
+        with _by_itself(self._link):
+            if self._prices.cache is None:
+                self._prices.cache = _cache_of(self._prices, features, self._load_factor)
+            kernel = self._prices.fill_kernel(features)
+        self._link.launch(kernel)
 
     def launch(self, features: KeyedJagged, named: Named, *, is_backward: bool) -> None:
         """A pass through the tables, with what follows from gradients in the backward one."""
@@ -197,15 +260,12 @@ class _Bags:
         self._link.launch(kernel)
 
     def _piece(self, table: int) -> Piece:
-        rows, dim, *places = self._specs[table]
-        where = places[0].name if places else "DEVICE"
-        if where == "MANAGED_CACHING":
-            raise RuntimeError("tables cached from the host's memory have no price on simulated GPUs")
+        rows, dim, *_ = self._specs[table]
         return Piece(
             table=table,
             rows=range(rows),
             columns=range(dim),
-            kernel="fused_uvm" if where == "MANAGED" else "fused",
+            kernel=_KERNELS[_location(self._specs[table])],
             keys=self._tables.count(table),
         )
 
@@ -278,8 +338,34 @@ class _LookUp(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         own, weights = ctx.like
         ctx.bags.launch(*ctx.given, is_backward=True)
+        ctx.bags.hold_fills()
         of_weights = None if weights is None else torch.empty_like(weights)
         return torch.empty_like(own) if ctx.bags.is_dense else None, of_weights, None, None, None, None
+
+
+def _location(spec: Sequence[Any]) -> str:
+    """Return where a table's rows lie, of its number of rows, its dim and, of fused tables, its place."""
+    return str(spec[2].name) if len(spec) > 2 else "DEVICE"
+
+
+def _cache_of(prices: RowPrices, features: KeyedJagged, load_factor: float) -> RowCache:
+    per_key, samples, cached = iter(features.length_per_key()), samples_of(features), []
+    for piece in prices.pieces:
+        ids = [next(per_key) / max(samples, 1) for _ in range(piece.keys)]
+        if piece.kernel == "fused_uvm_caching":
+            own = [Feature(name=str(number), ids_per_sample=each) for number, each in enumerate(ids)]
+            dim = len(piece.columns)
+            table = Table(
+                name=str(piece.table),
+                rows=len(piece.rows),
+                dim=dim,
+                ids_per_sample=sum(ids),
+                sharding=(),
+                features=tuple(own),
+            )
+            row_bytes = dim * prices.dtype.itemsize
+            cached.append(CachedPiece(table=table, rows=piece.rows, row_bytes=row_bytes, load_factor=load_factor))
+    return RowCache(cached, samples)
 
 
 def _optimizer(module: Any) -> Optimizer:

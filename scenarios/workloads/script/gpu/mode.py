@@ -54,6 +54,8 @@ class Meta(TorchFunctionMode):
             wanted = kwargs["device"] = self._indexed(wanted)
             if not isinstance(wanted, torch.device):
                 return func(*args, **kwargs)
+            if self._shadows.is_of_gpu(kwargs["out"]) if isinstance(kwargs.get("out"), Tensor) else False:
+                kwargs.pop("device")  # which C++ compares with the meta device
         if not (self._is_of_meta(args) if wanted is None else wanted.type == "meta"):
             return func(*args, **kwargs)
         with self._shadows.wanting_meta():
@@ -67,6 +69,7 @@ class Meta(TorchFunctionMode):
 
 _aten = torch.ops.aten
 _PLAIN = Tensor.__torch_dispatch__
+_IN_HOST = {f"fbgemm::new_{kind}_tensor" for kind in ("managed", "vanilla_managed", "host_mapped", "unified")}
 _COPIES = (_aten.copy_.default, _aten._to_copy.default)
 _UNSCALE = _aten._amp_foreach_non_finite_check_and_unscale_.default
 _INDEXING = (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default)
@@ -122,6 +125,10 @@ class OnGpu(TorchDispatchMode):
                 is_fused = self._flex.is_fused(func)
                 return self._flex.call(func, args) if is_fused else _run_inner(func, args, kwargs or {})
         kwargs = dict(kwargs or {})
+        place = _place_of_device(func)
+        if place is not None and place < len(args):
+            names = [each.name for each in func._schema.arguments]
+            args, kwargs = args[:place], {**dict(zip(names[place:], args[place:], strict=False)), **kwargs}
         given = [tensor for tensor in tensors_in((args, kwargs)) if self._shadows.is_of_gpu(tensor)]
         wanted = kwargs.get("device")
         kind = None if wanted is None else torch.device(wanted).type
@@ -200,7 +207,7 @@ class OnGpu(TorchDispatchMode):
                 raise unknown_sizes(func) from failed
             result = tree_map_only(Tensor, self._of_gpu, masked)
         made = tensors_in(result)
-        self._shadows.adopt(made)
+        self._shadows.adopt(made, is_in_host=_is_in_host(func))
         self._computed.advance(func, kwargs, made)
         if values is not NOT_KNOWN:
             self._computed.note(func, values, tensors_in((args, kwargs)), made)
@@ -279,6 +286,21 @@ def _written_in_python(func: Any) -> Callable[..., Any] | None:
         return None
     found: Callable[..., Any] | None = made._backend_fns.get("cuda", made._backend_fns.get(None))
     return found
+
+
+@cache
+def _is_in_host(func: Any) -> bool:
+    """Return whether an operator gives memory of the host that a GPU reads, too: fbgemm's "UVM"."""
+    return func.namespace == "fbgemm" and func._schema.name in _IN_HOST
+
+
+@cache
+def _place_of_device(func: Any) -> int | None:
+    """Return the place of the device among an operator's arguments, where a library's operator may be given it so."""
+    if func.namespace == "aten":  # which takes it by name
+        return None
+    arguments = [each.name for each in func._schema.arguments]
+    return arguments.index("device") if "device" in arguments else None
 
 
 @cache

@@ -112,8 +112,10 @@ class Shadows:
         finally:
             self.now.wants_meta = before
 
-    def adopt(self, tensors: Iterable[Tensor]) -> None:
-        """Register tensors as GPU tensors; new ones start without known values."""
+    def adopt(self, tensors: Iterable[Tensor], *, is_in_host: bool = False) -> None:
+        """Register tensors as GPU tensors; new ones start without known values, and lie in the GPU's memory, or where
+        both reach it in the host's.
+        """
         for tensor in tensors:
             storage = tensor.untyped_storage()
             key = storage._cdata
@@ -121,7 +123,7 @@ class Shadows:
                 self._values[key] = None
                 self._indices[key] = self._current() if self.now.index is None else self.now.index
                 weakref.finalize(storage, self._is_gone, key)
-                self.memory.hold(key, storage.nbytes())
+                self.memory.hold(key, 0 if is_in_host else storage.nbytes())
 
     def _is_gone(self, key: int) -> None:
         del self._values[key], self._indices[key]

@@ -20,10 +20,12 @@ class Seats:
     Attributes:
         environment: the variables that torchrun sets, as this process began with them.
         has_run: whether a rank that the script starts runs, or has run, in this process.
+        groups: how often this process has made a group of all ranks.
     """
 
     def __init__(self, link: Link) -> None:
         self._link, self._exchanges, self.has_run = link, count(), False
+        self.groups = 0
         self.environment = {name: value for name, value in os.environ.items() if _is_torchruns(name)}
         self.rank, self.world_size, self.local_rank, self.local_world_size = (
             int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")

@@ -41,6 +41,12 @@ def _accumulating(parameter: Tensor) -> Any:
     return node.next_functions[0][0]
 
 
+def _dense(module: Any) -> list[Tensor]:
+    """Return the parameters that share buckets: each sparse gradient is reduced by itself."""
+    parameters, is_sparse = module._build_params_for_reducer()
+    return [each for each, sparse in zip(parameters, is_sparse, strict=True) if not sparse]
+
+
 class _Replica:
     """A watcher of one replica, which keeps nothing of it alive.
 
@@ -49,7 +55,7 @@ class _Replica:
 
     def __init__(self, module: Any, link: SimulatedLink, number: int) -> None:
         self._module, self._link, self._number, self.has_hook = weakref.ref(module), link, number, False
-        parameters = [each for each in module._module_parameters if each.requires_grad]
+        parameters = [each for each in _dense(module) if each.requires_grad]
         self._shapes = [[list(each.shape), str(each.dtype).removeprefix("torch.")] for each in parameters]
         self._arrived: list[int] = []
         self._places: dict[int, int] = {}

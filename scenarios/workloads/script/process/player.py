@@ -23,6 +23,7 @@ from scenarios.workloads.script.host.on_cpu import OnCpu
 from scenarios.workloads.script.meeting.agents import install_agents
 from scenarios.workloads.script.meeting.commands import watch_commands
 from scenarios.workloads.script.meeting.mains import run_as_main
+from scenarios.workloads.script.meeting.pools import install_pools
 from scenarios.workloads.script.meeting.processes import Processes
 from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.spawned import install_spawn
@@ -90,6 +91,7 @@ def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: 
     processes = Processes(seats)
     install(link, seats, processes)
     install_spawn(seats)
+    install_pools(seats)
     install_agents(seats)
     watch_commands(seats)
     marks = Marks(link, script.step_every, _record_losses(link), before)

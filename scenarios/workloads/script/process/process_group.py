@@ -27,6 +27,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 
 from scenarios.seam.collectives.several import Several
+from scenarios.seam.collectives.sparse import SparseSum
 
 BACKEND = "twinstep"
 # torch 2.13 renamed these, too.
@@ -153,8 +154,16 @@ class ScriptGroup(dist.ProcessGroup):
         return f"<group of ranks {list(self._ranks)}>"
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
+        if (own := tensors[0]).is_sparse:
+            return SparseSum(own, self.size(), self._gather_flat, over=self._backend_of(own), op=_op(opts))
         of_reducer = _is_of_reducer(tensors, sys._getframe().f_back)
         return self._own("all_reduce", tensors, ("allreduce", (tensors,)), opts, of_reducer=of_reducer, op=_op(opts))
+
+    def _gather_flat(self, own: Tensor, parts: Sequence[Tensor], output: Tensor) -> dist.Work:
+        """Begin to gather flat tensors of any sizes, of which torch's groups have no other way than to send to each."""
+        sizes, own_sizes = [each.numel() for each in parts], [own.numel()] * self.size()
+        native = "alltoall_base", (output, own.repeat(self.size()), sizes, own_sizes)
+        return self._issue("all_gather", [own], parts, parts, parts, native, dist.AllToAllOptions())
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         return self._own("all_reduce_coalesced", tensors, ("allreduce_coalesced", (tensors,)), opts, op=_op(opts))

@@ -21,6 +21,7 @@ from scenarios.workloads.script.gpu.shadows import (
     is_data,
     is_meta,
 )
+from scenarios.workloads.script.gpu.values.jagged import IN_PLACE_OF
 
 NOT_KNOWN = object()  # as what an operator gives, which may be None
 _aten = torch.ops.aten
@@ -128,7 +129,7 @@ class Computed:
         own_args, own_kwargs = tree_map_only(Tensor, lambda each: found[id(each)], (args, own))
         try:
             with self._drawing(func, own_kwargs):
-                return func(*own_args, **own_kwargs)
+                return IN_PLACE_OF.get(func._schema.name, func)(*own_args, **own_kwargs)
         except NotImplementedError:  # an operator of GPUs alone
             return NOT_KNOWN
 

@@ -19,8 +19,14 @@ _libraries: list[Any] = []  # kept, as an operator of one that is gone is gone
 
 def complete_fbgemm() -> None:
     """Register the operators, once fbgemm's own are there."""
-    library = torch.library.Library("fbgemm", "IMPL")
+    library = torch.library.Library("fbgemm", "FRAGMENT")
     _libraries.append(library)
+    for schema, (of_values, of_shapes) in _OF_GPUS.items():
+        name = schema.partition("(")[0]
+        if not hasattr(_FBGEMM, name):
+            library.define(schema)
+            library.impl(name, of_values, "CPU")
+            library.impl(name, of_shapes, "Meta")
     for kernels, key in ((_WITH_GRADIENTS, "AutogradMeta"), (_OF_VALUES, "CPU")):
         for name, run in kernels.items():
             if hasattr(_FBGEMM, name):  # other builds have others
@@ -136,3 +142,79 @@ _OF_VALUES: dict[str, Callable[..., Any]] = {
     "keyed_jagged_index_select_dim1_forward": _select_bags,
     "jagged_unique_indices": _unique,
 }
+
+
+def _init_address_lookup(address_lookups: Tensor, buffer_offsets: Tensor, emb_sizes: Tensor) -> None:
+    """Have the first ids of each buffer name a row each, as many as there are, and the others the first row."""
+    for begin, end, rows in zip(
+        buffer_offsets[:-1].tolist(), buffer_offsets[1:].tolist(), emb_sizes.tolist(), strict=True
+    ):
+        ids = torch.arange(end - begin)
+        address_lookups[begin:end] = torch.where(ids < rows, ids, 0)
+
+
+def _prune(
+    iter: int,
+    pruning_interval: int,
+    address_lookups: Tensor,
+    row_utils: Tensor,
+    buffer_offsets: Tensor,
+    emb_sizes: Tensor,
+) -> tuple[Tensor, Tensor, int]:
+    """Prune no row, as how often rows are used is not known."""
+    return buffer_offsets.new_empty(0), torch.zeros_like(buffer_offsets), 0
+
+
+def _remap(
+    iter: int,
+    buffer_idx: Tensor,
+    feature_lengths: Tensor,
+    feature_offsets: Tensor,
+    values: Tensor,
+    address_lookup: Tensor,
+    row_util: Tensor,
+    buffer_offsets: Tensor,
+    full_values_list: Sequence[Tensor] | None = None,
+    update_util: bool | None = None,
+) -> Tensor:
+    """Return the rows that ids of features with a buffer name; ids of other features stay."""
+    found = values.clone()
+    for buffer, begin, count in zip(
+        buffer_idx.tolist(), feature_offsets.tolist(), feature_lengths.tolist(), strict=True
+    ):
+        own = slice(begin, begin + count)
+        found[own] = address_lookup[values[own] + buffer_offsets[buffer]]
+    return found
+
+
+def _hash(
+    input: Tensor, identities: Tensor, max_probe: int, circular_probe: bool = False, *given: Any, **named: Any
+) -> Any:
+    """Return the places to which ids are hashed, as if no other id were there: fbgemm's CPU build inserts none.
+
+    `given` and `named` say which ids are put in the place of which, but for the sizes and offsets of buckets.
+    """
+    local_sizes, offsets = [*given[2:4], named.get("local_sizes"), named.get("offsets")][:2]
+    own = {"local_sizes": local_sizes, "offsets": offsets}
+    places, _ = _FBGEMM.zero_collision_hash.default(input, identities, max_probe, circular_probe, readonly=True, **own)
+    return places, places.new_empty(0)
+
+
+# Operators that builds for CPUs do not have (fbgemm_gpu/src/intraining_embedding_pruning_ops), with their shapes. Each
+# runs on values of the CPU, too.
+_OF_GPUS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "init_address_lookup(Tensor address_lookups, Tensor buffer_offsets, Tensor emb_sizes) -> ()": (
+        _init_address_lookup,
+        lambda *_: None,
+    ),
+    "prune_embedding_tables(int iter, int pruning_interval, Tensor address_lookups, Tensor row_utils,"
+    " Tensor buffer_offsets, Tensor emb_sizes) -> (Tensor, Tensor, int)": (_prune, _prune),
+    "remap_indices_update_utils(int iter, Tensor buffer_idx, Tensor feature_lengths, Tensor feature_offsets,"
+    " Tensor values, Tensor address_lookup, Tensor(a!) row_util, Tensor buffer_offsets,"
+    " Tensor[]? full_values_list=None, bool? update_util=None) -> Tensor": (
+        _remap,
+        lambda *given, **_: torch.empty_like(given[4]),
+    ),
+}
+# What stands in for an operator whose kernel for CPUs does less than that for GPUs.
+IN_PLACE_OF: dict[str, Callable[..., Any]] = {"fbgemm::zero_collision_hash": _hash}
