@@ -47,6 +47,8 @@ class Meta(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if self._shadows.now.is_honest:  # an operator's own code calls
             return func(*args, **kwargs)
+        if func is torch.tensor and kwargs.pop("pin_memory", False):  # its C++ asks for an allocator ahead of operators
+            return pinned(func(*args, **kwargs))
         if func is torch.device and len(args) == 1 and isinstance(args[0], int):
             return self._indexed(args[0])
         wanted = kwargs.get("device")
@@ -69,6 +71,7 @@ _aten = torch.ops.aten
 _PLAIN = Tensor.__torch_dispatch__
 _COPIES = (_aten.copy_.default, _aten._to_copy.default)
 _UNSCALE = _aten._amp_foreach_non_finite_check_and_unscale_.default
+_PRICED = ("aten", "prims", "fbgemm", "c10d", "_c10d_functional")  # torch's, whose rare rest is elementwise
 _INDEXING = (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default)
 
 
@@ -210,8 +213,10 @@ class OnGpu(TorchDispatchMode):
                 self._shadows.forget(written)
             if func is _UNSCALE:  # gradients are finite
                 self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
-        kernel, _ = price(func, args, kwargs, result, on_gpu=True)
+        kernel, is_known = price(func, args, kwargs, result, on_gpu=True)
         if kernel is not None:
+            if not is_known and func.namespace not in _PRICED:
+                self._asked.say(f"{func.name()} is priced by the bytes of its arguments and results")
             self._launched(kernel, (func, args, kwargs, result))
         if _is_read(func, args, kwargs):
             self._transfers.wait()
