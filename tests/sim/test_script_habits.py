@@ -94,6 +94,13 @@ WRITTEN = {
         "x, y = torch.randn(32, 10, device='cuda'), torch.randint(10, (32,)).cuda()\n"
         "with torch.inference_mode():\n    print((x.argmax(1) == y).sum().item() / 32, x.mean().item())"
     ),
+    "pinned memory": (
+        "pinned = torch.tensor([1, 2], pin_memory=True)\nassert pinned.is_pinned() and not pinned.is_cuda\n"
+        "assert pinned.cuda(non_blocking=True).tolist() == [1, 2]"
+    ),
+    "a start method": (
+        "import torch.multiprocessing as mp\nmp.set_start_method('spawn')\nassert mp.get_start_method() == 'spawn'"
+    ),
     "ranges": "torch.cuda.nvtx.range_push('forward')\ntorch.cuda.nvtx.range_pop()",
     "what tensors say": (
         "from torch import nn\n"
@@ -133,7 +140,14 @@ WRITTEN = {
 }
 
 
-QUICK = {"a default device", "loops on values", "what tensors say", "FSDP2 and FSDP1 made on the CPU"}
+QUICK = {
+    "a default device",
+    "pinned memory",
+    "a start method",
+    "loops on values",
+    "what tensors say",
+    "FSDP2 and FSDP1 made on the CPU",
+}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 def stand_alone() -> None:
     """Let this process start others, and as it would if it were the first one; `end` ends them with it."""
     os.setpgid(0, 0)
-    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
+    multiprocessing.set_start_method(None, force=True)  # which the script may set, as in a first process
     allow_children()
 
 
