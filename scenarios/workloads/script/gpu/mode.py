@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from scenarios.modules.operators import is_composite, price, tensors_in, touched
+from scenarios.modules.operators import TORCHS, is_composite, price, tensors_in, touched
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
@@ -71,7 +71,6 @@ _aten = torch.ops.aten
 _PLAIN = Tensor.__torch_dispatch__
 _COPIES = (_aten.copy_.default, _aten._to_copy.default)
 _UNSCALE = _aten._amp_foreach_non_finite_check_and_unscale_.default
-_PRICED = ("aten", "prims", "fbgemm", "c10d", "_c10d_functional")  # torch's, whose rare rest is elementwise
 _INDEXING = (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default)
 
 
@@ -215,7 +214,7 @@ class OnGpu(TorchDispatchMode):
                 self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
         kernel, is_known = price(func, args, kwargs, result, on_gpu=True)
         if kernel is not None:
-            if not is_known and func.namespace not in _PRICED:
+            if not is_known and func.namespace not in TORCHS:
                 self._asked.say(f"{func.name()} is priced by the bytes of its arguments and results")
             self._launched(kernel, (func, args, kwargs, result))
         if _is_read(func, args, kwargs):
@@ -230,6 +229,8 @@ class OnGpu(TorchDispatchMode):
     def _copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
         """Between devices, or within the GPU."""
         target, source = (args[0], args[1]) if func is _aten.copy_.default else (None, args[0])
+        if not isinstance(source, Tensor):  # a number
+            return self._run(_aten.fill_.Scalar, args[:2], {})
         if isinstance(source, UninitializedTensorMixin):  # of a lazy module, which refuses to say its shape
             source = source.data
             args = (source, *args[1:])
