@@ -75,6 +75,8 @@ _FILLED = frozenset(
         *("new_zeros", "new_ones", "new_full", "bernoulli_", "uniform_", "normal_", "random_", "zero_", "fill_"),
     }
 )
+# Where operators have the names of these tables; elsewhere, in anyone's library, a name says nothing.
+TORCHS = frozenset({"aten", "prims", "prim", "fsdp", "fbgemm", "c10d", "_c10d_functional"})
 _ATTENTION, _BACK = "_scaled_dot_product_", "_backward"
 
 
@@ -87,7 +89,7 @@ def price(
     `expand` made counts once, and of gathers and scatters only the rows that indices name. Flops are those of
     `torch.utils.flop_counter`; operators that it does not know have none.
     """
-    name = func.overloadpacket.__name__
+    name = _name(func)
     given, made = touched(func, args, kwargs, result)
     if not made or name in _FREE or func.is_view or func.namespace == "prim":
         return None, True
@@ -95,12 +97,13 @@ def price(
         kind: str | None = "optimizer"
     else:
         kind = _KIND_OF.get(name)
-    is_known = kind is not None or _is_pointwise(name)
+    is_torchs = func.namespace in TORCHS
+    is_known = kind is not None or (is_torchs and _is_pointwise(name))
     read, written = _bytes(name, given, made)
     operand = _operand(args, made)
     dtype = _arithmetic(kind, operand, on_gpu=on_gpu)
     operations: tuple[Operation, ...] = ()
-    if on_gpu:
+    if on_gpu and is_torchs:
         call = Call(func, args, kwargs, read=given, made=made, dtype=dtype)
         operations = describe(call, is_pointwise=kind == "elementwise" or (kind is None and is_known))
     kernel = Kernel(
@@ -117,12 +120,17 @@ def price(
 def touched(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> tuple[list[Tensor], list[Tensor]]:
     """The tensors that a call of an operator reads, and those that it writes."""
     changed, overwritten = _changed(func, args, kwargs)
-    name = func.overloadpacket.__name__
+    name = _name(func)
     if name == "all_gather_copy_in":  # FSDP2's, which gives the part that it fills, and all that will be gathered
         return tensors_in(args[0]), tensors_in(result)[:1]
     unread = {id(each) for each in (*overwritten, *(changed if name in _OVERWRITE else ()))}
     given = () if name in _FILLED else tensors_in((args, kwargs))
     return [each for each in given if id(each) not in unread], [*changed, *overwritten] or tensors_in(result)
+
+
+def _name(func: Any) -> str:
+    name: str = func.overloadpacket.__name__
+    return name if func.namespace in TORCHS else f"{func.namespace}::{name}"
 
 
 @lru_cache

@@ -275,6 +275,12 @@ class SimBackend:
         """Return a work that another rank finishes, for which this one waits outside of calls."""
         return self._operation("store", label, is_recorded=False)
 
+    def sleep(self, until_ns: int) -> Operation:
+        """Return a work that is over at that simulated time, or now if it has passed."""
+        work = self.pend("sleep")
+        self.shared.machine.sleep(max(0, until_ns - self.clock.now_ns)).then(work.finish)
+        return work
+
     def refuse(self, call: Call, group: Group) -> None:
         """See `Backend.refuse`: the others hear of it where they meet."""
         rendezvous = self.shared.next_rendezvous(group, self.rank)

@@ -94,6 +94,16 @@ WRITTEN = {
         "x, y = torch.randn(32, 10, device='cuda'), torch.randint(10, (32,)).cuda()\n"
         "with torch.inference_mode():\n    print((x.argmax(1) == y).sum().item() / 32, x.mean().item())"
     ),
+    "pinned memory": (
+        "pinned = torch.tensor([1, 2], pin_memory=True)\nassert pinned.is_pinned() and not pinned.is_cuda\n"
+        "assert pinned.cuda(non_blocking=True).tolist() == [1, 2]"
+    ),
+    "numbers copied": (
+        "count = torch.zeros((), dtype=torch.int32, device='cuda')\ncount.copy_(3)\nassert count.item() == 3"
+    ),
+    "a start method": (
+        "import torch.multiprocessing as mp\nmp.set_start_method('spawn')\nassert mp.get_start_method() == 'spawn'"
+    ),
     "ranges": "torch.cuda.nvtx.range_push('forward')\ntorch.cuda.nvtx.range_pop()",
     "what tensors say": (
         "from torch import nn\n"
@@ -133,7 +143,15 @@ WRITTEN = {
 }
 
 
-QUICK = {"a default device", "loops on values", "what tensors say", "FSDP2 and FSDP1 made on the CPU"}
+QUICK = {
+    "a default device",
+    "pinned memory",
+    "a start method",
+    "numbers copied",
+    "loops on values",
+    "what tensors say",
+    "FSDP2 and FSDP1 made on the CPU",
+}
 
 
 @pytest.mark.parametrize(
@@ -151,12 +169,15 @@ def test_what_scripts_write(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.supports("`torch.library.custom_op`", "GPUs")
 def test_an_operator_of_anyones_may_have_sparse_in_its_name(tmp_path: Path) -> None:
-    """As fbgemm's have, of which ids are the sparse features."""
+    """As fbgemm's have, of which ids are the sparse features; and the name of one of torch's with other arguments."""
     file = tmp_path / "own.py"
     file.write_text(
         "import torch\n@torch.library.custom_op('own::permute_sparse_data', mutates_args=())\n"
         "def permuted(x: torch.Tensor) -> torch.Tensor:\n    return x.flip(0)\n"
-        "permuted.register_fake(torch.empty_like)\nweight = torch.zeros(8, device='cuda', requires_grad=True)\n"
+        "permuted.register_fake(torch.empty_like)\n@torch.library.custom_op('own::mm', mutates_args=())\n"
+        "def mm(x: torch.Tensor, scale: float) -> torch.Tensor:\n    return x * scale\n"
+        "mm.register_fake(lambda x, scale: torch.empty_like(x))\nmm(torch.ones(8, 8, device='cuda'), scale=2.0)\n"
+        "weight = torch.zeros(8, device='cuda', requires_grad=True)\n"
         "optimizer = torch.optim.SGD([weight], lr=0.1)\nfor step in range(3):\n"
         "    (permuted(torch.ones(8, device='cuda')) * weight).sum().backward()\n    optimizer.step()\n"
     )

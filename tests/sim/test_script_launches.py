@@ -184,6 +184,32 @@ def test_groups_that_ranks_make_in_other_orders_are_a_sentence(tmp_path: Path) -
         played(file, hosts=1, gpus=4)
 
 
+def test_a_group_of_the_fake_backend_sends_nothing(tmp_path: Path) -> None:
+    """Meshes have such groups in place of dimensions of one rank."""
+    file = tmp_path / "mesh.py"
+    file.write_text(
+        """import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+dist.init_process_group("nccl")
+mesh = init_device_mesh("cuda", (2,), mesh_dim_names=("world",))
+both = mesh._unflatten(0, (1, 2), ("pp", "dp"), backend_override={"pp": "fake"})
+layer = torch.nn.Linear(8, 8, device="cuda")
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for _ in range(3):
+    layer(torch.ones(2, 8, device="cuda")).sum().backward()
+    for name in ("pp", "dp"):
+        dist.all_reduce(layer.bias.grad, group=both[name].get_group())
+    optimizer.step()
+"""
+    )
+    recording = played(file, hosts=1, gpus=2, profile="dgx_h100", steps=2)
+    reduced = [
+        span.bytes_in for span in recording.spans if span.kind == "all_reduce" and (span.rank, span.step) == (0, 1)
+    ]
+    assert reduced == [4 * 8]
+
+
 def test_a_store_in_which_nobody_comes_is_a_deadlock(tmp_path: Path) -> None:
     file = tmp_path / "waits.py"
     file.write_text("import torch.distributed as dist\ndist.TCPStore('localhost', 29611).wait(['nobody'])\n")

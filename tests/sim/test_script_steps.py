@@ -113,6 +113,21 @@ def test_rpc_is_refused_by_name(tmp_path: Path) -> None:
     assert "rank 0: train.py:15: torch.distributed.rpc is not simulated: expected collectives" in done.stderr
 
 
+@pytest.mark.slow
+def test_rpc_is_refused_in_a_process_that_a_script_starts(tmp_path: Path) -> None:
+    """A server of parameters, say, which would wait for its workers for ever: it raises there."""
+    head = (
+        "import os\nimport torch\nimport torch.distributed as dist\nimport torch.multiprocessing as mp\n"
+        "from torch.distributed import rpc\ndef serve():\n    rpc.init_rpc('server', rank=0, world_size=2)\n"
+    )
+    body = (
+        "if __name__ == '__main__':\n    server = mp.get_context('spawn').Process(target=serve)\n"
+        "    server.start()\n    server.join()\n    assert server.exitcode\n"
+    )
+    done = run(tmp_path, script(tmp_path, body, head=head))
+    assert "no step was seen: the script ended at its last line" in done.stderr
+
+
 def calls_of_steps(folder: Path) -> list[int]:
     """Return how many collectives rank 0 calls in each step, and behind them those outside of steps."""
     spans = store.load(folder).spans

@@ -8,6 +8,7 @@ A request is (what was computed since the last answer, kind, argument):
     "synchronize"   the host waits for a stream of the GPU, by its number, or with None for all that the GPU was given
     "synchronize_event" likewise for what its stream had been given when an event was recorded, by its number
     "elapsed"       (an event, another one), by their numbers: answered by the ns between them; waits for both
+    "query"         ("event", "stream" or "call", its number): the host looks whether it is over; answered so
     "plan"          where tables are, as `torchrec_plan.plan_found` has it
     "replica"       a module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape,
                     type] of its gradients in the order of their arrival

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol, cast
 
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work
@@ -14,6 +14,8 @@ from scenarios.seam.kernel import together
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.requests import Launched
 
+# What a look at an event takes the host, of the order of a call of CUDA's driver: a loop of polls ends.
+_POLL_NS = 1_000
 # What is computed of a script, in reports.
 KIND = "script"
 
@@ -22,6 +24,14 @@ def cpu_flops_per_s(scenario: Scenario) -> float:
     """Return what a script computes in a second of CPU time on a scenario's hardware."""
     gpu = scenario.cluster.host.gpu
     return gpu.flops_per_s["float32"] * gpu.efficiency.get(KIND, gpu.efficiency.get("default", 1.0))
+
+
+class Sleeping(Protocol):
+    """A backend whose ranks can let simulated time pass: the simulator's."""
+
+    def sleep(self, until_ns: int) -> Work[Any]:
+        """Return a work that is over at that time."""
+        ...
 
 
 class Streams:
@@ -76,16 +86,23 @@ class Streams:
         """What its stream had been given last, with what it waited for, when an event was recorded."""
         return self._events.get(event, ())
 
-    async def wait(self, kind: str, argument: Any, calls: Iterable[Work[Any]]) -> int | None:
+    async def wait(self, kind: str, argument: Any, calls: Mapping[int, Work[Any]]) -> int | None:
         """Have the host wait as a request asks: for a stream, for all that is under way with these `calls`, for what a
-        stream was given before an event, or for two events, whose distance in ns is returned.
+        stream was given before an event, for two events, whose distance in ns is returned, or for as long as a look at
+        an event, a stream or a call takes, with whether that is over.
         """
         if kind == "elapsed":
             return await self.elapsed_ns(*argument)
+        if kind == "query":
+            polled, number = argument
+            known = {"event": self.until, "stream": self.tail}
+            return await self._are_over(
+                known[polled](number) if polled in known else [*filter(None, [calls.get(number)])]
+            )
         if kind == "synchronize_event":
             works: Iterable[Work[Any]] = self.until(argument)
         else:
-            works = (*self.tails(), *calls) if argument is None else self.tail(argument)
+            works = (*self.tails(), *calls.values()) if argument is None else self.tail(argument)
         await self.synchronize(works)
         return None
 
@@ -94,6 +111,14 @@ class Streams:
         for work in works:
             self._kernels.pop(work, None)
             await self._ranks[0].synchronize(work)
+
+    async def _are_over(self, works: Sequence[Work[Any]]) -> bool:
+        """Have the host take as long as a look at works does; return whether they are over then."""
+        host = self._ranks[0]
+        least_ns = host.backend.now_ns + _POLL_NS
+        until_ns = max(least_ns, host.host_work(HostWork(waits_ns=_POLL_NS)))
+        await host.synchronize(cast(Sleeping, host.backend).sleep(until_ns))
+        return all(getattr(work, "end_ns", 0) >= 0 for work in works)  # -1 while a work of the simulator's runs
 
     async def elapsed_ns(self, first: int, second: int) -> int:
         """Wait for two events; return how long after the first one the GPU reached the second."""

@@ -280,6 +280,15 @@ def memory():
     refused("a GPU's sensors", cuda.utilization)
 
 
+def scaled_sums():
+    values, made = torch.arange(4.0, device=device), torch.empty(2, device=device)
+    dist.all_reduce(values, op=dist._make_nccl_premul_sum(0.25))
+    assert values.tolist() == [0.0, 0.5, 1.0, 1.5]
+    three = dist._make_nccl_premul_sum(torch.tensor([3.0], device=device))
+    dist.reduce_scatter_tensor(made, torch.ones(4, device=device), op=three)
+    assert made.tolist() == [6.0, 6.0]
+
+
 def streams():
     cuda = torch.cuda
     side, first, last = cuda.Stream(priority=-1), cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
@@ -333,7 +342,8 @@ def operators():
 
 
 for check in (
-    pickles, copies, files, storages, checkpoints, objects, places, types, generators, memory, streams, operators,
+    pickles, copies, files, storages, checkpoints, objects, places, types, generators, memory, scaled_sums,
+    streams, operators,
 ):  # fmt: skip
     check()
 model = DistributedDataParallel(nn.Linear(8, 8).to(rank), device_ids=[rank])

@@ -5,12 +5,13 @@ Outside torch.compile torch runs it by its operators, which write all scores, an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import flex_attention as torchs
 
 from scenarios.seam.kernel import Kernel, attention
 from scenarios.seam.operations.attention import Attention
@@ -19,6 +20,9 @@ from scenarios.workloads.script.host.compiled import Call
 
 _aten = torch.ops.aten
 _NAMES = ("flex_attention", "flex_attention_backward")
+# As many pairs of queries and keys are asked of a mask one by one; of larger masks some of each block, at its corners
+# and between: _EDGE places of its queries times as many of its keys.
+_MOST_PAIRS, _EDGE = 1 << 24, 4
 # Places in the mask that torch hands on: how many blocks of keys each block of queries sees, in part and in full, and
 # how many queries and keys a block has.
 _PARTLY, _FULLY, _QUERIES, _KEYS = 2, 4, -3, -2
@@ -31,6 +35,46 @@ class FlexAttention:
         self, shadows: Shadows, launched: Callable[[Kernel, Call], None], is_compiled: Callable[[], bool]
     ) -> None:
         self._shadows, self._launched, self._is_compiled = shadows, launched, is_compiled
+        self._create: Any = torchs.create_block_mask
+
+    def install(self) -> None:
+        """Have torch's create_block_mask be this one's, and compiled code not be warned that it is not compiled."""
+        torchs.create_block_mask = self.block_mask  # type: ignore[assignment]
+        warn = torchs._warn_once
+        torchs._warn_once = lambda *args, **more: None if self._is_compiled() else warn(*args, **more)
+
+    def block_mask(
+        self,
+        mask_mod: Any,
+        B: int | None,  # noqa: N803 - torch's name
+        H: int | None,  # noqa: N803
+        Q_LEN: int,  # noqa: N803
+        KV_LEN: int,  # noqa: N803
+        device: Any = None,
+        BLOCK_SIZE: int | Sequence[int] = 128,  # noqa: N803
+        _compile: bool = False,
+        **more: Any,
+    ) -> Any:
+        """See `create_block_mask`. Compiled code never has all pairs in memory, and of a large mask no more than some
+        are looked at here.
+        """
+        given = mask_mod, B, H, Q_LEN, KV_LEN, device, BLOCK_SIZE, _compile
+        is_compiled = (_compile or self._is_compiled()) and not self._shadows.has_all
+        if more or not is_compiled or (B or 1) * (H or 1) * Q_LEN * KV_LEN <= _MOST_PAIRS:
+            return self._create(*given, **more)
+        queries, keys = sizes = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
+        pairs = torchs._vmap_for_bhqkv(mask_mod, prefix=())(
+            torch.arange(B or 1, device=device),
+            torch.arange(H or 1, device=device),
+            _places(Q_LEN, queries).to(device),
+            _places(KV_LEN, keys).to(device),
+        )
+        blocks = pairs.unflatten(3, (-1, _EDGE)).unflatten(2, (-1, _EDGE))
+        is_any, is_all = blocks.any(5).any(3), blocks.all(5).all(3)
+        partly = (is_any & ~is_all).to(torch.int8)
+        return torchs._create_sparse_block_from_block_mask(
+            (partly, is_all.to(torch.int8)), mask_mod, (Q_LEN, KV_LEN), *sizes
+        )
 
     def is_fused(self, func: Any) -> bool:
         """Return whether an operator is FlexAttention's and runs as one kernel."""
@@ -78,3 +122,10 @@ class FlexAttention:
             blocks = float(partly.double().mean() + (0.0 if fully is None else fully.double().mean()))
         pairs: int = -(-queries // mask[_QUERIES]) * mask[_QUERIES] * mask[_KEYS]
         return min(1.0, blocks * pairs / (queries * keys))
+
+
+def _places(length: int, block: int) -> Tensor:
+    """Return places of each block: its first and its last one, and some between them."""
+    starts = torch.arange(0, length, block, device="cpu")[:, None]
+    inside = torch.linspace(0, block - 1, _EDGE, device="cpu").round().long()
+    return (starts + inside).clamp(max=length - 1).flatten()

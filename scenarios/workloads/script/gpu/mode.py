@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from scenarios.modules.operators import is_composite, price, tensors_in, touched
+from scenarios.modules.operators import TORCHS, is_composite, price, tensors_in, touched
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
@@ -47,6 +47,8 @@ class Meta(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if self._shadows.now.is_honest:  # an operator's own code calls
             return func(*args, **kwargs)
+        if func is torch.tensor and kwargs.pop("pin_memory", False):  # its C++ asks for an allocator ahead of operators
+            return pinned(func(*args, **kwargs))
         if func is torch.device and len(args) == 1 and isinstance(args[0], int):
             return self._indexed(args[0])
         wanted = kwargs.get("device")
@@ -217,8 +219,10 @@ class OnGpu(TorchDispatchMode):
                 self._shadows.forget(written)
             if func is _UNSCALE:  # gradients are finite
                 self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
-        kernel, _ = price(func, args, kwargs, result, on_gpu=True)
+        kernel, is_known = price(func, args, kwargs, result, on_gpu=True)
         if kernel is not None:
+            if not is_known and func.namespace not in TORCHS:
+                self._asked.say(f"{func.name()} is priced by the bytes of its arguments and results")
             self._launched(kernel, (func, args, kwargs, result))
         if _is_read(func, args, kwargs):
             self._transfers.wait()
@@ -232,6 +236,8 @@ class OnGpu(TorchDispatchMode):
     def _copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
         """Between devices, or within the GPU."""
         target, source = (args[0], args[1]) if func is _aten.copy_.default else (None, args[0])
+        if not isinstance(source, Tensor):  # a number
+            return self._run(_aten.fill_.Scalar, args[:2], {})
         if isinstance(source, UninitializedTensorMixin):  # of a lazy module, which refuses to say its shape
             source = source.data
             args = (source, *args[1:])

@@ -30,6 +30,7 @@ from scenarios.workloads.script.gpu.parameters import keep_parameters
 from scenarios.workloads.script.gpu.shadows import Shadows
 from scenarios.workloads.script.gpu.storages import Storages
 from scenarios.workloads.script.gpu.tensors import Transfers, move_tensors, print_tensors
+from scenarios.workloads.script.gpu.triton_kernels import TritonKernels
 from scenarios.workloads.script.gpu.values.asked import Asked
 from scenarios.workloads.script.gpu.values.computed import Computed
 from scenarios.workloads.script.gpu.values.drawn import draw_at_once
@@ -49,12 +50,13 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     indexed = move_tensors(shadows, current.get)
     keep_parameters(shadows)
     make_generators(indexed, gpu.count)
-    pretend(gpu, current, Streams(link), partial(_memory_of, shadows, current), _say)
+    pretend(gpu, current, Streams(link), partial(_memory_of, shadows, current))
     leave_fakes_alone(shadows, current.get)
     watch_bags(link, gpu.l2_bytes)
     torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by
     functional = Functional(shadows)
     flex = FlexAttention(shadows, link.launch, lambda: link.compiled.is_running)
+    flex.install()
 
     transfers = Transfers(link.launch, lambda: link.synchronize(link.stream), link.staged)
     print_tensors(shadows, transfers.wait)
@@ -63,6 +65,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     link.storages = Storages(shadows, transfers, asked.say)
     draw_at_once(shadows)
     make_sparse_anew(shadows)
+    TritonKernels(shadows, gpu, link.launch, _say).watch()
 
     @contextmanager
     def modes() -> Iterator[None]:

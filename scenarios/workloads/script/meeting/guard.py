@@ -15,6 +15,9 @@ def own_ranks(line: str) -> str:
     )
 
 
+NO_RPC = "torch.distributed.rpc is not simulated: expected collectives, or send and recv"
+
+
 class Guarded(NamedTuple):
     """A process's function; in that process it cannot make a process group."""
 
@@ -25,15 +28,23 @@ class Guarded(NamedTuple):
         """Call the function.
 
         Raises:
-            RuntimeError: it calls init_process_group.
+            RuntimeError: it calls init_process_group, or init_rpc.
         """
-        torchs = sys.modules.get("torch.distributed")
-        usual = getattr(torchs, "init_process_group", None)
-        for module in list(sys.modules.values()) if usual is not None else ():
-            for name, found in list(getattr(module, "__dict__", {}).items()):
-                if found is usual:
-                    setattr(module, name, self._refuse)
+        _replace("torch.distributed", "init_process_group", self._refuse)
+        _replace("torch.distributed.rpc", "init_rpc", self._refuse_rpc)
         return None if self.function is None else self.function(*given, **more)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise RuntimeError(own_ranks(self.line))
+
+    def _refuse_rpc(self, *_: Any, **__: Any) -> NoReturn:
+        raise RuntimeError(f"{self.line}: {NO_RPC}")
+
+
+def _replace(module_name: str, function_name: str, by: Callable[..., NoReturn]) -> None:
+    """Replace a function of a module that is loaded, wherever modules have it."""
+    usual = getattr(sys.modules.get(module_name), function_name, None)
+    for module in list(sys.modules.values()) if usual is not None else ():
+        for name, found in list(getattr(module, "__dict__", {}).items()):
+            if found is usual:
+                setattr(module, name, by)

@@ -21,6 +21,8 @@ def raised(script: Script, error: BaseException) -> str:
     """Return the sentence about an error, which begins with the line where the script was, and what is shown below."""
     first, *more = str(error).strip().splitlines() or [""]
     sentence = f"{place_of(script, error)}: {type(error).__name__}{': ' if first else ''}{first}"
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "triton":
+        sentence += " (pip install triton: no GPU is needed, as its kernels are priced by the bytes of their arguments)"
     return "\n".join([sentence, *islice(more, _MOST_LINES), *_shown(script, error)])
 
 

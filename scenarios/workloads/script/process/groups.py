@@ -25,6 +25,7 @@ from scenarios.workloads.script.process.process_group import BACKEND, Link, user
 # What torch calls the backend where a script names none.
 _UNNAMED = "undefined"
 _KNOWN = ("gloo", "nccl")
+_FAKE = "fake"
 _LISTED = " or ".join(_KNOWN)
 # What only the backend that a script names would understand.
 _OF_BACKEND = frozenset({"backend", "pg_options", "device_id", "use_local_synchronization"})
@@ -100,9 +101,11 @@ class _Groups:
         *_: Any,
         **more: Any,
     ) -> Any:
-        """Make a further group."""
+        """Make a further group; that of torch's backend "fake" is torch's own, in which nothing is sent."""
         members = list(range(dist.get_world_size())) if ranks is None else [int(rank) for rank in ranks]
         self._named = str(backend or dist.get_backend()).lower()
+        if self._named == _FAKE:
+            return self._new_group(members, timeout, _FAKE, **_without_backends(more))
         _check_backends("new_group", self._named)
         self._link.ask("new_group", members)
         return self._made(self._new_group(members, timeout, BACKEND, **_without_backends(more)))

@@ -17,11 +17,13 @@ from torch.distributed import rpc
 
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
+from scenarios.workloads.script.gpu.cuda.smi import install_smi
 from scenarios.workloads.script.host.left_out import LeftOut
 from scenarios.workloads.script.host.loading import watch_loaders
 from scenarios.workloads.script.host.on_cpu import OnCpu
 from scenarios.workloads.script.meeting.agents import install_agents
 from scenarios.workloads.script.meeting.commands import watch_commands
+from scenarios.workloads.script.meeting.guard import NO_RPC
 from scenarios.workloads.script.meeting.mains import run_as_main
 from scenarios.workloads.script.meeting.pools import install_pools
 from scenarios.workloads.script.meeting.processes import Processes
@@ -69,6 +71,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
             from scenarios.workloads.script.gpu.play import on_gpu  # noqa: PLC0415  (loads torch's compiler)
 
             stack.enter_context(on_gpu(gpu, link))
+            install_smi(folder / f"rank-{env['RANK']}-bin", gpu)
         else:
             Labels(link.turn)
         if isinstance(on_cpu, OnCpu):
@@ -112,7 +115,7 @@ def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: 
 
 def _refuse_rpc(link: Link, *_: Any, **__: Any) -> None:
     line = users_line(sys._getframe().f_back)
-    link.ask("error", f"{line}: torch.distributed.rpc is not simulated: expected collectives, or send and recv")
+    link.ask("error", f"{line}: {NO_RPC}")
 
 
 def _watch_exit(link: Link, script: Script, marks: Marks, processes: Processes) -> None:

@@ -60,6 +60,7 @@ class Asked:
         inputs, targets: what the verb reads, and tensors of the shapes that it fills; verbs that write over what they
             read have `inputs` alone.
         options: what else it takes.
+        factor: by which the sum multiplies what it reads; None: by nothing.
         outputs: tensors of the script that get the values.
         result: what its future gives.
         native: the method of torch's own process groups that was called, and its arguments.
@@ -77,6 +78,7 @@ class Asked:
     native: tuple[str, tuple[Any, ...]]
     is_async: bool
     of_reducer: bool = False
+    factor: float | Tensor | None = None
 
 
 class Link(Protocol):
@@ -333,6 +335,9 @@ class ScriptGroup(dist.ProcessGroup):
         **options: Any,
     ) -> dist.Work:
         name, given = native
+        factor = None
+        if options.get("op") == _SCALED and inputs[0].is_cuda:  # gloo has none
+            options["op"], factor = "SUM", opts.reduceOp.__getstate__()[1]
         asked = Asked(
             verb=verb,
             label=_label(verb),
@@ -344,6 +349,7 @@ class ScriptGroup(dist.ProcessGroup):
             native=(name, given if opts is None else (*given, opts)),
             is_async=bool(getattr(opts, "asyncOp", True)),
             of_reducer=of_reducer,
+            factor=factor,
         )
         self.called(asked)
         work = self.issue(asked)
@@ -370,6 +376,7 @@ def users_line(frame: FrameType | None) -> str:
 
 _base = cache(os.path.basename)
 # By which torch's enumeration looks them up each time.
+_SCALED = "PREMUL_SUM"  # NCCL's sum of what each rank's factor has multiplied
 _OPS = {op: str(op.name) for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)}
 
 

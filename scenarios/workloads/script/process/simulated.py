@@ -30,6 +30,7 @@ from scenarios.workloads.script.host.as_compiled import AsCompiled
 from scenarios.workloads.script.host.calls import CountedCalls
 from scenarios.workloads.script.host.compiled import Call, Compiled
 from scenarios.workloads.script.host.measured import Stretches
+from scenarios.workloads.script.host.polls import Polls
 from scenarios.workloads.script.meeting.store import SimulatedStore
 from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
@@ -64,6 +65,7 @@ class SimulatedLink:
         self.is_captured = False  # whether what is launched now becomes a CUDA graph
         self.has_own_code = False  # whether the script compiles or captures code itself
         self._told_bytes = 0
+        self.polls = Polls(self)
         self.is_busy = False  # with what is not the script's own
         self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
         self._here = threading.local()  # each thread has its own stream
@@ -96,6 +98,8 @@ class SimulatedLink:
         if kind == "record":
             argument = (argument[0], float(argument[1]))
         with self._lock:
+            if kind != "query":
+                self.polls.end()
             self.compiled.flush()
             if self.shadows is not None and kind == "step":
                 self._tell_memory(self.shadows.memory.highest_bytes)
@@ -273,9 +277,12 @@ class SimulatedLink:
             return tensor
         return self.shadows.of(tensor)
 
-    def pack(self, tensor: Tensor) -> Packed:
-        """With its values, if there are any."""
+    def pack(self, tensor: Tensor, factor: float | Tensor | None = None) -> Packed:
+        """With its values, times a factor, if there are any."""
         values = self.known(tensor)
+        if values is not None and factor is not None:
+            factor = self.known(factor) if isinstance(factor, Tensor) else factor
+            values = None if factor is None else (values * factor).to(values.dtype)
         return Packed.shape_of(tensor) if values is None else Packed.of(values)
 
     def begin(self) -> None:
@@ -321,7 +328,7 @@ class SimulatedGroup(ScriptGroup):
                 verb=asked.verb,
                 group=self.number,
                 label=asked.label,
-                inputs=[self._link.pack(each) for each in asked.inputs],
+                inputs=[self._link.pack(each, asked.factor) for each in asked.inputs],
                 outputs=[Packed.shape_of(each) for each in asked.targets],
                 options=asked.options,
                 stream=self._link.stream,
@@ -368,6 +375,9 @@ class SimulatedWork(dist.Work):
         self.wait()
 
     def is_completed(self) -> bool:
+        """Return whether the call is over in simulated time; its outputs are there then."""
+        if not self._is_done and self._link.polls.is_over("call", self._number):
+            self.wait()
         return self._is_done
 
     def is_success(self) -> bool:

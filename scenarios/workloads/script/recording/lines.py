@@ -11,6 +11,7 @@ Numbers of calls and events are left out, or are how many came since, so that wh
                                                 a collective; tensors as [shape, dtype, is known]
     ["wait", back, stream]                      for the collective issued last with 0
     ["synchronize_event", back]                 the host waits for the event recorded last with 0
+    ["query", kind, back]                       the host looks at an event, a stream (by its number) or a call
     ["met"]                                     ranks met in a store
     [kind, ...]                                 any other request and its argument
 """
@@ -108,6 +109,9 @@ class RankLog:
                 return [kind, self._calls - number, stream]
             case "synchronize_event":
                 return [kind, self._events - argument]
+            case "query":
+                polled, number = argument
+                return [kind, polled, {"event": self._events, "call": self._calls}.get(polled, 0) - number]
             case "store":  # of which a replay asks nothing
                 return ["met"]
             case _:
@@ -282,6 +286,8 @@ class Replay:
                 return self._calls - line[1], line[2]
             case "synchronize_event":
                 return self._events - line[1]
+            case "query":
+                return line[1], {"event": self._events, "call": self._calls}.get(line[1], 0) - line[2]
             case "new_group":
                 self._members.add(line[1])
                 return line[1]
@@ -324,7 +330,7 @@ def _moved(kernel: Kernel) -> float:
     return kernel.bytes_read + kernel.bytes_written
 
 
-_OF_ONE = {"left_out", "loaded", "memory", "on_cpu", "synchronize", "synchronize_event"}
+_OF_ONE = {"left_out", "loaded", "memory", "on_cpu", "query", "synchronize", "synchronize_event"}
 _TOLD = {
     "end": "the script's end",
     "new_group": "a new group",

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from scenarios.workloads.script.gpu import flex_attention
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.memory import Memory
 from scenarios.workloads.script.gpu.shadows import META, Shadows
@@ -35,3 +37,19 @@ def test_the_share_of_blocks_is_found_beside_the_script() -> None:
     assert share == 10 / 16
     assert found
     assert all(found)
+
+
+def test_a_large_mask_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a causal window over documents are those of the whole mask."""
+    documents = (torch.arange(1024) % 300 == 0).cumsum(0)
+
+    def mask(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q >= k) & (documents[q] == documents[k]) & (q - k < 256)
+
+    flex = FlexAttention(Shadows(Memory(1 << 30), lambda: 0), lambda *_: None, lambda: True)
+    whole = flex.block_mask(mask, None, None, 1024, 1024, device="cpu")
+    monkeypatch.setattr(flex_attention, "_MOST_PAIRS", 0)
+    parts = flex.block_mask(mask, None, None, 1024, 1024, device="cpu")
+    assert 0 < int(whole.full_kv_num_blocks.sum()) < int(whole.kv_num_blocks.sum()) < 64
+    for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks"):
+        assert getattr(parts, name).equal(getattr(whole, name))

@@ -23,18 +23,15 @@ from scenarios.workloads.script.requests import Launched
 _EAGER = "torch._dynamo.backends.debugging"
 
 
-def graphs(link: SimulatedLink, said: Callable[[str], None]) -> dict[str, Any]:
-    """Return what torch.cuda has of graphs, by name, and patch torch.compile; tell `said` what is run otherwise."""
+def graphs(link: SimulatedLink) -> dict[str, Any]:
+    """Return what torch.cuda has of graphs, by name, and patch torch.compile.
 
-    def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:
-        said("torch.cuda.make_graphed_callables: what it would capture is run by its operators")
-        return callables
-
+    torch's own make_graphed_callables captures and replays by these.
+    """
     _patch_compile(link.compiled)
     return {
         "CUDAGraph": _graph_class(link),
         "graph": _Capture,
-        "make_graphed_callables": make_graphed_callables,
         "graph_pool_handle": lambda: (0, 0),
         "is_current_stream_capturing": lambda: link.is_captured,
     }

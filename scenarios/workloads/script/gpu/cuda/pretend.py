@@ -28,14 +28,13 @@ def pretend(
     current: Current,
     streams: Streams,
     memory_of: Callable[[int], Memory],
-    said: Callable[[str], None],
 ) -> None:
-    """Have torch say that a host's GPUs are there; `said` is told of what the script asks for and does not get."""
+    """Have torch say that a host's GPUs are there."""
     major, minor = gpu.capability
     Driver(current, memory_of, streams.link.synchronize).install(f"sm_{major}{minor}")
     for name, value in {**answers_of_gpu(gpu, memory_of), **_of_streams(streams)}.items():
         setattr(torch.cuda, name, value)
-    for name, value in graphs(streams.link, said).items():
+    for name, value in graphs(streams.link).items():
         setattr(torch.cuda, name, value)
         setattr(torch.cuda.graphs, name, value)
     for name in ("Stream", "Event"):

@@ -135,7 +135,7 @@ class _Stream:
         return bool(self.streams.link.is_captured)
 
     def query(self) -> bool:
-        return True
+        return bool(self.streams.link.polls.is_over("stream", self.number))
 
     def synchronize(self) -> None:
         self.streams.link.synchronize(self.number)
@@ -158,7 +158,7 @@ class _Stream:
 
 
 class _Event:
-    """An event as torch.cuda has it; always reached, to those that only look at it."""
+    """An event as torch.cuda has it."""
 
     streams: ClassVar[Streams]
 
@@ -187,7 +187,7 @@ class _Event:
             self.streams.tell((stream or self.streams.current()).number, wait=self.number)
 
     def query(self) -> bool:
-        return True
+        return self.number is None or bool(self.streams.link.polls.is_over("event", self.number))
 
     def synchronize(self) -> None:
         if self.number is not None:

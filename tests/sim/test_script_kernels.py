@@ -1,0 +1,57 @@
+"""What scripts launch and poll beside torch's operators: Triton's kernels, captured callables, events, nvidia-smi."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.seam.errors import ProgramError
+from tests.sim.test_gpu_script import ROOT, SCRIPTS, played
+from tests.sim.test_script_recording import given, keep, play
+
+
+@pytest.mark.supports("`Event.query`, `Stream.query`, `Work.is_completed`", "GPUs")
+def test_polls_end_in_simulated_time(tmp_path: Path) -> None:
+    """The script asserts it; a recording repeats each poll, so that it is the same run."""
+    live = play(given(SCRIPTS / "polls.py", world=(1, 2), profile="dgx_h100", steps=2))
+    again = play(given(keep(live, tmp_path / "run")))
+    assert again.spans == live.spans
+    assert again.kept == live.kept
+
+
+@pytest.mark.supports("`torch.cuda.make_graphed_callables`", "GPUs")
+def test_a_captured_callable_is_one_launch_a_pass() -> None:
+    """Forward and backward; the graphs compute what the module does, and what is left out is no gradient."""
+    graphed, plain = (played(SCRIPTS / "graphed.py", *args, ranks=(1, 1)) for args in ((), ("plain",)))
+    own = [span for span in graphed.spans if span.step == 1 and span.kind == "compute"]
+    graphs = [span for span in own if span.label == "CUDA graph"]
+    layer = 2 * 32 * 64 * 64
+    assert [span.flops for span in graphs] == [2 * layer, 3 * layer]
+    flops = [sum(span.flops for span in each.spans if span.step == 1) for each in (graphed, plain)]
+    assert flops[0] == flops[1]
+
+
+@pytest.mark.supports("kernels of Triton (`@triton.jit`, autotuned, in `torch.library.triton_op`)", "GPUs")
+def test_kernels_of_triton_have_the_bytes_of_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tensor of them counts once; a kernel within an operator has the operator's price."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "data" / "triton"))
+    recording = played(SCRIPTS / "launches_triton.py", ranks=(1, 1))
+    own = [span for span in recording.spans if span.step == 1 and span.kind == "compute"]
+    found = [span.bytes_read + span.bytes_written for span in own if span.label != "SGD.step"]
+    size = 4 * 1024 * 1024
+    ids, both, in_operator = 2 * 4 * 8, 2 * size + 2 * size, 2 * size
+    assert [moved for moved in found if moved in (ids, both, in_operator)] == [ids, both, in_operator]
+
+
+def test_a_script_without_triton_is_told_to_install_it(tmp_path: Path) -> None:
+    """No module of that name is found, whether or not Triton is installed."""
+    file = tmp_path / "train.py"
+    file.write_text("import sys\nsys.modules['triton'] = None\nimport triton\n")
+    with pytest.raises(ProgramError, match=r"^rank 0: \S*train.py:3: ModuleNotFoundError: .* \(pip install triton: "):
+        played(file, ranks=(1, 1))
+
+
+def test_nvidia_smi_lists_the_simulated_gpus() -> None:
+    """The script asserts it."""
+    played(SCRIPTS / "smi.py", ranks=(1, 2))
