@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from scenarios.workloads.script import program as script_program
 from scenarios.workloads.script.command import load_given
+from scenarios.workloads.script.recording import hints
 from scenarios.workloads.script.recording.file import NAME
 from sim.run import simulate
 from tests.commands import command
@@ -153,7 +155,7 @@ fully_shard(model)
 optimizer = torch.optim.Adam(model.parameters())
 while True:
     model(torch.ones(2, 256, device="cuda")).sum().backward()
-    if dist.get_rank() == 3:
+    if dist.get_rank() == 1:
         torch.ones(64, 64, device="cuda").exp()
     optimizer.step()
     optimizer.zero_grad()
@@ -194,7 +196,7 @@ while True:
 @pytest.mark.parametrize(
     ("source", "world", "classes"),
     [
-        (UNEVEN, (3, 2), "6 ranks of 3 classes, one played of each: rank 0 for 4, rank 3 for 1, rank 5 for 1"),
+        (UNEVEN, (3, 2), "6 ranks of 3 classes, one played of each: rank 0 for 4, rank 1 for 1, rank 5 for 1"),
         (STAGES, (2, 2), "4 ranks of 2 classes, one played of each: rank 0 for 2, rank 2 for 2"),
     ],
     ids=["shards", "stages"],
@@ -211,7 +213,12 @@ def test_ranks_of_each_class_are_as_if_they_were_recorded(
     file = tmp_path / "classes.py"
     file.write_text(source)
     made = with_free_host(given(file, world=world, profile="dgx_h100", steps=2))
+    monkeypatch.setattr(hints, "MANY_RANKS", 4)
+    monkeypatch.setattr(hints, "LONG_S", 0.0)
     each = play(made)
+    hint = r"note: (\d) ranks were played one by one in \d+ s and are of (\d) classes; --ranks alike plays one rank"
+    assert (found := re.search(hint, capfd.readouterr().err))
+    assert classes.startswith("{} ranks of {} classes".format(*found.groups()))
     monkeypatch.setattr(script_program, "MOST_PROCESSES", 2)
     extended = play(made)
     assert f"note: {classes}\n" in capfd.readouterr().err

@@ -108,9 +108,9 @@ class Classes:
         return tuple(axis.part(rank) for axis in self._axes)
 
     def _first(self) -> dict[tuple[int, ...], int]:
-        """Return the rank of each part of the world that was played first."""
+        """Return the first rank of each part of the world that was played."""
         found: dict[tuple[int, ...], int] = {}
-        for rank in self._few.ranks:
+        for rank in sorted(self._few.ranks):
             found.setdefault(self._key(rank), rank)
         return found
 
