@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +30,33 @@ def test_experts_and_ring_attention(ranks: int) -> None:
     assert moved == {ranks * INT64_BYTES: 1, rows_bytes: 3, block_elements * FLOAT32_BYTES: ranks}
     gathered = [span.bytes_in for span in spans if span.kind == "all_gather_into_tensor"]
     assert gathered == [block_elements * BFLOAT16_BYTES] * 2
+
+
+@pytest.mark.parametrize("kept", ["policy", "[ATTENTION]", "[]"])
+def test_a_selective_checkpoint_keeps_the_attention_of_a_gpu(kept: str, tmp_path: Path) -> None:
+    """Its policy or list names a GPU's operator; attention that is not kept is computed anew."""
+    file = tmp_path / "selective.py"
+    file.write_text(
+        f"""import functools
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention.default
+def policy(context, operator, *args, **more):
+    return CheckpointPolicy.MUST_SAVE if operator is ATTENTION else CheckpointPolicy.PREFER_RECOMPUTE
+layer = torch.nn.Linear(64, 64, device="cuda", dtype=torch.bfloat16)
+optimizer = torch.optim.SGD(layer.parameters())
+def attend(x):
+    return scaled_dot_product_attention(*[layer(x).view(2, 64, 4, 16).transpose(1, 2)] * 3)
+contexts = functools.partial(create_selective_checkpoint_contexts, {kept})
+while True:
+    x = torch.randn(2, 64, 64, device="cuda", dtype=torch.bfloat16)
+    checkpoint(attend, x, use_reentrant=False, context_fn=contexts).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    )
+    recording = played(file, ranks=(1, 1))
+    forward = [row.count for row in recording.kernels if row.operator == "scaled_dot_product_attention"]
+    assert sum(forward) == (2 if kept == "[]" else 1)

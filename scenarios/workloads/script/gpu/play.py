@@ -15,6 +15,7 @@ import torch._dynamo
 
 from scenarios.modules.cuda_autocast import autocast_here, autocast_on_meta
 from scenarios.workloads.script.gpu.bags import watch_bags
+from scenarios.workloads.script.gpu.checkpoints import name_operators_of_gpus
 from scenarios.workloads.script.gpu.cuda.driver import Current
 from scenarios.workloads.script.gpu.cuda.generators import make_generators
 from scenarios.workloads.script.gpu.cuda.pretend import pretend
@@ -63,6 +64,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     link.storages = Storages(shadows, transfers, asked.say)
     draw_at_once(shadows)
     make_sparse_anew(shadows)
+    name_operators_of_gpus()
 
     @contextmanager
     def modes() -> Iterator[None]:

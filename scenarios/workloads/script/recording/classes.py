@@ -49,7 +49,9 @@ class Classes:
         self._few, self._world = few, range(few.world_size)
         few.play(0)
         hosts = [self._world[first : first + gpus_per_host] for first in self._world[::gpus_per_host]]
-        made = [[few.made.groups[each] for each in family] for family in few.made.families[1:]]
+        made: list[Sequence[Sequence[int]]] = [
+            [few.made.groups[each] for each in family] for family in few.made.families[1:]
+        ]
         lines = [*made, hosts, [self._world[place::gpus_per_host] for place in range(gpus_per_host)], [self._world]]
         self._axes = _unlike(Axis(each) for each in lines)
 
