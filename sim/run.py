@@ -88,6 +88,7 @@ def play(
         ProgramError, DeadlockError: as `simulate` does.
     """
     started, begin_s = datetime.now(UTC), time.perf_counter()
+    program.prepare()
     classes = program.host_classes
     counts = {} if classes is None else dict(zip(classes.representatives, classes.counts, strict=True))
 

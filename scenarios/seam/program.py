@@ -29,7 +29,8 @@ class Program(ABC):
         left_out: what its steps did of which nothing is predicted, in words; known when all ranks are at their end.
         on_cpu: what hosts computed in steps beside their GPUs, in words; likewise.
 
-    All are known before anything runs. Ranks in verbs (`src`, `dst`, `ranks`) are global ranks.
+    All are known before anything runs, host classes after `prepare`. Ranks in verbs (`src`, `dst`, `ranks`) are global
+    ranks.
 
     What a scenario file may say for it, by class:
 
@@ -57,6 +58,13 @@ class Program(ABC):
     @abstractmethod
     async def __call__(self, rank: Rank) -> None:
         """Run every step on one rank."""
+
+    def prepare(self) -> None:  # noqa: B027  (few programs have anything to find out)
+        """Find out, before ranks begin and whenever the program is played, what takes long to find out.
+
+        Raises:
+            ProgramError: it cannot be simulated.
+        """
 
     def judge(self) -> None:  # noqa: B027  (few programs have anything to say)
         """Check that what the ranks did, all of which have come to their end, is a prediction.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from scenarios.workloads.script import program as script_program
 from scenarios.workloads.script.command import load_given
-from scenarios.workloads.script.recording.alone import representatives, represented_by
+from scenarios.workloads.script.recording import hints
 from scenarios.workloads.script.recording.file import NAME
 from sim.run import simulate
 from tests.commands import command
@@ -129,14 +130,12 @@ def by_rank(spans: list[Span], rank: int) -> list[Any]:
 def test_ranks_that_were_not_recorded_are_as_if_they_were(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, name: str, args: list[str]
 ) -> None:
-    """Of three hosts of two, hosts' first ranks are recorded by 0, 2 and 4, the others by 1 and 5. What a host does may
-    differ by a call of Python from rank to rank, so that hosts take nothing here.
-    """
+    """What a host does may differ by a call of Python from rank to rank, so that hosts take nothing here."""
     made = with_free_host(given(EXAMPLES / f"{name}.py", *args, world=(3, 2), profile="dgx_h100", steps=2))
     each = play(made)
     monkeypatch.setattr(script_program, "MOST_PROCESSES", 4)
     extended = play(made)
-    assert "ranks 0, 1, 2, 4 and 5 of 6 are recorded" in capfd.readouterr().err
+    assert "note: 6 ranks of " in capfd.readouterr().err
     for rank in range(6):
         assert by_rank(extended.spans, rank) == by_rank(each.spans, rank)
     folder = keep(extended, tmp_path)
@@ -145,14 +144,7 @@ def test_ranks_that_were_not_recorded_are_as_if_they_were(
     assert times[0] == times[1]
 
 
-@pytest.mark.parametrize("extra", [0, 64])
-def test_a_rank_with_a_smaller_shard_is_taken_for_one_with_a_whole_one(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, extra: int
-) -> None:
-    """Of ten rows six ranks have two each and the last none; one that computes more than the others is refused."""
-    file = tmp_path / "uneven.py"
-    file.write_text(
-        f"""import torch
+UNEVEN = """import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 dist.init_process_group("nccl")
@@ -163,50 +155,89 @@ fully_shard(model)
 optimizer = torch.optim.Adam(model.parameters())
 while True:
     model(torch.ones(2, 256, device="cuda")).sum().backward()
-    if dist.get_rank() == 5:
-        torch.ones({extra}, {extra}, device="cuda").exp()
+    if dist.get_rank() == 1:
+        torch.ones(64, 64, device="cuda").exp()
     optimizer.step()
     optimizer.zero_grad()
 """
-    )
-    monkeypatch.setattr(script_program, "MOST_PROCESSES", 4)
-    made = given(file, world=(3, 2), profile="dgx_h100", steps=2)
-    if extra:
-        with pytest.raises(ProgramError, match="ranks 1 and 5 do not do the same: they compute differently"):
-            play(made)
+# Two stages of two ranks each, that send their sizes ahead of what they compute, and a ring of all ranks.
+STAGES = """import torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank % 2)
+pairs = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])]
+halves = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])]
+pair, half, is_first = pairs[rank % 2], halves[rank // 2], rank < 2
+layer = torch.nn.Linear(64, 64, device="cuda")
+optimizer = torch.optim.SGD(layer.parameters())
+while True:
+    found = layer(torch.randn(32 if is_first else 1, 64, device="cuda"))
+    size = torch.tensor([len(found)], device="cuda")
+    if is_first:
+        dist.send(size, rank + 2, group=pair)
+        dist.send(found.detach(), rank + 2, group=pair)
     else:
-        play(made)
-        assert "the others are taken to do the same; 5 would compute less, on smaller shards" in capfd.readouterr().err
-
-
-def test_representatives() -> None:
-    assert representatives(16, 8) == [0, 1, 8, 120, 127]
-    assert representatives(16, 1) == [0, 1, 15]
-    assert representatives(1, 8) == [0, 1, 7]
-    assert represented_by([0, 1, 8, 120, 127], 128, 8)[:18] == [0, *[1] * 7, 8, *[1] * 7, 8, 1]
-    assert represented_by([0, 1, 15], 16, 1) == [0, *[1] * 15]
+        dist.recv(size, rank - 2, group=pair)
+        given = torch.empty(int(size), 64, device="cuda")
+        dist.recv(given, rank - 2, group=pair)
+        found = layer(given)
+    ring = [dist.P2POp(dist.isend, found.detach(), (rank + 1) % 4)]
+    ring.append(dist.P2POp(dist.irecv, torch.empty(32, 64, device="cuda"), (rank + 3) % 4))
+    for work in dist.batch_isend_irecv(ring):
+        work.wait()
+    found.sum().backward()
+    dist.all_reduce(layer.weight.grad, group=half)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 
 
 @pytest.mark.parametrize(
-    ("body", "sentence"),
+    ("source", "world", "classes"),
     [
-        (
-            "for i in range(9):\n x = torch.ones(8 if dist.get_rank() != 127 else 16, device='cuda')\n"
-            " dist.all_reduce(x)\n optimizer.step()\n",
-            r"ranks 1 and 127 do not do the same: differ.py:7 all_reduce of \[8\] is not"
-            r" differ.py:7 all_reduce of \[16\] \(request 1\); expected ranks alike, as of so many only some",
-        ),
-        (
-            "dist.send(torch.ones(1, device='cuda'), (dist.get_rank() + 1) % 128)\n",
-            "rank 0: differ.py:5 send: expected collectives alone, as of more than 64 ranks only some are recorded",
-        ),
+        (UNEVEN, (3, 2), "6 ranks of 3 classes, one played of each: rank 0 for 4, rank 1 for 1, rank 5 for 1"),
+        (STAGES, (2, 2), "4 ranks of 2 classes, one played of each: rank 0 for 2, rank 2 for 2"),
     ],
+    ids=["shards", "stages"],
 )
-def test_worlds_that_cannot_be_extended(tmp_path: Path, body: str, sentence: str) -> None:
+def test_ranks_of_each_class_are_as_if_they_were_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    source: str,
+    world: tuple[int, int],
+    classes: str,
+) -> None:
+    """Of ten rows five ranks have two each and the last none; stages send messages, which only a rank of each has."""
+    file = tmp_path / "classes.py"
+    file.write_text(source)
+    made = with_free_host(given(file, world=world, profile="dgx_h100", steps=2))
+    monkeypatch.setattr(hints, "MANY_RANKS", 4)
+    monkeypatch.setattr(hints, "LONG_S", 0.0)
+    each = play(made)
+    hint = r"note: (\d) ranks were played one by one in \d+ s and are of (\d) classes; --ranks alike plays one rank"
+    assert (found := re.search(hint, capfd.readouterr().err))
+    assert classes.startswith("{} ranks of {} classes".format(*found.groups()))
+    monkeypatch.setattr(script_program, "MOST_PROCESSES", 2)
+    extended = play(made)
+    assert f"note: {classes}\n" in capfd.readouterr().err
+    for rank in range(world[0] * world[1]):
+        assert by_rank(extended.spans, rank) == by_rank(each.spans, rank)
+
+
+def test_ranks_that_part_behind_their_first_step_are_a_sentence(tmp_path: Path) -> None:
     file = tmp_path / "differ.py"
     file.write_text(
         "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
-        f"optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2, device='cuda'))])\n{body}"
+        "optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2, device='cuda'))])\n"
+        "for i in range(9):\n x = torch.ones(8 if dist.get_rank() != 127 or i < 2 else 16, device='cuda')\n"
+        " dist.all_reduce(x)\n optimizer.step()\n"
+    )
+    sentence = (
+        r"ranks 0 and 127 do not do the same: differ.py:7 all_reduce of \[8\] is not differ.py:7 all_reduce of \[16\]"
+        r" \(request \d+\); expected ranks that do the same in their first step to go on so, as one of each class is"
+        " played"
     )
     with pytest.raises(ProgramError, match=sentence):
         play(given(file, world=(16, 8), profile="dgx_h100", steps=2))

@@ -14,7 +14,7 @@ from scenarios.seam.host_work import NO_WORK, HostWork, total
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.live import LivePlayer, Start
-from scenarios.workloads.script.recording.alone import Alone, Broadcasts
+from scenarios.workloads.script.recording.alone import Alone, Sent
 from scenarios.workloads.script.requests import Launched, Request
 
 
@@ -54,7 +54,7 @@ def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Cou
 
 def _steps(player: LivePlayer, count: int) -> list[list[Request]]:
     """Return the requests of each step."""
-    steps, alone = [list[Request]()], Alone(0, 1, Broadcasts())
+    steps, alone = [list[Request]()], Alone(0, 1, Sent(lambda rank, is_there: None))
     while len(steps) <= count:
         request = player.next()
         _, kind, argument = request

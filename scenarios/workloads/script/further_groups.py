@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
-from scenarios.config.host_classes import HostClasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from scenarios.config.host_classes import MOST_RANKS, HostClasses
+from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.recording.file import Recorded
+from scenarios.workloads.script.recording.lines import MESSAGES
 
 
 def further_group(rank: Rank, members: tuple[int, ...], host_classes: HostClasses | None) -> Group:
     """Return a further group of these ranks; where hosts are simulated for others, one of those that there are.
 
     Raises:
-        ProgramError: another rank has made one of other members, or hosts are simulated for others and there is none.
+        ProgramError: another rank has made one of other members.
     """
     if host_classes is None:
         return _agreed(rank, rank.new_group(members), members)
-    size, gpus, first = rank.world_size, rank.local_world_size, members[0]
-    if members == tuple(range(size)):
-        return rank.world
-    if first % gpus == 0 and members == tuple(range(first, first + gpus)):
-        return rank.intra
-    if first < gpus and members == tuple(range(first, size, gpus)):
-        return rank.cross
-    raise ProgramError(
-        f"rank {rank.rank}: new_group of {len(members)} ranks from {first} on: expected all ranks, those of a"
-        " host or those of a place on all hosts, as run.ranks = 'alike'; run.ranks = 'each' takes any"
+    kind = _kind(members, rank.world_size, rank.local_world_size)
+    assert kind is not None, "hosts have no classes where other groups are made"
+    group: Group = getattr(rank, kind)
+    return group
+
+
+def recorded_host_classes(scenario: Scenario, recorded: Recorded) -> HostClasses | None:
+    """Return classes of hosts whose ranks do the same, one host of each to be simulated.
+
+    None: all hosts are simulated, as there are too many classes, messages between single ranks, or other groups than
+    all ranks, those of a host and those of a place on all hosts.
+    """
+    cluster = scenario.cluster
+    lines = [recorded.lines[each] for sequence in recorded.sequences for each in set(sequence)]
+    if any(line[0] == "issue" and line[1] in MESSAGES for line in lines):
+        return None
+    groups = (line[1] for line in lines if line[0] == "new_group")
+    if any(_kind(tuple(each), cluster.world_size, cluster.host.gpus) is None for each in groups):
+        return None
+    loads = np.array(recorded.ranks, np.float64).reshape(cluster.hosts, cluster.host.gpus)
+    if len(np.unique(loads, axis=0)) > max(1, MOST_RANKS // cluster.host.gpus):
+        return None
+    return HostClasses.of(loads, cluster.host.gpus, cluster.faulty_hosts, cluster.hosts_per_domain)
+
+
+def _kind(members: Sequence[int], size: int, gpus: int) -> str | None:
+    """Return which of a rank's groups has these members, as `Rank` names it; None if none has."""
+    first = members[0]
+    kinds: Iterable[tuple[str, bool, range]] = (
+        ("world", True, range(size)),
+        ("intra", first % gpus == 0, range(first, first + gpus)),
+        ("cross", first < gpus, range(first, size, gpus)),
     )
+    return next((kind for kind, is_one, ranks in kinds if is_one and tuple(members) == tuple(ranks)), None)
 
 
 def _agreed(rank: Rank, group: Group, members: tuple[int, ...]) -> Group:

@@ -28,22 +28,16 @@ from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.exchange import Exchange
-from scenarios.workloads.script.further_groups import further_group
+from scenarios.workloads.script.further_groups import further_group, recorded_host_classes
 from scenarios.workloads.script.live import LivePlayer, Start
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.stores import Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes
 from scenarios.workloads.script.planned import planned
-from scenarios.workloads.script.recording.alone import (
-    MOST_PROCESSES,
-    Alone,
-    Broadcasts,
-    note_chosen,
-    note_fewer,
-    representatives,
-    represented_by,
-)
+from scenarios.workloads.script.recording.classes import Classes
+from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
 from scenarios.workloads.script.recording.file import NAME, Recorded, read
+from scenarios.workloads.script.recording.hints import Hint, note_classes
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Refused, Spent, issue, part_of
 from scenarios.workloads.script.streams import KIND, Streams, cpu_flops_per_s, nothing
@@ -70,18 +64,32 @@ class ScriptProgram(Program):
             self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
         is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
         self._is_extended = is_large or scenario.ranks == "alike"
-        self._failure: ProgramError | None = None
+        self._hint = Hint(scenario)
         self._peaks: dict[int, MemoryRow] = {}
         self._playing: dict[int, _Played] = {}
         self.host_classes = uniform_host_classes(scenario)
         self._counts = dict(simulated_ranks(scenario, self.host_classes))
         self.outcomes = Outcomes(scenario, len(self._counts))
 
+    def prepare(self) -> None:
+        """See `Program.prepare`: find the classes of ranks, where one of each is played, and of hosts.
+
+        Raises:
+            ProgramError: there are too many, or what is played goes wrong.
+        """
+        world_size = self.scenario.cluster.world_size
+        if self._replays is None and self._is_extended:
+            self._replays = Replays(self._recorded(self._record_some()))
+        elif self._replays is None and self._logs.are_whole(world_size):
+            self._replays = Replays(self._recorded(range(world_size)))
+        if self._replays is not None and self.scenario.ranks == "alike":
+            self.host_classes = recorded_host_classes(self.scenario, self._replays.recorded)
+            self._counts = dict(simulated_ranks(self.scenario, self.host_classes))
+            self.outcomes = Outcomes(self.scenario, len(self._counts))
+
     async def __call__(self, rank: Rank) -> None:
-        if self._replays is None:
-            self._replays = self._new_replays()
         if self._replays is None and rank.rank == 0:
-            note_fewer(self.scenario)
+            self._hint.begin()
         log: RankLog | None = None
         player: LivePlayer | Replay
         if self._replays is None:
@@ -100,6 +108,8 @@ class ScriptProgram(Program):
     def judge(self) -> None:
         """See `Program.judge`."""
         self.outcomes.judge()
+        if self._replays is None:
+            self._hint.end(self._logs)
 
     def standing(self) -> str:
         """See `Program.standing`."""
@@ -119,18 +129,6 @@ class ScriptProgram(Program):
                 f"{self.script.recording}: the requests of a rank do not fit each other; expected a recording as it was"
                 " written"
             ) from error
-
-    def _new_replays(self) -> Replays | None:
-        """Of representatives in a large world, else once all ranks have been played."""
-        world_size = self.scenario.cluster.world_size
-        if not self._is_extended:
-            return Replays(self._recorded(range(world_size))) if self._logs.are_whole(world_size) else None
-        if self._failure is None:  # else another rank was told of it at this instant
-            try:
-                return Replays(self._recorded(self._record_some()))
-            except ProgramError as error:
-                self._failure = error
-        raise self._failure
 
     def note_memory(self, rank: int, peak_bytes: int) -> None:
         """Note the most that tensors and workspaces took of a rank's GPU."""
@@ -178,20 +176,17 @@ class ScriptProgram(Program):
         return cpu_flops_per_s(self.scenario) if self._replays is None else self._replays.recorded.flops_per_s
 
     def _record_some(self) -> list[int]:
-        """Record representatives, and give the one of each rank."""
-        cluster, broadcasts = self.scenario.cluster, Broadcasts()
+        """Play one rank of each class, and return the one of each rank."""
+        cluster, steps = self.scenario.cluster, self.scenario.steps
         world_size, gpus = cluster.world_size, cluster.host.gpus
-        chosen = representatives(cluster.hosts, gpus)
-        for rank in chosen:
-            player = LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario)
-            try:
-                Alone(rank, world_size, broadcasts).record(player, self._logs.begin(rank), self.scenario.steps)
-            finally:
-                player.close()
-        recorded_by = represented_by(chosen, world_size, gpus)
-        less = [rank for rank in chosen if not self._logs.check_alike(recorded_by[rank], rank, world_size)]
-        note_chosen(chosen, world_size, less)
-        return recorded_by
+
+        def begin(rank: int) -> LivePlayer:
+            return LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario)
+
+        with Few(begin, self._logs, world_size, steps) as few:
+            found = Classes(few, gpus).find()
+        note_classes(found)
+        return found
 
     def _recorded(self, recorded_by: Sequence[int]) -> Recorded:
         cluster = self.scenario.cluster

@@ -60,6 +60,15 @@ def calls(found: Any, rank: int) -> pd.DataFrame:
                 ("ring", [], (4, 1)),
             ]
         ),
+        *(
+            pytest.param(SCRIPTS / "meshes.py", [kind], ranks, 2, marks=pytest.mark.slow, id=kind)
+            for kind, ranks in [
+                ("hybrid", (2, 2)),
+                ("uneven", (2, 1)),
+                ("sequence", (2, 1)),
+                ("interleaved", (2, 1)),
+            ]
+        ),
     ],
 )
 @pytest.mark.supports("DistributedDataParallel", "CPUs", "real")

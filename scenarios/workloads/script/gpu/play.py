@@ -15,6 +15,7 @@ import torch._dynamo
 
 from scenarios.modules.cuda_autocast import autocast_here, autocast_on_meta
 from scenarios.workloads.script.gpu.bags import watch_bags
+from scenarios.workloads.script.gpu.checkpoints import name_operators_of_gpus
 from scenarios.workloads.script.gpu.cuda.driver import Current
 from scenarios.workloads.script.gpu.cuda.generators import make_generators
 from scenarios.workloads.script.gpu.cuda.pretend import pretend
@@ -66,6 +67,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     draw_at_once(shadows)
     make_sparse_anew(shadows)
     TritonKernels(shadows, gpu, link.launch, _say).watch()
+    name_operators_of_gpus()
 
     @contextmanager
     def modes() -> Iterator[None]:

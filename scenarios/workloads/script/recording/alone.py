@@ -1,143 +1,142 @@
-"""Records a rank by itself, for worlds of more ranks than can be processes: the others are taken to do as it does.
+"""Answers a rank that is played by itself, in a world of more ranks than are played: others are taken to do as it does.
 
-What the others would send is what it sends itself; what rank 0 broadcasts is what rank 0 did, which is recorded first.
+What its peers would send is what it sends itself, unless they are played, too: then broadcasts and messages are theirs.
 """
 
 from __future__ import annotations
 
-import sys
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import Scenario
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Backend, Done
 from scenarios.seam.calls import MISTAKES, Call
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.live import LivePlayer
+from scenarios.workloads.script.gpu.shadows import MOST_FLOATS
 from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
-from scenarios.workloads.script.recording.lines import RankLog
+from scenarios.workloads.script.recording.lines import MESSAGES, Families
 from scenarios.workloads.script.requests import Collective, Packed, Refused, issue
 
-# Where each rank may be a process of its own.
-MOST_PROCESSES = 64
 _META = torch.device("meta")
-# Of as many it is said that fewer can be recorded.
-MANY_PROCESSES = 16
 
 
-def representatives(hosts: int, gpus_per_host: int) -> list[int]:
-    """The ranks that are recorded: of the first rank, of those that are a host's first, and of the rest, each kind
-    by its first and its last, which must do the same.
+class Sent:
+    """What played ranks have sent, each under the number of its group.
+
+    Attributes:
+        broadcasts: by the source and which of its broadcasts in the group it is.
+        messages: from a source to a target, in order.
+        stores: as the ranks played so far have left them.
+        play: have a rank go on until the condition holds, if it can.
     """
-    world = hosts * gpus_per_host
-    return sorted(
-        {0, *(rank for ranks in _kinds(range(world), gpus_per_host) if ranks for rank in (ranks[0], ranks[-1]))}
-    )
 
+    def __init__(self, play: Callable[[int, Callable[[], bool]], None]) -> None:
+        self.broadcasts: dict[tuple[int, int, int], Sequence[Packed]] = {}
+        self.messages = defaultdict[tuple[int, int, int], list[Packed]](list)
+        self.stores, self.play = Stores(), play
 
-def represented_by(recorded: Sequence[int], world_size: int, gpus_per_host: int) -> list[int]:
-    """For each rank, the recorded one of its kind."""
-    firsts, others = _kinds(recorded, gpus_per_host)
-    of_first, of_other = (ranks[0] if ranks else 0 for ranks in (firsts, others))
-    return [0, *(of_other if rank % gpus_per_host else of_first for rank in range(1, world_size))]
-
-
-def note_chosen(chosen: Sequence[int], world_size: int, less: Sequence[int]) -> None:
-    """Print which ranks are recorded, and which of them compute less than those that are taken for theirs."""
-    names = ", ".join(map(str, chosen[:-1])) + f" and {chosen[-1]}"
-    told = f"ranks {names} of {world_size} are recorded, the others are taken to do the same"
-    if less:
-        told += f"; {' and '.join(map(str, less))} would compute less, on smaller shards"
-    print(f"note: {told}", file=sys.stderr)
-
-
-def note_fewer(scenario: Scenario) -> None:
-    """Print how fewer ranks would be played, where many are and options of the scenario's allow it."""
-    cluster = scenario.cluster
-    if scenario.folded_by and MANY_PROCESSES <= cluster.world_size <= MOST_PROCESSES:
-        count = len(representatives(cluster.hosts, cluster.host.gpus))
-        print(
-            f"note: {cluster.world_size} ranks are played one by one; {scenario.folded_by} plays {count} of them, if"
-            " ranks do alike",
-            file=sys.stderr,
-        )
-
-
-def _kinds(ranks: Sequence[int], gpus_per_host: int) -> tuple[list[int], list[int]]:
-    later = [rank for rank in ranks if rank]
-    return [rank for rank in later if rank % gpus_per_host == 0], [rank for rank in later if rank % gpus_per_host]
-
-
-class Broadcasts:
-    """What rank 0 sent to all of a group: by the group's number and which of its broadcasts it was."""
-
-    def __init__(self) -> None:
-        self.sent: dict[tuple[int, int], list[Packed]] = {}
-        self.stores = Stores()  # as ranks recorded before have left them
+    def message(self, group: int, members: Sequence[int], ends: tuple[int, int], number: int) -> Packed | None:
+        """Return a message from a source to a target (`ends`); if it has not come, the one that a rank as far from
+        another one has sent; None if there is none, either.
+        """
+        found = self.messages[group, *ends]
+        if len(found) <= number:
+            self.play(ends[0], lambda: len(found) > number)
+        if len(found) > number:
+            return found[number]
+        size, away = len(members), members.index(ends[1]) - members.index(ends[0])
+        for (other, source, target), sent in self.messages.items():
+            is_like = other == group and (members.index(target) - members.index(source) - away) % size == 0
+            if is_like and len(sent) > number:
+                return sent[number]
+        return None
 
 
 class Alone:
-    """Answers a rank's requests, until it has made `steps` steps."""
+    """Answers a rank's requests.
 
-    def __init__(self, rank: int, world_size: int, broadcasts: Broadcasts) -> None:
-        self._rank, self._broadcasts = rank, broadcasts
+    Attributes:
+        made: the groups that it has made.
+        has_messages: the numbers of groups in which it sent or received messages, each with how far the ends are apart.
+    """
+
+    def __init__(self, rank: int, world_size: int, sent: Sent) -> None:
+        self._rank, self._sent = rank, sent
+        self.made = Families(world_size)
+        self.has_messages = set[tuple[int, int]]()
         self._groups = [Group("world", tuple(range(world_size)))]
         self._checks = Rank(cast(Backend, _Checking(rank, self._groups[0])))
         self._answers: dict[int, list[Packed]] = {}
-        self._counts: defaultdict[int, int] = defaultdict(int)
-
-    def record(self, player: LivePlayer, log: RankLog, steps: int) -> None:
-        """Have the player's process run, and note what it asks.
-
-        Raises:
-            ProgramError: it went wrong, or sends messages to single ranks.
-        """
-        left, kind = steps + 1, ""
-        while kind != "end" and left:
-            request = player.next()
-            log.note(request)
-            _, kind, argument = request
-            left -= kind == "step"
-            if kind != "end" and left:
-                player.answer(self.answer(kind, argument))
-        log.is_whole = True
+        self._receives: dict[int, tuple[Collective, int, int]] = {}  # with the source, and which of its messages it is
+        self._counts: defaultdict[tuple[int, str, int], int] = defaultdict(int)
 
     def answer(self, kind: str, argument: Any) -> Any:
         """Return what the others of the rank's world would make of a request, which does as they do."""
         if kind != "store":
-            self._broadcasts.stores.goes_on(self._rank)
+            self._sent.stores.goes_on(self._rank)
         match kind:
             case "issue":
                 if (mistake := self._mistake(argument)) is not None:
                     return mistake
-                self._answers[argument.number] = self._result(argument)
+                if argument.verb in MESSAGES:
+                    self._exchange(argument)
+                else:
+                    self._answers[argument.number] = self._result(argument)
             case "wait":
-                return self._answers.pop(argument[0])
+                received = self._receives.pop(argument[0], None)
+                return self._answers.pop(argument[0]) if received is None else [self._received(*received)]
             case "new_group":
+                self.made.add(argument)
                 self._groups.append(Group(f"group{len(self._groups)}", tuple(argument)))
                 return len(self._groups) - 1
             case "store":
                 return self._stored(argument)
         return None
 
+    def _exchange(self, call: Collective) -> None:
+        """Post a message, or note that one is to be received."""
+        is_sent = call.verb == "send"
+        peer = int(call.options["dst" if is_sent else "src"])
+        self.has_messages.add((call.group, abs(peer - self._rank)))
+        if is_sent:
+            self._sent.messages[call.group, self._rank, peer].append(call.inputs[0])
+            self._answers[call.number] = []
+        else:
+            self._receives[call.number] = call, peer, self._next(call, peer)
+
+    def _received(self, call: Collective, source: int, number: int) -> Packed:
+        """Return what a rank receives: of many floats the shape, as whoever sends them does not know their values."""
+        (target,) = call.outputs or call.inputs
+        found = None
+        if not target.dtype.is_floating_point or math.prod(target.shape) <= MOST_FLOATS:
+            members = self._groups[call.group].ranks
+            found = self._sent.message(call.group, members, (source, self._rank), number)
+        return Packed(target.shape, target.dtype) if found is None else found
+
+    def _next(self, call: Collective, source: int) -> int:
+        """Return how many calls of that verb from that source there were before in the group."""
+        key = call.group, call.verb, source
+        self._counts[key] += 1
+        return self._counts[key] - 1
+
     def _stored(self, request: Stored) -> Any:
         if request.verb == "joined":  # as the others do
             return None
-        stores = self._broadcasts.stores
+        stores = self._sent.stores
         before = stores.changes(request)
         found = stores.answer(request)
         has_changed = stores.changes(request) != before
         if found is WAITS or stores.is_polling(self._rank, request, found, has_changed=has_changed):
             raise ProgramError(
-                f"rank {self._rank}: {request}: expected what ranks before it have set, as of more than"
-                f" {MOST_PROCESSES} ranks only some are recorded, one after the other"
+                f"rank {self._rank}: {request}: expected what ranks before it have set, as one rank of each class is"
+                " played, one after the other; run.ranks = 'each' plays all, at most 64"
             )
         return found
 
@@ -155,11 +154,6 @@ class Alone:
     def _result(self, call: Collective) -> list[Packed]:
         members = self._groups[call.group].ranks
         shapes = [Packed(each.shape, each.dtype) for each in call.outputs or call.inputs]
-        if call.verb in ("send", "recv"):
-            raise ProgramError(
-                f"rank {self._rank}: {call.label}: expected collectives alone, as of more than {MOST_PROCESSES} ranks"
-                " only some are recorded, and messages say what single ones do"
-            )
         if call.verb == "broadcast":
             return self._broadcast(call)
         if any(each.values is None for each in call.inputs):
@@ -169,12 +163,11 @@ class Alone:
         return shapes if made is None else [Packed.of(each) for each in made]
 
     def _broadcast(self, call: Collective) -> list[Packed]:
-        key = call.group, self._counts[call.group]
-        self._counts[call.group] += 1
-        if call.options["src"] == 0 == self._rank:
-            self._broadcasts.sent[key] = list(call.inputs)
-        found = self._broadcasts.sent.get(key) if call.options["src"] == 0 else None
-        return list(found or call.inputs)
+        source = int(call.options["src"])
+        key = call.group, source, self._next(call, source)
+        if source == self._rank:
+            self._sent.broadcasts[key] = list(call.inputs)
+        return list(self._sent.broadcasts.get(key, call.inputs))
 
 
 class _Checking:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from itertools import count
+from itertools import islice
 from typing import Any
 
 import torch
@@ -30,10 +30,11 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import from_json, to_json
-from scenarios.seam.trace import COPYING
 from scenarios.workloads.script.recording.file import Recorded
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Request, Spent
 
+# Calls between two ranks.
+MESSAGES = frozenset({"send", "recv"})
 _USUAL = {field.name: field.default for field in fields(Kernel)}
 
 
@@ -123,39 +124,19 @@ class Logs:
 
     def __init__(self) -> None:
         self._lines, self._of = Lines(), dict[int, RankLog]()
+        self._parsed = list[Sequence[Any]]()
 
     def begin(self, rank: int) -> RankLog:
         """A new one for that rank."""
         made = self._of[rank] = RankLog(self._lines)
         return made
 
-    def check_alike(self, rank: int, other: int, world_size: int) -> bool:
-        """Return whether `other` computes as much as `rank`, which is recorded for both, and not less, as the last
-        ranks of uneven shards do.
-
-        Raises:
-            ProgramError: it calls something else, or computes more or otherwise.
-        """
-        lines = [_parsed(json.loads(text)) for text in self._lines.texts]
-        expected = Replay(lines, self._of[rank].indices, Members(other, rank, world_size))
-        found = Replay(lines, self._of[other].indices, Members(other, other, world_size))
-        is_as_much, is_in_step = True, False  # setting up belongs to no step: there uneven shards are padded
-        for call in count(1):
-            one, two = (_next_alike(each) for each in (expected, found))
-            if one[1:] != two[1:] or (is_in_step and one[0] != two[0]):
-                is_as_much = False
-                what = f"{_told(one)} is not {_told(two)}"
-                if one[1:] == two[1:]:
-                    what = f"they compute differently before {_told(one)}"
-                if one[1:] != two[1:] or not _is_at_most(two[0], one[0]):
-                    raise ProgramError(
-                        f"ranks {rank} and {other} do not do the same: {what} (request {call}); expected ranks alike,"
-                        " as of so many only some are recorded"
-                    )
-            if one[1] == "end" or two[1] == "end":
-                return is_as_much
-            is_in_step |= one[1] == "step"
-        raise AssertionError("requests end")
+    def replays(self, rank: int, other: int, world_size: int) -> tuple[Replay, Replay]:
+        """Return what `other` would ask if `rank` were recorded for it, and what it asked itself."""
+        self._parsed += [_parsed(json.loads(text)) for text in islice(self._lines.texts, len(self._parsed), None)]
+        both = ((self._of[each].indices, Members(other, each, world_size)) for each in (rank, other))
+        one, two = (Replay(self._parsed, indices, members) for indices, members in both)
+        return one, two
 
     def are_whole(self, world_size: int) -> bool:
         """Whether each rank's has come to its end."""
@@ -164,7 +145,7 @@ class Logs:
     def recorded(self, recorded_by: Sequence[int], **head: Any) -> Recorded:
         """What a file has of them; `head` are the fields of `Recorded` that say what was recorded."""
         sequences: dict[tuple[tuple[int, ...], ...], int] = {}
-        both = {rank: (tuple(log.indices), tuple(log.compiled)) for rank, log in self._of.items()}
+        both = {rank: (tuple(self._of[rank].indices), tuple(self._of[rank].compiled)) for rank in set(recorded_by)}
         numbers = {rank: sequences.setdefault(each, len(sequences)) for rank, each in both.items()}
         return Recorded(
             **head,
@@ -188,42 +169,77 @@ class Replays:
         return Replay(self._lines, sequence, Members(rank, self.recorded.recorded_by[rank], len(self.recorded.ranks)))
 
 
+class Families:
+    """All groups that ranks have made, by family: those of one size that share no rank, as a mesh makes them.
+
+    Attributes:
+        groups: the ranks of each group, by its number.
+        families: numbers of the groups of each family.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self.groups: list[Sequence[int]] = [range(world_size)]
+        self.families = [[0]]
+        self._members = [set[int](range(world_size))]  # of each family
+        self._of = [0]  # each group's family
+
+    def add(self, ranks: Sequence[int]) -> None:
+        """Add a further group."""
+        family = next((each for each in range(len(self.families)) if self._takes(each, ranks)), len(self.families))
+        if family == len(self.families):
+            self.families.append([])
+            self._members.append(set())
+        self.families[family].append(len(self.groups))
+        self._members[family].update(ranks)
+        self._of.append(family)
+        self.groups.append(ranks)
+
+    def _takes(self, family: int, ranks: Sequence[int]) -> bool:
+        first = self.groups[self.families[family][0]]
+        return len(first) == len(ranks) and self._members[family].isdisjoint(ranks)
+
+    def like(self, number: int, rank: int) -> int | None:
+        """Return which group of a group's family a rank is in; None if it is in none of them."""
+        if rank in self.groups[number]:
+            return number
+        return next((each for each in self.families[self._of[number]] if rank in self.groups[each]), None)
+
+
 class Members:
-    """The groups of a rank for which another was recorded: of those that were made together, those that it is in."""
+    """The groups of a rank for which another was recorded: of each family the one that it is in itself."""
 
     def __init__(self, rank: int, recorded: int, world_size: int) -> None:
-        self._rank, self._is_own = rank, rank == recorded
-        self._groups: list[Sequence[int]] = [range(world_size)]
+        self._rank, self._recorded = rank, recorded
+        self._made = Families(world_size)
         self._found: dict[int, int] = {}
 
     def add(self, ranks: Sequence[int]) -> None:
-        """A further group."""
-        self._groups.append(ranks)
+        """Note a further group."""
+        if self._rank != self._recorded:
+            self._made.add(ranks)
 
     def group(self, number: int) -> int:
-        """This rank's, in place of that of the recorded one."""
-        if self._is_own:
+        """Return this rank's group in place of that of the recorded one."""
+        if self._rank == self._recorded:
             return number
         if number not in self._found:
-            self._found[number] = self._search(number)
+            found = self._made.like(number, self._rank)
+            if found is None:
+                raise ProgramError(f"rank {self._rank}: {_NO_GROUP}")
+            self._found[number] = found
         return self._found[number]
 
-    def _search(self, number: int) -> int:
-        if self._rank in self._groups[number]:
-            return number
-        size = len(self._groups[number])
-        alike = [each for each, ranks in enumerate(self._groups) if len(ranks) == size and self._rank in ranks]
-        if not alike:
-            raise ProgramError(f"rank {self._rank}: {_NO_GROUP}")
-        return min(alike, key=lambda each: abs(each - number))
-
-    def options(self, number: int, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of a call on the recorded rank's group: a root has the same place in this one's."""
-        if not {"src", "dst"} & options.keys() or (own := self.group(number)) == number:
+    def options(self, number: int, verb: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of a call on the recorded rank's group: in this one's a root has the same place, and whom
+        a message goes to, or comes from, is as far away.
+        """
+        own = self.group(number)
+        roots = {key: options[key] for key in ("src", "dst") if key in options}
+        if self._rank == self._recorded or not roots or (own == number and verb not in MESSAGES):
             return options
-        ranks, others = self._groups[number], self._groups[own]
-        roots: dict[str, int] = {key: others[ranks.index(options[key])] for key in ("src", "dst") if key in options}
-        return {**options, **roots}
+        ranks, others = self._made.groups[number], self._made.groups[own]
+        moved = others.index(self._rank) - ranks.index(self._recorded) if verb in MESSAGES else 0
+        return {**options, **{key: others[(ranks.index(of) + moved) % len(others)] for key, of in roots.items()}}
 
 
 _NO_GROUP = (
@@ -279,7 +295,7 @@ class Replay:
                     stream=stream,
                     inputs=inputs,
                     outputs=outputs,
-                    options=self._members.options(group, options),
+                    options=self._members.options(group, verb, options),
                     of_reducer=of_reducer,
                 )
             case "wait":
@@ -293,61 +309,6 @@ class Replay:
                 return line[1]
             case _:
                 return line[1] if len(line) > 1 else None
-
-
-def _next_alike(replay: Replay) -> Request:
-    """Return what is asked next but memory, of which ranks that do the same may take a little more or less, and but
-    waits for the GPU and what hosts do, as one rank of many prints the loss; how a script ends is each rank's own.
-    """
-    spent = list[Any]()
-    while (found := replay.next())[1] in _OF_ONE:
-        spent += found[0]
-    spent += found[0]
-    launched = [each for each in spent if not (isinstance(each, HostWork) or _is_read(each))]
-    return launched, found[1], None if found[1] == "end" else found[2]
-
-
-def _is_read(each: Computed | Launched) -> bool:
-    """Return whether the script reads what the GPU has."""
-    kernel = each.kernel if isinstance(each, Launched) else None
-    return kernel is not None and kernel.kind == COPYING and kernel.host_written > 0
-
-
-def _is_at_most(spent: Spent, recorded: Spent) -> bool:
-    """Return whether kernels move and compute no more than those that are recorded, between the same waits."""
-    both = [[each for each in side if isinstance(each, Launched)] for side in (spent, recorded)]
-    waits = [[each for each in side if each.kernel is None] for side in both]
-    kernels = [[each.kernel for each in side if each.kernel is not None] for side in both]
-    flops, moved = ([sum(map(figure, side)) for side in kernels] for figure in (_flops, _moved))
-    return waits[0] == waits[1] and flops[0] <= flops[1] and moved[0] <= moved[1]
-
-
-def _flops(kernel: Kernel) -> float:
-    return kernel.flops
-
-
-def _moved(kernel: Kernel) -> float:
-    return kernel.bytes_read + kernel.bytes_written
-
-
-_OF_ONE = {"left_out", "loaded", "memory", "on_cpu", "query", "synchronize", "synchronize_event"}
-_TOLD = {
-    "end": "the script's end",
-    "new_group": "a new group",
-    "record": "a loss",
-    "replica": "DistributedDataParallel's gradients",
-    "step": "a step's end",
-    "wait": "a wait for a call",
-}
-
-
-def _told(request: Request) -> str:
-    """A request in a few words."""
-    _, kind, argument = request
-    if not isinstance(argument, Collective):
-        return _TOLD.get(kind, kind)
-    sizes = ", ".join(str(list(each.shape)) for each in argument.inputs)
-    return f"{argument.label} of {sizes or 'nothing'}"
 
 
 def _parsed(line: list[Any]) -> list[Any]:

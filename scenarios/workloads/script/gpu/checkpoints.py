@@ -1,0 +1,44 @@
+"""Selective checkpoints of a script on a GPU that is not there: what they keep is said by a GPU's operators."""
+
+# mypy: disable-error-code="attr-defined"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import checkpoint
+
+_aten = torch.ops.aten
+# The operator that stands for those of a GPU, as it has values on CPUs.
+_STANDS = _aten._scaled_dot_product_flash_attention_for_cpu.default
+_FLASH = _aten._scaled_dot_product_flash_attention.default
+_EFFICIENT = _aten._scaled_dot_product_efficient_attention.default
+_OF_FLASH = frozenset({torch.float16, torch.bfloat16})
+
+
+def name_operators_of_gpus() -> None:
+    """Have policies and lists of selective checkpoints know the attention of a GPU, which another operator computes."""
+    usual = checkpoint.create_selective_checkpoint_contexts
+
+    def made(policy: Any, *args: Any, **more: Any) -> Any:
+        return usual(_asked(policy) if callable(policy) else _listed(policy), *args, **more)
+
+    checkpoint.create_selective_checkpoint_contexts = made
+
+
+def _asked(policy: Callable[..., Any]) -> Callable[..., Any]:
+    def asked(context: Any, operator: Any, *args: Any, **more: Any) -> Any:
+        return policy(context, _of_gpu(args, more) if operator is _STANDS else operator, *args, **more)
+
+    return asked
+
+
+def _of_gpu(args: tuple[Any, ...], more: dict[str, Any]) -> Any:
+    """Return the operator that a GPU runs: FlashAttention has 16 bit, and no mask."""
+    return _FLASH if args[0].dtype in _OF_FLASH and more.get("attn_mask") is None else _EFFICIENT
+
+
+def _listed(operators: list[Any]) -> list[Any]:
+    return [*operators, *([_STANDS] if {_FLASH, _EFFICIENT} & {*operators} else [])]

@@ -1,0 +1,186 @@
+"""Finds the classes of a script's ranks: those that ask the same, each in groups of its own. Few ranks are played.
+
+Ranks are taken to differ by their places along axes: their groups, their hosts, GPUs of a host, all ranks. Along each
+the second is played to the end of its first step, all of those that send each other messages, and the last rank of all.
+Where one differs from what its places make it, where the axis parts is searched, until all that were played agree.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
+
+from scenarios.seam.errors import ProgramError
+from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
+
+
+class Axis:
+    """An axis along which ranks may differ: lines of ranks, in none of which a rank is twice."""
+
+    def __init__(self, lines: Iterable[Sequence[int]]) -> None:
+        self.lines = tuple(map(tuple, lines))
+        self.cuts = list[int]()  # places at which other ranks begin
+        self._line_of = {rank: line for line in self.lines for rank in line}
+        self._place_of = {rank: place for line in self.lines for place, rank in enumerate(line)}
+
+    def part(self, rank: int) -> int:
+        """Return which part of the axis a rank is in; -1: it is on none of the lines."""
+        return bisect_right(self.cuts, self._place_of[rank]) if rank in self._place_of else -1
+
+    def moved(self, rank: int, other: int) -> int | None:
+        """Return the rank on the line of `rank` at the place of `other`; None if there is none."""
+        line, place = self._line_of.get(rank, ()), self._place_of.get(other)
+        return line[place] if place is not None and place < len(line) else None
+
+    def between(self, rank: int, other: int) -> Sequence[int]:
+        """Return the ranks from one to another of its line, both among them."""
+        ends = sorted((self._place_of[rank], self._place_of[other]))
+        return self._line_of[rank][ends[0] : ends[1] + 1]
+
+    def cut(self, rank: int) -> None:
+        """Have other ranks begin at a rank's place."""
+        insort(self.cuts, self._place_of[rank])
+
+
+class Classes:
+    """A search for the classes of a world's ranks, of which rank 0 is played first."""
+
+    def __init__(self, few: Few, gpus_per_host: int) -> None:
+        self._few, self._world = few, range(few.world_size)
+        few.play(0)
+        hosts = [self._world[first : first + gpus_per_host] for first in self._world[::gpus_per_host]]
+        made: list[Sequence[Sequence[int]]] = [
+            [few.made.groups[each] for each in family] for family in few.made.families[1:]
+        ]
+        lines = [*made, hosts, [self._world[place::gpus_per_host] for place in range(gpus_per_host)], [self._world]]
+        self._axes = _unlike(Axis(each) for each in lines)
+
+    def find(self) -> list[int]:
+        """Return for each rank the one of its class that is played to the end.
+
+        Raises:
+            ProgramError: there are too many classes, or ranks of one part behind their first step.
+        """
+        self._compare([axis.lines[0][1] for axis in self._axes if len(axis.lines[0]) > 1])
+        self._compare(self._with_messages())
+        self._fill()
+        self._compare([self._world[-1]])
+        self._fill()
+        classes = self._classes()
+        for rank in dict.fromkeys(classes):
+            self._few.play(rank, to_end=True)
+        self._check_last(classes)
+        return classes
+
+    def _compare(self, ranks: Sequence[int]) -> None:
+        """Play these ranks, and cut axes until what has been played agrees."""
+        for rank in ranks:
+            self._play(rank)
+        for rank in self._few.ranks:  # also those whose messages were wanted
+            self._few.play(rank)
+        while (parted := self._parted()) is not None:
+            self._cut(*parted)
+
+    def _fill(self) -> None:
+        """Play the first rank of each part of the world of which none was played."""
+        while missing := self._missing():
+            self._compare(missing)
+
+    def _with_messages(self) -> list[int]:
+        """Return the ranks that may send each other messages: along an axis all of them, where they may be played."""
+        found = list[int]()
+        for group, away in self._few.messages:
+            lines = [self._few.made.groups[group]] if group else [self._world[place::away] for place in range(away)]
+            axis = Axis(lines)
+            self._axes = _unlike([axis, *self._axes]) if group == 0 else self._axes
+            found += axis.lines[0] if len(axis.lines[0]) <= MOST_PROCESSES // 2 else ()
+        return found
+
+    def _play(self, rank: int) -> None:
+        if rank not in self._few.ranks and len(self._few.ranks) == MOST_PROCESSES:
+            parted = next((each for each in self._few.ranks if self._few.difference(0, each)), 0)
+            raise ProgramError(
+                f"ranks 0 and {parted} do not do the same: {self._few.difference(0, parted)}; expected ranks of few"
+                f" classes, but {MOST_PROCESSES} of {len(self._world)} were played and there may be more; of at most"
+                f" {MOST_PROCESSES} ranks run.ranks = 'each' plays all"
+            )
+        self._few.play(rank)
+
+    def _key(self, rank: int) -> tuple[int, ...]:
+        return tuple(axis.part(rank) for axis in self._axes)
+
+    def _first(self) -> dict[tuple[int, ...], int]:
+        """Return the first rank of each part of the world that was played."""
+        found: dict[tuple[int, ...], int] = {}
+        for rank in sorted(self._few.ranks):
+            found.setdefault(self._key(rank), rank)
+        return found
+
+    def _missing(self) -> list[int]:
+        """Return the first rank of each part of the world of which none was played."""
+        there, found = self._first(), dict[tuple[int, ...], int]()
+        for rank in self._world:
+            if (key := self._key(rank)) not in there:
+                found.setdefault(key, rank)
+        return list(found.values())
+
+    def _parted(self) -> tuple[int, int] | None:
+        """Return two played ranks that are taken to be alike and differ."""
+        first = self._first()
+        for rank in self._few.ranks:
+            one = first[self._key(rank)]
+            if one != rank and self._few.difference(one, rank):
+                return one, rank
+        return None
+
+    def _cut(self, one: int, two: int) -> None:
+        """Cut the first axis along which two ranks that differ can be told apart; that of all ranks is the last."""
+        for axis in self._axes:
+            moved = axis.moved(one, two)
+            if moved in (None, one):
+                continue
+            self._play(moved)
+            if self._few.difference(one, moved):
+                axis.cut(self._boundary(axis.between(one, moved)))
+                return
+        raise AssertionError("all ranks are on one axis")
+
+    def _boundary(self, line: Sequence[int]) -> int:
+        """Return where the first rank of a line that differs from the one before it may be: small parts at its end
+        are found soon, as those of uneven shards are.
+        """
+        first, low, high, back = line[0], 0, len(line) - 1, 1
+        while high - low > 1:
+            place = max(high - back, low + 1) if back else (low + high) // 2
+            self._play(line[place])
+            if self._few.difference(first, line[place]):
+                high, back = place, 2 * back
+            else:
+                low, back = place, 0
+        return line[high]
+
+    def _classes(self) -> list[int]:
+        """Return the first played rank of each rank's class."""
+        leaders = dict[int, int]()
+        for rank in self._first().values():
+            like = (each for each in dict.fromkeys(leaders.values()) if self._few.difference(each, rank) is None)
+            leaders[rank] = next(like, rank)
+        first = self._first()
+        return [leaders[first[self._key(rank)]] for rank in self._world]
+
+    def _check_last(self, classes: Sequence[int]) -> None:
+        """Play the last rank to its end, too, and compare it with the one that stands for it."""
+        last, leader = self._world[-1], classes[-1]
+        if leader == last:
+            return
+        self._few.play(last, to_end=True)
+        if found := self._few.difference(leader, last, to_end=True):
+            raise ProgramError(
+                f"ranks {leader} and {last} do not do the same: {found}; expected ranks that do the same in their first"
+                " step to go on so, as one of each class is played"
+            )
+
+
+def _unlike(axes: Iterable[Axis]) -> list[Axis]:
+    """Return the axes without those that another one is like."""
+    return list({axis.lines: axis for axis in axes if max(map(len, axis.lines)) > 1}.values())

@@ -1,0 +1,64 @@
+"""Says which classes of ranks there are, and where playing one rank of each would have been quicker."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ProgramError
+from scenarios.workloads.script.recording.likeness import difference
+from scenarios.workloads.script.recording.lines import Logs
+
+# Of as many ranks, and after as long, it is said that fewer could be played.
+MANY_RANKS, LONG_S = 16, 30.0
+_MOST_LISTED = 8
+
+
+def note_classes(classes: Sequence[int]) -> None:
+    """Print which classes of ranks there are: for each rank the one that is played for it."""
+    counts = Counter(classes)
+    listed = [f"rank {rank} for {count:,}" for rank, count in counts.most_common(_MOST_LISTED)]
+    more = [f"{len(counts) - _MOST_LISTED} more"] if len(counts) > _MOST_LISTED else []
+    kinds = "1 class" if len(counts) == 1 else f"{len(counts)} classes"
+    print(
+        f"note: {len(classes):,} ranks of {kinds}, one played of each: {', '.join([*listed, *more])}", file=sys.stderr
+    )
+
+
+class Hint:
+    """A hint that fewer ranks might be played, once all were and it took long."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario, self._begin_s = scenario, 0.0
+
+    def begin(self) -> None:
+        """Note when ranks begin."""
+        self._begin_s = time.monotonic()
+
+    def end(self, logs: Logs) -> None:
+        """Print the hint, if options of the scenario's allow it and most ranks do the same as another one."""
+        size, took_s = self._scenario.cluster.world_size, time.monotonic() - self._begin_s
+        if not self._scenario.folded_by or size < MANY_RANKS or took_s < LONG_S:
+            return
+        leaders = list[int]()
+        for rank in range(size):
+            if not any(_is_like(logs, leader, rank, size) for leader in leaders):
+                leaders.append(rank)
+            if 2 * len(leaders) > size:
+                return
+        kinds = "1 class" if len(leaders) == 1 else f"{len(leaders)} classes"
+        print(
+            f"note: {size} ranks were played one by one in {took_s:.0f} s and are of {kinds};"
+            f" {self._scenario.folded_by} plays one rank of each class",
+            file=sys.stderr,
+        )
+
+
+def _is_like(logs: Logs, one: int, two: int, size: int) -> bool:
+    try:
+        return difference(*logs.replays(one, two, size)) is None
+    except ProgramError:
+        return False

@@ -1,0 +1,69 @@
+"""Compares what two ranks ask: whether they do the same, each in groups of its own, and if not, where they part."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from scenarios.seam.host_work import HostWork
+from scenarios.workloads.script.recording.lines import Replay
+from scenarios.workloads.script.requests import Collective, Request
+
+# What ranks that do the same may tell otherwise: what their hosts load and compute, a little more or less memory, and
+# how often they poll.
+_OF_ONE = frozenset({"left_out", "loaded", "memory", "on_cpu", "query"})
+# Of which the argument is each rank's own: values, and how its script ended.
+_OWN = frozenset({"end", "record"})
+_TOLD = {
+    "end": "the script's end",
+    "new_group": "a new group",
+    "record": "a loss",
+    "replica": "DistributedDataParallel's gradients",
+    "step": "a step's end",
+    "synchronize": "a wait for the GPU",
+    "synchronize_event": "a wait for an event",
+    "wait": "a wait for a call",
+}
+
+
+def difference(expected: Replay, found: Replay, *, steps: int | None = None) -> str | None:
+    """Return where two ranks part, as a phrase; None if they ask the same until the end of so many steps, or at all.
+
+    Args:
+        expected: the first one's requests, as the second one would ask them.
+        found: the second one's.
+        steps: how many ends of steps are looked at; None: what follows the last one, too.
+
+    Raises:
+        ProgramError: the second rank is in no group like one of the first.
+    """
+    left = -1 if steps is None else steps
+    for number in count(1):
+        one, two = _next(expected), _next(found)
+        if one[1:] != two[1:]:
+            return f"{_words(one)} is not {_words(two)} (request {number})"
+        if one[0] != two[0]:
+            return f"they compute differently before {_words(one)} (request {number})"
+        left -= one[1] == "step"
+        if one[1] == "end" or left == 0:
+            return None
+    raise AssertionError("requests end")
+
+
+def _next(replay: Replay) -> Request:
+    """Return what is asked next, and what was given to the GPU since the request before it."""
+    spent = list[Any]()
+    while (found := replay.next())[1] in _OF_ONE:
+        spent += found[0]
+    spent += found[0]
+    launched = [each for each in spent if not isinstance(each, HostWork)]
+    return launched, found[1], None if found[1] in _OWN else found[2]
+
+
+def _words(request: Request) -> str:
+    """Return a request in a few words."""
+    _, kind, argument = request
+    if not isinstance(argument, Collective):
+        return _TOLD.get(kind, kind)
+    sizes = ", ".join(str(list(each.shape)) for each in argument.inputs)
+    return f"{argument.label} of {sizes or 'nothing'}"

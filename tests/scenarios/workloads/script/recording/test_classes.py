@@ -1,0 +1,113 @@
+"""Classes of ranks: which are found, of worlds whose ranks are told by what they do, and how few ranks are played."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import cast
+
+import pytest
+
+from scenarios.seam.errors import ProgramError
+from scenarios.workloads.script.recording.classes import Classes
+from scenarios.workloads.script.recording.few import Few
+from scenarios.workloads.script.recording.lines import Families
+
+
+class Told:
+    """A few ranks, each of which does what a function says, in a world with these groups and messages."""
+
+    def __init__(
+        self,
+        does: Callable[[int], Hashable],
+        world_size: int,
+        groups: Iterable[Sequence[int]] = (),
+        messages: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        self.does, self.world_size, self.messages = does, world_size, set(messages)
+        self.ranks, self.to_end = list[int](), set[int]()
+        self.made = Families(world_size)
+        for ranks in groups:
+            self.made.add(ranks)
+
+    def play(self, rank: int, *, to_end: bool = False) -> None:
+        if rank not in self.ranks:
+            self.ranks.append(rank)
+        if to_end:
+            self.to_end.add(rank)
+
+    def difference(self, one: int, two: int, *, to_end: bool = False) -> str | None:
+        assert {one, two} <= (self.to_end if to_end else set(self.ranks)), "they were played"
+        return None if self.does(one) == self.does(two) else "it does"
+
+
+def mesh(stages: int, replicas: int, shards: int) -> list[range]:
+    size, stage = stages * replicas * shards, replicas * shards
+    through = [range(first, size, stage) for first in range(stage)]
+    across = [
+        range(stage * place + first, stage * (place + 1), shards) for place in range(stages) for first in range(shards)
+    ]
+    return [*through, *across, *(range(first, first + shards) for first in range(0, size, shards))]
+
+
+def rows_of(rank: int, size: int = 512, rows: int = 50368) -> int:
+    """Return how many rows a rank has where torch.chunk cuts them."""
+    each = -(-rows // size)
+    return max(0, min(each, rows - rank * each))
+
+
+@pytest.mark.parametrize(
+    ("does", "size", "groups", "messages", "most"),
+    [
+        (lambda rank: 0, 64, [], [], 4),
+        (lambda rank: rank == 0, 64, [], [], 6),
+        (lambda rank: rank % 8 == 0, 64, [], [], 8),
+        (lambda rank: (rank == 0, rank % 8 == 0), 512, [], [], 8),
+        (lambda rank: rank == 127, 128, [], [], 10),
+        (rows_of, 512, [], [], 20),
+        (lambda rank: rows_of(rank, rows=50432), 512, [], [], 20),
+        (lambda rank: (rank == 0, rows_of(rank)), 512, [], [], 25),
+        (lambda rank: (rank // 8 % 8, rank % 8 == 7), 512, mesh(8, 8, 8), [], 64),
+        (lambda rank: rank // 64, 512, mesh(8, 8, 8), [(1, 64)], 16),
+        (lambda rank: (rank // 64, rank % 8 == 0), 512, mesh(8, 8, 8), [(1, 64)], 24),
+        (lambda rank: (rank // 64, rank == 0), 512, mesh(8, 8, 8), [(1, 64)], 33),  # of 8 x 2 x 2 parts, and the last
+        (lambda rank: rank // 16, 128, [], [(0, 16)], 16),
+    ],
+    ids=["even", "first", "host", "both", "last", "50368", "50432", "first50368", "mesh", "pp", "pptp", "pp0", "hand"],
+)
+def test_classes_are_found_of_few_ranks(
+    does: Callable[[int], Hashable],
+    size: int,
+    groups: list[range],
+    messages: list[tuple[int, int]],
+    most: int,
+) -> None:
+    """Stages whose ranks send each other messages are all played; elsewhere few ranks tell the others."""
+    few = Told(does, size, groups, messages)
+    found = Classes(cast(Few, few), 8).find()
+    assert [does(rank) for rank in found] == [does(rank) for rank in range(size)]
+    assert Counter(map(does, set(found))).most_common(1)[0][1] == 1  # one of each class
+    assert set(found) <= few.to_end
+    assert few.to_end <= {*found, size - 1}
+    assert len(few.ranks) <= most
+
+
+def test_ranks_that_all_differ_are_a_sentence() -> None:
+    with pytest.raises(
+        ProgramError, match=r"ranks 0 and 1 do not do the same: it does; expected ranks of few classes, but 64 "
+    ):
+        Classes(cast(Few, Told(lambda rank: rank, 512)), 8).find()
+
+
+@pytest.mark.parametrize("is_by_turns", [False, True])
+def test_a_rank_is_in_the_group_that_its_mesh_has_for_it(is_by_turns: bool) -> None:
+    """Rows and columns of a square mesh, all of one size, are families whichever way they are made."""
+    rows, columns = ([[0, 1], [2, 3]], [[0, 2], [1, 3]])
+    made = Families(4)
+    pairs = zip(rows, columns, strict=True)
+    for ranks in [each for pair in pairs for each in pair] if is_by_turns else [*rows, *columns]:
+        made.add(ranks)
+    first_row, first_column = made.groups.index(rows[0]), made.groups.index(columns[0])
+    assert made.groups[made.like(first_row, 3) or 0] == [2, 3]
+    assert made.groups[made.like(first_column, 3) or 0] == [1, 3]
+    assert made.like(0, 3) == 0
