@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import replace
 from itertools import chain, groupby
-from typing import Any
+from typing import Any, cast
 
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Scenario
@@ -31,7 +31,7 @@ from scenarios.workloads.script.exchange import Exchange
 from scenarios.workloads.script.further_groups import further_group
 from scenarios.workloads.script.live import LivePlayer, Start
 from scenarios.workloads.script.meeting.mail import Mail
-from scenarios.workloads.script.meeting.stores import Stores
+from scenarios.workloads.script.meeting.stores import Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes
 from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.alone import (
@@ -232,7 +232,10 @@ class _Played:
     async def run(self) -> Outcome:
         """Run until the script ends or has made the steps that are wanted; what follows the last mark is no step."""
         is_running, seen = True, None
+        is_beside_others = self._is_on_gpu and isinstance(self._player, LivePlayer)
         while is_running:
+            if is_beside_others:  # they compute meanwhile, each in its process; on a CPU its time is measured
+                await cast(Meeting, self._rank.backend).let_others()
             spent, kind, argument = request = self._player.next()
             if self._log is not None and kind != "elapsed":  # which waits for nothing that was not waited for before
                 self._log.note(request)

@@ -45,6 +45,10 @@ class Meeting(Protocol):
         """Return a work that another rank finishes."""
         ...
 
+    async def let_others(self) -> None:
+        """Suspend until all else that happens at this instant has happened."""
+        ...
+
 
 # What `Stores.answer` gives where there is no answer yet.
 WAITS = object()
