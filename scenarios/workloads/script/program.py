@@ -1,4 +1,5 @@
-"""A user's own training script, live: a process a rank runs it, one at a time, and its collectives in simulated time.
+"""A user's own training script, live: a process a rank runs it, and its collectives in simulated time. On CPUs one
+process runs at a time, as its time counts.
 
 Values travel as the script has them, so that control flow, losses and plans are those of a real run. What a process
 computes between two calls is charged as it took here, in CPU time of one thread. Nothing is charged before the first
@@ -29,7 +30,7 @@ from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.exchange import Exchange
 from scenarios.workloads.script.further_groups import further_group
-from scenarios.workloads.script.live import LivePlayer, Start
+from scenarios.workloads.script.live import Doing, LivePlayer, Start
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.stores import Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes
@@ -73,6 +74,7 @@ class ScriptProgram(Program):
         self._failure: ProgramError | None = None
         self._peaks: dict[int, MemoryRow] = {}
         self._playing: dict[int, _Played] = {}
+        self.doing = Doing(self, scenario)
         self.host_classes = uniform_host_classes(scenario)
         self._counts = dict(simulated_ranks(scenario, self.host_classes))
         self.outcomes = Outcomes(scenario, len(self._counts))
@@ -85,11 +87,17 @@ class ScriptProgram(Program):
         log: RankLog | None = None
         player: LivePlayer | Replay
         if self._replays is None:
-            log, player = self._logs.begin(rank.rank), LivePlayer(self._start, self.script, rank, self.scenario)
+            self.doing.say("starting ranks", "starting ranks")
+            log, player = (
+                self._logs.begin(rank.rank),
+                LivePlayer(self._start, self.script, rank, self.scenario, self.doing),
+            )
         else:
             player = self._replays.of(rank.rank)
         self.outcomes.begin()
         played = self._playing[rank.rank] = _Played(self, rank, player, log)
+        if self._replays is None and len(self._playing) == self.scenario.cluster.world_size:
+            self.doing.say("setting up", "setting up the script")
         try:
             with self._from_file():
                 self.outcomes.add(rank.rank, await played.run())
@@ -183,7 +191,8 @@ class ScriptProgram(Program):
         world_size, gpus = cluster.world_size, cluster.host.gpus
         chosen = representatives(cluster.hosts, gpus)
         for rank in chosen:
-            player = LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario)
+            self.doing.say("recording ranks", f"recording rank {rank} of {world_size}")
+            player = LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario, self.doing)
             try:
                 Alone(rank, world_size, broadcasts).record(player, self._logs.begin(rank), self.scenario.steps)
             finally:
@@ -191,6 +200,7 @@ class ScriptProgram(Program):
         recorded_by = represented_by(chosen, world_size, gpus)
         less = [rank for rank in chosen if not self._logs.check_alike(recorded_by[rank], rank, world_size)]
         note_chosen(chosen, world_size, less)
+        self.doing.say("simulating", "")
         return recorded_by
 
     def _recorded(self, recorded_by: Sequence[int]) -> Recorded:
@@ -325,6 +335,8 @@ class _Played:
         self._step = self._rank.step(self.steps)
         self._step.__enter__()
         self.steps += 1
+        if self._log is not None:
+            self._program.doing.begins(self.steps)
         return True
 
     async def _charge(self, spent: Spent) -> None:

@@ -26,6 +26,7 @@ _OF_MODES = (
     *("torch/_library/simple_registry.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/overrides.py"),
     *("torch/utils/_python_dispatch.py", "torch/compiler/__init__.py"),
 )
+_OF_PYTHON = ("call", "return")  # events of Python functions, others are of C functions
 _FINALIZER = weakref.finalize.__call__.__code__
 _OURS = tuple(f"{Path(__file__).parents[4] / room}/" for room in ("scenarios", "sim"))
 
@@ -48,7 +49,7 @@ class CountedCalls:
 def _counting(counter: HostCounter, stretches: Stretches) -> _Profile:
     """Return the function to which Python tells each call and return: a closure, as it takes a fourth of a step."""
     inside = 0  # how deep the thread is in Python of the simulation
-    kinds = dict[CodeType, int]()
+    kinds = _Kinds()
     clock = time.perf_counter_ns
 
     def count(frame: FrameType, event: str, _: Any) -> None:
@@ -61,27 +62,20 @@ def _counting(counter: HostCounter, stretches: Stretches) -> _Profile:
                 if not inside:
                     stretches.start()
             return
-        if event == "call":
-            now_ns = clock()
-            if now_ns - stretches.mark_ns < LEAST_NS:
-                stretches.mark_ns, stretches.seen = now_ns, 0
-            else:
-                stretches.end(now_ns, frame.f_back)
-            kind = kinds.get(frame.f_code)
-            if kind is None:
-                kind = kinds[frame.f_code] = _kind(frame.f_code)
+        if event not in _OF_PYTHON:
+            stretches.seen += 1
+            return
+        is_call, now_ns = event == "call", clock()
+        if now_ns - stretches.mark_ns < LEAST_NS:
+            stretches.mark_ns, stretches.seen = now_ns, 0
+        else:
+            stretches.end(now_ns, frame.f_back if is_call else frame)
+        if is_call:
+            kind = kinds[frame.f_code]
             if kind == _COUNTED:
                 counter.calls += 1
             elif kind == _SIMULATION:
                 inside = 1
-        elif event == "return":
-            now_ns = clock()
-            if now_ns - stretches.mark_ns < LEAST_NS:
-                stretches.mark_ns, stretches.seen = now_ns, 0
-            else:
-                stretches.end(now_ns, frame)
-        else:
-            stretches.seen += 1
 
     count.is_of_calls = True  # type: ignore[attr-defined]
     return count
@@ -104,7 +98,14 @@ def uncounted(function: _Function) -> _Function:
     return called  # type: ignore[return-value]
 
 
-def _kind(code: CodeType) -> int:
-    if code.co_filename.startswith(_OURS):
-        return _PASSED_THROUGH if code.co_name in _CALLING_OTHERS else _SIMULATION
-    return _PASSED_THROUGH if code.co_filename.endswith(_OF_MODES) or code is _FINALIZER else _COUNTED
+class _Kinds(dict[CodeType, int]):
+    """What becomes of the calls of a function, by its code, found once."""
+
+    def __missing__(self, code: CodeType) -> int:
+        if code.co_filename.startswith(_OURS):
+            kind = _PASSED_THROUGH if code.co_name in _CALLING_OTHERS else _SIMULATION
+        else:
+            is_around = code.co_filename.endswith(_OF_MODES) or code is _FINALIZER
+            kind = _PASSED_THROUGH if is_around else _COUNTED
+        self[code] = kind
+        return kind
