@@ -132,6 +132,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     from scenarios.config.warnings import print_notes
     from scenarios.seam.errors import ScenarioError
     from scenarios.workloads.script.config import Script
+    from scenarios.workloads.script.forking import start_loading
     from sim.phases import Phases
 
     given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
@@ -142,6 +143,8 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         asked = _Asked(options, given, of_script)
         scenario = asked.load({})
+        if isinstance(scenario.options, Script) and scenario.options.recording is None:
+            start_loading(scenario, scenario.options)  # beside what this process loads
         from reports.store import replace
         from reports.store import run_folder as store
         from reports.store.drafts import changing
@@ -180,17 +183,11 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
 
 def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phases: Phases) -> _Job:
     """Plan the scenario's tables and build its program; what this loads, such as torch, takes seconds."""
-    from scenarios.workloads.script.config import Script
-    from scenarios.workloads.script.forking import start_loading
-
-    if isinstance(scenario.options, Script) and scenario.options.recording is None:
-        start_loading(scenario, scenario.options)  # beside what this process loads
     from scenarios.workloads.build import build_simulation
     from sim.plan_choice import with_simulated_plan
     from sim.progress import Bar
     from sim.rank.observed import Observed
     from sim.span_filter import Keeping, chosen_by
-    from sim.study.what_if import DRAWS
 
     keeping = Keeping(
         chosen_by("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
@@ -203,7 +200,11 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phas
     program.plan_notes = (*program.plan_notes, *found.notes)
     if program.host_classes is not None:
         keeping = keeping.simulated(program.host_classes.ranks, f"--keep-ranks = {options.keep_ranks!r}")
-    draws = options.draws or (DRAWS if options.what_if else 0)
+    draws = options.draws
+    if options.what_if and not draws:
+        from sim.study.what_if import DRAWS  # loads Dask
+
+        draws = DRAWS
     return _Job(scenario, program, keeping, draws, folder, Bar(1 + draws, quiet=quiet, phases=phases), Observed())
 
 

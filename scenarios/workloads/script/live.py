@@ -88,6 +88,8 @@ class LivePlayer:
         self._look = (lambda: None) if doing is None else doing.go_on
         self._name = f"{self._rank}: {script.path}"
         self._timeout_s = scenario.timeout_s
+        is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
+        self._beside = "" if is_on_gpu else ", while only one rank runs at a time"
         self._connection: Connection
         self._connection, other = start.context.Pipe()
         self._stands = start.folder / f"rank-{rank.rank}-stands"
@@ -107,7 +109,7 @@ class LivePlayer:
             raise ProgramError(
                 f"{self._name} made no call for {self._timeout_s:g} s (run.timeout){self._where()}: it computes,"
                 " sleeps, or waits for other ranks by other means than a collective (a store or a file of its own,"
-                " say), while only one rank runs at a time"
+                f" say){self._beside}"
             )
         try:
             found: Request = self._connection.recv()

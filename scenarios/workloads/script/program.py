@@ -9,7 +9,7 @@ step of an optimizer is over: setting up and the first step belong to no step, a
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from copy import copy
 from dataclasses import replace
 from itertools import chain, groupby
@@ -39,8 +39,10 @@ from scenarios.workloads.script.recording.alone import (
     MOST_PROCESSES,
     Alone,
     Broadcasts,
+    Recorder,
     note_chosen,
     note_fewer,
+    record,
     representatives,
     represented_by,
 )
@@ -88,10 +90,8 @@ class ScriptProgram(Program):
         player: LivePlayer | Replay
         if self._replays is None:
             self.doing.say("starting ranks", "starting ranks")
-            log, player = (
-                self._logs.begin(rank.rank),
-                LivePlayer(self._start, self.script, rank, self.scenario, self.doing),
-            )
+            log = self._logs.begin(rank.rank)
+            player = LivePlayer(self._start, self.script, rank, self.scenario, self.doing)
         else:
             player = self._replays.of(rank.rank)
         self.outcomes.begin()
@@ -190,18 +190,21 @@ class ScriptProgram(Program):
         cluster, broadcasts = self.scenario.cluster, Broadcasts()
         world_size, gpus = cluster.world_size, cluster.host.gpus
         chosen = representatives(cluster.hosts, gpus)
-        for rank in chosen:
-            self.doing.say("recording ranks", f"recording rank {rank} of {world_size}")
-            player = LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario, self.doing)
-            try:
-                Alone(rank, world_size, broadcasts).record(player, self._logs.begin(rank), self.scenario.steps)
-            finally:
-                player.close()
+        self.doing.say("recording ranks", f"recording {len(chosen)} of {world_size} ranks")
+        # On CPUs their time is measured.
+        for ranks in [chosen] if cluster.host.gpu.kind == "cuda" else [[rank] for rank in chosen]:
+            with ExitStack() as stack:
+                record([stack.enter_context(closing(self._recorder(rank, broadcasts))) for rank in ranks])
         recorded_by = represented_by(chosen, world_size, gpus)
         less = [rank for rank in chosen if not self._logs.check_alike(recorded_by[rank], rank, world_size)]
         note_chosen(chosen, world_size, less)
         self.doing.say("simulating", "")
         return recorded_by
+
+    def _recorder(self, rank: int, broadcasts: Broadcasts) -> Recorder:
+        world_size, gpus = self.scenario.cluster.world_size, self.scenario.cluster.host.gpus
+        player = LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario, self.doing)
+        return Recorder(player, Alone(rank, world_size, broadcasts), self._logs.begin(rank), self.scenario.steps)
 
     def _recorded(self, recorded_by: Sequence[int]) -> Recorded:
         cluster = self.scenario.cluster

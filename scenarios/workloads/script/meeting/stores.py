@@ -65,7 +65,7 @@ class Stores:
     async def meet(self, rank: Rank, request: Stored) -> Any:
         """Return the answer to a rank's request, for which its host may have to wait.
 
-        A rank that polls waits for a change of the store: only one rank's process runs at a time.
+        A rank that polls waits for a change of the store: on CPUs only one rank's process runs at a time.
         """
         store = self._of[request.store]
         before = store.changes

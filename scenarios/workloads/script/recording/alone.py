@@ -1,6 +1,6 @@
 """Records a rank by itself, for worlds of more ranks than can be processes: the others are taken to do as it does.
 
-What the others would send is what it sends itself; what rank 0 broadcasts is what rank 0 did, which is recorded first.
+What the others would send is what it sends itself; what rank 0 broadcasts is what rank 0 did, for which others wait.
 """
 
 from __future__ import annotations
@@ -76,38 +76,88 @@ def _kinds(ranks: Sequence[int], gpus_per_host: int) -> tuple[list[int], list[in
 
 
 class Broadcasts:
-    """What rank 0 sent to all of a group: by the group's number and which of its broadcasts it was."""
+    """What rank 0 sent to all of a group: by the group's number and which of its broadcasts it was.
+
+    Attributes:
+        stores: as ranks recorded before, or meanwhile, have left them.
+        is_open: whether rank 0 is recorded meanwhile, and may send more.
+    """
 
     def __init__(self) -> None:
         self.sent: dict[tuple[int, int], list[Packed]] = {}
-        self.stores = Stores()  # as ranks recorded before have left them
+        self.stores = Stores()
+        self.is_open = False
+
+
+class WaitsError(ProgramError):
+    """A request that has no answer before other ranks have gone on."""
+
+
+def record(recorded: Sequence[Recorder]) -> None:
+    """Record ranks beside each other: each answers a request in turn, while the processes of the others compute.
+
+    Raises:
+        ProgramError: it went wrong, a rank sends messages to single ranks, or all wait for others.
+    """
+    left = list(recorded)
+    while left:
+        has_served = [each.serve() for each in left]
+        if not any(has_served):
+            raise next(each.waits for each in left if each.waits is not None)
+        left = [each for each in left if not each.log.is_whole]
+
+
+class Recorder:
+    """A rank of which `steps` steps are recorded, request by request, into `log`.
+
+    Attributes:
+        waits: why its last request has no answer yet.
+    """
+
+    def __init__(self, player: LivePlayer, alone: Alone, log: RankLog, steps: int) -> None:
+        self._player, self._alone, self.log, self._left = player, alone, log, steps + 1
+        self.waits: WaitsError | None = None
+        self._asked: tuple[str, Any] = "", None  # what it has asked last
+
+    def close(self) -> None:
+        """End the rank's process."""
+        self._player.close()
+
+    def serve(self) -> bool:
+        """Take the next request unless one waits, and answer it; return whether it needs no further answer."""
+        if self.waits is None:
+            request = self._player.next()
+            self.log.note(request)
+            self._asked = request[1:]
+            self._left -= self._asked[0] == "step"
+            if self._asked[0] == "end" or not self._left:
+                self.log.is_whole = True
+                self._alone.end()
+                return True
+        try:
+            answer, self.waits = self._alone.answer(*self._asked), None
+        except WaitsError as error:
+            self.waits = error
+            return False
+        self._player.answer(answer)
+        return True
 
 
 class Alone:
-    """Answers a rank's requests, until it has made `steps` steps."""
+    """Answers a rank's requests."""
 
     def __init__(self, rank: int, world_size: int, broadcasts: Broadcasts) -> None:
         self._rank, self._broadcasts = rank, broadcasts
+        broadcasts.is_open = broadcasts.is_open or rank == 0
         self._groups = [Group("world", tuple(range(world_size)))]
         self._checks = Rank(cast(Backend, _Checking(rank, self._groups[0])))
         self._answers: dict[int, list[Packed]] = {}
         self._counts: defaultdict[int, int] = defaultdict(int)
 
-    def record(self, player: LivePlayer, log: RankLog, steps: int) -> None:
-        """Have the player's process run, and note what it asks.
-
-        Raises:
-            ProgramError: it went wrong, or sends messages to single ranks.
-        """
-        left, kind = steps + 1, ""
-        while kind != "end" and left:
-            request = player.next()
-            log.note(request)
-            _, kind, argument = request
-            left -= kind == "step"
-            if kind != "end" and left:
-                player.answer(self.answer(kind, argument))
-        log.is_whole = True
+    def end(self) -> None:
+        """Take notice that the rank is recorded."""
+        if self._rank == 0:
+            self._broadcasts.is_open = False
 
     def answer(self, kind: str, argument: Any) -> Any:
         """Return what the others of the rank's world would make of a request, which does as they do."""
@@ -135,7 +185,7 @@ class Alone:
         found = stores.answer(request)
         has_changed = stores.changes(request) != before
         if found is WAITS or stores.is_polling(self._rank, request, found, has_changed=has_changed):
-            raise ProgramError(
+            raise WaitsError(
                 f"rank {self._rank}: {request}: expected what ranks before it have set, as of more than"
                 f" {MOST_PROCESSES} ranks only some are recorded, one after the other"
             )
@@ -170,6 +220,8 @@ class Alone:
 
     def _broadcast(self, call: Collective) -> list[Packed]:
         key = call.group, self._counts[call.group]
+        if call.options["src"] == 0 != self._rank and self._broadcasts.is_open and key not in self._broadcasts.sent:
+            raise WaitsError(f"rank {self._rank}: {call.label}: expected what rank 0 broadcasts, which waits itself")
         self._counts[call.group] += 1
         if call.options["src"] == 0 == self._rank:
             self._broadcasts.sent[key] = list(call.inputs)
