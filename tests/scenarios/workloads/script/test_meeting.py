@@ -11,11 +11,13 @@ import torch
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.live import LivePlayer
 from scenarios.workloads.script.meeting.commands import Commands
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.stores import MOST_POLLS, Stored, Stores
-from scenarios.workloads.script.recording.alone import Alone, Broadcasts
+from scenarios.workloads.script.recording.alone import Alone, Broadcasts, Recorder, record
+from scenarios.workloads.script.recording.lines import Lines, RankLog
 from scenarios.workloads.script.requests import Collective, Packed, Refused
 
 KEYS = ["r0", "r1", "r2"]
@@ -235,3 +237,53 @@ def test_a_rank_alone_that_polls_is_a_sentence() -> None:
     answers = (alone.answer("store", asked("add", "ready", 0)) for _ in range(2 * MOST_POLLS))
     with pytest.raises(ProgramError, match=r"rank 0: train\.py:3 add of 'ready': expected what ranks before it have"):
         list(answers)
+
+
+class Requests:
+    """A player of requests that are known ahead; keeps the answers."""
+
+    def __init__(self, *requests: tuple[str, Any]) -> None:
+        self._left, self.answers = [((), *each) for each in requests], list[Any]()
+
+    def next(self) -> Any:
+        return self._left.pop(0)
+
+    def answer(self, value: Any) -> None:
+        self.answers.append(value)
+
+    def close(self) -> None:
+        """End nothing."""
+
+
+def recorder(rank: int, player: Requests, broadcasts: Broadcasts) -> Recorder:
+    return Recorder(cast(LivePlayer, player), Alone(rank, 128, broadcasts), RankLog(Lines()), steps=1)
+
+
+def broadcast(value: float) -> Collective:
+    given = [Packed.of(torch.full((2,), value))]
+    return Collective(number=1, verb="broadcast", group=0, label="", inputs=given, options={"src": 0})
+
+
+def test_ranks_recorded_beside_each_other_wait_for_what_others_send_and_set() -> None:
+    """Rank 8 broadcasts first, and rank 1 asks for a key, before rank 0 comes to what they wait for."""
+    broadcasts = Broadcasts()
+    first = Requests(
+        ("new_group", (0, 1)), ("issue", broadcast(7)), ("store", asked("set", "key", b"set")), ("end", {})
+    )
+    second = Requests(("store", asked("get", "key")), ("end", {}))
+    third = Requests(("issue", broadcast(3)), ("wait", (1, 0)), ("end", {}))
+    recorders = [recorder(rank, player, broadcasts) for rank, player in ((0, first), (1, second), (8, third))]
+    record(recorders)
+    assert second.answers == [b"set"]
+    ((received,),) = third.answers[1:]
+    assert received.tensor(torch.device("cpu")).tolist() == [7, 7]
+    assert all(each.log.is_whole for each in recorders)
+
+
+def test_ranks_that_all_wait_for_others_end_with_a_sentence() -> None:
+    broadcasts = Broadcasts()
+    ranks = [recorder(rank, Requests(("store", asked("get", f"of {rank}"))), broadcasts) for rank in (0, 1)]
+    with pytest.raises(
+        ProgramError, match=r"^rank 0: train\.py:3 get of 'of 0': expected what ranks before it have set"
+    ):
+        record(ranks)
