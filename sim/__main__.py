@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scenarios.seam.program import Program
     from scenarios.seam.trace import Span
     from sim.draws import Digest
+    from sim.phases import Phases
     from sim.progress import Bar
     from sim.rank.observed import Observed
     from sim.span_filter import Keeping
@@ -130,14 +131,20 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     from scenarios.config.overrides.option import given_by
     from scenarios.config.warnings import print_notes
     from scenarios.seam.errors import ScenarioError
+    from scenarios.workloads.script.config import Script
+    from scenarios.workloads.script.forking import start_loading
+    from sim.phases import Phases
 
     given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
+    phases = Phases("loading")
     with report_mistakes():
         given |= given_by(options.sets)
         if options.draws < 0:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         asked = _Asked(options, given, of_script)
         scenario = asked.load({})
+        if isinstance(scenario.options, Script) and scenario.options.recording is None:
+            start_loading(scenario, scenario.options)  # beside what this process loads
         from reports.store import replace
         from reports.store import run_folder as store
         from reports.store.drafts import changing
@@ -151,7 +158,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             check_free(folder)
         if options.kernels_csv is not None:
             replace.check_free(options.kernels_csv)
-        job = _planned(options, scenario, folder)
+        job = _planned(options, scenario, folder, phases)
     from scenarios.workloads.build import effort_of
 
     goes_on = options.what_if and _holds(folder, job.scenario)
@@ -164,40 +171,41 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             run, spread = _repeat(job, asked, digest)
     if options.kernels_csv is not None:
         write_kernels(run, options.kernels_csv)
+    phases.begin("tables")
     with output():
         present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)
         if options.kernels_csv is not None and not (options.json or options.quiet):
             print(f"kernels: {options.kernels_csv}")
+        if isinstance(job.scenario.options, Script) and not (options.json or options.quiet) and phases.sentence():
+            print(phases.sentence())
     return 0
 
 
-def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path) -> _Job:
+def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phases: Phases) -> _Job:
     """Plan the scenario's tables and build its program; what this loads, such as torch, takes seconds."""
-    from scenarios.workloads.script.config import Script
-    from scenarios.workloads.script.forking import start_loading
-
-    if isinstance(scenario.options, Script) and scenario.options.recording is None:
-        start_loading(scenario, scenario.options)  # beside what this process loads
     from scenarios.workloads.build import build_simulation
     from sim.plan_choice import with_simulated_plan
     from sim.progress import Bar
     from sim.rank.observed import Observed
     from sim.span_filter import Keeping, chosen_by
-    from sim.study.what_if import DRAWS
 
     keeping = Keeping(
         chosen_by("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
         chosen_by("--keep-steps", options.keep_steps, scenario.steps),
     )
     quiet = options.json or options.quiet
-    with Bar(1, quiet=quiet) as bar, with_simulated_plan(scenario, bar.say) as found:
+    with Bar(1, quiet=quiet, phases=phases) as bar, with_simulated_plan(scenario, bar.say) as found:
         scenario = found.scenario
         program = build_simulation(scenario)
     program.plan_notes = (*program.plan_notes, *found.notes)
     if program.host_classes is not None:
         keeping = keeping.simulated(program.host_classes.ranks, f"--keep-ranks = {options.keep_ranks!r}")
-    draws = options.draws or (DRAWS if options.what_if else 0)
-    return _Job(scenario, program, keeping, draws, folder, Bar(1 + draws, quiet=quiet), Observed())
+    draws = options.draws
+    if options.what_if and not draws:
+        from sim.study.what_if import DRAWS  # loads Dask
+
+        draws = DRAWS
+    return _Job(scenario, program, keeping, draws, folder, Bar(1 + draws, quiet=quiet, phases=phases), Observed())
 
 
 def _repeat(job: _Job, asked: _Asked, digest: Digest | None) -> tuple[Run, Plays | None]:
@@ -291,6 +299,8 @@ def _record(job: _Job) -> Digest:
             return interrupt.requested
 
         with Interrupt() as interrupt:
+            job.program.does = job.bar.does
+            job.bar.phases.begin("simulating")
             said = partial(job.bar.say, "writing the run folder")
             recording = play(job.scenario, job.program, take, observed=job.observed, stop=stop, ended=said)
         info = dataclasses.replace(recording.info, thinned=keeping.thinned)

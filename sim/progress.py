@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from sim.phases import Phases
 from sim.run import Position
 
 if TYPE_CHECKING:
@@ -23,12 +24,21 @@ _BETWEEN_S = 0.25
 class Bar:
     """One line that `show` draws where stderr is a terminal, after a second, a few times a second; gone at the end.
 
-    `plays`: how often the scenario is simulated in all: once, and once for each draw.
+    `plays`: how often the scenario is simulated in all: once, and once for each draw. What is said and done is put
+    into `phases`, the command's.
     """
 
-    def __init__(self, plays: int = 1, *, quiet: bool = False, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        plays: int = 1,
+        *,
+        quiet: bool = False,
+        now_s: Callable[[], float] = time.monotonic,
+        phases: Phases | None = None,
+    ) -> None:
         self._plays, self._play = plays, 0
-        self._now_s = now_s
+        self._now_s, self.phases = now_s, phases or Phases("", now_s)
+        self._doing = ""  # what a program says that it does
         self._began_s = self._moved_s = now_s()
         self._share = 0.0
         is_seen = not quiet and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -57,13 +67,27 @@ class Bar:
         share = (self._play + position.share) / self._plays
         if share > self._share:
             self._share, self._moved_s = share, now_s
+        if self._doing:
+            self._draw(self._doing, clock_text(self.phases.total_s))
+            return
         draw = f"draw {self._play} of {self._plays - 1}, " if self._play else ""
         self._draw(f"{draw}{position}", f"{clock_text(now_s - self._began_s)}, {clock_text(self._left_s(now_s))} left")
 
     def say(self, words: str) -> None:
-        """What is under way, if the line is there by now."""
+        """What is under way, if the line is there by now; a phase is named by the words ahead of a colon."""
+        self.phases.begin(words.partition(":")[0])
+        self._doing = ""
         if self._due_s < math.inf and self._now_s() >= self._began_s + _QUIET_S:
             self._draw(words, "")
+
+    def does(self, phase: str, words: str) -> None:
+        """Take what a program says that it does, and draw these words, if there are any and it is time."""
+        self.phases.begin(phase)
+        self._doing = words
+        now_s = self._now_s()
+        if words and now_s >= self._due_s:
+            self._due_s = now_s + _BETWEEN_S
+            self._draw(self._doing, clock_text(self.phases.total_s))
 
     def _left_s(self, now_s: float) -> float:
         """If what is left goes as fast as what is done; it counts down while no rank ends a step."""

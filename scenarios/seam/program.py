@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scenarios.seam.errors import ProgramError
@@ -28,6 +28,8 @@ class Program(ABC):
         effort: what simulating a step of every rank takes of the machine; None: not known.
         left_out: what its steps did of which nothing is predicted, in words; known when all ranks are at their end.
         on_cpu: what hosts computed in steps beside their GPUs, in words; likewise.
+        does: called with the phase in which the program is, and the words that a user sees, or "" to see how far the
+            simulation is; whoever plays the program sets it.
 
     All are known before anything runs, host classes after `prepare`. Ranks in verbs (`src`, `dst`, `ranks`) are global
     ranks.
@@ -54,6 +56,7 @@ class Program(ABC):
     effort: Effort | None = None
     left_out: tuple[str, ...] = ()
     on_cpu: tuple[str, ...] = ()
+    does: Callable[[str, str], None] = staticmethod(lambda phase, words: None)
 
     @abstractmethod
     async def __call__(self, rank: Rank) -> None:

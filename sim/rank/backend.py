@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
+from types import coroutine
 from typing import Any, TypeVar, cast
 
 import torch
@@ -20,7 +21,7 @@ from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import PricedLater, priced_now
 from scenarios.seam.payload import NO_PAYLOAD
 from scenarios.seam.trace import Metric
-from sim.clock import Signal
+from sim.clock import Clock, Signal
 from sim.hosts.cores import Hosts
 from sim.rank.operation import STEP, Operation
 from sim.rank.rendezvous import GroupRendezvous
@@ -281,6 +282,12 @@ class SimBackend:
         self.shared.machine.sleep(max(0, until_ns - self.clock.now_ns)).then(work.finish)
         return work
 
+    async def let_others(self) -> None:
+        """Suspend until all else that happens at this instant has happened."""
+        passed = Signal[None]()
+        self.clock.call_last(passed.fire)
+        await _until(passed, self.clock)
+
     def refuse(self, call: Call, group: Group) -> None:
         """See `Backend.refuse`: the others hear of it where they meet."""
         rendezvous = self.shared.next_rendezvous(group, self.rank)
@@ -318,6 +325,12 @@ class SimBackend:
     def _host_is_not_before(self, now_ns: int) -> None:
         until_ns = self.shared.launched_until_ns
         until_ns[self.rank] = max(until_ns[self.rank], now_ns)
+
+
+@coroutine
+def _until(signal: Signal[None], clock: Clock) -> Generator[Any, Any, None]:
+    """Suspend until a signal has been fired."""
+    yield from signal.wait(clock)
 
 
 def _after(before: Signal[Any] | None, function: Callable[[], None]) -> None:

@@ -93,6 +93,28 @@ def test_a_long_run_also_says_what_comes_after_its_steps(monkeypatch: pytest.Mon
     assert "at once" not in stderr.getvalue()
 
 
+def test_what_a_program_does_is_shown_in_place_of_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = on_terminal(monkeypatch)
+    time = Time()
+    with Bar(now_s=time) as bar:
+        bar.does("setting up", "at once")
+        time.s += 3
+        bar.does("setting up", "setting up the script")
+        time.s += 0.1
+        bar.does("steps", "step 1 of 3")  # not so often
+        time.s += 62
+        bar.show(lambda: at(2, 0.25))
+        bar.does("simulating", "")
+        time.s += 1
+        bar.show(lambda: at(3, 0.3))
+    shown = stderr.getvalue()
+    places = [shown.index(each) for each in ("setting up the script", "0:03", "step 1 of 3", "1:05", "3 of 10 steps")]
+    assert places == sorted(places)
+    assert "at once" not in shown
+    assert "2 of 10 steps" not in shown
+    assert bar.phases.sentence() == "predicted in 66.1 s, the longest part: steps, 62.0 s"
+
+
 def test_what_is_left_is_unknown_before_the_first_step_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = on_terminal(monkeypatch)
     time = Time()

@@ -135,6 +135,24 @@ def test_an_error_shows_the_scripts_own_frames(
     assert "KeyError: 'weights'\n\nDuring handling" in everything
 
 
+def test_a_long_prediction_names_what_took_longest(tmp_path: Path) -> None:
+    body = "import time\ntime.sleep(4)\nfor _ in range(4):\n    step()\n    sgd.step()\n"
+    file = script(tmp_path, body, head=ON_CPU)
+    done = run(tmp_path, file)
+    assert re.search(r"\npredicted in [\d.]+ s, the longest part: setting up, [\d.]+ s\n$", done.stdout)
+    assert "predicted in" not in run(tmp_path, file, "--json", "--out", tmp_path / "again", steps=1).stdout
+
+
+def test_ranks_on_gpus_run_at_the_same_time(tmp_path: Path) -> None:
+    """So that one may wait for what another one writes; a rank on a CPU, whose time is measured, runs alone."""
+    here, there = (f"open({str(tmp_path)!r} + f'/{{{rank}}}', 'w')" for rank in ("rank", "1 - rank"))
+    body = f"import os\nrank = dist.get_rank()\n{here}\nwhile not os.path.exists({there[5:-6]}): pass\n"
+    body += "gpu = torch.nn.Linear(8, 8, device='cuda')\nsgd = torch.optim.SGD(gpu.parameters())\n"
+    body += "for _ in range(4):\n    gpu(torch.ones(8, 8, device='cuda')).sum().backward()\n    sgd.step()\n"
+    done = run(tmp_path, script(tmp_path, body, head=ON_CPU), "--timeout", "30 s", profile="dgx_h100")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_script_that_waits_elsewhere_says_where(tmp_path: Path) -> None:
     body = f"while not __import__('os').path.exists({str(tmp_path / 'there')!r}): pass\n"
     done = run(tmp_path, script(tmp_path, body), "--timeout", "3 s")

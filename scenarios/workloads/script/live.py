@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, partial
@@ -16,6 +17,7 @@ from typing import Any
 from scenarios.config.scenario import Scenario
 from scenarios.owned_folder import scratch
 from scenarios.seam.errors import ProgramError, ScriptError
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
@@ -28,6 +30,8 @@ from scenarios.workloads.script.requests import Request
 
 # How long a process may take to say where it stands, and how often that is looked for.
 _ANSWER_S, _LOOKING_S = 1.0, 0.005
+# Between two looks at what else is to be done while a rank computes.
+_LOOK_S = 0.25
 
 
 class Start:
@@ -46,13 +50,46 @@ class Start:
         return owned.path
 
 
-class LivePlayer:
-    """The process of one rank."""
+class Doing:
+    """What a script's ranks do, in words for a user, which go to `program.does`."""
 
-    def __init__(self, start: Start, script: Script, rank: Rank | Seat, scenario: Scenario) -> None:
+    def __init__(self, program: Program, scenario: Scenario) -> None:
+        self._program, self._world_size, self._steps = program, scenario.cluster.world_size, scenario.steps
+        self._said, self._begun = ("", ""), Counter[int]()  # ranks that have begun a step
+
+    def say(self, phase: str, words: str) -> None:
+        """Say that a phase begins, or goes on."""
+        self._said = phase, words
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Say it again, for the time that passes meanwhile."""
+        self._program.does(*self._said)
+
+    def begins(self, number: int) -> None:
+        """Say which step it is, the first of which is number 1, where the last rank begins it."""
+        self._begun[number] += 1
+        if self._begun[number] == self._world_size:
+            self.say("steps of the script", f"step {number} of {self._steps} of the script")
+
+
+class LivePlayer:
+    """The process of one rank; `doing`, if given, goes on while the process computes."""
+
+    def __init__(
+        self,
+        start: Start,
+        script: Script,
+        rank: Rank | Seat,
+        scenario: Scenario,
+        doing: Doing | None = None,
+    ) -> None:
         self._simulated, self._rank = rank, f"rank {rank.rank}"
+        self._look = (lambda: None) if doing is None else doing.go_on
         self._name = f"{self._rank}: {script.path}"
         self._timeout_s = scenario.timeout_s
+        is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
+        self._beside = "" if is_on_gpu else ", while only one rank runs at a time"
         self._connection: Connection
         self._connection, other = start.context.Pipe()
         self._stands = start.folder / f"rank-{rank.rank}-stands"
@@ -67,11 +104,12 @@ class LivePlayer:
     def next(self) -> Request:
         """Return what the rank asks next: what it has computed, the request and its argument."""
         assert self._process.pid is not None, "it was started"
-        if not comes_in_time(self._connection, self._timeout_s, partial(_starved_s, self._process.pid)):
+        starved_s = partial(_starved_s, self._process.pid)
+        if not comes_in_time(self._connection, self._timeout_s, starved_s, self._look):
             raise ProgramError(
                 f"{self._name} made no call for {self._timeout_s:g} s (run.timeout){self._where()}: it computes,"
                 " sleeps, or waits for other ranks by other means than a collective (a store or a file of its own,"
-                " say), while only one rank runs at a time"
+                f" say){self._beside}"
             )
         try:
             found: Request = self._connection.recv()
@@ -103,12 +141,19 @@ class LivePlayer:
         self._connection.close()
 
 
-def comes_in_time(connection: Connection, timeout_s: float, starved_s: Callable[[], float]) -> bool:
+def comes_in_time(
+    connection: Connection, timeout_s: float, starved_s: Callable[[], float], look: Callable[[], None] = lambda: None
+) -> bool:
     """Wait until a connection has something to receive, and return whether it has within `timeout_s`, less the time in
     which its sender waits for a processor, of which `starved_s` is the sum so far: a busy machine makes no script late.
+
+    `look()` is called a few times a second.
     """
+    if connection.poll():
+        return True
     until_s = time.monotonic() + timeout_s - starved_s()
-    while not connection.poll(max(until_s + starved_s() - time.monotonic(), 0)):
+    while not connection.poll(min(max(until_s + starved_s() - time.monotonic(), 0), _LOOK_S)):
+        look()
         if time.monotonic() >= until_s + starved_s():
             return False
     return True

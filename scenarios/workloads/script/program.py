@@ -1,4 +1,5 @@
-"""A user's own training script, live: a process a rank runs it, one at a time, and its collectives in simulated time.
+"""A user's own training script, live: a process a rank runs it, and its collectives in simulated time. On CPUs one
+process runs at a time, as its time counts.
 
 Values travel as the script has them, so that control flow, losses and plans are those of a real run. What a process
 computes between two calls is charged as it took here, in CPU time of one thread. Nothing is charged before the first
@@ -12,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import replace
 from itertools import chain, groupby
-from typing import Any
+from typing import Any, cast
 
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Scenario
@@ -29,9 +30,9 @@ from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.exchange import Exchange
 from scenarios.workloads.script.further_groups import further_group, recorded_host_classes
-from scenarios.workloads.script.live import LivePlayer, Start
+from scenarios.workloads.script.live import Doing, LivePlayer, Start
 from scenarios.workloads.script.meeting.mail import Mail
-from scenarios.workloads.script.meeting.stores import Stores
+from scenarios.workloads.script.meeting.stores import Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes
 from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.classes import Classes
@@ -67,6 +68,7 @@ class ScriptProgram(Program):
         self._hint = Hint(scenario)
         self._peaks: dict[int, MemoryRow] = {}
         self._playing: dict[int, _Played] = {}
+        self.doing = Doing(self, scenario)
         self.host_classes = uniform_host_classes(scenario)
         self._counts = dict(simulated_ranks(scenario, self.host_classes))
         self.outcomes = Outcomes(scenario, len(self._counts))
@@ -93,11 +95,15 @@ class ScriptProgram(Program):
         log: RankLog | None = None
         player: LivePlayer | Replay
         if self._replays is None:
-            log, player = self._logs.begin(rank.rank), LivePlayer(self._start, self.script, rank, self.scenario)
+            self.doing.say("starting ranks", "starting ranks")
+            log = self._logs.begin(rank.rank)
+            player = LivePlayer(self._start, self.script, rank, self.scenario, self.doing)
         else:
             player = self._replays.of(rank.rank)
         self.outcomes.begin()
         played = self._playing[rank.rank] = _Played(self, rank, player, log)
+        if self._replays is None and len(self._playing) == self.scenario.cluster.world_size:
+            self.doing.say("setting up", "setting up the script")
         try:
             with self._from_file():
                 self.outcomes.add(rank.rank, await played.run())
@@ -181,11 +187,15 @@ class ScriptProgram(Program):
         world_size, gpus = cluster.world_size, cluster.host.gpus
 
         def begin(rank: int) -> LivePlayer:
-            return LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario)
+            return LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario, self.doing)
 
-        with Few(begin, self._logs, world_size, steps) as few:
+        self.doing.say("recording ranks", f"finding classes of {world_size} ranks")
+        # On CPUs the time of ranks is measured.
+        is_on_gpu = cluster.host.gpu.kind == "cuda"
+        with Few(begin, self._logs, world_size, steps, beside=is_on_gpu) as few:
             found = Classes(few, gpus).find()
         note_classes(found)
+        self.doing.say("simulating", "")
         return found
 
     def _recorded(self, recorded_by: Sequence[int]) -> Recorded:
@@ -227,7 +237,10 @@ class _Played:
     async def run(self) -> Outcome:
         """Run until the script ends or has made the steps that are wanted; what follows the last mark is no step."""
         is_running, seen = True, None
+        is_beside_others = self._is_on_gpu and isinstance(self._player, LivePlayer)
         while is_running:
+            if is_beside_others:  # they compute meanwhile, each in its process; on a CPU its time is measured
+                await cast(Meeting, self._rank.backend).let_others()
             spent, kind, argument = request = self._player.next()
             if self._log is not None and kind != "elapsed":  # which waits for nothing that was not waited for before
                 self._log.note(request)
@@ -317,6 +330,8 @@ class _Played:
         self._step = self._rank.step(self.steps)
         self._step.__enter__()
         self.steps += 1
+        if self._log is not None:
+            self._program.doing.begins(self.steps)
         return True
 
     async def _charge(self, spent: Spent) -> None:

@@ -16,7 +16,7 @@ from types import FrameType
 from scenarios.config.host_costs import LOOP_TURNS
 
 # Shorter stretches are left out: the interpreter itself takes them, and calls and operators that are counted.
-_LEAST_NS = 20_000
+LEAST_NS = 20_000
 # Of the time in which calls of C functions are seen to pass, what is left must be worth measuring.
 _LEAST_SHARE = 0.25
 # A thread's CPU time is a call of the kernel, ten times as dear as the clock: it is read once in so long.
@@ -49,11 +49,14 @@ class Stretches:
     """A watch on one thread, which measures stretches of CPU time between calls and returns of Python functions.
 
     `note(cpu_ns, frame)` is called for each long stretch, with the frame in which the stretch ends.
+
+    Attributes:
+        mark_ns: when the present stretch began, by `time.perf_counter_ns`.
+        seen: calls of C functions, and their returns, in this stretch.
     """
 
     def __init__(self, note: Callable[[float, FrameType | None], None]) -> None:
-        self._note, self._mark_ns = note, 0
-        self.seen = 0  # calls of C functions, and their returns, in this stretch
+        self._note, self.mark_ns, self.seen = note, 0, 0
         self._read_ns = self._cpu_ns = 0  # when the CPU time was read last, and what it was
         self._event_ns = 0.0
         self._is_paused, self._thread = True, 0
@@ -71,26 +74,25 @@ class Stretches:
 
     def start(self) -> None:
         """Begin a stretch."""
-        now_ns = self._mark_ns = time.perf_counter_ns()
+        now_ns = self.mark_ns = time.perf_counter_ns()
         self.seen = 0
         if now_ns - self._read_ns > _CPU_TIME_EVERY_NS:
             self._read_ns, self._cpu_ns = now_ns, time.thread_time_ns()
 
-    def end(self, frame: FrameType | None) -> None:
+    def end(self, now_ns: int, frame: FrameType | None) -> None:
         """End a stretch in a frame, and begin the next one."""
-        now_ns = time.perf_counter_ns()
-        took_ns, seen = now_ns - self._mark_ns, self.seen
-        self._mark_ns, self.seen = now_ns, 0
-        if took_ns < _LEAST_NS or self._is_paused:
+        took_ns, seen = now_ns - self.mark_ns, self.seen
+        self.mark_ns, self.seen = now_ns, 0
+        if took_ns < LEAST_NS or self._is_paused:
             return
         took_ns -= self._off_cpu_ns(now_ns)
-        if took_ns < _LEAST_NS:
+        if took_ns < LEAST_NS:
             return
         seeing_ns = seen * self._event_ns
         own_ns = took_ns - seeing_ns
         if own_ns < _LEAST_SHARE * seeing_ns:  # a call of a C function takes about two turns
             own_ns = seen * turn_ns()
-        if own_ns >= _LEAST_NS:
+        if own_ns >= LEAST_NS:
             self._note(own_ns, frame)
             self.start()
 

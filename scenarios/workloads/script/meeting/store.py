@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import count
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch.distributed as dist
@@ -22,6 +23,11 @@ _OURS = ("scenarios.", "real.", "sim.")
 # Of ports that a script leaves to the system.
 _FIRST_PORT = 40_000
 _made: list[Store] = []  # which stay: a store in C++ that is made of one of them does not hold it
+
+# Where modules have functions and classes of torch, by the id of each, as some of torch's names warn where they are
+# compared; and the modules that were searched for them.
+_names = dict[int, list[tuple[ModuleType, str]]]()
+_searched = set[str]()
 
 
 class SimulatedStore(Store):
@@ -192,9 +198,21 @@ def simulate_stores(ask: Callable[[str, Any], Any]) -> None:
 
 def put(instead: dict[Any, Any]) -> None:
     """Replace functions and classes of torch wherever modules have them: those that a script imports may be loaded."""
-    by_id = {id(usual): own for usual, own in instead.items()}  # some of torch's names warn where they are compared
-    for module in [each for name, each in sys.modules.items() if not name.startswith(_OURS)]:
-        names = getattr(module, "__dict__", None)
-        for name, found in list(names.items()) if type(names) is dict else ():
-            if id(found) in by_id:
-                setattr(module, name, by_id[id(found)])
+    find_names()
+    for usual, own in instead.items():
+        for module, name in _names.get(id(usual), ()):
+            if module.__dict__.get(name) is usual:
+                setattr(module, name, own)
+
+
+def find_names() -> None:
+    """Note under which names the modules that were loaded since the last time have functions and classes of torch."""
+    for key in sys.modules.keys() - _searched:
+        _searched.add(key)
+        names = getattr(sys.modules[key], "__dict__", None)
+        if key.startswith(_OURS) or type(names) is not dict:
+            continue
+        for name, found in names.items():
+            kind = type(found)
+            if (kind is FunctionType or issubclass(kind, type)) and str(found.__module__).startswith("torch"):
+                _names.setdefault(id(found), []).append((sys.modules[key], name))

@@ -45,6 +45,10 @@ class Meeting(Protocol):
         """Return a work that another rank finishes."""
         ...
 
+    async def let_others(self) -> None:
+        """Suspend until all else that happens at this instant has happened."""
+        ...
+
 
 # What `Stores.answer` gives where there is no answer yet.
 WAITS = object()
@@ -61,7 +65,7 @@ class Stores:
     async def meet(self, rank: Rank, request: Stored) -> Any:
         """Return the answer to a rank's request, for which its host may have to wait.
 
-        A rank that polls waits for a change of the store: only one rank's process runs at a time.
+        A rank that polls waits for a change of the store: on CPUs only one rank's process runs at a time.
         """
         store = self._of[request.store]
         before = store.changes

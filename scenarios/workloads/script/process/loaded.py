@@ -1,4 +1,6 @@
-"""Loads, in the process from which all ranks fork, the libraries that the script names: imported for this alone."""
+"""Does, in the process from which all ranks fork, what they share: loads libraries that the script names, and looks
+through torch's modules. Imported for this alone.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import os
 from contextlib import suppress
 
 from scenarios.workloads.script.forking import MODULES
+from scenarios.workloads.script.meeting.store import find_names
 
 
 def _load() -> None:
@@ -15,6 +18,7 @@ def _load() -> None:
     for name in os.environ.pop(MODULES, "").split():
         with suppress(Exception):
             importlib.import_module(name)
+    find_names()
     # Ranks share the memory of what was loaded, and their garbage collector need not look through it.
     gc.collect()
     gc.freeze()

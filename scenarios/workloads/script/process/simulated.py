@@ -52,9 +52,7 @@ class SimulatedLink:
         self._label = KIND  # of what is computed on a CPU
         self.launched: list[Launched | HostWork] | None = None  # on a GPU, since the last request
         self.host = HostCounter()  # beside a GPU
-        self._calls = CountedCalls(
-            self.host, Stretches(self._measured)
-        )  # from the first launch on, behind most imports
+        self._calls = CountedCalls(self.host, Stretches(self._measured))  # from the first step on
         self.compiled = Compiled(self._launch_fused)
         self.as_compiled: AsCompiled | None = None  # of the step that is noted so
         self._steps = 0  # that have begun
@@ -123,6 +121,8 @@ class SimulatedLink:
     def _begin_step(self) -> None:
         """Note one step as torch.compile would have it, unless the script has compiled code or CUDA graphs."""
         self._steps += 1
+        if self.launched is not None:
+            self._calls.begin()
         is_noted = self._steps == _AS_COMPILED and self.launched is not None and not self.has_own_code
         self.as_compiled = AsCompiled() if is_noted else None
 
@@ -205,7 +205,6 @@ class SimulatedLink:
                 self.compiled.note(kernel, call)
                 return
             self.host.launched(kernel.kind)
-            self._calls.begin()
             given = Launched(self.stream, kernel, self.labels.now())
             work = self.host.take()
             if not self.compiled.launch_after(lambda: self._append(given, work)):

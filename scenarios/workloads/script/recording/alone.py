@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 import torch
@@ -31,16 +31,29 @@ class Sent:
     """What played ranks have sent, each under the number of its group.
 
     Attributes:
-        broadcasts: by the source and which of its broadcasts in the group it is.
+        broadcasts: by its group, the source and which of the source's broadcasts in the group it is.
         messages: from a source to a target, in order.
         stores: as the ranks played so far have left them.
         play: have a rank go on until the condition holds, if it can.
+        begun: the ranks that are played.
     """
 
-    def __init__(self, play: Callable[[int, Callable[[], bool]], None]) -> None:
+    def __init__(self, play: Callable[[int, Callable[[], bool]], None], begun: Collection[int] = ()) -> None:
         self.broadcasts: dict[tuple[int, int, int], Sequence[Packed]] = {}
         self.messages = defaultdict[tuple[int, int, int], list[Packed]](list)
-        self.stores, self.play = Stores(), play
+        self.stores, self.play, self.begun = Stores(), play, begun
+
+    def broadcast(self, key: tuple[int, int, int]) -> Sequence[Packed] | None:
+        """Return a broadcast, by its key in `broadcasts`, of a source that is played; None if there is none."""
+        if key[1] in self.begun:
+            self.play(key[1], lambda: key in self.broadcasts)
+        return self.broadcasts.get(key)
+
+    def await_change(self, request: Stored) -> None:
+        """Have each rank that is played go on until what a request reads has changed."""
+        before = self.stores.changes(request)
+        for rank in tuple(self.begun):
+            self.play(rank, lambda: self.stores.changes(request) != before)
 
     def message(self, group: int, members: Sequence[int], ends: tuple[int, int], number: int) -> Packed | None:
         """Return a message from a source to a target (`ends`); if it has not come, the one that a rank as far from
@@ -129,16 +142,22 @@ class Alone:
     def _stored(self, request: Stored) -> Any:
         if request.verb == "joined":  # as the others do
             return None
-        stores = self._sent.stores
-        before = stores.changes(request)
-        found = stores.answer(request)
-        has_changed = stores.changes(request) != before
-        if found is WAITS or stores.is_polling(self._rank, request, found, has_changed=has_changed):
-            raise ProgramError(
-                f"rank {self._rank}: {request}: expected what ranks before it have set, as one rank of each class is"
-                " played, one after the other; run.ranks = 'each' plays all, at most 64"
-            )
-        return found
+        stores, before = self._sent.stores, -1
+        while True:
+            seen = stores.changes(request)
+            found = stores.answer(request)
+            has_changed = stores.changes(request) != seen
+            waits = found is WAITS or stores.is_polling(self._rank, request, found, has_changed=has_changed)
+            if not waits:
+                return found
+            if seen == before:
+                break
+            before = seen
+            self._sent.await_change(request)
+        raise ProgramError(
+            f"rank {self._rank}: {request}: expected what ranks that are played have set, one of each class;"
+            " run.ranks = 'each' plays all, at most 64"
+        )
 
     def _mistake(self, call: Collective) -> Refused | None:
         """Return what is wrong with a call, as scripts try calls to see whether they work."""
@@ -167,7 +186,7 @@ class Alone:
         key = call.group, source, self._next(call, source)
         if source == self._rank:
             self._sent.broadcasts[key] = list(call.inputs)
-        return list(self._sent.broadcasts.get(key, call.inputs))
+        return list(self._sent.broadcast(key) or call.inputs)
 
 
 class _Checking:

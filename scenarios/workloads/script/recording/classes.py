@@ -47,6 +47,7 @@ class Classes:
 
     def __init__(self, few: Few, gpus_per_host: int) -> None:
         self._few, self._world = few, range(few.world_size)
+        few.begin_early(*{0, 1 % few.world_size, gpus_per_host % few.world_size, few.world_size - 1})  # all are played
         few.play(0)
         hosts = [self._world[first : first + gpus_per_host] for first in self._world[::gpus_per_host]]
         made: list[Sequence[Sequence[int]]] = [
@@ -67,17 +68,14 @@ class Classes:
         self._compare([self._world[-1]])
         self._fill()
         classes = self._classes()
-        for rank in dict.fromkeys(classes):
-            self._few.play(rank, to_end=True)
+        self._few.play(*dict.fromkeys([*classes, self._world[-1]]), to_end=True)
         self._check_last(classes)
         return classes
 
     def _compare(self, ranks: Sequence[int]) -> None:
         """Play these ranks, and cut axes until what has been played agrees."""
-        for rank in ranks:
-            self._play(rank)
-        for rank in self._few.ranks:  # also those whose messages were wanted
-            self._few.play(rank)
+        self._play(*ranks)
+        self._few.play(*self._few.ranks)  # also those whose messages were wanted
         while (parted := self._parted()) is not None:
             self._cut(*parted)
 
@@ -96,15 +94,15 @@ class Classes:
             found += axis.lines[0] if len(axis.lines[0]) <= MOST_PROCESSES // 2 else ()
         return found
 
-    def _play(self, rank: int) -> None:
-        if rank not in self._few.ranks and len(self._few.ranks) == MOST_PROCESSES:
+    def _play(self, *ranks: int) -> None:
+        if len({*self._few.ranks, *ranks}) > MOST_PROCESSES:
             parted = next((each for each in self._few.ranks if self._few.difference(0, each)), 0)
             raise ProgramError(
                 f"ranks 0 and {parted} do not do the same: {self._few.difference(0, parted)}; expected ranks of few"
                 f" classes, but {MOST_PROCESSES} of {len(self._world)} were played and there may be more; of at most"
                 f" {MOST_PROCESSES} ranks run.ranks = 'each' plays all"
             )
-        self._few.play(rank)
+        self._few.play(*ranks)
 
     def _key(self, rank: int) -> tuple[int, ...]:
         return tuple(axis.part(rank) for axis in self._axes)
@@ -169,11 +167,10 @@ class Classes:
         return [leaders[first[self._key(rank)]] for rank in self._world]
 
     def _check_last(self, classes: Sequence[int]) -> None:
-        """Play the last rank to its end, too, and compare it with the one that stands for it."""
+        """Compare the last rank, which is played to its end, too, with the one that stands for it."""
         last, leader = self._world[-1], classes[-1]
         if leader == last:
             return
-        self._few.play(last, to_end=True)
         if found := self._few.difference(leader, last, to_end=True):
             raise ProgramError(
                 f"ranks {leader} and {last} do not do the same: {found}; expected ranks that do the same in their first"

@@ -1,4 +1,4 @@
-"""Plays a few ranks of a world, each a process that is answered by `Alone`, one at a time and as far as is wanted."""
+"""Plays a few ranks of a world, each a process that is answered by `Alone`, in turns and as far as is wanted."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ MOST_PROCESSES = 64
 class Few:
     """A few ranks of a world; a context that ends their processes."""
 
-    def __init__(self, begin: Callable[[int], LivePlayer], logs: Logs, world_size: int, steps: int) -> None:
-        """`begin` starts a rank's process; `steps`: how many are wanted."""
+    def __init__(
+        self, begin: Callable[[int], LivePlayer], logs: Logs, world_size: int, steps: int, *, beside: bool = True
+    ) -> None:
+        """`begin` starts a rank's process; `steps`: how many are wanted; `beside`: processes may compute at once."""
         self.world_size, self.logs, self._begin, self._steps = world_size, logs, begin, steps
+        self._is_beside = beside
         self._of: dict[int, _Played] = {}
         self._running = set[int]()
-        self._sent = Sent(self._advance)
+        self._sent = Sent(self._advance, self._of)
         self._differences: dict[tuple[int, int], str | None] = {}
 
     def __enter__(self) -> Few:
@@ -36,8 +39,8 @@ class Few:
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks that have begun, in that order."""
-        return list(self._of)
+        """The ranks that have begun, in ascending order."""
+        return sorted(self._of)
 
     @property
     def made(self) -> Families:
@@ -49,9 +52,23 @@ class Few:
         """The groups in which messages were sent, each with how far the ranks at their ends are apart."""
         return {each for played in self._of.values() for each in played.alone.has_messages}
 
-    def play(self, rank: int, *, to_end: bool = False) -> None:
-        """Have a rank come to the end of its first step, or of all."""
-        self._advance(rank, lambda: not to_end and self._of[rank].steps > 0)
+    def begin_early(self, *ranks: int) -> None:
+        """Start ranks' processes, which compute until their first requests, if they may beside others."""
+        for rank in ranks if self._is_beside else ():
+            self._started(rank)
+
+    def play(self, *ranks: int, to_end: bool = False) -> None:
+        """Have ranks come to the end of their first step, or of all: in turns, while each other's processes compute."""
+        self.begin_early(*ranks)
+
+        def is_left(rank: int) -> bool:
+            played = self._started(rank)
+            return not played.is_over and (to_end or played.steps == 0)
+
+        for together in [ranks] if self._is_beside else [(rank,) for rank in ranks]:
+            while left := [rank for rank in together if is_left(rank)]:
+                for rank in filter(is_left, left):
+                    self._turn(rank)
 
     def difference(self, one: int, two: int, *, to_end: bool = False) -> str | None:
         """Return where two ranks that were played part, in their first step or anywhere; None: they do the same."""
@@ -63,32 +80,42 @@ class Few:
                 self._differences[one, two] = str(error)
         return self._differences[one, two]
 
-    def _advance(self, rank: int, is_there: Callable[[], bool]) -> None:
-        """Have a rank go on until it is there, at its end, or waits for one that waits for it."""
-        if rank in self._running or (rank not in self._of and len(self._of) == MOST_PROCESSES):
-            return
+    def _started(self, rank: int) -> _Played:
         if rank not in self._of:
             alone = Alone(rank, self.world_size, self._sent)
             self._of[rank] = _Played(self._begin(rank), self.logs.begin(rank), alone)
-        self._running.add(rank)
+        return self._of[rank]
+
+    def _advance(self, rank: int, is_there: Callable[[], bool]) -> None:
+        """Have a rank go on until it is there, at its end, or waits for one that waits for it."""
+        if rank not in self._of and len(self._of) == MOST_PROCESSES:
+            return
+        self._started(rank)
+        while not is_there() and self._turn(rank):
+            pass
+
+    def _turn(self, rank: int) -> bool:
+        """Serve a rank's next request; return whether it was served: not at the rank's end, nor while it waits."""
         played = self._of[rank]
-        while not (played.is_over or is_there()):
-            played.turn(self._steps)
+        if rank in self._running or played.is_over:
+            return False
+        self._running.add(rank)
+        played.turn(self._steps)
         self._running.remove(rank)
+        return True
 
 
 class _Played:
-    """A rank's process, which waits between two turns for the answer to its last request."""
+    """A rank's process, which waits at the end of a step until it is to go on."""
 
     def __init__(self, player: LivePlayer, log: RankLog, alone: Alone) -> None:
         self.player, self.alone, self._log = player, alone, log
         self.steps, self.is_over = 0, False  # ends of steps so far
-        self._request: tuple[str, Any] | None = None
+        self._request: tuple[str, Any] | None = None  # that is not answered yet
 
     def turn(self, steps: int) -> None:
-        """Answer the last request and note the next; the last one is the end of `steps` steps that follow the first."""
-        if self._request is not None:
-            self.player.answer(self.alone.answer(*self._request))
+        """Note and answer the next request; the last one is the end of `steps` steps that follow the first."""
+        self._answer()
         request = self.player.next()
         self._log.note(request)
         _, kind, argument = request
@@ -98,3 +125,11 @@ class _Played:
         if self.is_over:
             self._log.is_whole = True
             self.player.close()
+        elif kind != "step":
+            self._answer()
+
+    def _answer(self) -> None:
+        if self._request is not None:
+            kind, argument = self._request
+            self.player.answer(self.alone.answer(kind, argument))
+            self._request = None

@@ -11,11 +11,14 @@ import torch
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.live import LivePlayer
 from scenarios.workloads.script.meeting.commands import Commands
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.stores import MOST_POLLS, Stored, Stores
-from scenarios.workloads.script.recording.alone import Alone, Broadcasts
+from scenarios.workloads.script.recording.alone import Alone, Sent
+from scenarios.workloads.script.recording.few import Few
+from scenarios.workloads.script.recording.lines import Logs
 from scenarios.workloads.script.requests import Collective, Packed, Refused
 
 KEYS = ["r0", "r1", "r2"]
@@ -199,6 +202,10 @@ def test_what_a_parent_computes_is_that_of_its_host(monkeypatch: pytest.MonkeyPa
     assert found == {0: ((10,), (10,)), 1: ((10,), (10,)), 2: ((12,), (10,)), 3: ((12,), (10,))}
 
 
+def nothing_sent() -> Sent:
+    return Sent(lambda *_: None)
+
+
 def call(verb: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], **options: object) -> Collective:
     given, made = ([Packed.of(torch.zeros(shape)) for shape in each] for each in (inputs, outputs))
     return Collective(number=1, verb=verb, group=0, label="", inputs=given, outputs=made, options=options)
@@ -215,23 +222,82 @@ def call(verb: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]
     ],
 )
 def test_a_mistaken_call_of_a_rank_alone_is_refused(mistaken: Collective) -> None:
-    found = Alone(1, 128, Broadcasts()).answer("issue", mistaken)
+    found = Alone(1, 128, nothing_sent()).answer("issue", mistaken)
     assert isinstance(found, Refused)
     assert "rank" not in str(found.error).split(":")[0]
 
 
 def test_a_right_call_of_a_rank_alone_is_answered() -> None:
-    alone = Alone(1, 128, Broadcasts())
+    alone = Alone(1, 128, nothing_sent())
     assert alone.answer("issue", call("all_gather_into_tensor", [(2,)], [(256,)])) is None
     assert alone.answer("wait", (1, 0))[0].shape == (256,)
 
 
 def test_a_rank_alone_does_not_wait_for_others_to_join() -> None:
-    assert Alone(0, 128, Broadcasts()).answer("store", asked("joined", 128)) is None
+    assert Alone(0, 128, nothing_sent()).answer("store", asked("joined", 128)) is None
 
 
 def test_a_rank_alone_that_polls_is_a_sentence() -> None:
-    alone = Alone(0, 128, Broadcasts())
+    alone = Alone(0, 128, nothing_sent())
     answers = (alone.answer("store", asked("add", "ready", 0)) for _ in range(2 * MOST_POLLS))
-    with pytest.raises(ProgramError, match=r"rank 0: train\.py:3 add of 'ready': expected what ranks before it have"):
+    with pytest.raises(
+        ProgramError, match=r"rank 0: train\.py:3 add of 'ready': expected what ranks that are played have"
+    ):
         list(answers)
+
+
+class Requests:
+    """A player of requests that are known ahead; keeps the answers."""
+
+    def __init__(self, *requests: tuple[str, Any]) -> None:
+        self._left, self.answers = [((), *each) for each in requests], list[Any]()
+
+    def next(self) -> Any:
+        return self._left.pop(0)
+
+    def answer(self, value: Any) -> None:
+        self.answers.append(value)
+
+    def close(self) -> None:
+        """End nothing."""
+
+
+def few(players: dict[int, Requests]) -> Few:
+    return Few(lambda rank: cast(LivePlayer, players[rank]), Logs(), world_size=128, steps=1)
+
+
+def broadcast(value: float) -> Collective:
+    given = [Packed.of(torch.full((2,), value))]
+    return Collective(number=1, verb="broadcast", group=0, label="", inputs=given, options={"src": 0})
+
+
+def test_ranks_that_are_played_in_turns_wait_for_what_others_send_and_set() -> None:
+    """Rank 8 broadcasts first, and rank 1 asks for a key, before rank 0 comes to what they wait for."""
+    first = Requests(
+        ("new_group", (0, 1)), ("issue", broadcast(7)), ("store", asked("set", "key", b"set")), ("end", {})
+    )
+    second = Requests(("store", asked("get", "key")), ("end", {}))
+    third = Requests(("issue", broadcast(3)), ("wait", (1, 0)), ("end", {}))
+    played = few({0: first, 1: second, 8: third})
+    played.play(1, 8, 0, to_end=True)
+    assert second.answers == [b"set"]
+    ((received,),) = third.answers[1:]
+    assert received.tensor(torch.device("cpu")).tolist() == [7, 7]
+
+
+def test_ranks_that_all_wait_for_others_end_with_a_sentence() -> None:
+    played = few({rank: Requests(("store", asked("get", f"of {rank}"))) for rank in (0, 1)})
+    with pytest.raises(
+        ProgramError, match=r"^rank 1: train\.py:3 get of 'of 1': expected what ranks that are played have set"
+    ):
+        played.play(0, 1)
+
+
+def test_a_rank_stops_at_the_end_of_its_first_step_until_it_is_to_go_on() -> None:
+    player = Requests(("step", None), ("new_group", (0, 1)), ("end", {}))
+    played = few({0: player})
+    played.play(0)
+    played.play(0)
+    assert player.answers == []
+    played.play(0, to_end=True)
+    assert player.answers == [None, 1]
