@@ -30,26 +30,30 @@ from sim.rank.step_ledger import StepLedger
 class Lane:
     """A queue served by `width` workers, first in first out: a NCCL stream has one, a gloo group two."""
 
-    __slots__ = ("_free", "_queue")
+    __slots__ = ("_free", "_is_leaving", "_queue")
 
     def __init__(self, width: int) -> None:
-        self._free = width
+        self._free, self._is_leaving = width, False
         self._queue: deque[Callable[[], None]] = deque()
 
     def enter(self, function: Callable[[], None]) -> None:
         """Call `function` when a worker is free; it is busy until `leave`."""
-        if self._free:
+        if self._free and not self._queue:
             self._free -= 1
             function()
         else:
             self._queue.append(function)
 
     def leave(self) -> None:
-        """A worker is done."""
-        if self._queue:
+        """A worker is done; it takes the next function, from a loop, as many may be over as soon as they begin."""
+        self._free += 1
+        if self._is_leaving:
+            return
+        self._is_leaving = True
+        while self._free and self._queue:
+            self._free -= 1
             self._queue.popleft()()
-        else:
-            self._free += 1
+        self._is_leaving = False
 
 
 class World:

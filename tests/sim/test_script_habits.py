@@ -101,6 +101,7 @@ WRITTEN = {
     "numbers copied": (
         "count = torch.zeros((), dtype=torch.int32, device='cuda')\ncount.copy_(3)\nassert count.item() == 3"
     ),
+    "a step of compiled graphs": "torch.compiler.cudagraph_mark_step_begin()",
     "a start method": (
         "import torch.multiprocessing as mp\nmp.set_start_method('spawn')\nassert mp.get_start_method() == 'spawn'"
     ),
@@ -147,6 +148,7 @@ QUICK = {
     "a default device",
     "pinned memory",
     "a start method",
+    "a step of compiled graphs",
     "numbers copied",
     "loops on values",
     "what tensors say",

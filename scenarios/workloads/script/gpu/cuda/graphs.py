@@ -120,6 +120,7 @@ def _patch_compile(compiled: Compiled) -> None:
     register_module_forward_pre_hook(begin)
     register_module_forward_hook(end, always_call=True)
     torch.compile = compile
+    torch.compiler.cudagraph_mark_step_begin = lambda: None  # of graphs that compiled code would capture
     torch.nn.Module.compile = lambda module, *_, **options: compile(module, **options) and None  # type: ignore[method-assign]
 
 
