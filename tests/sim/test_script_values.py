@@ -126,6 +126,7 @@ for _ in range(4):
     assert written(sparse=True) < 2 * (1 << 20) < (1 << 20) * 64 * 4 < written(sparse=False)
 
 
+@pytest.mark.supports("sparse gradients under DistributedDataParallel, over gloo", "CPUs", "GPUs")
 @pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
 def test_sparse_gradients_of_replicas_travel_as_indices_and_values(profile: str) -> None:
     """Over gloo, which gathers how many there are, 72 bytes a rank, then of each row that a rank names its number, 8
@@ -148,6 +149,7 @@ def test_sparse_gradients_of_replicas_travel_as_indices_and_values(profile: str)
         assert found == sorted([72, 8 * bags, 4 * 16 * bags, 72, 8 * rows, 4 * 8 * rows])
 
 
+@pytest.mark.supports("sparse gradients under DistributedDataParallel, over NCCL", "refused")
 def test_sparse_gradients_over_nccl_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "replicas.py"
     file.write_text(

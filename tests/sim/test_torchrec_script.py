@@ -288,6 +288,8 @@ def kernels_of(recording: Recording) -> list[tuple[int, dict[str, Any]]]:
     return [(stream, kernel) for stream, kernel in found if kernel["kind"].startswith("embedding")]
 
 
+@pytest.mark.supports("TorchRec: tables in the host's memory and their caches (UVM), ITEP", "GPUs")
+@pytest.mark.supports("TorchRec: TrainPipelineSemiSync, PrefetchTrainPipelineSparseDist, StagedTrainPipeline", "GPUs")
 @pytest.mark.parametrize("kind", ["uvm", "caching", "prefetch", "semi_sync", "staged", "itep"])
 def test_tables_and_pipelines_of_other_kinds_exchange_what_plain_ones_do(kind: str) -> None:
     """All batches of the script, whenever a pipeline begins each. TorchRec's staged pipeline exchanges the ids of the
@@ -308,6 +310,7 @@ def test_tables_and_pipelines_of_other_kinds_exchange_what_plain_ones_do(kind: s
         assert bool(of_host) == (kind == "uvm")
 
 
+@pytest.mark.supports("TorchRec: managed collisions (zch), MPZCH", "GPUs")
 @pytest.mark.parametrize("kind", ["zch", "mpzch"])
 def test_managed_collisions_are_sharded_by_rows(kind: str) -> None:
     """Ids go to the rank of their slot and come back, a bag's sums are scattered, and their gradients gathered."""

@@ -72,6 +72,7 @@ def calls(found: Any, rank: int) -> pd.DataFrame:
     ],
 )
 @pytest.mark.supports("DistributedDataParallel", "CPUs", "real")
+@pytest.mark.supports("sparse gradients under DistributedDataParallel, over gloo", "real")
 @pytest.mark.supports("comm hooks of DDP: fp16, PowerSGD", "CPUs", "real")
 @pytest.mark.supports("FSDP2 (`fully_shard`), HSDP", "CPUs", "real")
 @pytest.mark.supports("tensor parallelism, sequence parallelism, meshes of two dimensions", "CPUs", "real")

@@ -117,12 +117,18 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
             return
         usual_prefetch = kind.prefetch
 
-        def prefetch(bags: Any, indices: Tensor, offsets: Tensor, *args: Any, **more: Any) -> None:
+        def prefetch(
+            bags: Any,
+            indices: Tensor,
+            offsets: Tensor,
+            forward_stream: Any = None,
+            batch_size_per_feature_per_rank: Sequence[Sequence[int]] | None = None,
+        ) -> None:
+            batches = batch_size_per_feature_per_rank
             if not indices.is_cuda:
-                usual_prefetch(bags, indices, offsets, *args, **more)
+                usual_prefetch(bags, indices, offsets, forward_stream, batches)
                 return
-            stream, batches, *_ = *args, *((more.get("forward_stream"), more.get(_BATCHES))[len(args) :])
-            of(bags).fill_ahead(indices, offsets, batches, is_beside=stream is not None)
+            of(bags).fill_ahead(indices, offsets, batches, is_beside=forward_stream is not None)
 
         kind.prefetch = prefetch
         kind._update_cache_counter_and_locations = lambda bags, *_: of(bags).wait_for_fills()
@@ -167,7 +173,8 @@ class _Bags:
         self.dtype: torch.dtype = precision.from_int(module.output_dtype).as_dtype()
         self._named: dict[int, int] = {}  # of the pass that is priced
         self._named_often: dict[int, Runs] = {}
-        self._filled_ahead, self._fills_on = 0, None  # passes, and the stream on which caches are filled beside others
+        self._filled_ahead = 0  # passes for which the cache is filled already
+        self._fills_on: torch.cuda.Stream | None = None  # beside the stream of passes
         cached = [spec[0] for spec in self._specs if _location(spec) == "MANAGED_CACHING"]
         self._load_factor = module.lxu_cache_weights.shape[0] / sum(cached) if cached else 0.0
         with _by_itself(link):
