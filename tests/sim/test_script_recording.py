@@ -201,6 +201,7 @@ while True:
     ],
     ids=["shards", "stages"],
 )
+@pytest.mark.supports("large worlds: `--ranks alike`", "GPUs")
 def test_ranks_of_each_class_are_as_if_they_were_recorded(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

@@ -33,6 +33,7 @@ def test_experts_and_ring_attention(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("kept", ["policy", "[ATTENTION]", "[]"])
+@pytest.mark.supports("selective activation checkpoints", "GPUs")
 def test_a_selective_checkpoint_keeps_the_attention_of_a_gpu(kept: str, tmp_path: Path) -> None:
     """Its policy or list names a GPU's operator; attention that is not kept is computed anew."""
     file = tmp_path / "selective.py"
