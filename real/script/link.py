@@ -30,7 +30,7 @@ from scenarios.workloads.script.config import Marking, Script
 from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.player import play
-from scenarios.workloads.script.process.process_group import users_line
+from scenarios.workloads.script.users_lines import users_line
 
 
 class Place(NamedTuple):

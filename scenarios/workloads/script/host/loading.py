@@ -15,8 +15,8 @@ from torch.utils.data import _utils, dataloader
 
 from scenarios.workloads.script.host.measured import turns_of
 from scenarios.workloads.script.host.on_cpu import OnCpu
-from scenarios.workloads.script.process.process_group import users_line
 from scenarios.workloads.script.process.simulated import SimulatedLink
+from scenarios.workloads.script.users_lines import users_line
 
 _WORK: Any = _utils.worker._worker_loop  # of a process as it is without us, too
 

@@ -20,8 +20,8 @@ from scenarios.seam.host_work import NO_WORK, HostWork, total
 from scenarios.workloads.script.cpu_work import BESIDE, COPIES, LOADING, MEASURED, OPERATORS
 from scenarios.workloads.script.host.measured import Freeing, turns_of
 from scenarios.workloads.script.host.operators import work_of
-from scenarios.workloads.script.process.process_group import INSTALLED, is_users_file, users_line
 from scenarios.workloads.script.process.simulated import SimulatedLink
+from scenarios.workloads.script.users_lines import INSTALLED, is_users_file, users_line
 
 # The line of what is shorter is not looked up.
 _LEAST_NS = 20_000

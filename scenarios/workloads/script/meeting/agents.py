@@ -13,7 +13,7 @@ import torch.distributed.launcher.api as launcher
 from scenarios.workloads.script.meeting.mains import run_as_main
 from scenarios.workloads.script.meeting.seats import Seats, as_process
 from scenarios.workloads.script.meeting.store import put
-from scenarios.workloads.script.process.process_group import users_line
+from scenarios.workloads.script.users_lines import users_line
 
 
 def install_agents(seats: Seats) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.workloads.script.meeting.seats import Seats, has_group
-from scenarios.workloads.script.process.process_group import users_line
+from scenarios.workloads.script.users_lines import users_line
 
 # What starts ranks, as a command and as a module of Python.
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "srun", "fabric", "lightning")

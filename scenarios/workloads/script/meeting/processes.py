@@ -20,7 +20,7 @@ from typing import Any
 from scenarios.workloads.script.meeting.guard import Guarded
 from scenarios.workloads.script.meeting.seats import Seats, has_group
 from scenarios.workloads.script.process.children import watch_children
-from scenarios.workloads.script.process.process_group import is_users_file, users_line
+from scenarios.workloads.script.users_lines import is_users_file, users_line
 
 # How long what a process has put into a queue may take to be there.
 _FILLED_S = 10.0

@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 
 from scenarios.workloads.script.meeting.seats import Seats, has_group
 from scenarios.workloads.script.meeting.store import put
-from scenarios.workloads.script.process.process_group import users_line
+from scenarios.workloads.script.users_lines import users_line
 
 
 class _Context:

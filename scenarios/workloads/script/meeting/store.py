@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from scenarios.workloads.script.meeting.stores import JOINED, Stored
-from scenarios.workloads.script.process.process_group import users_line
+from scenarios.workloads.script.users_lines import users_line
 
 _OURS = ("scenarios.", "real.", "sim.")
 # Of ports that a script leaves to the system.

@@ -9,7 +9,7 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
-from scenarios.workloads.script.process.process_group import is_users_file
+from scenarios.workloads.script.users_lines import is_users_file
 
 # What a reading after another takes at least, so that a loop that waits for a time comes to its end.
 _READING_NS = 1_000

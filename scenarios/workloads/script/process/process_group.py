@@ -9,15 +9,11 @@ methods; both names are here.
 
 from __future__ import annotations
 
-import os
 import sys
-import sysconfig
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import chain
-from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, Protocol
 
@@ -28,6 +24,7 @@ from torch._C._distributed_c10d import Store
 
 from scenarios.seam.collectives.several import Several
 from scenarios.seam.collectives.sparse import SparseSum
+from scenarios.workloads.script.users_lines import users_line
 
 BACKEND = "twinstep"
 # torch 2.13 renamed these, too.
@@ -46,10 +43,6 @@ BEGINNING = (
     *("reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced", "alltoall", "alltoall_base"),
     *("all_to_all_single", "gather", "scatter", "send", "recv", "recv_anysource"),
 )
-# Where code lies that is not the user's.
-INSTALLED = f"{os.sep}site-packages{os.sep}"
-_ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real")
-_OTHERS = (*(f"{Path(__file__).parents[4] / room}{os.sep}" for room in _ROOMS), sysconfig.get_paths()["stdlib"], "<")
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: made for every call, and this takes a third of the time
@@ -358,23 +351,6 @@ class ScriptGroup(dist.ProcessGroup):
         return work
 
 
-@cache
-def is_users_file(name: str) -> bool:
-    """Return whether a file's code is the user's: not Python's, an installed package's or ours."""
-    return not name.startswith(_OTHERS) and INSTALLED not in name
-
-
-def users_line(frame: FrameType | None) -> str:
-    """ "train.py:31": the innermost line of the user's that leads to this frame; "" without."""
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if is_users_file(name):
-            return f"{_base(name)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
-
-
-_base = cache(os.path.basename)
 # By which torch's enumeration looks them up each time.
 _SCALED = "PREMUL_SUM"  # NCCL's sum of what each rank's factor has multiplied
 _OPS = {op: str(op.name) for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)}

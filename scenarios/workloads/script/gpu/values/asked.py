@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scenarios.workloads.script.gpu.shadows import OF_FLOATS, UNKNOWN, Shadows, filled
 from scenarios.workloads.script.gpu.values.loops import loop_around
-from scenarios.workloads.script.process.process_group import users_line
+from scenarios.workloads.script.users_lines import users_line
 
 # After so many turns a loop on an unknown truth ends, as rejection sampling and iterations until convergence do.
 MOST_TURNS = 20
