@@ -246,7 +246,7 @@ assert 8 << 20 < torch.cuda.max_memory_allocated() - 2 * (32 << 20) < 16 << 20  
         played(file, ranks=(1, 1))
 
 
-@pytest.mark.supports("collectives captured in CUDA graphs", "refused")
+@pytest.mark.supports("collectives captured in CUDA graphs", "refused", "GPUs")
 def test_no_collective_is_captured(tmp_path: Path) -> None:
     file = tmp_path / "captures.py"
     file.write_text(

@@ -74,7 +74,9 @@ def test_what_nccl_refuses_raises_in_the_script() -> None:
         ),
     ],
 )
-@pytest.mark.supports("commands that start ranks (torchrun, deepspeed, mpirun in `subprocess`)", "refused")
+@pytest.mark.supports(
+    "commands that start ranks (torchrun, deepspeed, mpirun in `subprocess`)", "refused", "CPUs", "GPUs"
+)
 def test_ranks_that_cannot_be_are_a_sentence(body: str, sentence: str, tmp_path: Path) -> None:
     head = "import subprocess\nimport sys\nimport torch\nimport torch.distributed as dist\n"
     file = tmp_path / "own.py"

@@ -106,7 +106,7 @@ def test_a_process_that_is_no_rank_makes_no_group(how: str, tmp_path: Path) -> N
     assert how == "fork" or "no step was seen" in done.stderr
 
 
-@pytest.mark.supports("`torch.distributed.rpc`", "refused")
+@pytest.mark.supports("`torch.distributed.rpc`", "refused", "CPUs", "GPUs")
 def test_rpc_is_refused_by_name(tmp_path: Path) -> None:
     body = "from torch.distributed import rpc\nrpc.init_rpc('worker', rank=rank, world_size=2)\n"
     done = run(tmp_path, script(tmp_path, body))

@@ -149,7 +149,7 @@ def test_sparse_gradients_of_replicas_travel_as_indices_and_values(profile: str)
         assert found == sorted([72, 8 * bags, 4 * 16 * bags, 72, 8 * rows, 4 * 8 * rows])
 
 
-@pytest.mark.supports("sparse gradients under DistributedDataParallel, over NCCL", "refused")
+@pytest.mark.supports("sparse gradients under DistributedDataParallel, over NCCL", "refused", "GPUs")
 def test_sparse_gradients_over_nccl_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "replicas.py"
     file.write_text(

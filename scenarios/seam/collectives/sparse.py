@@ -68,6 +68,10 @@ class SparseSum(Several):
             self._future.set_result([tensor])
         return True
 
+    def is_completed(self) -> bool:
+        """Return whether all has come; then the tensor has the sum."""
+        return self._is_done or (super().is_completed() and self.wait())
+
     def result(self) -> list[Tensor]:
         """Return the tensor, with the sum."""
         self.wait()

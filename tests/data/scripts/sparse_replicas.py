@@ -27,6 +27,11 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 empty = torch.sparse_coo_tensor(torch.empty(1, 0, dtype=torch.long), torch.empty(0, 4), (9, 4), check_invariants=True)
 dist.all_reduce(empty)  # ranks that name no row
 assert empty._nnz() == 0
+polled = torch.sparse_coo_tensor(torch.tensor([[rank]]), torch.ones(1), (9,), device=device, check_invariants=True)
+work = dist.all_reduce(polled, async_op=True)
+while not work.is_completed():
+    pass
+assert polled.coalesce().indices()[0].tolist() == list(range(dist.get_world_size()))
 for step in range(5):
     ids = (torch.arange(32 + rank).view(-1, 1) * torch.tensor([1, 7, 3]) + 40 * rank + step) % 1000
     loss = model(ids.to(device))

@@ -26,7 +26,7 @@ from scenarios.workloads.script.gpu.tensors import Transfers, pinned
 from scenarios.workloads.script.gpu.values.asked import Asked, unknown_sizes
 from scenarios.workloads.script.gpu.values.computed import NOT_KNOWN, Computed, is_view
 from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_counts
-from scenarios.workloads.script.gpu.values.sparse import Sparse
+from scenarios.workloads.script.gpu.values.sparse import Sparse, moved
 from scenarios.workloads.script.host.calls import uncounted
 from scenarios.workloads.script.host.compiled import Call
 
@@ -56,6 +56,8 @@ class Meta(TorchFunctionMode):
             wanted = kwargs["device"] = self._indexed(wanted)
             if not isinstance(wanted, torch.device):
                 return func(*args, **kwargs)
+            if func is torch.sparse_coo_tensor and wanted.type == "cuda":  # whose C++ asks for the driver
+                return func(*moved(args, kwargs), **kwargs)
             if self._shadows.is_of_gpu(kwargs["out"]) if isinstance(kwargs.get("out"), Tensor) else False:
                 kwargs.pop("device")  # which C++ compares with the meta device
         if not (self._is_of_meta(args) if wanted is None else wanted.type == "meta"):

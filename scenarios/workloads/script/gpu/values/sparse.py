@@ -6,7 +6,7 @@ has them on CUDA (aten/src/ATen/native/sparse/cuda), where one kernel may do wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -54,6 +54,16 @@ def make_sparse_anew(shadows: Shadows) -> None:
         return torch.sparse_coo_tensor(*args, check_invariants=False, **more)
 
     tensor.new = new
+
+
+def moved(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """Return the positional arguments of `torch.sparse_coo_tensor` with indices and values on the device that is asked
+    for, which leaves `kwargs`.
+    """
+    device = kwargs.pop("device")
+    for name in kwargs.keys() & {"indices", "values"}:
+        kwargs[name] = torch.as_tensor(kwargs[name], device=device)
+    return [torch.as_tensor(each, device=device) if place < 2 else each for place, each in enumerate(args)]
 
 
 class Sparse:
