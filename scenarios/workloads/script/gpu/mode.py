@@ -57,8 +57,8 @@ class Meta(TorchFunctionMode):
             if not isinstance(wanted, torch.device):
                 return func(*args, **kwargs)
             if func is torch.sparse_coo_tensor and wanted.type == "cuda":  # whose C++ asks for the driver
-                return func(*moved(args, kwargs), **kwargs)
-            if self._shadows.is_of_gpu(kwargs["out"]) if isinstance(kwargs.get("out"), Tensor) else False:
+                args, wanted = moved(args, kwargs), None
+            elif self._shadows.is_of_gpu(kwargs["out"]) if isinstance(kwargs.get("out"), Tensor) else False:
                 kwargs.pop("device")  # which C++ compares with the meta device
         if not (self._is_of_meta(args) if wanted is None else wanted.type == "meta"):
             return func(*args, **kwargs)

@@ -56,14 +56,14 @@ def make_sparse_anew(shadows: Shadows) -> None:
     tensor.new = new
 
 
-def moved(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+def moved(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Return the positional arguments of `torch.sparse_coo_tensor` with indices and values on the device that is asked
     for, which leaves `kwargs`.
     """
     device = kwargs.pop("device")
     for name in kwargs.keys() & {"indices", "values"}:
         kwargs[name] = torch.as_tensor(kwargs[name], device=device)
-    return [torch.as_tensor(each, device=device) if place < 2 else each for place, each in enumerate(args)]
+    return tuple(torch.as_tensor(each, device=device) if place < 2 else each for place, each in enumerate(args))
 
 
 class Sparse:
