@@ -190,9 +190,7 @@ class ScriptProgram(Program):
             return LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario, self.doing)
 
         self.doing.say("recording ranks", f"finding classes of {world_size} ranks")
-        # On CPUs the time of ranks is measured.
-        is_on_gpu = cluster.host.gpu.kind == "cuda"
-        with Few(begin, self._logs, world_size, steps, beside=is_on_gpu) as few:
+        with Few(begin, self._logs, world_size, steps) as few:
             found = Classes(few, gpus).find()
         note_classes(found)
         self.doing.say("simulating", "")

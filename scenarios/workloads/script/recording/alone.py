@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -27,43 +28,40 @@ from scenarios.workloads.script.requests import Collective, Packed, Refused, iss
 _META = torch.device("meta")
 
 
+class Waits(NamedTuple):
+    """An answer that has not come yet: it is another rank's to give, or with None any rank's."""
+
+    rank: int | None
+
+
+# A group as all ranks know it: its members, and which of the groups of these members it is.
+Key = tuple[tuple[int, ...], int]
+
+
 class Sent:
-    """What played ranks have sent, each under the number of its group.
+    """What played ranks have sent.
 
     Attributes:
-        broadcasts: by its group, the source and which of the source's broadcasts in the group it is.
-        messages: from a source to a target, in order.
+        broadcasts: by group, source, and which of the source's broadcasts in the group it is.
+        messages: from a source to a target of a group, in order.
         stores: as the ranks played so far have left them.
-        play: have a rank go on until the condition holds, if it can.
-        begun: the ranks that are played.
+        may_send: whether a rank is played and not over; with True it is played from now on, if it can be.
     """
 
-    def __init__(self, play: Callable[[int, Callable[[], bool]], None], begun: Collection[int] = ()) -> None:
-        self.broadcasts: dict[tuple[int, int, int], Sequence[Packed]] = {}
-        self.messages = defaultdict[tuple[int, int, int], list[Packed]](list)
-        self.stores, self.play, self.begun = Stores(), play, begun
+    def __init__(self, may_send: Callable[[int, bool], bool]) -> None:
+        self.broadcasts: dict[tuple[Key, int, int], Sequence[Packed]] = {}
+        self.messages = defaultdict[tuple[Key, int, int], list[Packed]](list)
+        self.stores, self.may_send = Stores(), may_send
 
-    def broadcast(self, key: tuple[int, int, int]) -> Sequence[Packed] | None:
-        """Return a broadcast, by its key in `broadcasts`, of a source that is played; None if there is none."""
-        if key[1] in self.begun:
-            self.play(key[1], lambda: key in self.broadcasts)
-        return self.broadcasts.get(key)
-
-    def await_change(self, request: Stored) -> None:
-        """Have each rank that is played go on until what a request reads has changed."""
-        before = self.stores.changes(request)
-        for rank in tuple(self.begun):
-            self.play(rank, lambda: self.stores.changes(request) != before)
-
-    def message(self, group: int, members: Sequence[int], ends: tuple[int, int], number: int) -> Packed | None:
-        """Return a message from a source to a target (`ends`); if it has not come, the one that a rank as far from
+    def message(self, group: Key, ends: tuple[int, int], number: int, *, is_last: bool) -> Packed | Waits | None:
+        """Return a message from a source to a target (`ends`); if it does not come, the one that a rank as far from
         another one has sent; None if there is none, either.
         """
-        found = self.messages[group, *ends]
-        if len(found) <= number:
-            self.play(ends[0], lambda: len(found) > number)
+        found, members = self.messages[group, *ends], group[0]
         if len(found) > number:
             return found[number]
+        if not is_last and self.may_send(ends[0], True):
+            return Waits(ends[0])
         size, away = len(members), members.index(ends[1]) - members.index(ends[0])
         for (other, source, target), sent in self.messages.items():
             is_like = other == group and (members.index(target) - members.index(source) - away) % size == 0
@@ -77,61 +75,89 @@ class Alone:
 
     Attributes:
         made: the groups that it has made.
-        has_messages: the numbers of groups in which it sent or received messages, each with how far the ends are apart.
+        has_messages: the members of groups in which it sent or received messages, each with how far the ends are apart.
     """
 
     def __init__(self, rank: int, world_size: int, sent: Sent) -> None:
         self._rank, self._sent = rank, sent
         self.made = Families(world_size)
-        self.has_messages = set[tuple[int, int]]()
+        self.has_messages = set[tuple[tuple[int, ...], int]]()
         self._groups = [Group("world", tuple(range(world_size)))]
+        self._keys: list[Key] = [(self._groups[0].ranks, 0)]
         self._checks = Rank(cast(Backend, _Checking(rank, self._groups[0])))
-        self._answers: dict[int, list[Packed]] = {}
-        self._receives: dict[int, tuple[Collective, int, int]] = {}  # with the source, and which of its messages it is
+        # What calls give, by their numbers; a function where others have to send it, given whether it is the last try.
+        self._answers: dict[int, list[Packed] | Callable[[bool], list[Packed] | Waits]] = {}
         self._counts: defaultdict[tuple[int, str, int], int] = defaultdict(int)
 
-    def answer(self, kind: str, argument: Any) -> Any:
-        """Return what the others of the rank's world would make of a request, which does as they do."""
+    def answer(self, kind: str, argument: Any, *, is_last: bool = False) -> Any:
+        """Return what the others of the rank's world would make of a request, which does as they do; or `Waits`.
+
+        Args:
+            kind, argument: the request, which is given again where it waits.
+            is_last: no rank goes on, so that what has not come does not come.
+
+        Raises:
+            ProgramError: what a store has to give does not come.
+        """
         if kind != "store":
             self._sent.stores.goes_on(self._rank)
         match kind:
             case "issue":
                 if (mistake := self._mistake(argument)) is not None:
                     return mistake
-                if argument.verb in MESSAGES:
-                    self._exchange(argument)
-                else:
-                    self._answers[argument.number] = self._result(argument)
+                self._answers[argument.number] = self._begun(argument)
             case "wait":
-                received = self._receives.pop(argument[0], None)
-                return self._answers.pop(argument[0]) if received is None else [self._received(*received)]
+                given = self._answers[argument[0]]
+                found = given(is_last) if callable(given) else given
+                if not isinstance(found, Waits):
+                    del self._answers[argument[0]]
+                return found
             case "new_group":
+                members = tuple(argument)
                 self.made.add(argument)
-                self._groups.append(Group(f"group{len(self._groups)}", tuple(argument)))
+                self._keys.append((members, sum(each[0] == members for each in self._keys)))
+                self._groups.append(Group(f"group{len(self._groups)}", members))
                 return len(self._groups) - 1
             case "store":
-                return self._stored(argument)
+                return self._stored(argument, is_last)
         return None
 
-    def _exchange(self, call: Collective) -> None:
-        """Post a message, or note that one is to be received."""
-        is_sent = call.verb == "send"
-        peer = int(call.options["dst" if is_sent else "src"])
-        self.has_messages.add((call.group, abs(peer - self._rank)))
-        if is_sent:
-            self._sent.messages[call.group, self._rank, peer].append(call.inputs[0])
-            self._answers[call.number] = []
-        else:
-            self._receives[call.number] = call, peer, self._next(call, peer)
+    def _begun(self, call: Collective) -> list[Packed] | Callable[[bool], list[Packed] | Waits]:
+        """Return what a call gives, or how it is found once the rank waits for it."""
+        group = self._keys[call.group]
+        if call.verb in MESSAGES:
+            is_sent = call.verb == "send"
+            peer = int(call.options["dst" if is_sent else "src"])
+            self.has_messages.add((group[0], abs(peer - self._rank)))
+            if is_sent:
+                self._sent.messages[group, self._rank, peer].append(call.inputs[0])
+                return []
+            return partial(self._received, call, peer, self._next(call, peer))
+        if call.verb == "broadcast":
+            source = int(call.options["src"])
+            key = group, source, self._next(call, source)
+            if source == self._rank:
+                self._sent.broadcasts[key] = list(call.inputs)
+            return partial(self._broadcasted, call, key)
+        return self._result(call)
 
-    def _received(self, call: Collective, source: int, number: int) -> Packed:
+    def _received(self, call: Collective, source: int, number: int, is_last: bool) -> list[Packed] | Waits:
         """Return what a rank receives: of many floats the shape, as whoever sends them does not know their values."""
         (target,) = call.outputs or call.inputs
-        found = None
+        found: Packed | Waits | None = None
         if not target.dtype.is_floating_point or math.prod(target.shape) <= MOST_FLOATS:
-            members = self._groups[call.group].ranks
-            found = self._sent.message(call.group, members, (source, self._rank), number)
-        return Packed(target.shape, target.dtype) if found is None else found
+            ends = source, self._rank
+            found = self._sent.message(self._keys[call.group], ends, number, is_last=is_last)
+        if isinstance(found, Waits):
+            return found
+        return [Packed(target.shape, target.dtype) if found is None else found]
+
+    def _broadcasted(self, call: Collective, key: tuple[Key, int, int], is_last: bool) -> list[Packed] | Waits:
+        """Return what the source has sent, if it is played; else the rank's own, as if it were the source."""
+        found = self._sent.broadcasts.get(key)
+        if found is None and not is_last and self._sent.may_send(key[1], False):
+            return Waits(key[1])
+        return list(found or call.inputs)
 
     def _next(self, call: Collective, source: int) -> int:
         """Return how many calls of that verb from that source there were before in the group."""
@@ -139,21 +165,17 @@ class Alone:
         self._counts[key] += 1
         return self._counts[key] - 1
 
-    def _stored(self, request: Stored) -> Any:
+    def _stored(self, request: Stored, is_last: bool) -> Any:
         if request.verb == "joined":  # as the others do
             return None
-        stores, before = self._sent.stores, -1
-        while True:
-            seen = stores.changes(request)
-            found = stores.answer(request)
-            has_changed = stores.changes(request) != seen
-            waits = found is WAITS or stores.is_polling(self._rank, request, found, has_changed=has_changed)
-            if not waits:
-                return found
-            if seen == before:
-                break
-            before = seen
-            self._sent.await_change(request)
+        stores = self._sent.stores
+        before = stores.changes(request)
+        found = stores.answer(request)
+        has_changed = stores.changes(request) != before
+        if found is not WAITS and not stores.is_polling(self._rank, request, found, has_changed=has_changed):
+            return found
+        if not is_last:
+            return Waits(None)
         raise ProgramError(
             f"rank {self._rank}: {request}: expected what ranks that are played have set, one of each class;"
             " run.ranks = 'each' plays all, at most 64"
@@ -173,20 +195,11 @@ class Alone:
     def _result(self, call: Collective) -> list[Packed]:
         members = self._groups[call.group].ranks
         shapes = [Packed(each.shape, each.dtype) for each in call.outputs or call.inputs]
-        if call.verb == "broadcast":
-            return self._broadcast(call)
         if any(each.values is None for each in call.inputs):
             return shapes
         given = [each.tensor(torch.device("cpu")) for each in call.inputs]
         made = _alike(call, given, shapes, len(members), members.index(self._rank))
         return shapes if made is None else [Packed.of(each) for each in made]
-
-    def _broadcast(self, call: Collective) -> list[Packed]:
-        source = int(call.options["src"])
-        key = call.group, source, self._next(call, source)
-        if source == self._rank:
-            self._sent.broadcasts[key] = list(call.inputs)
-        return list(self._sent.broadcast(key) or call.inputs)
 
 
 class _Checking:

@@ -75,7 +75,6 @@ class Classes:
     def _compare(self, ranks: Sequence[int]) -> None:
         """Play these ranks, and cut axes until what has been played agrees."""
         self._play(*ranks)
-        self._few.play(*self._few.ranks)  # also those whose messages were wanted
         while (parted := self._parted()) is not None:
             self._cut(*parted)
 
@@ -85,22 +84,27 @@ class Classes:
             self._compare(missing)
 
     def _with_messages(self) -> list[int]:
-        """Return the ranks that may send each other messages: along an axis all of them, where they may be played."""
-        found = list[int]()
-        for group, away in self._few.messages:
-            lines = [self._few.made.groups[group]] if group else [self._world[place::away] for place in range(away)]
-            axis = Axis(lines)
-            self._axes = _unlike([axis, *self._axes]) if group == 0 else self._axes
-            found += axis.lines[0] if len(axis.lines[0]) <= MOST_PROCESSES // 2 else ()
+        """Return the ranks of one group of each family that may send each other messages, where few are in it; for
+        messages in the world, those that lie as far apart.
+        """
+        found, taken = list[int](), set[int]()
+        for members, away in sorted(self._few.messages):
+            if len(members) == len(self._world):
+                axis = Axis(self._world[place::away] for place in range(away))
+                self._axes = _unlike([axis, *self._axes]) if away > 1 else self._axes
+                found += _if_few(axis.lines[0])
+            elif (family := self._few.made.family(members)) not in taken:
+                taken.add(family)
+                found += _if_few(members)
         return found
 
     def _play(self, *ranks: int) -> None:
-        if len({*self._few.ranks, *ranks}) > MOST_PROCESSES:
+        if len({*self._few.begun, *ranks}) > MOST_PROCESSES:
             parted = next((each for each in self._few.ranks if self._few.difference(0, each)), 0)
+            first = f"ranks 0 and {parted} do not do the same: {self._few.difference(0, parted)}; " if parted else ""
             raise ProgramError(
-                f"ranks 0 and {parted} do not do the same: {self._few.difference(0, parted)}; expected ranks of few"
-                f" classes, but {MOST_PROCESSES} of {len(self._world)} were played and there may be more; of at most"
-                f" {MOST_PROCESSES} ranks run.ranks = 'each' plays all"
+                f"{first}expected ranks of few classes, but {MOST_PROCESSES} of {len(self._world)} were played and"
+                f" there may be more; of at most {MOST_PROCESSES} ranks run.ranks = 'each' plays all"
             )
         self._few.play(*ranks)
 
@@ -110,7 +114,7 @@ class Classes:
     def _first(self) -> dict[tuple[int, ...], int]:
         """Return the first rank of each part of the world that was played."""
         found: dict[tuple[int, ...], int] = {}
-        for rank in sorted(self._few.ranks):
+        for rank in self._few.ranks:
             found.setdefault(self._key(rank), rank)
         return found
 
@@ -176,6 +180,10 @@ class Classes:
                 f"ranks {leader} and {last} do not do the same: {found}; expected ranks that do the same in their first"
                 " step to go on so, as one of each class is played"
             )
+
+
+def _if_few(ranks: Sequence[int]) -> Sequence[int]:
+    return ranks if len(ranks) <= MOST_PROCESSES // 2 else ()
 
 
 def _unlike(axes: Iterable[Axis]) -> list[Axis]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script.live import LivePlayer
-from scenarios.workloads.script.recording.alone import Alone, Sent
+from scenarios.workloads.script.recording.alone import Alone, Sent, Waits
 from scenarios.workloads.script.recording.likeness import difference
 from scenarios.workloads.script.recording.lines import Families, Logs, RankLog
 
@@ -19,15 +20,11 @@ MOST_PROCESSES = 64
 class Few:
     """A few ranks of a world; a context that ends their processes."""
 
-    def __init__(
-        self, begin: Callable[[int], LivePlayer], logs: Logs, world_size: int, steps: int, *, beside: bool = True
-    ) -> None:
-        """`begin` starts a rank's process; `steps`: how many are wanted; `beside`: processes may compute at once."""
+    def __init__(self, begin: Callable[[int], LivePlayer], logs: Logs, world_size: int, steps: int) -> None:
+        """`begin` starts a rank's process; `steps`: how many are wanted."""
         self.world_size, self.logs, self._begin, self._steps = world_size, logs, begin, steps
-        self._is_beside = beside
         self._of: dict[int, _Played] = {}
-        self._running = set[int]()
-        self._sent = Sent(self._advance, self._of)
+        self._sent = Sent(self._may_send)
         self._differences: dict[tuple[int, int], str | None] = {}
 
     def __enter__(self) -> Few:
@@ -38,9 +35,14 @@ class Few:
             played.player.close()
 
     @property
+    def begun(self) -> set[int]:
+        """The ranks that have processes."""
+        return set(self._of)
+
+    @property
     def ranks(self) -> list[int]:
-        """The ranks that have begun, in ascending order."""
-        return sorted(self._of)
+        """The ranks that have come to the end of their first step, or of their script, in ascending order."""
+        return sorted(rank for rank, played in self._of.items() if played.steps or played.is_over)
 
     @property
     def made(self) -> Families:
@@ -48,13 +50,13 @@ class Few:
         return self._of[0].alone.made
 
     @property
-    def messages(self) -> set[tuple[int, int]]:
-        """The groups in which messages were sent, each with how far the ranks at their ends are apart."""
+    def messages(self) -> set[tuple[tuple[int, ...], int]]:
+        """The members of groups in which messages were sent, each with how far the ranks at their ends are apart."""
         return {each for played in self._of.values() for each in played.alone.has_messages}
 
     def begin_early(self, *ranks: int) -> None:
-        """Start ranks' processes, which compute until their first requests, if they may beside others."""
-        for rank in ranks if self._is_beside else ():
+        """Start ranks' processes, which compute until their first requests."""
+        for rank in ranks:
             self._started(rank)
 
     def play(self, *ranks: int, to_end: bool = False) -> None:
@@ -62,13 +64,33 @@ class Few:
         self.begin_early(*ranks)
 
         def is_left(rank: int) -> bool:
-            played = self._started(rank)
+            played = self._of[rank]
             return not played.is_over and (to_end or played.steps == 0)
 
-        for together in [ranks] if self._is_beside else [(rank,) for rank in ranks]:
-            while left := [rank for rank in together if is_left(rank)]:
-                for rank in filter(is_left, left):
-                    self._turn(rank)
+        while left := [rank for rank in ranks if is_left(rank)]:
+            have_served = [self._of[rank].turn(self._steps) for rank in left]
+            if not any(have_served) and not self._help(left):
+                self._end_waiting(left)
+
+    def _help(self, ranks: Sequence[int]) -> bool:
+        """Have those for which ranks wait, and those for which they wait, serve a request; return whether one has."""
+        waiting, seen, has_served = deque(ranks), set(ranks), False
+        while waiting:
+            wanted = self._of[waiting.popleft()].waits_for
+            others = sorted(self._of) if wanted is None else [wanted]
+            for rank in others:
+                if rank not in seen:
+                    seen.add(rank)
+                    if self._started(rank).turn(self._steps):
+                        has_served = True
+                    elif not self._of[rank].is_over:
+                        waiting.append(rank)
+        return has_served
+
+    def _end_waiting(self, ranks: Sequence[int]) -> None:
+        """Give one rank that waits what there is: one that waits for another rank, if there is one, else for any."""
+        found = [rank for rank in ranks if self._of[rank].waits_for is not None] or ranks
+        self._of[found[0]].turn(self._steps, is_last=True)
 
     def difference(self, one: int, two: int, *, to_end: bool = False) -> str | None:
         """Return where two ranks that were played part, in their first step or anywhere; None: they do the same."""
@@ -86,36 +108,33 @@ class Few:
             self._of[rank] = _Played(self._begin(rank), self.logs.begin(rank), alone)
         return self._of[rank]
 
-    def _advance(self, rank: int, is_there: Callable[[], bool]) -> None:
-        """Have a rank go on until it is there, at its end, or waits for one that waits for it."""
-        if rank not in self._of and len(self._of) == MOST_PROCESSES:
-            return
-        self._started(rank)
-        while not is_there() and self._turn(rank):
-            pass
-
-    def _turn(self, rank: int) -> bool:
-        """Serve a rank's next request; return whether it was served: not at the rank's end, nor while it waits."""
-        played = self._of[rank]
-        if rank in self._running or played.is_over:
+    def _may_send(self, rank: int, is_wanted: bool) -> bool:
+        if rank not in self._of and (not is_wanted or len(self._of) == MOST_PROCESSES):
             return False
-        self._running.add(rank)
-        played.turn(self._steps)
-        self._running.remove(rank)
-        return True
+        return not self._started(rank).is_over
 
 
 class _Played:
-    """A rank's process, which waits at the end of a step until it is to go on."""
+    """A rank's process, which waits at the end of a step until it is to go on.
+
+    Attributes:
+        steps: ends of steps so far.
+        is_over: whether nothing more is wanted of it.
+        waits_for: the rank that has to answer, where `turn` has returned False; None: any.
+    """
 
     def __init__(self, player: LivePlayer, log: RankLog, alone: Alone) -> None:
         self.player, self.alone, self._log = player, alone, log
-        self.steps, self.is_over = 0, False  # ends of steps so far
+        self.steps, self.is_over = 0, False
+        self.waits_for: int | None = None
         self._request: tuple[str, Any] | None = None  # that is not answered yet
 
-    def turn(self, steps: int) -> None:
-        """Note and answer the next request; the last one is the end of `steps` steps that follow the first."""
-        self._answer()
+    def turn(self, steps: int, *, is_last: bool = False) -> bool:
+        """Note the next request and answer it, if it can be; the last one is the end of `steps` steps that follow the
+        first. Return False, and do nothing, where the rank is over or still waits; `is_last`: it waits no longer.
+        """
+        if self.is_over or not self._is_answered(is_last):
+            return False
         request = self.player.next()
         self._log.note(request)
         _, kind, argument = request
@@ -126,10 +145,16 @@ class _Played:
             self._log.is_whole = True
             self.player.close()
         elif kind != "step":
-            self._answer()
+            self._is_answered(False)
+        return True
 
-    def _answer(self) -> None:
-        if self._request is not None:
-            kind, argument = self._request
-            self.player.answer(self.alone.answer(kind, argument))
-            self._request = None
+    def _is_answered(self, is_last: bool) -> bool:
+        if self._request is None:
+            return True
+        found = self.alone.answer(*self._request, is_last=is_last)
+        if isinstance(found, Waits):
+            self.waits_for = found.rank
+            return False
+        self.player.answer(found)
+        self._request = None
+        return True

@@ -9,9 +9,9 @@ from scenarios.seam.host_work import HostWork
 from scenarios.workloads.script.recording.lines import Replay
 from scenarios.workloads.script.requests import Collective, Request
 
-# What ranks that do the same may tell otherwise: what their hosts load and compute, a little more or less memory, and
-# how often they poll.
-_OF_ONE = frozenset({"left_out", "loaded", "memory", "on_cpu", "query"})
+# What ranks that do the same may tell otherwise: what their hosts load and compute, a little more or less memory, how
+# often they poll and meet in stores, and the plan, which rank 0 tells for all.
+_OF_ONE = frozenset({"left_out", "loaded", "memory", "met", "on_cpu", "plan", "query"})
 # Of which the argument is each rank's own: values, and how its script ended.
 _OWN = frozenset({"end", "record"})
 _TOLD = {

@@ -198,6 +198,11 @@ class Families:
         first = self.groups[self.families[family][0]]
         return len(first) == len(ranks) and self._members[family].isdisjoint(ranks)
 
+    def family(self, ranks: Sequence[int]) -> int:
+        """Return the family of the group of these ranks; -1 if there is none."""
+        found = (of for of, each in zip(self._of, self.groups, strict=True) if tuple(each) == tuple(ranks))
+        return next(found, -1)
+
     def like(self, number: int, rank: int) -> int | None:
         """Return which group of a group's family a rank is in; None if it is in none of them."""
         if rank in self.groups[number]:
@@ -283,6 +288,8 @@ class Replay:
         """Nothing is open."""
 
     def _argument(self, kind: str, line: Sequence[Any]) -> Any:
+        if kind == "new_group":
+            self._members.add(line[1])
         match kind:
             case "issue":
                 self._calls += 1
@@ -304,9 +311,9 @@ class Replay:
                 return self._events - line[1]
             case "query":
                 return line[1], {"event": self._events, "call": self._calls}.get(line[1], 0) - line[2]
-            case "new_group":
-                self._members.add(line[1])
-                return line[1]
+            case "replica":
+                number, group, *rest = line[1]
+                return [number, self._members.group(group), *rest]
             case _:
                 return line[1] if len(line) > 1 else None
 

@@ -203,7 +203,7 @@ def test_what_a_parent_computes_is_that_of_its_host(monkeypatch: pytest.MonkeyPa
 
 
 def nothing_sent() -> Sent:
-    return Sent(lambda *_: None)
+    return Sent(lambda *_: False)
 
 
 def call(verb: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], **options: object) -> Collective:
@@ -239,7 +239,7 @@ def test_a_rank_alone_does_not_wait_for_others_to_join() -> None:
 
 def test_a_rank_alone_that_polls_is_a_sentence() -> None:
     alone = Alone(0, 128, nothing_sent())
-    answers = (alone.answer("store", asked("add", "ready", 0)) for _ in range(2 * MOST_POLLS))
+    answers = (alone.answer("store", asked("add", "ready", 0), is_last=True) for _ in range(2 * MOST_POLLS))
     with pytest.raises(
         ProgramError, match=r"rank 0: train\.py:3 add of 'ready': expected what ranks that are played have"
     ):
@@ -288,7 +288,7 @@ def test_ranks_that_are_played_in_turns_wait_for_what_others_send_and_set() -> N
 def test_ranks_that_all_wait_for_others_end_with_a_sentence() -> None:
     played = few({rank: Requests(("store", asked("get", f"of {rank}"))) for rank in (0, 1)})
     with pytest.raises(
-        ProgramError, match=r"^rank 1: train\.py:3 get of 'of 1': expected what ranks that are played have set"
+        ProgramError, match=r"^rank 0: train\.py:3 get of 'of 0': expected what ranks that are played have set"
     ):
         played.play(0, 1)
 
@@ -301,3 +301,16 @@ def test_a_rank_stops_at_the_end_of_its_first_step_until_it_is_to_go_on() -> Non
     assert player.answers == []
     played.play(0, to_end=True)
     assert player.answers == [None, 1]
+
+
+def test_ranks_that_wait_for_each_other_in_a_ring_go_on() -> None:
+    """Rank 0 waits for a key of rank 8, which waits for one of rank 0, which all others wait for, too."""
+    first = Requests(("store", asked("get", "of 8")), ("store", asked("set", "go", b"")), ("end", {}))
+    others = [Requests(("store", asked("get", "go")), ("end", {})) for _ in range(2)]
+    third = Requests(("store", asked("set", "of 8", b"8")), ("store", asked("get", "go")), ("end", {}))
+    played = few({0: first, 1: others[0], 8: third, 15: others[1]})
+    played.begin_early(1, 8, 15)
+    played.play(0, to_end=True)
+    assert first.answers == [b"8", None]
+    played.play(1, 15, to_end=True)
+    assert [each.answers for each in others] == [[b""]] * 2

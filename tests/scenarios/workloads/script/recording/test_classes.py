@@ -24,17 +24,24 @@ class Told:
         groups: Iterable[Sequence[int]] = (),
         messages: Iterable[tuple[int, int]] = (),
     ) -> None:
-        self.does, self.world_size, self.messages = does, world_size, set(messages)
-        self.ranks, self.to_end = list[int](), set[int]()
+        self.does, self.world_size = does, world_size
+        self.begun, self.to_end = set[int](), set[int]()
         self.made = Families(world_size)
         for ranks in groups:
             self.made.add(ranks)
+        self.messages = {(tuple(self.made.groups[number]), away) for number, away in messages}
 
-    def play(self, rank: int, *, to_end: bool = False) -> None:
-        if rank not in self.ranks:
-            self.ranks.append(rank)
+    @property
+    def ranks(self) -> list[int]:
+        return sorted(self.begun)
+
+    def begin_early(self, *ranks: int) -> None:
+        """Start nothing."""
+
+    def play(self, *ranks: int, to_end: bool = False) -> None:
+        self.begun |= {*ranks}
         if to_end:
-            self.to_end.add(rank)
+            self.to_end |= {*ranks}
 
     def difference(self, one: int, two: int, *, to_end: bool = False) -> str | None:
         assert {one, two} <= (self.to_end if to_end else set(self.ranks)), "they were played"
