@@ -54,7 +54,7 @@ def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Cou
 
 def _steps(player: LivePlayer, count: int) -> list[list[Request]]:
     """Return the requests of each step."""
-    steps, alone = [list[Request]()], Alone(0, 1, Sent(lambda rank, is_there: None))
+    steps, alone = [list[Request]()], Alone(0, 1, Sent(lambda *_: False))
     while len(steps) <= count:
         request = player.next()
         _, kind, argument = request
