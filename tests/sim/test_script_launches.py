@@ -147,6 +147,98 @@ if __name__ == "__main__":
     assert said.read_text().startswith("helped.py:14: starts ranks of its own: expected ")
 
 
+@pytest.mark.parametrize("name", ["multiprocessing.Pool", "multiprocessing.pool.Pool", "torch.multiprocessing.Pool"])
+def test_pools_are_found_under_each_name(name: str, tmp_path: Path) -> None:
+    """The script asserts that tasks are ranks, and that they all have the first one's port."""
+    module, _, kind = name.rpartition(".")
+    file = tmp_path / "ranks.py"
+    file.write_text(
+        f"""from {module} import {kind} as Workers
+import os
+import torch
+import torch.distributed as dist
+
+
+def train(rank, port):
+    global number
+    number += 1
+    assert number == 1, "what a task has set is undone where it is run again"
+    dist.init_process_group("gloo", init_method=f"tcp://localhost:{{port}}", rank=rank, world_size=2)
+    ports = [None, None]
+    dist.all_gather_object(ports, port)
+    assert ports[0] == ports[1]
+    layer = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        layer(torch.ones(2, 8)).sum().backward()
+        dist.all_reduce(layer.weight.grad)
+        optimizer.step()
+
+
+number = 0
+if __name__ == "__main__":
+    with Workers(2) as pool:
+        pool.starmap(train, [(rank, os.getpid()) for rank in range(2)])
+    assert number == 1, "the task ran here"
+"""
+    )
+    assert reduced(file, 1, "emulated_200mbit", 2) == [[4 * 8 * 8]] * 2
+
+
+def test_pools_that_compute_ahead_of_the_group_are_pools(tmp_path: Path) -> None:
+    """The script asserts what the pools give, and that nothing of the task that was tried stays."""
+    file = tmp_path / "computes.py"
+    file.write_text(
+        """import multiprocessing
+import os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def begin(text):
+    global given
+    given, os.environ["GIVEN"] = text, text
+
+
+def given_of(number):
+    return number, given
+
+
+def place(number):
+    return multiprocessing.current_process()._identity[0] > 0
+
+
+def train(rank, port):
+    dist.init_process_group("gloo", init_method=f"tcp://localhost:{port}", rank=rank, world_size=2)
+    ports = [None, None]
+    dist.all_gather_object(ports, port)
+    assert ports[0] == ports[1]
+    layer = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        layer(torch.ones(2, 8)).sum().backward()
+        dist.all_reduce(layer.weight.grad)
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    rank = int(os.environ["RANK"])
+    with multiprocessing.Pool(2, initializer=begin, initargs=("text",)) as pool:
+        assert pool.map(given_of, range(2)) == [(0, "text"), (1, "text")]
+    assert "given" not in globals() and "GIVEN" not in os.environ
+    with multiprocessing.Pool(2) as pool:
+        assert pool.map(place, range(2)) == [True, True]
+    for which, times in ((0, 1), (1, 2)):  # so that neither has made as many pools as the other
+        for _ in range(times if rank == which else 0):
+            with multiprocessing.Pool(2) as pool:
+                assert pool.map(str, range(2)) == ["0", "1"]
+    mp.spawn(train, (os.getpid(),), 2)
+"""
+    )
+    assert reduced(file, 1, "emulated_200mbit", 2) == [[4 * 8 * 8]] * 2
+
+
 def test_messages_on_gpus_go_by_the_order_of_issue(tmp_path: Path) -> None:
     """The script asserts it: its waits come in another order."""
     file = tmp_path / "messages.py"

@@ -13,6 +13,9 @@ import torch.distributed as dist
 
 from scenarios.workloads.script.process.process_group import Link
 
+# The variables that say where ranks meet.
+MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
+
 
 class Seats:
     """The ranks that a script can start: those of the whole world, or those of this host.
@@ -21,11 +24,12 @@ class Seats:
         environment: the variables that torchrun sets, as this process began with them.
         has_run: whether a rank that the script starts runs, or has run, in this process.
         groups: how often this process has made a group of all ranks.
+        at_group: called as it is about to make one.
     """
 
     def __init__(self, link: Link) -> None:
         self._link, self._exchanges, self.has_run = link, count(), False
-        self.groups = 0
+        self.groups, self.at_group = 0, _nothing
         self.environment = {name: value for name, value in os.environ.items() if _is_torchruns(name)}
         self.rank, self.world_size, self.local_rank, self.local_world_size = (
             int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -58,6 +62,11 @@ class Seats:
         ranks = f"{number} {'rank' if number == 1 else 'ranks'}"
         return f"{line}: starts {ranks} of its own{what}: expected {there}, as many as there are here: {hint}"
 
+    def begin_group(self) -> None:
+        """Note that this process is about to make a group of all ranks."""
+        self.groups += 1
+        self.at_group()
+
     def refuse(self, sentence: str) -> None:
         """End the run."""
         self._link.ask("error", sentence)
@@ -72,15 +81,19 @@ class Seats:
             return value
         store, key = self._link.store(), f"twinstep/started/{first}/{next(self._exchanges)}"
         if self.rank == first:
-            store.set(key, pickle.dumps(_plain(value)))  # type: ignore[arg-type]  # it takes bytes, too
+            store.set(key, pickle.dumps(plain(value)))  # type: ignore[arg-type]  # it takes bytes, too
             return value
-        return _with(value, pickle.loads(store.get(key)))
+        return with_plain(value, pickle.loads(store.get(key)))
 
     def run(self, function: Callable[[], Any]) -> Any:
         """Run what a rank's process would, with its meeting point as rank 0 has it."""
-        self.has_run, names = True, ("MASTER_ADDR", "MASTER_PORT")
-        os.environ.update(self.of_first({name: os.environ.get(name, "") for name in names}))
+        self.has_run = True
+        os.environ.update(self.of_first({name: os.environ.get(name, "") for name in MEETING_POINT}))
         return as_process(function)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def as_process(function: Callable[[], Any]) -> Any:
@@ -98,7 +111,7 @@ def has_group() -> bool:
 
 
 def _is_torchruns(name: str) -> bool:
-    return name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") or name.startswith(
+    return name in ("RANK", "WORLD_SIZE", *MEETING_POINT) or name.startswith(
         ("LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_")
     )
 
@@ -107,31 +120,31 @@ class _Own:
     """What each rank has by itself."""
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value without all that is not plain."""
     match value:
         case bool() | int() | float() | str() | bytes() | None:
             return value if type(value).__module__ == "builtins" else _Own
         case tuple() | list():
-            return [_plain(each) for each in value]
+            return [plain(each) for each in value]
         case dict():
-            return {key: _plain(each) for key, each in value.items() if isinstance(key, str)}
+            return {key: plain(each) for key, each in value.items() if isinstance(key, str)}
         case Namespace():
-            return _plain(vars(value))
+            return plain(vars(value))
     return _Own
 
 
-def _with(own: Any, first: Any) -> Any:
+def with_plain(own: Any, first: Any) -> Any:
     """Return `own` with what rank 0 has, where that is plain and of the same form."""
     match own, first:
         case (tuple() | list(), list()) if len(own) == len(first) and type(own) in (tuple, list):
-            return type(own)(_with(*each) for each in zip(own, first, strict=True))
+            return type(own)(with_plain(*each) for each in zip(own, first, strict=True))
         case dict(), dict():
             for key, value in first.items():
                 if key in own:
-                    own[key] = _with(own[key], value)
+                    own[key] = with_plain(own[key], value)
             return own
         case Namespace(), dict():
-            _with(vars(own), first)
+            with_plain(vars(own), first)
             return own
     return first if type(own) is type(first) and not isinstance(first, type) else own

@@ -24,8 +24,9 @@ _OURS = ("scenarios.", "real.", "sim.")
 _FIRST_PORT = 40_000
 _made: list[Store] = []  # which stay: a store in C++ that is made of one of them does not hold it
 
-# Where modules have functions and classes of torch, by the id of each, as some of torch's names warn where they are
-# compared; and the modules that were searched for them.
+# Modules whose functions and classes can be replaced. Where others have them, by the id of each, as some of torch's
+# names warn where they are compared; and the modules that were searched for them.
+_REPLACED = ("torch", "multiprocessing.pool")
 _names = dict[int, list[tuple[ModuleType, str]]]()
 _searched = set[str]()
 
@@ -197,16 +198,17 @@ def simulate_stores(ask: Callable[[str, Any], Any]) -> None:
 
 
 def put(instead: dict[Any, Any]) -> None:
-    """Replace functions and classes of torch wherever modules have them: those that a script imports may be loaded."""
+    """Replace functions and classes of torch, or pools, wherever modules have them: a script's may be loaded."""
     find_names()
     for usual, own in instead.items():
+        assert id(usual) in _names, f"{usual} is in none of {_REPLACED}"
         for module, name in _names.get(id(usual), ()):
             if module.__dict__.get(name) is usual:
                 setattr(module, name, own)
 
 
 def find_names() -> None:
-    """Note under which names the modules that were loaded since the last time have functions and classes of torch."""
+    """Note under which names the modules that were loaded since the last time have what `put` replaces."""
     for key in sys.modules.keys() - _searched:
         _searched.add(key)
         names = getattr(sys.modules[key], "__dict__", None)
@@ -214,5 +216,5 @@ def find_names() -> None:
             continue
         for name, found in names.items():
             kind = type(found)
-            if (kind is FunctionType or issubclass(kind, type)) and str(found.__module__).startswith("torch"):
+            if (kind is FunctionType or issubclass(kind, type)) and str(found.__module__).startswith(_REPLACED):
                 _names.setdefault(id(found), []).append((sys.modules[key], name))

@@ -74,8 +74,8 @@ class _Groups:
         """
         if os.getpid() != self._process:
             self._link.ask("error", own_ranks(users_line(sys._getframe().f_back)))
+        self._seats.begin_group()
         self._processes.start()
-        self._seats.groups += 1
         size, here = self._seats.world_size, self._seats.rank
         for key, given, there in (("world_size", world_size, size), ("rank", rank, here)):
             if given not in (-1, there):
