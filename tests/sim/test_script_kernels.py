@@ -20,6 +20,33 @@ def test_polls_end_in_simulated_time(tmp_path: Path) -> None:
     assert again.kept == live.kept
 
 
+POLLED_ON_CPUS = """
+import time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(3):
+    model(torch.ones(8)).sum().backward()
+    work, began = dist.all_reduce(model.weight.grad, async_op=True), time.perf_counter()
+    while time.perf_counter() - began < 0.05:
+        pass
+    while not work.is_completed():
+        pass
+    assert time.perf_counter() - began >= 0.05
+    optimizer.step()
+"""
+
+
+def test_what_a_cpu_computes_before_it_polls_is_charged(tmp_path: Path) -> None:
+    """Each step computes for 50 ms between the issue of a call and the first look at the call."""
+    file = tmp_path / "train.py"
+    file.write_text(POLLED_ON_CPUS)
+    recording = played(file, ranks=(2, 1), profile="emulated_200mbit")
+    steps = [span.end_ns - span.start_ns for span in recording.spans if (span.rank, span.kind) == (0, "step")]
+    assert len(steps) == 2
+    assert min(steps) >= 50_000_000
+
+
 @pytest.mark.supports("`torch.cuda.make_graphed_callables`", "GPUs")
 def test_a_captured_callable_is_one_launch_a_pass() -> None:
     """Forward and backward; the graphs compute what the module does, and what is left out is no gradient."""
