@@ -20,6 +20,44 @@ def test_polls_end_in_simulated_time(tmp_path: Path) -> None:
     assert again.kept == live.kept
 
 
+POLLED_BEFORE_A_KERNEL = """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
+weight = torch.nn.Parameter(torch.ones(8, device="cuda"))
+optimizer, big, side = torch.optim.SGD([weight]), torch.empty(1 << 24, device="cuda"), torch.cuda.Stream()
+for _ in range(3):
+    weight.grad = torch.ones(8, device="cuda")
+    work, event = dist.all_reduce(big, async_op=True), torch.cuda.Event()
+    while not work.is_completed():
+        pass
+    with torch.cuda.stream(side):
+        big.mul_(2)
+        event.record()
+    while not event.query():
+        pass
+    optimizer.step()
+"""
+
+
+def test_a_recording_of_polls_waits_on_slower_hardware(tmp_path: Path) -> None:
+    """A kernel on another stream starts where the call has ended, and the optimizer's where that kernel has."""
+    file = tmp_path / "train.py"
+    file.write_text(POLLED_BEFORE_A_KERNEL)
+    live = play(given(file, world=(1, 2), profile="dgx_h100", steps=2))
+    slower = play(given(keep(live, tmp_path / "run"), profile="a100_pcie"))
+    took = []
+    for recording in (live, slower):
+        own = [span for span in recording.spans if (span.rank, span.step) == (0, 1)]
+        (call,) = (span for span in own if span.kind == "all_reduce")
+        (kernel,) = (span for span in own if span.kind == "compute" and span.stream != "main")
+        (update,) = (span for span in own if span.label == "SGD.step")
+        assert call.end_ns <= kernel.start_ns
+        assert kernel.end_ns <= update.start_ns
+        took.append(call.end_ns - call.start_ns)
+    assert took[1] > 2 * took[0]
+
+
 POLLED_ON_CPUS = """
 import time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
