@@ -20,6 +20,71 @@ def test_polls_end_in_simulated_time(tmp_path: Path) -> None:
     assert again.kept == live.kept
 
 
+POLLED_BEFORE_A_KERNEL = """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
+weight = torch.nn.Parameter(torch.ones(8, device="cuda"))
+optimizer, big, side = torch.optim.SGD([weight]), torch.empty(1 << 24, device="cuda"), torch.cuda.Stream()
+for _ in range(3):
+    weight.grad = torch.ones(8, device="cuda")
+    work, event = dist.all_reduce(big, async_op=True), torch.cuda.Event()
+    while not work.is_completed():
+        pass
+    with torch.cuda.stream(side):
+        big.mul_(2)
+        event.record()
+    while not event.query():
+        pass
+    optimizer.step()
+"""
+
+
+def test_a_recording_of_polls_waits_on_slower_hardware(tmp_path: Path) -> None:
+    """A kernel on another stream starts where the call has ended, and the optimizer's where that kernel has."""
+    file = tmp_path / "train.py"
+    file.write_text(POLLED_BEFORE_A_KERNEL)
+    live = play(given(file, world=(1, 2), profile="dgx_h100", steps=2))
+    slower = play(given(keep(live, tmp_path / "run"), profile="a100_pcie"))
+    took = []
+    for recording in (live, slower):
+        own = [span for span in recording.spans if (span.rank, span.step) == (0, 1)]
+        (call,) = (span for span in own if span.kind == "all_reduce")
+        (kernel,) = (span for span in own if span.kind == "compute" and span.stream != "main")
+        (update,) = (span for span in own if span.label == "SGD.step")
+        assert call.end_ns <= kernel.start_ns
+        assert kernel.end_ns <= update.start_ns
+        took.append(call.end_ns - call.start_ns)
+    assert took[1] > 2 * took[0]
+
+
+POLLED_ON_CPUS = """
+import time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(3):
+    model(torch.ones(8)).sum().backward()
+    work, began = dist.all_reduce(model.weight.grad, async_op=True), time.perf_counter()
+    while time.perf_counter() - began < 0.05:
+        pass
+    while not work.is_completed():
+        pass
+    assert time.perf_counter() - began >= 0.05
+    optimizer.step()
+"""
+
+
+def test_what_a_cpu_computes_before_it_polls_is_charged(tmp_path: Path) -> None:
+    """Each step computes for 50 ms between the issue of a call and the first look at the call."""
+    file = tmp_path / "train.py"
+    file.write_text(POLLED_ON_CPUS)
+    recording = played(file, ranks=(2, 1), profile="emulated_200mbit")
+    steps = [span.end_ns - span.start_ns for span in recording.spans if (span.rank, span.kind) == (0, "step")]
+    assert len(steps) == 2
+    assert min(steps) >= 50_000_000
+
+
 @pytest.mark.supports("`torch.cuda.make_graphed_callables`", "GPUs")
 def test_a_captured_callable_is_one_launch_a_pass() -> None:
     """Forward and backward; the graphs compute what the module does, and what is left out is no gradient."""

@@ -274,7 +274,7 @@ class _Played:
             case "new_group":
                 self._groups.append(further_group(self._rank, tuple(argument), self._program.host_classes))
                 return len(self._groups) - 1
-            case "synchronize" | "synchronize_event" | "elapsed" | "query":
+            case "synchronize" | "synchronize_event" | "synchronize_call" | "elapsed" | "query":
                 return await self._streams.wait(kind, argument, self._works)
             case "plan":
                 self._program.place(argument)

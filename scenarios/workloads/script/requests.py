@@ -7,6 +7,7 @@ A request is (what was computed since the last answer, kind, argument):
     "new_group"     of ranks: answered by its number
     "synchronize"   the host waits for a stream of the GPU, by its number, or with None for all that the GPU was given
     "synchronize_event" likewise for what its stream had been given when an event was recorded, by its number
+    "synchronize_call" likewise for a call, by its number, whose outputs are not asked for
     "elapsed"       (an event, another one), by their numbers: answered by the ns between them; waits for both
     "query"         ("event", "stream" or "call", its number): the host looks whether it is over; answered so
     "plan"          where tables are, as `torchrec_plan.plan_found` has it

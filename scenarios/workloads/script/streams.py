@@ -88,19 +88,19 @@ class Streams:
 
     async def wait(self, kind: str, argument: Any, calls: Mapping[int, Work[Any]]) -> int | None:
         """Have the host wait as a request asks: for a stream, for all that is under way with these `calls`, for what a
-        stream was given before an event, for two events, whose distance in ns is returned, or for as long as a look at
-        an event, a stream or a call takes, with whether that is over.
+        stream was given before an event, for a call, for two events, whose distance in ns is returned, or for as long
+        as a look at an event, a stream or a call takes, with whether that is over.
         """
         if kind == "elapsed":
             return await self.elapsed_ns(*argument)
         if kind == "query":
             polled, number = argument
             known = {"event": self.until, "stream": self.tail}
-            return await self._are_over(
-                known[polled](number) if polled in known else [*filter(None, [calls.get(number)])]
-            )
+            return await self._are_over(known[polled](number) if polled in known else _of_call(calls, number))
         if kind == "synchronize_event":
             works: Iterable[Work[Any]] = self.until(argument)
+        elif kind == "synchronize_call":
+            works = _of_call(calls, argument)
         else:
             works = (*self.tails(), *calls.values()) if argument is None else self.tail(argument)
         await self.synchronize(works)
@@ -173,6 +173,11 @@ def _with_host_work(
             works = []
     if works:
         yield works, None
+
+
+def _of_call(calls: Mapping[int, Work[Any]], number: int) -> list[Work[Any]]:
+    """Return the work of a call; none if the script has waited for the call."""
+    return [calls[number]] if number in calls else []
 
 
 def _kind(given: tuple[Sequence[HostWork], Launched | None]) -> tuple[int, bool, str]:

@@ -10,6 +10,7 @@ torch.cuda.set_device(dist.get_rank())
 model = torch.nn.Linear(4096, 4096, device="cuda")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 batch, stream = torch.randn(2048, 4096, device="cuda"), torch.cuda.current_stream()
+big = torch.empty(1 << 30, device="cuda")
 
 
 def polled(is_over):
@@ -20,7 +21,32 @@ def polled(is_over):
     return count
 
 
-for _ in range(3):
+def timed(wait):
+    """Return how long a wait for an all-reduce of 4 GB takes, which is more than 1,000 looks."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    small = torch.cuda.Event()
+    small.record()
+    work = dist.all_reduce(big, async_op=True)
+    wait(work, small)
+    return time.perf_counter() - began
+
+
+def waited(work, small):
+    """Wait on the host."""
+    work.wait()
+    torch.cuda.synchronize()
+
+
+def looked_in_turn(work, small):
+    """Look at two things that are under way, and at one that is over."""
+    work.wait()
+    other = torch.cuda.Event()
+    other.record()
+    assert polled(lambda: small.query() and (other.query() or stream.query())) > 100
+
+
+for step in range(3):
     first, last, small = (torch.cuda.Event(enable_timing=True) for _ in range(3))
     first.record()
     loss = model(batch).square().mean()
@@ -39,5 +65,11 @@ for _ in range(3):
     assert not work.is_completed()
     assert 0 < polled(work.is_completed) < 1_000
     work.wait()
+    if step == 1:
+        expected = timed(waited)
+        assert expected > 2e-3, expected
+        for looks in (lambda work, _: polled(work.is_completed), looked_in_turn):
+            took = timed(looks)
+            assert abs(took - expected) < 1e-3, (took, expected)
     small.record()
     optimizer.step()

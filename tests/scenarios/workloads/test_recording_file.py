@@ -104,6 +104,8 @@ def test_a_wrong_value_is_named(key: str, value: Any, wrong: str, tmp_path: Path
         ["wait", 0],
         ["issue", "all_reduce", 0, "", 0, [[[-1], "float32", False]], [], {}, False],
         ["issue", "__init__", 0, "", 0, [], [], {}, False],
+        ["synchronize_call"],
+        ["synchronize_call", -1],
         ["new_group", [0, 0]],
         ["step", 1, 2],
     ],

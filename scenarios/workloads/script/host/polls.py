@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
-# A look takes the host 1 us; after as many with nothing else between them, the host waits for what it polls for.
+# A look takes the host 1 us; after as many at one thing with nothing launched between them, the host waits for it.
 MOST_POLLS = 1_000
 
 
@@ -13,24 +14,35 @@ class Polls:
 
     def __init__(self, link: Any) -> None:
         self._link = link
-        self._polled: tuple[str, int] | None = None
-        self._count = 0  # of looks at it in a row
+        self._not_over = Counter[tuple[str, int]]()  # looks answered by no since the host did something else
 
     def end(self) -> None:
         """Begin anew, as the host does something else."""
-        self._polled = None
+        self._not_over.clear()
 
     def is_over(self, kind: str, number: int) -> bool:
-        """Return whether an "event", a "stream" or a "call" is over in simulated time, by its number."""
+        """Return whether an "event", a "stream" or a "call" is over in simulated time, by its number.
+
+        A loop of looks ends in a wait: it takes no time where the last look says yes, but a recording that is played
+        on slower hardware waits there.
+        """
         link, polled = self._link, (kind, number)
-        self._count = self._count + 1 if polled == self._polled and not link.launched else 1
-        self._polled = polled
         if link.is_captured:
             return True
-        if self._count < MOST_POLLS:
-            return link.ask("query", polled, is_cut=False) is not False
+        if link.launched:
+            self.end()
+        is_over = link.ask("query", polled) is not False
+        if not is_over:
+            self._not_over[polled] += 1
+            is_over = self._not_over[polled] >= MOST_POLLS
+        if is_over and self._not_over[polled]:
+            self._wait(kind, number)
+        return is_over
+
+    def _wait(self, kind: str, number: int) -> None:
         if kind == "event":
-            link.synchronize_event(number)
+            self._link.synchronize_event(number)
         elif kind == "stream":
-            link.synchronize(number)
-        return True
+            self._link.synchronize(number)
+        else:
+            self._link.ask("synchronize_call", number)

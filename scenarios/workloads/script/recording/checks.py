@@ -161,6 +161,7 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], ...]] = {
     ),
     "wait": (_is_whole, _is_whole),
     "synchronize_event": (_is_whole,),
+    "synchronize_call": (_is_whole,),
     "query": (lambda one: one in ("event", "stream", "call"), lambda one: type(one) is int),
     "new_group": (_is_group,),
     "memory": (_is_whole,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
 from typing import Any
 
@@ -12,6 +13,8 @@ from scenarios.workloads.script.requests import Collective, Request
 # What ranks that do the same may tell otherwise: what their hosts load and compute, a little more or less memory, how
 # often they poll and meet in stores, and the plan, which rank 0 tells for all.
 _OF_ONE = frozenset({"left_out", "loaded", "memory", "met", "on_cpu", "plan", "query"})
+# The waits that end loops of polls; how many there are depends on when each rank comes to them.
+_AFTER_POLLS = {"event": "synchronize_event", "stream": "synchronize", "call": "synchronize_call"}
 # Of which the argument is each rank's own: values, and how its script ended.
 _OWN = frozenset({"end", "record"})
 _TOLD = {
@@ -21,6 +24,7 @@ _TOLD = {
     "replica": "DistributedDataParallel's gradients",
     "step": "a step's end",
     "synchronize": "a wait for the GPU",
+    "synchronize_call": "a wait for a call on the host",
     "synchronize_event": "a wait for an event",
     "wait": "a wait for a call",
 }
@@ -39,25 +43,36 @@ def difference(expected: Replay, found: Replay, *, steps: int | None = None) -> 
     """
     left = -1 if steps is None else steps
     for number in count(1):
-        one, two = _next(expected), _next(found)
+        (one, has_one_polled), (two, has_two_polled) = _next(expected), _next(found)
         if one[1:] != two[1:]:
             return f"{_words(one)} is not {_words(two)} (request {number})"
         if one[0] != two[0]:
             return f"they compute differently before {_words(one)} (request {number})"
+        if has_one_polled != has_two_polled:
+            return f"polls keep only one of them waiting before {_words(one)} (request {number})"
         left -= one[1] == "step"
         if one[1] == "end" or left == 0:
             return None
     raise AssertionError("requests end")
 
 
-def _next(replay: Replay) -> Request:
-    """Return what is asked next, and what was given to the GPU since the request before it."""
-    spent = list[Any]()
-    while (found := replay.next())[1] in _OF_ONE:
+def _next(replay: Replay) -> tuple[Request, bool]:
+    """Return what is asked next, with what was given to the GPU since the request before, and whether loops of polls
+    ended in waits since then, which are no requests of their own here.
+    """
+    spent, has_polled = list[Any](), False
+    looks, last = Counter[Any](), None  # at each thing, and the thing of the last one if nothing came since
+    while True:
+        found = replay.next()
         spent += found[0]
-    spent += found[0]
+        if last is not None and looks[last] > 1 and found[1:] == (_AFTER_POLLS[last[0]], last[1]):
+            has_polled = True
+        elif found[1] not in _OF_ONE:
+            break
+        last = found[2] if found[1] == "query" else None
+        looks.update([last])
     launched = [each for each in spent if not isinstance(each, HostWork)]
-    return launched, found[1], None if found[1] in _OWN else found[2]
+    return (launched, found[1], None if found[1] in _OWN else found[2]), has_polled
 
 
 def _words(request: Request) -> str:

@@ -11,6 +11,7 @@ Numbers of calls and events are left out, or are how many came since, so that wh
                                                 a collective; tensors as [shape, dtype, is known]
     ["wait", back, stream]                      for the collective issued last with 0
     ["synchronize_event", back]                 the host waits for the event recorded last with 0
+    ["synchronize_call", back]                  the host waits for the collective issued last with 0
     ["query", kind, back]                       the host looks at an event, a stream (by its number) or a call
     ["met"]                                     ranks met in a store
     [kind, ...]                                 any other request and its argument
@@ -108,8 +109,8 @@ class RankLog:
             case "wait":
                 number, stream = argument
                 return [kind, self._calls - number, stream]
-            case "synchronize_event":
-                return [kind, self._events - argument]
+            case "synchronize_event" | "synchronize_call":
+                return [kind, (self._events if kind == "synchronize_event" else self._calls) - argument]
             case "query":
                 polled, number = argument
                 return [kind, polled, {"event": self._events, "call": self._calls}.get(polled, 0) - number]
@@ -307,8 +308,8 @@ class Replay:
                 )
             case "wait":
                 return self._calls - line[1], line[2]
-            case "synchronize_event":
-                return self._events - line[1]
+            case "synchronize_event" | "synchronize_call":
+                return (self._events if kind == "synchronize_event" else self._calls) - line[1]
             case "query":
                 return line[1], {"event": self._events, "call": self._calls}.get(line[1], 0) - line[2]
             case "replica":

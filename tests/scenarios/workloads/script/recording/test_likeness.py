@@ -1,0 +1,36 @@
+"""Ranks of one class: what they may ask otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scenarios.workloads.script.recording.likeness import difference
+from scenarios.workloads.script.recording.lines import Members, Replay
+
+LOOK, WAIT, STEP = ["query", "event", 0], ["synchronize_event", 0], ["step"]
+
+
+def replay(rank: int, *lines: list[Any]) -> Replay:
+    given = [["event", 0], *lines, STEP]
+    return Replay(given, range(len(given)), Members(rank, rank, 2))
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "parts_at"),
+    [
+        ([LOOK, LOOK, WAIT], [LOOK] * 7 + [WAIT], None),
+        ([LOOK, LOOK, WAIT], [LOOK, LOOK, WAIT, LOOK, LOOK, WAIT, LOOK], None),
+        ([LOOK], [LOOK, LOOK], None),
+        ([LOOK, LOOK, WAIT], [LOOK], "polls keep only one of them waiting before a step's end (request 1)"),
+        ([LOOK, WAIT], [WAIT], None),
+        ([LOOK, WAIT], [LOOK], "a wait for an event is not a step's end (request 1)"),
+    ],
+    ids=str,
+)
+def test_polls_part_ranks_only_where_one_alone_waits(one: Any, two: Any, parts_at: str | None) -> None:
+    for first, second in ((one, two), (two, one)):
+        found = difference(replay(0, *first), replay(1, *second), steps=1)
+        assert (found is None) == (parts_at is None)
+    assert difference(replay(0, *one), replay(1, *two), steps=1) == parts_at
