@@ -182,7 +182,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
 
 
 def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phases: Phases) -> _Job:
-    """Plan the scenario's tables and build its program; what this loads, such as torch, takes seconds."""
+    """Plan the scenario's tables, build its program and prepare it; what this loads, such as torch, takes seconds."""
     from scenarios.workloads.build import build_simulation
     from sim.plan_choice import with_simulated_plan
     from sim.progress import Bar
@@ -196,7 +196,7 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phas
     quiet = options.json or options.quiet
     with Bar(1, quiet=quiet, phases=phases) as bar, with_simulated_plan(scenario, bar.say) as found:
         scenario = found.scenario
-        program = build_simulation(scenario)
+        program = build_simulation(scenario, bar.does)
     program.plan_notes = (*program.plan_notes, *found.notes)
     if program.host_classes is not None:
         keeping = keeping.simulated(program.host_classes.ranks, f"--keep-ranks = {options.keep_ranks!r}")

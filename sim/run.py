@@ -95,7 +95,10 @@ def play(
     def take_ended(ended: list[Operation]) -> None:
         take([one.span() for one in sorted(ended, key=lambda one: (one.rank, one.stream, one.sequence))])
 
-    balance, error = _balance(scenario, program, rewrite, stop) if scenario.balanced else (None, "")
+    balance, error = None, ""
+    if scenario.balanced:
+        balance, error = _balance(scenario, program, rewrite, stop)
+        program.prepare()  # it has been played
     world = _world(scenario, classes, take_ended, f"{scenario.seed}/{draw}" if draw else None)
     world.balance, world.rewrite, world.observed = balance, rewrite, observed
     error = error or _play_to_end(world, program, stop, ended)

@@ -268,8 +268,6 @@ class WatchedLink:
     def _hand_over(self, *, is_last: bool = False) -> None:
         """Tell the step, and the rows of what is finished."""
         with self._handing:
-            if self._unrecorded is not None:
-                self._unrecorded.note()
             self._tell_step(is_now=True)
             self._tell("rows", self._journal.take(is_last=is_last))
             self._handed_s = time.monotonic()
@@ -288,6 +286,8 @@ class WatchedLink:
         self._backend.settle()
         with self._handing:  # the thread that answers may be making rows
             self._end_step(is_last=True)
+            if self._unrecorded is not None:
+                self._unrecorded.note()
         self._hand_over(is_last=True)
         sys.stdout.flush()
         self._tell(kind, self._ended(argument) if kind == "end" else argument)

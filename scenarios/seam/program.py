@@ -63,7 +63,8 @@ class Program(ABC):
         """Run every step on one rank."""
 
     def prepare(self) -> None:  # noqa: B027  (few programs have anything to find out)
-        """Find out, before ranks begin and whenever the program is played, what takes long to find out.
+        """Find out what takes long to find out and is not known yet; called ahead of each play, and earlier where its
+        answers are wanted.
 
         Raises:
             ProgramError: it cannot be simulated.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from scenarios.config.scenario import Scenario
@@ -10,6 +11,7 @@ from scenarios.seam.program import Program
 from scenarios.workloads.device_memory import CONTEXT, FRAGMENTATION, check_fits, device_rows
 from scenarios.workloads.effort import Effort, check_memory
 from scenarios.workloads.locate import BUILT_IN, factory
+from scenarios.workloads.script.config import Script
 
 _LEAST_OPERATIONS = 2  # of a rank in a step
 
@@ -40,7 +42,8 @@ def build(scenario: Scenario) -> Program:
             f"{key}: expected a function that returns a"
             f" scenarios.seam.program.Program, but it returns a {type(program).__name__}"
         )
-    if scenario.ranks == "alike" and program.host_classes is None and not scenario.chosen:
+    is_script = isinstance(scenario.options, Script)  # whose recording may have hosts of which each is simulated
+    if scenario.ranks == "alike" and program.host_classes is None and not (scenario.chosen or is_script):
         raise ScenarioError(
             f"{scenario.path}: run.ranks = 'alike': expected 'each', because program '{scenario.program}' sets no"
             " host_classes; where all ranks do the same work,"
@@ -55,14 +58,20 @@ def _name(make: object) -> str:
     return str(getattr(make, "__qualname__", type(make).__name__))
 
 
-def build_simulation(scenario: Scenario) -> Program:
-    """Build a scenario's program for this machine to simulate.
+def build_simulation(scenario: Scenario, does: Callable[[str, str], None] | None = None) -> Program:
+    """Build a scenario's program for this machine to simulate; `does`, if it is given, makes the program prepare, which
+    may take long, and is told what the program does.
 
     Raises:
         ScenarioError: as `build` does, or the simulation takes more memory than this machine has.
+        ProgramError: as `Program.prepare` does.
     """
     program = build(scenario)
     check_memory(scenario, effort_of(scenario, program))
+    if does is not None:
+        program.does = does
+        program.prepare()
+        check_memory(scenario, effort_of(scenario, program))  # there may be more hosts
     return program
 
 

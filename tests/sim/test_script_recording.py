@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reports.store import run_folder as store
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError, ScenarioError
@@ -225,6 +228,52 @@ def test_ranks_of_each_class_are_as_if_they_were_recorded(
     assert f"note: {classes}\n" in capfd.readouterr().err
     for rank in range(world[0] * world[1]):
         assert by_rank(extended.spans, rank) == by_rank(each.spans, rank)
+
+
+def test_of_ranks_that_are_alike_those_are_kept_that_classes_of_ranks_leave(tmp_path: Path) -> None:
+    """Stages send each other messages, so that no host stands for another; the script ends early in each draw."""
+    (file := tmp_path / "stages.py").write_text(STAGES.replace("while True", "for _ in range(3)"))
+    words = ["--profile", "dgx_h100", "--hosts", 2, "--gpus-per-host", 2, "--steps", 3]
+    out = ["--ranks", "alike", "--keep-ranks", "2", "--out"]
+    found = command("sim", *out, tmp_path / "run", "--draws", 2, *words, file)
+    assert found.returncode == 0, found.stderr
+    assert found.stderr.count("ended after 2 of 3 steps") == 1
+    again = command("sim", *out, tmp_path / "again", tmp_path / "run")
+    assert again.returncode == 0, again.stderr
+    for folder in (tmp_path / "run", tmp_path / "again"):
+        assert set(store.load(folder).spans.query("kind != 'step'")["rank"]) == {2}
+
+
+def test_ctrl_c_while_classes_are_found_ends_the_command_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("it goes on")
+
+    monkeypatch.setattr(script_program, "Classes", interrupted)
+    words = ["--profile", "dgx_h100", "--hosts", 2, "--gpus-per-host", 1, "--ranks", "alike", "--out", tmp_path / "run"]
+    found = command("sim", *words, FSDP2)
+    assert (found.returncode, os.listdir(tmp_path)) == (130, [])
+
+
+def test_a_script_whose_work_is_balanced_runs_once(tmp_path: Path) -> None:
+    """Ranks count each other in a store: those of a second run would find the numbers of the first one."""
+    (file := tmp_path / "counts.py").write_text(
+        "import os\nimport torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        f"with open({str(tmp_path / 'ran')!r}, 'a') as ran:\n    ran.write(os.environ['RANK'])\n"
+        "store = dist.distributed_c10d._get_default_store()\nstore.add('n', 1)\n"
+        "while store.add('n', 0) != 2:\n    pass\n"
+        "layer = torch.nn.Linear(64, 64)\noptimizer = torch.optim.SGD(layer.parameters())\n"
+        "for _ in range(4):\n    layer(torch.ones(8, 64)).sum().backward()\n"
+        "    dist.all_reduce(layer.weight.grad)\n    optimizer.step()\n"
+    )
+    made = given(file, world=(2, 1), profile="emulated_200mbit", steps=2, timeout="20 s")
+    recording = play(replace(made, balanced=True))
+    assert sorted((tmp_path / "ran").read_text()) == ["0", "1"]
+    computed = [[span.flops for span in recording.spans if span.rank == rank and span.flops] for rank in (0, 1)]
+    assert computed[0] == pytest.approx(computed[1])
+    assert computed[0]
 
 
 def test_ranks_that_part_behind_their_first_step_are_a_sentence(tmp_path: Path) -> None:

@@ -88,6 +88,12 @@ class Outcomes:
         self.priced: set[int] = set()
         self._cpu_ns = Counter[int]()  # by step, of all ranks
 
+    def anew(self) -> Outcomes:
+        """Return an empty collection for a variant of the program, which does not say again what has been said."""
+        made = Outcomes(self._scenario, self._count)
+        made._is_noted = self._is_noted
+        return made
+
     def begin(self) -> None:
         """Note that a rank begins; the first one after all have ended begins anew, as a program may be played again."""
         if len(self._of) == self._count:

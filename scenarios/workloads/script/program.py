@@ -61,17 +61,15 @@ class ScriptProgram(Program):
         self.scenario, self.script = scenario, scenario.options
         self.mail, self.stores = Mail(), Stores()
         self._logs, self._start = Logs(), Start(scenario, self.script)
-        with self._from_file():
-            self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
         is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
         self._is_extended = is_large or scenario.ranks == "alike"
         self._hint = Hint(scenario)
         self._peaks: dict[int, MemoryRow] = {}
         self._playing: dict[int, _Played] = {}
         self.doing = Doing(self, scenario)
-        self.host_classes = uniform_host_classes(scenario)
-        self._counts = dict(simulated_ranks(scenario, self.host_classes))
-        self.outcomes = Outcomes(scenario, len(self._counts))
+        self._replays: Replays | None = None
+        with self._from_file():
+            self._take(None if self.script.recording is None else read(self.script.recording))
 
     def prepare(self) -> None:
         """See `Program.prepare`: find the classes of ranks, where one of each is played, and of hosts.
@@ -81,13 +79,19 @@ class ScriptProgram(Program):
         """
         world_size = self.scenario.cluster.world_size
         if self._replays is None and self._is_extended:
-            self._replays = Replays(self._recorded(self._record_some()))
+            self._take(self._recorded(self._record_some()))
         elif self._replays is None and self._logs.are_whole(world_size):
             self._replays = Replays(self._recorded(range(world_size)))
-        if self._replays is not None and self.scenario.ranks == "alike":
-            self.host_classes = recorded_host_classes(self.scenario, self._replays.recorded)
-            self._counts = dict(simulated_ranks(self.scenario, self.host_classes))
-            self.outcomes = Outcomes(self.scenario, len(self._counts))
+
+    def _take(self, recorded: Recorded | None) -> None:
+        """Take what is known before the first play: the recording, and which hosts are simulated."""
+        scenario = self.scenario
+        self._replays = None if recorded is None else Replays(recorded)
+        self.host_classes = uniform_host_classes(scenario)
+        if recorded is not None and scenario.ranks == "alike":
+            self.host_classes = recorded_host_classes(scenario, recorded)
+        self._counts = dict(simulated_ranks(scenario, self.host_classes))
+        self.outcomes = Outcomes(scenario, len(self._counts))
 
     async def __call__(self, rank: Rank) -> None:
         if self._replays is None and rank.rank == 0:
@@ -165,7 +169,7 @@ class ScriptProgram(Program):
             return None
         made = copy(self)
         made._replays, made._playing, made._peaks = Replays(recorded), {}, {}
-        made.outcomes = Outcomes(self.scenario, len(self._counts))
+        made.outcomes = self.outcomes.anew()
         return made
 
     @property

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +19,7 @@ from torch.optim import optimizer
 from real.rank import lanes
 from real.rank.journal import Journal
 from real.script import unrecorded
-from real.script.link import _unrecorded_steps
+from real.script.link import Place, WatchedLink, _unrecorded_steps
 from real.script.unrecorded import SETTLING, UnrecordedSteps
 from scenarios.config.load import load
 from scenarios.seam.errors import ScenarioError
@@ -57,6 +60,25 @@ def test_no_step_holds_a_look_at_the_clocks(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(spans) == 4
     assert len(looks) == SETTLING + 4
     assert not any(row[10] < look < row[11] for row in spans for look in looks)
+
+
+def test_a_thread_that_hands_over_rows_leaves_the_steps_to_the_one_that_ends_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last recorded step may end just when the thread has begun to hand over."""
+    sent = list[tuple[str, Any]]()
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    link = WatchedLink(SimpleNamespace(send=sent.append), Place(0, 0, 1, 1), 7)  # type: ignore[arg-type]
+    link._unrecorded = steps = UnrecordedSteps(link._journal, Ticking(), "main", 7, 3)
+    while not steps.end_step():
+        pass
+    link._hand_over()
+    assert sent == [("rows", ([], []))]
+    monkeypatch.setattr(threading, "Event", lambda: SimpleNamespace(wait=lambda: None))  # for which it stays
+    link._leave("end", None)
+    ((_, (spans, _)),) = [each for each in sent[1:] if each[0] == "rows"]
+    assert [row[6] for row in spans] == ["step 9", "step 10", "step 11"]
 
 
 @pytest.mark.parametrize(
