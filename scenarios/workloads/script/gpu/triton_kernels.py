@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import sys
 import textwrap
@@ -27,7 +28,8 @@ from scenarios.workloads.script.gpu.shadows import Shadows
 _MODULES = {"triton.runtime.jit": "JITFunction", "triton.runtime.autotuner": "Autotuner"}
 _DRIVER = "triton.runtime.driver"
 _SENTENCE = "kernels of Triton are priced by the bytes of their arguments, each once"
-_STORES = ("store", "atomic_")
+# Packages whose functions write only by name: `store`, `atomic_*`, and the others that have such a part.
+_NO_HELPERS, _MAY_STORE = ("triton", "builtins"), ("store", "asm", "extern")
 
 
 class TritonKernels:
@@ -161,20 +163,48 @@ def _written(function: Any) -> frozenset[str] | None:
         return None
     made_of: dict[str, set[str]] = {}
     stored: set[str] = set()
+    around = {**vars(builtins), **function.fn.__globals__, **inspect.getclosurevars(function.fn).nonlocals}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign | ast.AugAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for name in {one for target in targets for one in _names(target)}:
-                made_of.setdefault(name, set()).update(_names(node.value))
-        elif isinstance(node, ast.Call) and _called(node).startswith(_STORES):
-            stored |= _names(node.func) | _names(node.args[0]) if node.args else _names(node)
-        elif isinstance(node, ast.Call) and isinstance(
-            node.func, ast.Name
-        ):  # another kernel's function, which may store
-            stored |= _names(node)
+        targets, value = _assigned(node)
+        for name in {one for target in targets for one in _names(target)} if value else ():
+            made_of.setdefault(name, set()).update(_names(value))
+        if isinstance(node, ast.Call):
+            stored |= _stored(node, around)
     while any(not made_of.get(name, set()) <= stored for name in tuple(stored)):
         stored |= {each for name in tuple(stored) for each in made_of.get(name, ())}
     return frozenset(stored & set(function.arg_names))
+
+
+def _assigned(node: ast.AST) -> tuple[list[ast.expr], Any]:
+    """Return which expressions a statement assigns, and what to them."""
+    if isinstance(node, ast.Assign):
+        return node.targets, node.value
+    if isinstance(node, ast.AugAssign | ast.AnnAssign):
+        return [node.target], node.value
+    return ([node.target], node.iter) if isinstance(node, ast.For) else ([], None)
+
+
+def _stored(call: ast.Call, around: dict[str, Any]) -> set[str]:
+    """Return the names of what a call may write: the address of a store; all names of another function's call, which
+    may store; none of a builtin function's. `around` has what the kernel's own variables do not name.
+    """
+    called, function = _called(call), call.func
+    root: ast.expr = function
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    found = around.get(root.id) if isinstance(root, ast.Name) else None
+    module = found.__name__ if isinstance(found, ModuleType) else getattr(found, "__module__", None) or ""
+    if found is None and isinstance(function, ast.Attribute) and (called in ("load", "to") or _is_store(called)):
+        return _names(function.value) if _is_store(called) else set()  # methods of Triton's own tensors
+    if module.partition(".")[0] not in _NO_HELPERS:
+        return _names(call)
+    if _is_store(called):
+        return _names(call.args[0] if call.args else call)
+    return _names(call) if any(part in called for part in _MAY_STORE) else set()
+
+
+def _is_store(called: str) -> bool:
+    return called == "store" or called.startswith("atomic_")
 
 
 def _called(node: ast.Call) -> str:
@@ -182,4 +212,13 @@ def _called(node: ast.Call) -> str:
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    """Return the names in a piece of source that can lead to an address: none of what is read from memory, or says a
+    dtype.
+    """
+    if isinstance(node, ast.Name):
+        return {node.id}
+    if (isinstance(node, ast.Call) and _called(node) == "load") or (
+        isinstance(node, ast.Attribute) and node.attr == "dtype"
+    ):
+        return set()
+    return {name for each in ast.iter_child_nodes(node) for name in _names(each)}
