@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from scenarios.seam.errors import ProgramError
+from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
+from scenarios.workloads.script.gpu.cuda.smi import install_smi
 from tests.sim.test_gpu_script import ROOT, SCRIPTS, played
 from tests.sim.test_script_recording import given, keep, play
 
@@ -55,3 +60,24 @@ def test_a_script_without_triton_is_told_to_install_it(tmp_path: Path) -> None:
 def test_nvidia_smi_lists_the_simulated_gpus() -> None:
     """The script asserts it."""
     played(SCRIPTS / "smi.py", ranks=(1, 2))
+
+
+def test_nvidia_smi_runs_by_a_python_whose_path_has_blanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As does its own folder."""
+    python = tmp_path / "a python's" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    gpu = SeenGpu(
+        count=2,
+        name="H100",
+        memory_bytes=2**30,
+        l2_bytes=1.0,
+        l2_total_bytes=1,
+        has_values=False,
+        capability=(9, 0),
+        multiprocessors=132,
+    )
+    install_smi(tmp_path / "of rank 0", gpu)
+    assert subprocess.check_output(["nvidia-smi", "-i", "1"], text=True) == "GPU 1: H100 (simulated), 1024 MiB\n"

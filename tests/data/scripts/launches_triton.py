@@ -25,6 +25,7 @@ def scatter(x_ptr, ids_ptr, lengths_ptr, out_ptr, size: tl.constexpr):
 
 
 class lib:  # noqa: N801 - stands for a module of helpers
+    @staticmethod
     def write(value, ptr):
         """Writes at what is not its first argument."""
 
