@@ -46,7 +46,20 @@ def test_kernels_of_triton_have_the_bytes_of_their_arguments(monkeypatch: pytest
     found = [span.bytes_read + span.bytes_written for span in own if span.label != "SGD.step"]
     size = 4 * 1024 * 1024
     ids, both, in_operator = 2 * 4 * 8, 2 * size + 2 * size, 2 * size
-    assert [moved for moved in found if moved in (ids, both, in_operator)] == [ids, both, in_operator]
+    assert [moved for moved in found if moved in (ids, both, in_operator)] == [ids, both, in_operator, in_operator]
+
+
+@pytest.mark.parametrize("name", ["", "doubled", "with_itself"])
+def test_kernels_of_triton_have_no_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """By themselves or in an operator: what they would compute is not made up."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "data" / "triton"))
+    source, _, _ = (SCRIPTS / "launches_triton.py").read_text().partition("weight = ")
+    file = tmp_path / "train.py"
+    call = f"{name}(x)" if name else "double[(8,)](x, x, 8)"
+    file.write_text(f'{source}x = torch.ones(8, device="cuda")\n{call}\n')
+    sentence = "RuntimeError: kernels of Triton have no values on simulated GPUs: expected --play record"
+    with pytest.raises(ProgramError, match=sentence):
+        played(file, ranks=(1, 1), payload="values")
 
 
 def test_a_script_without_triton_is_told_to_install_it(tmp_path: Path) -> None:

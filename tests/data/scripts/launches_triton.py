@@ -1,8 +1,13 @@
 """Launches kernels of Triton: by themselves, autotuned, within an operator; some write integers."""
 
+from functools import partial
+
+import pytest
 import torch
 import triton
 import triton.language as tl
+import triton.testing
+from torch.library import triton_op, wrap_triton
 
 
 @triton.jit
@@ -79,6 +84,13 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@triton_op("ours::with_itself", mutates_args=())
+def with_itself(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    wrap_triton(add)[lambda meta: (1024,)](x, x, out, x.numel(), size=1024)
+    return out
+
+
 doubled.register_fake(torch.empty_like)
 weight = torch.zeros(1024, 1024, device="cuda", requires_grad=True)
 optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -93,11 +105,19 @@ for kernel in (by_attribute, by_name, by_method):
     kernel[(1,)](ids, written)
     assert ids.tolist() == [0, 1, 2, 3], kernel.__name__
     assert not is_known(written), kernel.__name__
+launched = add[(1,)](ids, ids, sums, 4, size=4)
+assert not hasattr(launched, "n_regs")
+for refused in (partial(add.warmup, ids, ids, sums, 4, size=4, grid=(1,)), partial(getattr, launched, "n_regs")):
+    with pytest.raises((RuntimeError, AttributeError), match="nothing is compiled"):
+        refused()
+milliseconds = triton.runtime.driver.active.get_benchmarker()(lambda: added(weight, weight))
+assert 0.001 < milliseconds < 0.1, milliseconds  # 12 MiB of memory
 for _ in range(3):
     with torch.no_grad():
         out = added(weight, weight)
         double[(8,)](weight, out, weight.numel())
         doubled(weight)
+        with_itself(weight)
     weight.sum().backward()
     optimizer.step()
     add[(1,)](ids, ids, sums, 4, size=4)

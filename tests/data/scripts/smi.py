@@ -21,7 +21,7 @@ processes = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv"
 assert subprocess.getoutput(f"{processes},noheader") == ""
 assert subprocess.getoutput(processes) == "pid, used_memory [MiB]"
 for options in ("-q -x", "--id=2 --query-gpu=name", "topo -m"):
-    failed = subprocess.run(f"nvidia-smi {options}", shell=True, capture_output=True, text=True)
+    failed = subprocess.run(f"nvidia-smi {options}", shell=True, capture_output=True, text=True, check=False)
     assert (failed.returncode, failed.stdout, failed.stderr.count("expected")) == (1, "", 1), failed
 
 weight = torch.ones(8, 8, device="cuda", requires_grad=True)

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, SimpleNamespace
@@ -27,7 +28,12 @@ from scenarios.workloads.script.gpu.shadows import Shadows
 # Where Triton has the classes whose `run` launches a kernel, and the driver that it asks for the GPU.
 _MODULES = {"triton.runtime.jit": "JITFunction", "triton.runtime.autotuner": "Autotuner"}
 _DRIVER = "triton.runtime.driver"
+_CACHE_INTEGERS = 1 << 26
 _SENTENCE = "kernels of Triton are priced by the bytes of their arguments, each once"
+_NO_VALUES = "kernels of Triton have no values on simulated GPUs: expected --play record"
+_NOT_COMPILED = (
+    "nothing is compiled of a Triton kernel on simulated GPUs, so its registers and shared memory are not known"
+)
 # Packages whose functions write only by name: `store`, `atomic_*`, and the others that have such a part.
 _NO_HELPERS, _MAY_STORE = ("triton", "builtins"), ("store", "asm", "extern")
 
@@ -57,17 +63,19 @@ class TritonKernels:
             return
         kind = getattr(module, _MODULES[module.__name__])
         kind.run = self._run if kind.__name__ == "JITFunction" else _first_config
-        kind.warmup = lambda *_, **__: None
+        kind.warmup = _refuse
 
     def launch(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Launch a kernel with what it is given."""
         now = self._shadows.now
-        if now.is_honest or now.is_suspended:
-            return
         names = dict(zip(function.arg_names, args, strict=False)) | kwargs
         given = {name: list(_tensors(value)) for name, value in names.items()}
-        tensors = {id(each): each for found in given.values() for each in found if self._shadows.is_of_gpu(each)}
-        if not tensors:
+        everything = [each for found in given.values() for each in found]
+        is_of_shapes = now.is_honest or now.is_suspended
+        if self._shadows.has_all and not (is_of_shapes and all(each.is_meta for each in everything)):
+            raise RuntimeError(_NO_VALUES)
+        tensors = {id(each): each for each in everything if self._shadows.is_of_gpu(each)}
+        if is_of_shapes or not tensors:
             return
         may_write = _written(function)
         written = [each for name, found in given.items() if may_write is None or name in may_write for each in found]
@@ -87,12 +95,21 @@ class TritonKernels:
         )
 
     @property
-    def _run(self) -> Callable[..., None]:
-        def run(function: Any, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> None:
-            if not warmup:
-                self.launch(function, args, kwargs)
+    def _run(self) -> Callable[..., Any]:
+        def run(function: Any, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
+            if warmup:
+                _refuse()
+            self.launch(function, args, kwargs)
+            return _Launched()
 
         return run
+
+
+class _Launched:
+    """What a launch gives, where Triton gives what it has compiled."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{name}: {_NOT_COMPILED}")
 
 
 class _Imports(MetaPathFinder):
@@ -114,6 +131,11 @@ class _Imports(MetaPathFinder):
 
         mock.patch.object(loader, "exec_module", execute).start()
         return spec
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    """Raise one sentence: what a script reads of a compiled kernel is not known."""
+    raise RuntimeError(f"warmup: {_NOT_COMPILED}")
 
 
 def _first_config(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -149,6 +171,10 @@ def _driver(gpu: SeenGpu) -> Any:
         get_current_stream=lambda device: torch.cuda.current_stream().cuda_stream,
         get_current_target=lambda: SimpleNamespace(backend="cuda", arch=major * 10 + minor, warp_size=32),
         is_active=lambda: True,
+        # What `triton.testing.do_bench` writes between launches, so that each finds nothing in L2: 256 MiB.
+        get_empty_cache_for_benchmark=lambda: torch.empty(_CACHE_INTEGERS, dtype=torch.int32, device="cuda"),
+        clear_cache=lambda cache: cache.zero_(),
+        get_benchmarker=lambda: import_module("triton.testing").do_bench,
     )
 
 
