@@ -39,7 +39,7 @@ class FlexAttention:
 
     def install(self) -> None:
         """Have torch's create_block_mask be this one's, and compiled code not be warned that it is not compiled."""
-        torchs.create_block_mask = self.block_mask  # type: ignore[assignment]
+        torchs.create_block_mask = self.block_mask
         warn = torchs._warn_once
         torchs._warn_once = lambda *args, **more: None if self._is_compiled() else warn(*args, **more)
 

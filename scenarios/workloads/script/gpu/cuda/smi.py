@@ -34,14 +34,17 @@ asked = given.get("--query-gpu") if runs is None else runs
 shown = [name.strip() for name in (asked or "").split(",") if name.strip()]
 units = dict.fromkeys(("memory.total", "memory.free", "memory.used", "used_memory", "used_gpu_memory"), " MiB")
 layout = [word.strip() for word in given.get("--format", "").split(",")]
+lines = []
 if shown and "noheader" not in layout:
-    print(", ".join(name + (" [MiB]" if name in units else "") for name in shown))
+    lines.append(", ".join(name + (" [MiB]" if name in units else "") for name in shown))
 for row in rows if runs is None else ():
     if shown:
         cells = [row.get(name, "[N/A]") + ("" if "nounits" in layout else units.get(name, "")) for name in shown]
-        print(", ".join(cells))
+        lines.append(", ".join(cells))
     else:
-        print(f"GPU {{row['index']}}: {{row['name']}} (simulated), {{row['memory.total']}} MiB")
+        lines.append(f"GPU {{row['index']}}: {{row['name']}} (simulated), {{row['memory.total']}} MiB")
+if lines:  # at once, as behind a pipe somebody may read the first of them alone
+    print("\\n".join(lines))
 """
 
 
