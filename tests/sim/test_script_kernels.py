@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from scenarios.seam.errors import ProgramError
+from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
+from scenarios.workloads.script.gpu.cuda.smi import install_smi
 from tests.sim.test_gpu_script import ROOT, SCRIPTS, played
 from tests.sim.test_script_recording import given, keep, play
 
@@ -106,7 +111,20 @@ def test_kernels_of_triton_have_the_bytes_of_their_arguments(monkeypatch: pytest
     found = [span.bytes_read + span.bytes_written for span in own if span.label != "SGD.step"]
     size = 4 * 1024 * 1024
     ids, both, in_operator = 2 * 4 * 8, 2 * size + 2 * size, 2 * size
-    assert [moved for moved in found if moved in (ids, both, in_operator)] == [ids, both, in_operator]
+    assert [moved for moved in found if moved in (ids, both, in_operator)] == [ids, both, in_operator, in_operator]
+
+
+@pytest.mark.parametrize("name", ["", "doubled", "with_itself"])
+def test_kernels_of_triton_have_no_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """By themselves or in an operator: what they would compute is not made up."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "data" / "triton"))
+    source, _, _ = (SCRIPTS / "launches_triton.py").read_text().partition("weight = ")
+    file = tmp_path / "train.py"
+    call = f"{name}(x)" if name else "double[(8,)](x, x, 8)"
+    file.write_text(f'{source}x = torch.ones(8, device="cuda")\n{call}\n')
+    sentence = "RuntimeError: kernels of Triton have no values on simulated GPUs: expected --play record"
+    with pytest.raises(ProgramError, match=sentence):
+        played(file, ranks=(1, 1), payload="values")
 
 
 def test_a_script_without_triton_is_told_to_install_it(tmp_path: Path) -> None:
@@ -120,3 +138,24 @@ def test_a_script_without_triton_is_told_to_install_it(tmp_path: Path) -> None:
 def test_nvidia_smi_lists_the_simulated_gpus() -> None:
     """The script asserts it."""
     played(SCRIPTS / "smi.py", ranks=(1, 2))
+
+
+def test_nvidia_smi_runs_by_a_python_whose_path_has_blanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As does its own folder."""
+    python = tmp_path / "a python's" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    gpu = SeenGpu(
+        count=2,
+        name="H100",
+        memory_bytes=2**30,
+        l2_bytes=1.0,
+        l2_total_bytes=1,
+        has_values=False,
+        capability=(9, 0),
+        multiprocessors=132,
+    )
+    install_smi(tmp_path / "of rank 0", gpu)
+    assert subprocess.check_output(["nvidia-smi", "-i", "1"], text=True) == "GPU 1: H100 (simulated), 1024 MiB\n"

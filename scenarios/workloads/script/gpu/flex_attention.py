@@ -39,7 +39,7 @@ class FlexAttention:
 
     def install(self) -> None:
         """Have torch's create_block_mask be this one's, and compiled code not be warned that it is not compiled."""
-        torchs.create_block_mask = self.block_mask  # type: ignore[assignment]
+        torchs.create_block_mask = self.block_mask
         warn = torchs._warn_once
         torchs._warn_once = lambda *args, **more: None if self._is_compiled() else warn(*args, **more)
 
@@ -53,15 +53,18 @@ class FlexAttention:
         device: Any = None,
         BLOCK_SIZE: int | Sequence[int] = 128,  # noqa: N803
         _compile: bool = False,
+        *others: Any,
         **more: Any,
     ) -> Any:
         """See `create_block_mask`. Compiled code never has all pairs in memory, and of a large mask no more than some
-        are looked at here.
+        are looked at here. Options behind `_compile`, which differ from torch to torch, are left to torch's own.
         """
         given = mask_mod, B, H, Q_LEN, KV_LEN, device, BLOCK_SIZE, _compile
         is_compiled = (_compile or self._is_compiled()) and not self._shadows.has_all
-        if more or not is_compiled or (B or 1) * (H or 1) * Q_LEN * KV_LEN <= _MOST_PAIRS:
-            return self._create(*given, **more)
+        if others or more or not is_compiled or (B or 1) * (H or 1) * Q_LEN * KV_LEN <= _MOST_PAIRS:
+            return self._create(*given, *others, **more)
+        if device is None:
+            device = torch.accelerator.current_accelerator() or "cpu"
         queries, keys = sizes = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
         pairs = torchs._vmap_for_bhqkv(mask_mod, prefix=())(
             torch.arange(B or 1, device=device),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, SimpleNamespace
@@ -26,8 +28,14 @@ from scenarios.workloads.script.gpu.shadows import Shadows
 # Where Triton has the classes whose `run` launches a kernel, and the driver that it asks for the GPU.
 _MODULES = {"triton.runtime.jit": "JITFunction", "triton.runtime.autotuner": "Autotuner"}
 _DRIVER = "triton.runtime.driver"
+_CACHE_INTEGERS = 1 << 26
 _SENTENCE = "kernels of Triton are priced by the bytes of their arguments, each once"
-_STORES = ("store", "atomic_")
+_NO_VALUES = "kernels of Triton have no values on simulated GPUs: expected --play record"
+_NOT_COMPILED = (
+    "nothing is compiled of a Triton kernel on simulated GPUs, so its registers and shared memory are not known"
+)
+# Packages whose functions write only by name: `store`, `atomic_*`, and the others that have such a part.
+_NO_HELPERS, _MAY_STORE = ("triton", "builtins"), ("store", "asm", "extern")
 
 
 class TritonKernels:
@@ -55,17 +63,19 @@ class TritonKernels:
             return
         kind = getattr(module, _MODULES[module.__name__])
         kind.run = self._run if kind.__name__ == "JITFunction" else _first_config
-        kind.warmup = lambda *_, **__: None
+        kind.warmup = _refuse
 
     def launch(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Launch a kernel with what it is given."""
         now = self._shadows.now
-        if now.is_honest or now.is_suspended:
-            return
         names = dict(zip(function.arg_names, args, strict=False)) | kwargs
         given = {name: list(_tensors(value)) for name, value in names.items()}
-        tensors = {id(each): each for found in given.values() for each in found if self._shadows.is_of_gpu(each)}
-        if not tensors:
+        everything = [each for found in given.values() for each in found]
+        is_of_shapes = now.is_honest or now.is_suspended
+        if self._shadows.has_all and not (is_of_shapes and all(each.is_meta for each in everything)):
+            raise RuntimeError(_NO_VALUES)
+        tensors = {id(each): each for each in everything if self._shadows.is_of_gpu(each)}
+        if is_of_shapes or not tensors:
             return
         may_write = _written(function)
         written = [each for name, found in given.items() if may_write is None or name in may_write for each in found]
@@ -85,12 +95,21 @@ class TritonKernels:
         )
 
     @property
-    def _run(self) -> Callable[..., None]:
-        def run(function: Any, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> None:
-            if not warmup:
-                self.launch(function, args, kwargs)
+    def _run(self) -> Callable[..., Any]:
+        def run(function: Any, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
+            if warmup:
+                _refuse()
+            self.launch(function, args, kwargs)
+            return _Launched()
 
         return run
+
+
+class _Launched:
+    """What a launch gives, where Triton gives what it has compiled."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{name}: {_NOT_COMPILED}")
 
 
 class _Imports(MetaPathFinder):
@@ -112,6 +131,11 @@ class _Imports(MetaPathFinder):
 
         mock.patch.object(loader, "exec_module", execute).start()
         return spec
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    """Raise one sentence: what a script reads of a compiled kernel is not known."""
+    raise RuntimeError(f"warmup: {_NOT_COMPILED}")
 
 
 def _first_config(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -147,6 +171,10 @@ def _driver(gpu: SeenGpu) -> Any:
         get_current_stream=lambda device: torch.cuda.current_stream().cuda_stream,
         get_current_target=lambda: SimpleNamespace(backend="cuda", arch=major * 10 + minor, warp_size=32),
         is_active=lambda: True,
+        # What `triton.testing.do_bench` writes between launches, so that each finds nothing in L2: 256 MiB.
+        get_empty_cache_for_benchmark=lambda: torch.empty(_CACHE_INTEGERS, dtype=torch.int32, device="cuda"),
+        clear_cache=lambda cache: cache.zero_(),
+        get_benchmarker=lambda: import_module("triton.testing").do_bench,
     )
 
 
@@ -161,20 +189,48 @@ def _written(function: Any) -> frozenset[str] | None:
         return None
     made_of: dict[str, set[str]] = {}
     stored: set[str] = set()
+    around = {**vars(builtins), **function.fn.__globals__, **inspect.getclosurevars(function.fn).nonlocals}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign | ast.AugAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for name in {one for target in targets for one in _names(target)}:
-                made_of.setdefault(name, set()).update(_names(node.value))
-        elif isinstance(node, ast.Call) and _called(node).startswith(_STORES):
-            stored |= _names(node.func) | _names(node.args[0]) if node.args else _names(node)
-        elif isinstance(node, ast.Call) and isinstance(
-            node.func, ast.Name
-        ):  # another kernel's function, which may store
-            stored |= _names(node)
+        targets, value = _assigned(node)
+        for name in {one for target in targets for one in _names(target)} if value else ():
+            made_of.setdefault(name, set()).update(_names(value))
+        if isinstance(node, ast.Call):
+            stored |= _stored(node, around)
     while any(not made_of.get(name, set()) <= stored for name in tuple(stored)):
         stored |= {each for name in tuple(stored) for each in made_of.get(name, ())}
     return frozenset(stored & set(function.arg_names))
+
+
+def _assigned(node: ast.AST) -> tuple[list[ast.expr], Any]:
+    """Return which expressions a statement assigns, and what to them."""
+    if isinstance(node, ast.Assign):
+        return node.targets, node.value
+    if isinstance(node, ast.AugAssign | ast.AnnAssign):
+        return [node.target], node.value
+    return ([node.target], node.iter) if isinstance(node, ast.For) else ([], None)
+
+
+def _stored(call: ast.Call, around: dict[str, Any]) -> set[str]:
+    """Return the names of what a call may write: the address of a store; all names of another function's call, which
+    may store; none of a builtin function's. `around` has what the kernel's own variables do not name.
+    """
+    called, function = _called(call), call.func
+    root: ast.expr = function
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    found = around.get(root.id) if isinstance(root, ast.Name) else None
+    module = found.__name__ if isinstance(found, ModuleType) else getattr(found, "__module__", None) or ""
+    if found is None and isinstance(function, ast.Attribute) and (called in ("load", "to") or _is_store(called)):
+        return _names(function.value) if _is_store(called) else set()  # methods of Triton's own tensors
+    if module.partition(".")[0] not in _NO_HELPERS:
+        return _names(call)
+    if _is_store(called):
+        return _names(call.args[0] if call.args else call)
+    return _names(call) if any(part in called for part in _MAY_STORE) else set()
+
+
+def _is_store(called: str) -> bool:
+    return called == "store" or called.startswith("atomic_")
 
 
 def _called(node: ast.Call) -> str:
@@ -182,4 +238,13 @@ def _called(node: ast.Call) -> str:
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    """Return the names in a piece of source that can lead to an address: none of what is read from memory, or says a
+    dtype.
+    """
+    if isinstance(node, ast.Name):
+        return {node.id}
+    if (isinstance(node, ast.Call) and _called(node) == "load") or (
+        isinstance(node, ast.Attribute) and node.attr == "dtype"
+    ):
+        return set()
+    return {name for each in ast.iter_child_nodes(node) for name in _names(each)}

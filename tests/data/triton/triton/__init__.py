@@ -2,9 +2,9 @@
 
 from triton import language, runtime
 from triton.runtime.autotuner import Config, autotune
-from triton.runtime.jit import jit
+from triton.runtime.jit import JITFunction, jit
 
-__all__ = ["Config", "autotune", "cdiv", "jit", "language", "runtime"]
+__all__ = ["Config", "JITFunction", "autotune", "cdiv", "jit", "language", "runtime"]
 
 
 def cdiv(count, size):

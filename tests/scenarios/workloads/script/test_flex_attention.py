@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import flex_attention as torchs
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.workloads.script.gpu import flex_attention
@@ -53,3 +54,31 @@ def test_a_large_mask_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     assert 0 < int(whole.full_kv_num_blocks.sum()) < int(whole.kv_num_blocks.sum()) < 64
     for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks"):
         assert getattr(parts, name).equal(getattr(whole, name))
+
+
+def _causal(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return q >= k
+
+
+@pytest.mark.filterwarnings("ignore:_compile flag")
+@pytest.mark.parametrize("more", [(), (False,)])
+def test_an_installed_mask_takes_what_torchs_takes(monkeypatch: pytest.MonkeyPatch, more: tuple[bool, ...]) -> None:
+    """Torch's own function compiles whatever has its name in the module, and gives that its options by position."""
+    for name in ("create_block_mask", "_warn_once"):
+        if hasattr(torchs, name):
+            monkeypatch.setattr(torchs, name, getattr(torchs, name))
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    own = torchs.create_block_mask(_causal, None, None, 1024, 1024, "cpu", 128, False, *more)
+    FlexAttention(Shadows(Memory(1 << 30), lambda: 0), lambda *_: None, lambda: False).install()
+    made = torchs.create_block_mask(_causal, None, None, 1024, 1024, "cpu", 128, True, *more)
+    assert made.kv_num_blocks.equal(own.kv_num_blocks)
+    assert (made.full_kv_num_blocks is None) == (own.full_kv_num_blocks is None) == bool(more)
+
+
+def test_a_large_mask_is_on_the_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless its device is named."""
+    monkeypatch.setattr(flex_attention, "_MOST_PAIRS", 0)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: META)
+    flex = FlexAttention(Shadows(Memory(1 << 30), lambda: 0), lambda *_: None, lambda: True)
+    assert flex.block_mask(_causal, None, None, 1024, 1024).kv_num_blocks.device == META
+    assert flex.block_mask(_causal, None, None, 1024, 1024, device="cpu").kv_num_blocks.device == torch.device("cpu")

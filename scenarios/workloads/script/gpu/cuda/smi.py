@@ -5,33 +5,53 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from shlex import quote
 
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 
 _MIB = 2**20
 _DRIVER = "580.95.05"  # the first production branch with CUDA 13.0 (NVIDIA's release notes of CUDA 13.0)
 # Runs on the standard library alone; as nvidia-smi does, says "[N/A]" of a column that it does not know.
-_COMMAND = """#!{python}
-import sys
+_PROGRAM = """import sys
 rows = [{row} | {{"index": str(place)}} for place in range({count})]
-given = dict(word.partition("=")[::2] for word in sys.argv[1:])
-shown = [name.strip() for name in given.get("--query-gpu", "").split(",") if name.strip()]
-units = {{"memory.total": " MiB", "memory.free": " MiB", "memory.used": " MiB"}}
-layout = given.get("--format", "").split(",")
+given, words = {{}}, sys.argv[1:]
+while words:
+    name, _, value = words.pop(0).partition("=")
+    name = {{"-i": "--id", "-L": "--list-gpus"}}.get(name, name)
+    given[name] = value or (words.pop(0) if name in ("--id", "--format") and words else "")
+known = ("--id", "--format", "--list-gpus", "--query-gpu", "--query-compute-apps")
+unknown = [name for name in given if name not in known]
+if unknown:
+    sys.exit(f"nvidia-smi {{unknown[0]}}: expected one of {{', '.join(known)}} on simulated GPUs")
+if "--id" in given:
+    wanted = [each.strip() for each in given["--id"].split(",")]
+    missing = [each for each in wanted if each not in [row["index"] for row in rows]]
+    if missing:
+        sys.exit(f"nvidia-smi --id={{given['--id']}}: expected numbers of GPUs from 0 to {{len(rows) - 1}}")
+    rows = [row for row in rows if row["index"] in wanted]
+runs = given.get("--query-compute-apps")
+asked = given.get("--query-gpu") if runs is None else runs
+shown = [name.strip() for name in (asked or "").split(",") if name.strip()]
+units = dict.fromkeys(("memory.total", "memory.free", "memory.used", "used_memory", "used_gpu_memory"), " MiB")
+layout = [word.strip() for word in given.get("--format", "").split(",")]
+lines = []
 if shown and "noheader" not in layout:
-    print(", ".join(name + (" [MiB]" if name in units else "") for name in shown))
-for row in rows:
+    lines.append(", ".join(name + (" [MiB]" if name in units else "") for name in shown))
+for row in rows if runs is None else ():
     if shown:
         cells = [row.get(name, "[N/A]") + ("" if "nounits" in layout else units.get(name, "")) for name in shown]
-        print(", ".join(cells))
+        lines.append(", ".join(cells))
     else:
-        print(f"GPU {{row['index']}}: {{row['name']}} (simulated), {{row['memory.total']}} MiB")
+        lines.append(f"GPU {{row['index']}}: {{row['name']}} (simulated), {{row['memory.total']}} MiB")
+if lines:  # at once, as behind a pipe somebody may read the first of them alone
+    print("\\n".join(lines))
 """
 
 
 def install_smi(folder: Path, gpu: SeenGpu) -> None:
     """Have the commands that this process runs find an nvidia-smi in `folder`, which is made, that lists the host's
-    simulated GPUs, or what `--query-gpu` asks of them.
+    simulated GPUs, or what `--query-gpu` asks of them; no processes for `--query-compute-apps`; other options are
+    errors, but for `--id` and `--format`.
     """
     total_mib = str(gpu.memory_bytes // _MIB)
     row = {
@@ -44,7 +64,9 @@ def install_smi(folder: Path, gpu: SeenGpu) -> None:
         "compute_cap": ".".join(map(str, gpu.capability)),
     }
     folder.mkdir(exist_ok=True)
-    command = folder / "nvidia-smi"
-    command.write_text(_COMMAND.format(python=f"{sys.executable} -S", row=row, count=gpu.count))
+    command, program = folder / "nvidia-smi", folder / "nvidia-smi.py"
+    program.write_text(_PROGRAM.format(row=row, count=gpu.count))
+    # A first line of "#!" takes no path with blanks.
+    command.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -S {quote(str(program.absolute()))} "$@"\n')
     command.chmod(0o755)
     os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])

@@ -9,6 +9,10 @@ class Config:
         return self.kwargs
 
 
+class Heuristics(KernelInterface):
+    pass
+
+
 class Autotuner(KernelInterface):
     def __init__(self, fn, configs):
         self.fn, self.configs = fn, configs

@@ -1,4 +1,5 @@
 import inspect
+from types import SimpleNamespace
 
 
 class KernelInterface:
@@ -9,6 +10,7 @@ class KernelInterface:
 class JITFunction(KernelInterface):
     def __init__(self, fn):
         self.fn, self.arg_names = fn, list(inspect.signature(fn).parameters)
+        self.params = [SimpleNamespace(name=name, is_constexpr=False) for name in self.arg_names]
         self.__name__ = fn.__name__
 
     def run(self, *args, grid, warmup, **kwargs):
