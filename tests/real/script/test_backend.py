@@ -278,6 +278,8 @@ def test_a_step_with_the_recording_off_takes_one_event_and_nothing_else(unrecord
         assert unrecorded.used["record"] <= 1 + 2 * plain["record"]
         assert unrecorded.used["synchronize"] == unrecorded.used["query"] == 0
     unrecorded.told.said.clear()
+    assert unrecorded.link._unrecorded is not None
+    unrecorded.link._unrecorded.note()  # as the main thread does at the end
     found = [row for row in unrecorded.rows() if row["label"].startswith("step") and int(row["label"][5:]) >= RECORDED]
     first = RECORDED + SETTLING
     assert [row["label"] for row in found] == [f"step {number}" for number in range(first, first + TIMED - 1)]
