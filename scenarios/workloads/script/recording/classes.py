@@ -68,6 +68,11 @@ class Classes:
         self._compare([self._world[-1]])
         self._fill()
         classes = self._classes()
+        if len(set(classes)) == len(self._world) > 1:
+            raise ProgramError(
+                f"ranks 0 and 1 do not do the same: {self._few.difference(0, 1)}; expected ranks of few classes, but no"
+                f" two of {len(self._world)} do the same; run.ranks = 'each' plays all"
+            )
         self._few.play(*dict.fromkeys([*classes, self._world[-1]]), to_end=True)
         self._check_last(classes)
         return classes

@@ -106,6 +106,12 @@ def test_ranks_that_all_differ_are_a_sentence() -> None:
         Classes(cast(Few, Told(lambda rank: rank, 512)), 8).find()
 
 
+def test_a_small_world_in_which_all_ranks_differ_is_a_sentence() -> None:
+    """Ranks that send each other as many ids as they happen to draw, say, whose calls fit no other's."""
+    with pytest.raises(ProgramError, match=r"no two of 16 do the same; run\.ranks = 'each' plays all"):
+        Classes(cast(Few, Told(lambda rank: rank, 16)), 8).find()
+
+
 @pytest.mark.parametrize("is_by_turns", [False, True])
 def test_a_rank_is_in_the_group_that_its_mesh_has_for_it(is_by_turns: bool) -> None:
     """Rows and columns of a square mesh, all of one size, are families whichever way they are made."""
