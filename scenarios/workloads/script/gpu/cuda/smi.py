@@ -12,7 +12,9 @@ from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 _MIB = 2**20
 _DRIVER = "580.95.05"  # the first production branch with CUDA 13.0 (NVIDIA's release notes of CUDA 13.0)
 # Runs on the standard library alone; as nvidia-smi does, says "[N/A]" of a column that it does not know.
-_PROGRAM = """import sys
+_PROGRAM = """import signal
+import sys
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as other commands end where nobody reads on, behind `| head -1` say
 rows = [{row} | {{"index": str(place)}} for place in range({count})]
 given, words = {{}}, sys.argv[1:]
 while words:
@@ -43,7 +45,7 @@ for row in rows if runs is None else ():
         lines.append(", ".join(cells))
     else:
         lines.append(f"GPU {{row['index']}}: {{row['name']}} (simulated), {{row['memory.total']}} MiB")
-if lines:  # at once, as behind a pipe somebody may read the first of them alone
+if lines:
     print("\\n".join(lines))
 """
 
