@@ -147,6 +147,21 @@ if __name__ == "__main__":
     assert said.read_text().startswith("helped.py:14: starts ranks of its own: expected ")
 
 
+# The body of a script's function of (rank, port), which trains for three steps and asserts that ports are equal.
+_TRAINING = """
+    dist.init_process_group("gloo", init_method=f"tcp://localhost:{port}", rank=rank, world_size=2)
+    ports = [None, None]
+    dist.all_gather_object(ports, port)
+    assert ports[0] == ports[1]
+    layer = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        layer(torch.ones(2, 8)).sum().backward()
+        dist.all_reduce(layer.weight.grad)
+        optimizer.step()
+"""
+
+
 @pytest.mark.parametrize("name", ["multiprocessing.Pool", "multiprocessing.pool.Pool", "torch.multiprocessing.Pool"])
 def test_pools_are_found_under_each_name(name: str, tmp_path: Path) -> None:
     """The script asserts that tasks are ranks, and that they all have the first one's port."""
@@ -163,17 +178,7 @@ def train(rank, port):
     global number
     number += 1
     assert number == 1, "what a task has set is undone where it is run again"
-    dist.init_process_group("gloo", init_method=f"tcp://localhost:{{port}}", rank=rank, world_size=2)
-    ports = [None, None]
-    dist.all_gather_object(ports, port)
-    assert ports[0] == ports[1]
-    layer = torch.nn.Linear(8, 8)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    for _ in range(3):
-        layer(torch.ones(2, 8)).sum().backward()
-        dist.all_reduce(layer.weight.grad)
-        optimizer.step()
-
+{_TRAINING}
 
 number = 0
 if __name__ == "__main__":
@@ -210,17 +215,9 @@ def place(number):
 
 
 def train(rank, port):
-    dist.init_process_group("gloo", init_method=f"tcp://localhost:{port}", rank=rank, world_size=2)
-    ports = [None, None]
-    dist.all_gather_object(ports, port)
-    assert ports[0] == ports[1]
-    layer = torch.nn.Linear(8, 8)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    for _ in range(3):
-        layer(torch.ones(2, 8)).sum().backward()
-        dist.all_reduce(layer.weight.grad)
-        optimizer.step()
-
+"""
+        + _TRAINING
+        + """
 
 if __name__ == "__main__":
     rank = int(os.environ["RANK"])

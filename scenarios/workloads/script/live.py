@@ -51,7 +51,7 @@ class Start:
 
 
 class Doing:
-    """What a script's ranks do, in words for a user, which go to `program.does`."""
+    """A report, to `program.does`, of what a script's ranks do, in words for a user."""
 
     def __init__(self, program: Program, scenario: Scenario) -> None:
         self._program, self._world_size, self._steps = program, scenario.cluster.world_size, scenario.steps
@@ -74,7 +74,7 @@ class Doing:
 
 
 class LivePlayer:
-    """The process of one rank; `doing`, if given, goes on while the process computes."""
+    """A process of one rank; `doing`, if given, goes on while the process computes."""
 
     def __init__(
         self,

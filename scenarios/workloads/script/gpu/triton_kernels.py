@@ -39,7 +39,7 @@ _NO_HELPERS, _MAY_STORE = ("triton", "builtins"), ("store", "asm", "extern")
 
 
 class TritonKernels:
-    """Launches of kernels that `@triton.jit` has made; `launched(kernel)` is told of each outside of operators, whose
+    """A launcher of kernels that `@triton.jit` has made; `launched(kernel)` is told of each outside of operators, whose
     own price those inside have. Tensors that a kernel may write have values that are not known afterwards.
     """
 
@@ -106,14 +106,14 @@ class TritonKernels:
 
 
 class _Launched:
-    """What a launch gives, where Triton gives what it has compiled."""
+    """A launch, which Triton would answer by what it has compiled."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{name}: {_NOT_COMPILED}")
 
 
 class _Imports(MetaPathFinder):
-    """Patches modules of Triton where they are imported."""
+    """A patcher of Triton's modules where they are imported."""
 
     def __init__(self, patch: Callable[[ModuleType], None]) -> None:
         self._patch = patch

@@ -99,7 +99,7 @@ def uncounted(function: _Function) -> _Function:
 
 
 class _Kinds(dict[CodeType, int]):
-    """What becomes of the calls of a function, by its code, found once."""
+    """A table of what becomes of the calls of a function, by its code, found once."""
 
     def __missing__(self, code: CodeType) -> int:
         if code.co_filename.startswith(_OURS):

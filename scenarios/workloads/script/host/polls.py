@@ -10,7 +10,7 @@ MOST_POLLS = 1_000
 
 
 class Polls:
-    """Looks of a rank's host at simulated time, by way of its `link`."""
+    """A rank's looks at simulated time, by way of its `link`."""
 
     def __init__(self, link: Any) -> None:
         self._link = link

@@ -99,11 +99,11 @@ class RankPool(_Pool):  # type: ignore[misc]
 
 
 class _Again(BaseException):
-    """The end of a task that was given other values than the first rank has."""
+    """An end of a task that was given other values than the first rank has."""
 
 
 class _Trial:
-    """This rank's task, run in its process as long as it may be a rank.
+    """A task of this rank's, run in its process as long as it may be a rank.
 
     The ranks exchange what their parent computes where the task makes its group, as only then all of them run one. A
     task that has begun with other values than the first rank has is run again, with those. What an initializer and a
