@@ -28,7 +28,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from real.calibration.cli import calibrate
 from real.calibration.play import keep, kept
 from real.emulate.cli import read_rate
 from real.emulate.cluster import emulated
@@ -43,6 +42,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 from scenarios.workloads.collective.program import CollectiveProgram
 from sim.run import simulate
+from twinstep.calibration.cli import calibrate
 
 RATES = ("100mbit", "200mbit", "500mbit", "1gbit")
 WORLDS = ("2x1", "4x1", "2x2")

@@ -15,7 +15,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from reports.__main__ import main as reports
+from twinstep.reporting.cli import main as reports
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "kernels.md"

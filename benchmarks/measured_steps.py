@@ -23,7 +23,7 @@ from reports.analysis.prediction.measured_steps import FILE, measured_steps
 from reports.analysis.prediction.uncertainty import half_width
 from reports.published import steps
 from reports.run import Run
-from sim.published import ready_scenario, scenario_of_step, simulate_step
+from twinstep.published.simulated import ready_scenario, scenario_of_step, simulate_step
 
 MLPERF = Path("tests/data/published/steps.csv")
 # The configuration to which `embedding_update` of the profiles is fitted.

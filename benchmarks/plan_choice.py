@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from scenarios.config.load import load
-from sim.plan_choice import choose_plan
+from twinstep.plan_choice import choose_plan
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ import psutil
 import twinstep
 from real.emulate.cluster import emulated
 from real.emulate.fabric import Fabric, data_address
-from sim.study.engine import PRELOAD
+from twinstep.studies.engine import PRELOAD
 
 SHARDING = [
     ["table_wise"],

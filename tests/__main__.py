@@ -28,7 +28,7 @@ COMPILING = (
 # run has of it.
 BESIDE = (
     (("real",), 0),
-    (("scenarios", "sim/plan_choice", "sim/study"), NICENESS),
+    (("scenarios", "twinstep/plan_choice", "twinstep/studies"), NICENESS),
     (("sim", "test_fingerprints.py"), NICENESS),
     (("benchmarks", "mutations", "reports"), NICENESS),
 )

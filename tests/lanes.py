@@ -19,7 +19,7 @@ REAL = (
     "real/launch",
     "real/script",
     "real/supervise",
-    "real/validation",
+    "twinstep/validation",
 )
 EMULATED = ("real/emulate",)
 WHOLE = (
@@ -28,12 +28,12 @@ WHOLE = (
     "mutations",
     "real/calibration/network/test_crowded_cores.py",
     "reports/test_folded_runs.py",
-    "reports/test_main.py",
+    "twinstep/reporting/test_cli.py",
     "reports/test_report.py",
-    "scenarios/test_main.py",
+    "twinstep/test_scenario_files.py",
     "sim/test_links_against_flows.py",
     "sim/test_partial_runs.py",
-    "sim/test_published.py",
+    "twinstep/published/test_simulated.py",
     "test_docs_script.py",
     "test_examples.py",
     "test_fingerprints.py",

@@ -59,8 +59,8 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
     made = _scenario(path_or_scenario, overrides)
     from reports.run import Run
     from scenarios.workloads.build import build_simulation
-    from sim.plan_choice import with_simulated_plan
     from sim.run import simulate
+    from twinstep.plan_choice import with_simulated_plan
 
     with with_simulated_plan(made) as planned:
         program = build_simulation(planned.scenario)
@@ -147,7 +147,7 @@ def sweep(
         ScenarioError: mistakes in the study or its scenario, or there is no such scheduler.
         ReportError: the folder is something else, or the disk refuses.
     """
-    from sim.study.cli import sweep_study
+    from twinstep.studies.cli import sweep_study
 
     return study(sweep_study(path, out, jobs=jobs, scheduler=scheduler, again=again))
 
@@ -169,7 +169,7 @@ def search(
         ScenarioError: mistakes in the study or its scenario, or there is no such scheduler.
         ReportError: the folder is something else, or the disk refuses.
     """
-    from sim.study.cli import sweep_study
+    from twinstep.studies.cli import sweep_study
 
     return study(sweep_study(path, out, jobs=jobs, scheduler=scheduler, again=again, search=True, trials=trials))
 
@@ -221,7 +221,7 @@ def curves(
         ReportError: the folder is something else, or the disk refuses.
     """
     from reports.study.curves import curves_of
-    from sim.study.curves.cli import curves_into
+    from twinstep.studies.curves.cli import curves_into
 
     return curves_of(curves_into(path, overrides, out, jobs=jobs, only=only))
 

@@ -21,23 +21,36 @@ class _Command(NamedTuple):
 
 
 _COMMANDS = {
-    "predict": _Command("sim.__main__", (), " predict", "predict how long a scenario's steps take"),
-    "sweep": _Command("sim.__main__", ("sweep",), " sweep", "predict many variations of a scenario: a study"),
-    "search": _Command("sim.__main__", ("search",), " search", "search a study's variations for the best ones"),
-    "curves": _Command("sim.__main__", ("curves",), " curves", "how a scenario scales, and on what its step depends"),
-    "run": _Command("real.__main__", (), " run", "run a scenario on real processes, also under torchrun and srun"),
-    "validate": _Command("real.__main__", ("validate",), " validate", "predict scenarios, measure them, compare both"),
-    "regret": _Command("real.__main__", ("regret",), " regret", "predict and measure a study: is the best the best?"),
-    "calibrate": _Command("real.__main__", ("calibrate",), " calibrate", "measure this machine: a hardware profile"),
+    "predict": _Command("twinstep.prediction", (), " predict", "predict how long a scenario's steps take"),
+    "sweep": _Command("twinstep.prediction", ("sweep",), " sweep", "predict many variations of a scenario: a study"),
+    "search": _Command("twinstep.prediction", ("search",), " search", "search a study's variations for the best ones"),
+    "curves": _Command(
+        "twinstep.prediction", ("curves",), " curves", "how a scenario scales, and on what its step depends"
+    ),
+    "run": _Command(
+        "twinstep.measurement", (), " run", "run a scenario on real processes, also under torchrun and srun"
+    ),
+    "validate": _Command(
+        "twinstep.measurement", ("validate",), " validate", "predict scenarios, measure them, compare both"
+    ),
+    "regret": _Command(
+        "twinstep.measurement", ("regret",), " regret", "predict and measure a study: is the best the best?"
+    ),
+    "calibrate": _Command(
+        "twinstep.measurement", ("calibrate",), " calibrate", "measure this machine: a hardware profile"
+    ),
     "report": _Command(
-        "reports.__main__", (), " report", "tables and a page of run folders, and other readers of runs"
+        "twinstep.reporting.cli", (), " report", "tables and a page of run folders, and other readers of runs"
     ),
-    "compare": _Command("reports.__main__", ("compare",), "", "a predicted beside a measured run"),
-    "check": _Command("scenarios.__main__", ("check",), "", "check scenario files: all mistakes in one go"),
+    "compare": _Command("twinstep.reporting.cli", ("compare",), "", "a predicted beside a measured run"),
+    "check": _Command("twinstep.scenario_files", ("check",), "", "check scenario files: all mistakes in one go"),
     "check-ranks": _Command(
-        "real.__main__", ("check",), " check-ranks", "do these ranks compute what the simulator does? (real check)"
+        "twinstep.measurement",
+        ("check",),
+        " check-ranks",
+        "do these ranks compute what the simulator does? (real check)",
     ),
-    "list": _Command("scenarios.__main__", ("list",), "", "the ready scenarios, which go by their names"),
+    "list": _Command("twinstep.scenario_files", ("list",), "", "the ready scenarios, which go by their names"),
 }
 
 
@@ -81,7 +94,7 @@ def script(prog: str = "twinstep") -> NoReturn:
 
 def _leave(code: int) -> NoReturn:
     """As the command's own module does, if it has come to be loaded."""
-    leave: Callable[[int], NoReturn] = getattr(sys.modules.get("real.__main__"), "leave", sys.exit)
+    leave: Callable[[int], NoReturn] = getattr(sys.modules.get("real.launch.rank_process"), "leave", sys.exit)
     leave(code)
 
 

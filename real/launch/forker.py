@@ -195,7 +195,7 @@ def _be_real() -> NoReturn:
     """Run `python -m real`, as if it were a process that has just begun."""
     import numpy as np  # noqa: PLC0415  (as in `_load`)
 
-    from real.__main__ import end_process, main  # noqa: PLC0415
+    from real.launch.rank_process import end_process, main  # noqa: PLC0415
 
     np.random.seed()  # else all ranks draw the same numbers from NumPy's own generator
     end_process(main)
@@ -203,7 +203,6 @@ def _be_real() -> NoReturn:
 
 def _load() -> None:
     """Load what a rank needs; nothing of CUDA begins with it, as a CUDA context does not live on in a fork."""
-    import real.__main__  # noqa: PLC0415
     import real.launch.worker  # noqa: F401, PLC0415  (loads torch, which a rank's own command has no need of)
 
     gc.collect()

@@ -180,8 +180,8 @@ def _wait(child: int, until: float) -> tuple[int | None, resource.struct_rusage]
 
 def tried(file: Path) -> tuple[str, Ended, Ended | None]:
     """Return what is wrong with how `check` and `sim` take the file ("" if nothing), and how each ended."""
-    from scenarios.__main__ import main as check  # noqa: PLC0415 - imports torch
-    from sim.__main__ import main as sim  # noqa: PLC0415 - imports torch
+    from twinstep.prediction import main as sim  # noqa: PLC0415 - imports torch
+    from twinstep.scenario_files import main as check  # noqa: PLC0415 - imports torch
 
     checked = run(lambda: check(["check", str(file)]))
     if checked.wrong or checked.code != 0:

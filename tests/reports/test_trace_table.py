@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from reports.__main__ import main
 from reports.errors import ReportError
 from reports.trace_table import table_rows
 from scenarios.kernel_tables.file import read_table
@@ -20,6 +19,7 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.products import Product
 from scenarios.seam.operations.rows import Index, IndexPut
 from scenarios.seam.operations.words import words
+from twinstep.reporting.cli import main
 
 H200 = Path(__file__).parents[1] / "data" / "kineto_h200"
 REC, GPT = H200 / "rec_base.json.gz", H200 / "gpt2_bf16.json.gz"

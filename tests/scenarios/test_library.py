@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.__main__ import main
 from scenarios.config.catalogue import library_files, profile_files, profile_names
 from scenarios.config.load import load, load_profile
 from scenarios.config.scenario import Model, Scenario
 from scenarios.config.toml.document import editors_document
+from twinstep.scenario_files import main
 
 FILES = {path.stem: path for path in library_files()}
 GPUS = {

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from reports.__main__ import main as reports
 from reports.store import run_folder as store
 from scenarios.config.compute_times import Calls, ComputeTime, ComputeTimes
 from scenarios.config.hardware import Cluster
@@ -24,6 +23,7 @@ from sim.hosts.cores import Hosts
 from sim.run import simulate
 from tests.sim.engine.test_machine import ends
 from tests.small import CORE, GPU, TCP, Play, cluster, scenario
+from twinstep.reporting.cli import main as reports
 
 ROOT = Path(__file__).parents[2]
 ARITHMETIC = Kernel(kind="test", flops=1e10)  # 1 ms on the tests' GPU

@@ -11,11 +11,11 @@ from reports.run import Run
 from reports.store import run_folder as store
 from scenarios.config.scenario import Exchange, Scenario
 from scenarios.workloads.build import build
-from sim.__main__ import main
 from sim.draws import Digest, draws, further_draws
 from sim.run import play, simulate
 from tests.scenarios.workloads.own import NO_STEP, stepless, written
 from tests.small import CORE, TCP, cluster, scenario
+from twinstep.prediction import main
 
 FILE = Path(__file__).parents[2] / "tests" / "data" / "real_world.toml"
 

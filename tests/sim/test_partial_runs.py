@@ -17,7 +17,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from reports.__main__ import main as show
 from reports.run import Run
 from reports.store import run_folder as store
 from scenarios.config.scenario import Exchange, Scenario
@@ -25,10 +24,11 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
-from sim.__main__ import main
 from sim.run import Position, play, simulate
 from sim.span_filter import Keeping, chosen
 from tests.small import Play, cluster, scenario
+from twinstep.prediction import main
+from twinstep.reporting.cli import main as show
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "tests" / "data" / "real_world.toml"
@@ -223,7 +223,9 @@ def test_ctrl_c_while_the_run_is_written_leaves_nothing(tmp_path: Path, monkeypa
 def test_ctrl_c_while_changes_are_simulated_keeps_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sim.study.program_changes.advice.advice", lambda *_: os.kill(os.getpid(), signal.SIGINT) or ())
+    monkeypatch.setattr(
+        "twinstep.what_if.program_changes.advice.advice", lambda *_: os.kill(os.getpid(), signal.SIGINT) or ()
+    )
     assert main([str(FILE), "--out", str(tmp_path / "run"), "--draws", "2"]) == 130
     said = f"{tmp_path / 'run'}: the run in it is whole; its changes were not all simulated\n"
     assert capsys.readouterr().err.endswith(said)
@@ -234,7 +236,7 @@ def test_advice_that_fails_keeps_the_run(tmp_path: Path, monkeypatch: pytest.Mon
     def faulty(*_: object) -> None:
         raise ValueError("a fault of ours")
 
-    monkeypatch.setattr("sim.study.program_changes.advice.advice", faulty)
+    monkeypatch.setattr("twinstep.what_if.program_changes.advice.advice", faulty)
     with pytest.raises(ValueError, match="a fault of ours"):
         main([str(FILE), "--out", str(tmp_path / "run")])
     assert store.load(tmp_path / "run").info.complete
@@ -243,7 +245,7 @@ def test_advice_that_fails_keeps_the_run(tmp_path: Path, monkeypatch: pytest.Mon
 def test_ctrl_c_before_a_step_has_ended_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sim.progress.Interrupt.__enter__", lambda self: SimpleNamespace(requested=True))
+    monkeypatch.setattr("twinstep.progress.Interrupt.__enter__", lambda self: SimpleNamespace(requested=True))
     monkeypatch.setattr("sim.clock._EVENTS_A_LOOK", 1)
     assert main([str(FILE), "--out", str(tmp_path / "run")]) == 130
     assert capsys.readouterr().err.startswith(f"{tmp_path / 'run'}: not written: interrupted after 0 of ")

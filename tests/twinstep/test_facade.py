@@ -12,7 +12,7 @@ import pytest
 
 import twinstep
 from scenarios.seam.versions import version_of
-from sim.__main__ import main
+from twinstep.prediction import main
 
 EXCHANGE = """program = "all_to_all"
 cluster = {profile = "cpu_local", hosts = 2}

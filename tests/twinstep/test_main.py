@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.__main__ import main as scenarios
-from sim.__main__ import main as sim
 from twinstep.__main__ import _COMMANDS, main
+from twinstep.prediction import main as sim
+from twinstep.scenario_files import main as scenarios
 
 
 def helped(prog: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

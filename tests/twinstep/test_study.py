@@ -9,7 +9,7 @@ import pytest
 
 import twinstep
 from tests.commands import command
-from tests.sim.study.players import play_in_this_process
+from tests.twinstep.studies.players import play_in_this_process
 
 SIZE, HOSTS = "exchange.size", "cluster.hosts"
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from real.__main__ import main
 from real.check.cases.moves import Broadcast
 from real.check.strategies import CASES, PROPERTIES
+from twinstep.measurement import main
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 150.0

@@ -7,8 +7,8 @@ import json
 import pytest
 
 import reports
-from reports.__main__ import main
 from tests.reports.kineto.events import CPU, GPU, kernel
+from twinstep.reporting.cli import main
 
 
 def test_the_command_writes_a_run_that_is_shown(tmp_path, capsys):

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.__main__ import main
 from reports.errors import ReportError
 from reports.kineto import recording as kineto
 from reports.kineto.compute_times import Times, measure
@@ -27,6 +26,7 @@ from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.rows import Gather
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, info, span
+from twinstep.reporting.cli import main
 
 SAMPLES = Path(__file__).parents[2] / "data" / "kineto"
 GPU = [SAMPLES / "gpu_rank0.json", SAMPLES / "gpu_rank1.json"]

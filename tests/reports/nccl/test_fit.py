@@ -15,20 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from reports.__main__ import main
 from reports.errors import ReportError
 from reports.nccl import fit_tables as nccl_fit_tables
 from reports.nccl import profile as nccl_profile
 from reports.nccl.fit import Figures, Fit, fit
 from reports.published.collectives import PublishedRow
 from reports.terminal.text import WIDTH, as_text
-from scenarios.__main__ import main as scenarios_main
 from scenarios.config.catalogue import profile_file, profile_names
 from scenarios.config.load import load, load_measured, load_profile
 from scenarios.workloads.build import build
-from sim.published import predict
 from sim.run import simulate
 from tests.reports.recordings import PATIENT
+from twinstep.published.simulated import predict
+from twinstep.reporting.cli import main
+from twinstep.scenario_files import main as scenarios_main
 
 KIB, MIB = 2**10, 2**20
 SIZES = (KIB, *(2**k * KIB for k in range(2, 9)), MIB, *(2**k * MIB for k in range(4, 11)))

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.__main__ import _OPERATIONS, main
 from reports.errors import ReportError
 from reports.nccl import nccl_tests
 from reports.nccl.nccl_tests import Given
@@ -24,6 +23,7 @@ from reports.published.collectives import Prediction, PublishedRow
 from reports.terminal.text import as_text
 from scenarios.config.load import load_profile
 from tests.reports.recordings import PATIENT
+from twinstep.reporting.cli import _OPERATIONS, main
 
 SAMPLES = Path(__file__).parents[2] / "data" / "nccl_tests"
 NEW, BLANK, OLD, TWO = (
@@ -335,9 +335,9 @@ def asked(monkeypatch):
             predicted_us=300.0, formula_us=None, algorithm="ring", protocol="Simple", profile="dgx_h100"
         )
 
-    door = types.ModuleType("sim.published")
+    door = types.ModuleType("twinstep.published.simulated")
     door.predict = predict  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sim.published", door)
+    monkeypatch.setitem(sys.modules, "twinstep.published.simulated", door)
     return calls
 
 

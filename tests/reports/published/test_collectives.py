@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.__main__ import main
 from reports.errors import ReportError
 from reports.nccl import nccl_tests
 from reports.published import collectives
@@ -25,6 +24,7 @@ from reports.store import replace
 from reports.terminal.text import WIDTH
 from scenarios.seam.errors import ScenarioError
 from tests.reports.recordings import PATIENT
+from twinstep.reporting.cli import main
 
 COLUMNS = [name for name in PublishedRow.__slots__ if name not in ("file", "line")]
 HEAD = ",".join(COLUMNS)
@@ -237,9 +237,9 @@ def asked(monkeypatch):
             predicted_us=size / 1e5, formula_us=100.0, algorithm="ring", protocol="simple", profile="dgx"
         )
 
-    door = types.ModuleType("sim.published")
+    door = types.ModuleType("twinstep.published.simulated")
     door.predict = predict  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sim.published", door)
+    monkeypatch.setitem(sys.modules, "twinstep.published.simulated", door)
     return calls
 
 

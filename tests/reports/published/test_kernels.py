@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from reports.__main__ import main
 from reports.errors import ReportError
 from reports.published import kernels, operator_tables
 from reports.published.kernels import KernelPrediction, KernelRow
 from reports.terminal.text import WIDTH
+from twinstep.reporting.cli import main
 
 Write = Callable[..., Path]
 OPERATORS = "kind,desc,us,flops\nadd,4096,4.0,1\nfft,4096,5.0,1\nadd,8192,50.0,1\n"

@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from reports.__main__ import main
 from reports.analysis.prediction.measured_steps import FILE
 from reports.errors import ReportError
 from reports.published import step_tables, steps
@@ -16,7 +15,8 @@ from reports.published.steps import StepPrediction, StepRow
 from scenarios.config.load import load_profile
 from scenarios.seam.errors import ScenarioError
 from sim.gpu_profiles import profile_of
-from sim.published import ready_scenario, scenario_of_step
+from twinstep.published.simulated import ready_scenario, scenario_of_step
+from twinstep.reporting.cli import main
 
 HEAD = "model,round,system,gpu,nodes,gpus,global_batch,step_ms"
 ROWS = """\

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from reports.study.measures import MEASURES, RATED, SHOWN, gain_of
-from sim.study.goals import GOALS
+from twinstep.studies.goals import GOALS
 
 
 def test_every_measure_can_be_shown_and_goals_are_rated_as_the_study_rates_them() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from reports.study.options import command, option
 from scenarios.config.load import load
 from scenarios.config.overrides.option import given_by
-from sim.study.points import points_of, resolve
-from sim.study.study_file import read_study
+from twinstep.studies.points import points_of, resolve
+from twinstep.studies.study_file import read_study
 
 STUDY = """
 scenario = "criteo_small_2x2"

@@ -55,9 +55,9 @@ def stop(*_: object) -> NoReturn:
 @pytest.mark.parametrize(
     ("words", "begins"),
     [
-        (["sim", FILE], "sim.__main__._planned"),
-        (["real", FILE], "real.__main__._run"),
-        (["real", "validate", FILE], "real.validation.cli._check_programs"),
+        (["sim", FILE], "twinstep.prediction._planned"),
+        (["real", FILE], "twinstep.measurement._run"),
+        (["real", "validate", FILE], "twinstep.validation.cli._check_programs"),
         (["reports", "kineto", "trace.json"], "reports.kineto.recording.read_traces"),
     ],
     ids=["sim", "real", "validate", "kineto"],

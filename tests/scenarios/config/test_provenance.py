@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.__main__ import main
 from scenarios.config.catalogue import profile_file
 from scenarios.config.load import load, load_measured, load_profile
 from scenarios.config.warnings import notes_of_measuring
 from scenarios.seam.errors import ScenarioError
+from twinstep.scenario_files import main
 
 SCENARIO = 'program = "all_to_all"\n[cluster]\nprofile = "mine.toml"\nhosts = 2\n[exchange]\nsize = "1 MiB"\n'
 MEASURED = """

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.__main__ import main
 from scenarios.config.load import load
 from scenarios.config.scenario import PlanFile, Scenario
 from scenarios.planner.plan import plan_tables
@@ -23,6 +22,7 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build_simulation
 from sim.run import simulate
 from tests.scenarios.planner.test_plan import ALL, MIB, cluster, scenario, table, tables_of_any_kind
+from twinstep.scenario_files import main
 
 TORCHREC = Path(__file__).parents[2] / "data/plans/torchrec_1_8.json"  # written by benchmarks.torchrec_plan
 MODEL = """

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from scenarios.__main__ import main
 from scenarios.config.hardware import Inside, Link
 from scenarios.config.load import load
 from scenarios.config.scenario import LookUpKernel, Pipeline, Scenario, Table
@@ -21,6 +20,7 @@ from scenarios.workloads.build import build_simulation
 from sim.run import simulate
 from tests.scenarios.planner.test_given import file
 from tests.scenarios.planner.test_plan import MIB, cluster, scenario, table
+from twinstep.scenario_files import main
 
 INSIDE = Inside(kind="nvlink", link=Link(bytes_per_s=450e9, latency_ns=500), host_bytes_per_s=50e9)
 ROWS = 400_000  # of 64 columns: 99.2 MiB with what row-wise Adagrad keeps; a GPU has 100 MiB

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from scenarios.__main__ import check_files
 from scenarios.config.load import load
 from scenarios.config.scenario import Data
 from scenarios.config.warnings import notes
@@ -18,6 +17,7 @@ from scenarios.workloads.dlrm import batches
 from scenarios.workloads.effort import Effort, check_memory
 from sim.run import simulate
 from tests.small import scenario
+from twinstep.scenario_files import check_files
 
 DLRM = """
 program = "dlrm"

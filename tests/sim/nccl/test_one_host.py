@@ -15,7 +15,7 @@ from sim.nccl import one_host
 from sim.nccl.model.predictor import Operation
 from sim.nccl.model.topology import Function, Generation, Protocol
 from sim.nccl.one_host import Group
-from sim.published import predict
+from twinstep.published.simulated import predict
 
 FILE = Path(__file__).parents[2] / "data" / "published" / "one_host.csv"
 GROUP = Group(ranks=8, link_gb_per_s=370.8, channels=24, generation="Hopper", nvlink=True)

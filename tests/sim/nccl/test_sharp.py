@@ -15,8 +15,8 @@ from scenarios.config.load import load_profile
 from sim.nccl import plan as nccl
 from sim.nccl.costs import NcclCosts, costs_of
 from sim.nccl.plan import NcclPlan
-from sim.published import Predicted, predict
 from tests.sim import collective_calls as make
+from twinstep.published.simulated import Predicted, predict
 
 FILE = Path(__file__).parents[2] / "data" / "published" / "sharp.csv"
 PROFILE = FILE.with_name("p6_b200_sharp.toml")

@@ -9,10 +9,10 @@ from typing import Any
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward, mixed, uniform
-from sim.measured.embeddings import describe
 from sim.operators.laws import seconds
 from sim.operators.measuring import BAGS_BACKWARD_KERNELS, BAGS_FORWARD_KERNELS
 from tests.sim.operators.rows import GAP_US, H200, MEASURING_US, errors, mean_error, on_every_gpu
+from twinstep.published.operators.embeddings import describe
 
 # One H200, fbgemm_gpu 1.6.0, 2026-11-26: forward and backward between events, ms; caches flushed before each.
 ROWS = Path(__file__).parents[2] / "data" / "published" / "kernels" / "h200_tbe.csv"

@@ -22,13 +22,13 @@ from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.products import Product, linear
 from scenarios.seam.operations.reductions import Reduction
 from scenarios.seam.operations.rows import Gather
-from sim.measured.described import NotDescribedError
-from sim.measured.operators import describe
 from sim.operators.laws import seconds
 from sim.operators.tables.nearest import Nearest
 from sim.operators.tables.read import about_table, table_of
 from sim.operators.tables.table import Table, correction
 from tests.sim.operators.measured import gpu_of, mean_error
+from twinstep.published.operators.described import NotDescribedError
+from twinstep.published.operators.operators import describe
 
 GPU = gpu_of("hgx_h200")
 LAYER = linear(8192, 1024, 512, "bfloat16", element_bytes=2)

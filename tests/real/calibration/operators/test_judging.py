@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import islice
 
-from real.calibration.operators.cli import _predictor
 from real.calibration.operators.draws import GPU_SCALE
 from real.calibration.operators.judging import Judged, family_of, judge, reasons
 from real.calibration.operators.part import Measured, Refused
@@ -13,6 +12,7 @@ from scenarios.config.load import load_profile
 from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.products import linear
 from tests.real.calibration.operators.simulated import LawTimer, another
+from twinstep.calibration.operators import _predictor
 
 GPU = load_profile("hgx_h200").host.gpu
 # What is less is noise: of one percent in each repeat.

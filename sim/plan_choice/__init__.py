@@ -1,9 +1,0 @@
-"""Finds the plan of a model's tables that is quickest in the simulator: proposed by rules, played, priced anew.
-
-TorchRec's estimator knows no caches, repeated ids, contention or overlap, and levels sums where phases count.
-"""
-
-from sim.plan_choice.choice import Choice, Planned, choose_plan, with_simulated_plan
-from sim.plan_choice.tried import Tried, with_plan
-
-__all__ = ["Choice", "Planned", "Tried", "choose_plan", "with_plan", "with_simulated_plan"]

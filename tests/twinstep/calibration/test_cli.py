@@ -1,0 +1,102 @@
+"""`python -m real calibrate`: what it refuses, what it knows before it measures, and its probes on real ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from real.calibration.network.fit import observe
+from real.calibration.network.probes import schedule
+from real.calibration.play import kept
+from real.launch.job import PROGRAM, WRITER, Job, function
+from real.launch.launcher import launch, spool_folder
+from real.machine import cores
+from sim.run import simulate
+from tests.small import scenario
+from twinstep.calibration.cli import PROGRAMS, calibrate, nominal
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert calibrate(arguments, simulate) == 2
+    return capsys.readouterr().err.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--out", "a.yaml"], "--out = 'a.yaml': expected a path that ends in .toml"),
+        (["--out", "there.toml"], "there.toml already exists: choose another --out"),
+        (["--out", "no/a.toml"], "--out = 'no/a.toml': expected a folder that exists"),
+        (["--out", "a.toml", "--hosts", "1"], "--hosts = 1: expected 2 to 1000"),
+        (["--out", "a.toml", "--nic", "fast"], "--nic = 'fast': expected a rate such as '200mbit' or '200 Mbit/s'"),
+        (["--out", "a.toml", "--like", "dgx_h100"], "--like = 'dgx_h100': expected with --kernels or --host"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there.toml").touch()
+    assert refused(arguments, capsys) == sentence
+    assert not Path("a.toml").exists()
+
+
+@pytest.mark.parametrize("name", [PROGRAM, WRITER, *PROGRAMS.values()])
+def test_what_ranks_are_told_to_call_is_a_function(name: str) -> None:
+    assert callable(function(name))
+
+
+def test_more_ranks_than_cores_can_serve_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    most = 4 * cores()
+    sentence = refused(["--out", str(tmp_path / "a.toml"), "--ranks-per-host", str(most + 1)], capsys)
+    assert sentence == f"--ranks-per-host = {most + 1}: expected 1 to {most}, four for each core"
+
+
+def test_before_it_measures_it_knows_the_machine_and_the_rate() -> None:
+    cluster = nominal(4, 2, 25e6)
+    assert (cluster.hosts, cluster.world_size, cluster.hosts_share_cores, cluster.tcp) == (4, 8, True, None)
+    assert cluster.host.cores == cores()
+    assert cluster.host.nics.link.bytes_per_s == 25e6
+    assert cluster.payload_share == 1448 / 1514
+    assert nominal(2, 1, None).payload_share == 1.0
+
+
+@pytest.mark.slow
+def test_the_network_probes_of_real_ranks_read_as_simulated_ones_do(tmp_path: Path) -> None:
+    on = nominal(2, 2, 25e6)  # with 25 MB/s the bulk is small; what the loopback really does matters not
+    played = dataclasses.replace(scenario(on), name="probes", timeout_s=60.0)
+    out = tmp_path / "run"
+    launch(
+        Job(
+            scenario=played,
+            program="real.calibration.network.probes:NetworkProbes",
+            writer="real.calibration.play:keep",
+            out=out,
+            spool=spool_folder(out),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            check="never",
+        )
+    )
+    recording = kept(out)
+    sight = observe(schedule(on), recording.spans, recording.metrics)
+    assert set(sight) == {(probe.name, probe.size_bytes) for probe in schedule(on)}
+    for key, seen in sight.items():
+        counted = sum(probe.repeats - 3 for probe in schedule(on) if (probe.name, probe.size_bytes) == key)
+        assert len(seen.whole_s) == counted, key  # some probes come several times
+        assert min(seen.whole_s) > 0, key
+    assert 0 < median(sight["wake", 0].parts_s["wake_s/0"]) < 0.01
+    # A megabyte takes longer than a word, and both ranks of the pair say what it costs their machine.
+    assert median(sight["message", 1 << 20].whole_s) > median(sight["ping", 4].whole_s)
+    for name in ("cpu_process_s/0", "cpu_machine_s/0", "cpu_process_s/2", "cpu_machine_s/2"):
+        assert sum(sight["cpu", 1 << 20].parts_s[name]) > 0, name
+    # Of a barrier gloo's threads do a part, the program's the rest.
+    barriers = sight["cpu", 0].parts_s
+    assert 0 < sum(barriers["cpu_others_s/0"]) < sum(barriers["cpu_process_s/0"])

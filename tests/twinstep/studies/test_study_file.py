@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scenarios.seam.errors import ScenarioError
+from twinstep.studies.points import check, points_of, resolve
+from twinstep.studies.ranges import values_of
+from twinstep.studies.study_file import Stage, Study, read_study
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str) -> Path:
+        Path("study.toml").write_text(text)
+        return Path("study.toml")
+
+    return write
+
+
+def values(study: Study) -> list[dict[str, object]]:
+    return [dict(point.values) for point in points_of(study)]
+
+
+def sentences(path: Path) -> list[str]:
+    with pytest.raises(ScenarioError) as caught:
+        check(read_study(path))
+    return list(caught.value.sentences)
+
+
+def test_axes_are_combined_and_the_baseline_comes_first(write: Write) -> None:
+    study = read_study(
+        write(
+            'scenario = "criteo_dlrm_2x4"\n[vary]\n"run.batch_size" = [1024, 2048]\n'
+            "cluster.hosts = {from = 1, to = 4, times = 2}\n"
+        )
+    )
+    assert values(study) == [
+        {},
+        *({"run.batch_size": batch, "cluster.hosts": hosts} for batch in (1024, 2048) for hosts in (1, 2, 4)),
+    ]
+    assert [point.index for point in points_of(study)] == list(range(7))
+
+
+def test_keys_that_go_together_are_one_axis(write: Write) -> None:
+    study = read_study(
+        write(
+            'scenario = "criteo_dlrm_2x4"\nbaseline = false\n[vary]\nrun.seed = [1, 2]\n'
+            '[[vary.together]]\n"cluster.hosts" = [2, 4]\nrun.batch_size = {from = 2048, to = 4096, step = 2048}\n'
+        )
+    )
+    assert values(study) == [
+        {"run.seed": seed, "cluster.hosts": hosts, "run.batch_size": batch}
+        for seed in (1, 2)
+        for hosts, batch in ((2, 2048), (4, 4096))
+    ]
+
+
+def test_a_key_is_varied_only_where_its_condition_holds_and_points_are_skipped(write: Write) -> None:
+    study = read_study(
+        write(
+            """
+scenario = "criteo_dlrm_2x4"
+baseline = false
+[vary]
+"compression.kind" = ["none", "batched_powersgd"]
+"compression.matrix_approximation_rank" = {values = [1, 4], only_if = {"compression.kind" = "batched_powersgd"}}
+cluster.hosts = [1, 2, 4]
+[[skip]]
+"cluster.hosts" = {above = 1, below = 4}
+[[skip]]
+cluster.hosts = {not = [1, 2]}
+compression.matrix_approximation_rank = [4, 8]
+"""
+        )
+    )
+    kind, rank, hosts = "compression.kind", "compression.matrix_approximation_rank", "cluster.hosts"
+    assert values(study) == [
+        {kind: "none", hosts: 1},
+        {kind: "none", hosts: 4},
+        {kind: "batched_powersgd", rank: 1, hosts: 1},
+        {kind: "batched_powersgd", rank: 1, hosts: 4},
+        {kind: "batched_powersgd", rank: 4, hosts: 1},
+    ]
+
+
+def test_conditions_compare_quantities_as_what_they_are(write: Write) -> None:
+    study = read_study(
+        write(
+            """
+scenario = "all_to_all_4x2"
+baseline = false
+[vary]
+"cluster.nic.rate" = ["90 GB/s", "100 Gbit/s", "400 Gbit/s", "0.8 Tbit/s"]
+"exchange.size" = ["1 MiB", "2 MiB"]
+[[skip]]
+"cluster.nic.rate" = {above = "400 Gbit/s"}
+[[skip]]
+"cluster.nic.rate" = "50 GB/s"
+"exchange.size" = "1024 KiB"
+"""
+        )
+    )
+    rate, size = "cluster.nic.rate", "exchange.size"
+    assert values(study) == [
+        {rate: "100 Gbit/s", size: "1 MiB"},
+        {rate: "100 Gbit/s", size: "2 MiB"},
+        {rate: "400 Gbit/s", size: "2 MiB"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([3, 1], (3, 1)),
+        ({"from": 1, "to": 8, "step": 3}, (1, 4, 7)),
+        ({"from": 1, "to": 64, "times": 4}, (1, 4, 16, 64)),
+        ({"from": 0.1, "to": 0.3, "step": 0.1}, (0.1, 0.2, 0.3)),
+        ({"from": "100 Gbit/s", "to": "400 Gbit/s", "times": 2}, ("100 Gbit/s", "200 Gbit/s", "400 Gbit/s")),
+        ({"from": "0.5 MiB", "to": "1.5 MiB", "step": "0.5 MiB"}, ("0.5 MiB", "1 MiB", "1.5 MiB")),
+    ],
+)
+def test_a_range_has_both_ends_and_keeps_its_unit(given: object, expected: tuple[object, ...]) -> None:
+    assert values_of(given) == expected
+    assert list(map(type, values_of(given))) == list(map(type, expected))
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("cluster.hosts = 3", "vary.cluster.hosts = 3: expected an array of values, or a range such as"),
+        ("cluster.hosts = []", "vary.cluster.hosts = []: expected an array of values, or a range"),
+        (
+            "cluster.hosts = {from = 1, to = 8}",
+            "vary.cluster.hosts = {from = 1, to = 8}: expected either step or times in a range",
+        ),
+        (
+            "cluster.hosts = {from = 8, to = 1, step = 1}",
+            "vary.cluster.hosts = {from = 8, to = 1, step = 1}: expected a range whose end is not below its beginning",
+        ),
+        (
+            "cluster.nic.rate = {from = '1 GB/s', to = '8 Gbit/s', times = 2}",
+            "vary.cluster.nic.rate = {from = '1 GB/s', to = '8 Gbit/s', times = 2}: expected the same unit in all of a",
+        ),
+        ("'cluster..hosts' = [1]", "vary.'cluster..hosts' = [1]: expected values of a key's path, such as"),
+        ("run.seed = {from = 0, to = 1e9, step = 1}", "vary.run.seed = {from = 0, to = 1000000000.0, step = 1}: expec"),
+        ("run.seed = {from = 1, to = 9000, step = 1}\nrun.steps = {from = 1, to = 90, step = 1}", "vary makes 810,000"),
+        ("together = 3", "vary.together = 3: expected tables [[vary.together]] of keys with arrays of the same length"),
+        (
+            "cluster.hosts = {values = [1], only_if = {'run.seed' = 1}}",
+            "vary.cluster.hosts.only_if: run.seed: expected another varied key",
+        ),
+        ("", "vary: expected keys with their values"),
+        ("run.seed = [1]\n[[skip]]\nrun.steps = 3", "skip[0]: run.steps: expected a varied key: one of run.seed"),
+        (
+            "run.seed = [1]\n[[skip]]\nrun.seed = {above = 'x'}",
+            "skip[0]: run.seed: expected numbers or quantities as bounds",
+        ),
+        (
+            "cluster.nic.rate = ['1 GB/s']\n[[skip]]\ncluster.nic.rate = {above = 100}",
+            "skip[0]: cluster.nic.rate: expected bounds of the kind that its values are",
+        ),
+        (
+            "run.seed = {values = [1], only_if = {'run.steps' = {below = '3 s'}}}\nrun.steps = [2, 3]",
+            "vary.run.seed.only_if: run.steps: expected bounds of the kind that its values are",
+        ),
+        (
+            "run.seed = [1]\n[[stages]]\nfidelity = 'flow'",
+            "stages[0].fidelity = 'flow': expected 'estimate', 'links' or",
+        ),
+        (
+            "run.seed = [1]\n[[stages]]\nfidelity = 'flows'\nkeep = 3",
+            "stages[0].keep = 3: expected no keep in the last",
+        ),
+        (
+            "run.seed = [1]\n[constraints]\nstep_ns = {at_most = '1 s'}",
+            "constraints.step_ns = {at_most = '1 s'}: expected a table with some of above, at_least, below, at_most",
+        ),
+        ("run.seed = [1]\n[constraints]\nstep_ns = 3", "constraints.step_ns = 3: expected a table with some of above,"),
+        ("run.seed = [1]\n[search]\nsampler = 'cma'", "search.sampler = 'cma': expected 'tpe' or 'nsga2'"),
+        ("run.seed = [1]\n[search]\ntrials = 0", "search.trials = 0: expected a whole number of at least 1"),
+        ("run.seed = [1]\n[other]\nx = 1", "other = {x = 1}: unknown key; expected one of scenario, description,"),
+    ],
+)
+def test_mistakes_are_a_sentence_with_file_key_and_value(write: Write, line: str, sentence: str) -> None:
+    said = sentences(write(f'scenario = "criteo_dlrm_2x4"\n[vary]\n{line}\n'))
+    assert any(one.startswith(f"study.toml: {sentence}") for one in said), said
+
+
+def test_a_scenario_that_is_not_there_and_a_file_that_is_none(write: Write) -> None:
+    (said,) = sentences(write('scenario = "criteo_dlm_2x4"\n[vary]\nrun.seed = [1]'))
+    assert said.startswith(
+        "study.toml: scenario = 'criteo_dlm_2x4': expected criteo_dlm_2x4 to be there, a scenario in"
+    )
+    assert "criteo_dlrm_2x4" in said
+    assert sentences(write("[vary]\nrun.seed = [1]")) == [
+        "study.toml: scenario: missing; expected a scenario's path or a ready one's name"
+    ]
+    assert sentences(Path("none.toml")) == ["none.toml: no such file; expected a study in TOML"]
+
+
+def test_a_key_that_no_scenario_has_is_refused_before_anything_is_played(write: Write) -> None:
+    said = sentences(write('scenario = "criteo_dlrm_2x4"\n[vary]\ncluster.hots = [1, 2]\nrun.steps = [0, 1]'))
+    assert len(said) == 1
+    assert said[0].startswith("study.toml: cluster.hots = 1: unknown key; expected one of profile, hosts,")
+    said = sentences(write('scenario = "criteo_dlrm_2x4"\n[set]\nrun.steps = 0\n[vary]\ncluster.hosts = [1, 2]'))
+    assert said == ["study.toml: run.steps = 0: expected a whole number of at least 1"]
+
+
+def test_a_scenario_lies_beside_the_study_and_so_do_files_that_values_name(tmp_path: Path, write: Write) -> None:
+    folder = tmp_path / "sub"
+    folder.mkdir()
+    (folder / "times.csv").write_text("label,time_us\ndense,3\n")
+    (folder / "mine.toml").write_text('include = "base.toml"')
+    (folder / "base.toml").write_text(
+        'program = "all_to_all"\n[run]\nsteps = 1\nlibrary = "gloo"\n[cluster]\nprofile = "cpu_local"\nhosts = 2\n'
+        'gpus_per_host = 1\n[exchange]\nsize = "1 MiB"\n'
+    )
+    (folder / "study.toml").write_text('scenario = "mine.toml"\n[vary]\nrun.compute_times = ["times.csv", "no.csv"]')
+    study = read_study("sub/study.toml")
+    baseline, first, second = (resolve(study, point) for point in points_of(study))
+    assert baseline.scenario is not None
+    assert first.scenario is not None
+    assert second.sentence == "sub/study.toml: run.compute_times = 'no.csv': expected sub/no.csv to be a file"
+
+
+def test_what_is_the_same_scenario_has_the_same_digest(write: Write) -> None:
+    study = read_study(
+        write(
+            'scenario = "criteo_dlrm_2x4"\n[vary]\n'
+            'cluster.nic.rate = ["400 Gbit/s", "50 GB/s", "0.4 Tbit/s", "200 Gbit/s"]\nrun.batch_size = [8192]'
+        )
+    )
+    digests = [resolve(study, point).digest for point in points_of(study)]
+    assert len(set(digests[:4])) == 1
+    assert digests[4] != digests[0]
+
+
+def test_stages_are_in_the_order_of_the_file(write: Write) -> None:
+    study = read_study(
+        write(
+            'scenario = "criteo_dlrm_2x4"\ngoals = ["step_ns", "world_size"]\n'
+            'timeout = "2 min"\nkeep = "rows"\n[vary]\nrun.seed = [1]\n'
+            '[[stages]]\nfidelity = "estimate"\nkeep = 0.25\n[[stages]]\nfidelity = "flows"\n'
+        )
+    )
+    assert study.stages == (Stage("estimate", 0.25), Stage("flows"))
+    assert (study.goals, study.timeout_s, study.keep) == (("step_ns", "world_size"), 120.0, "rows")

@@ -1,0 +1,322 @@
+"""`python -m real calibrate`: runs micro-benchmarks and writes the profile that fits them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shlex
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import median
+
+from real.calibration import program_cost as program
+from real.calibration.kernels import probes as kernels
+from real.calibration.kernels.fit import fit as fit_kernels
+from real.calibration.kernels.fit import group_of
+from real.calibration.kernels.fit import observe as observe_kernels
+from real.calibration.network import crowded_cores as crowd
+from real.calibration.network import probes as network
+from real.calibration.network.fit import Residual, Sight, observe
+from real.calibration.network.fit import fit as fit_network
+from real.calibration.play import play as play_on
+from real.calibration.play import scenario_on
+from real.calibration.profile import measured_here, profile_text
+from real.emulate.cli import hosts_of, read_rate, say, warnings
+from real.emulate.cluster import sweep
+from real.emulate.fabric import MOST_HOSTS, Fabric
+from real.emulate.ip_tc import burst_of
+from real.machine import cores, cpu_name
+from real.progress import Bar
+from reports.terminal import text
+from scenarios.config.hardware import Cluster, Link, Nics
+from scenarios.config.load import load_profile
+from scenarios.config.provenance import Group
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.program import Program
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads.dlrm.program import DlrmProgram
+from scenarios.workloads.script.command import split_at_script
+from twinstep.calibration.host import calibrate_host, check_host
+from twinstep.calibration.kernels import calibrate_kernels, check_kernels
+from twinstep.calibration.operators import calibrate_operators, check_operators
+
+Simulate = Callable[[Scenario, Program, int], Recording]
+
+# Whose figures the search begins with, and whose remain where nothing is measured.
+_LIKE = "cpu_local"
+# An Ethernet frame of 1514 bytes, of which 1448 are TCP's payload: until the probes say better.
+_PAYLOAD_SHARE = 1448 / 1514
+# What others may take of a machine before its figures are theirs too.
+_BUSY_CORES = 0.1
+# One after the other: the kernels are measured in several launches, apart in time.
+_PLAYED = ("kernels", "network", "kernels", "program", "kernels")
+PROGRAMS = {
+    "kernels": "real.calibration.kernels.device:DeviceProbes",
+    "network": "real.calibration.network.probes:NetworkProbes",
+    "program": "real.calibration.program_cost:build",
+    "crowd": "real.calibration.network.crowded_cores:Crowd",
+}
+
+
+def calibrate(arguments: Sequence[str], simulate: Simulate, prog: str = "python -m real calibrate") -> int:
+    """Exit codes: 0 done, 2 a mistake, one sentence on stderr.
+
+    Raises:
+        RunEnded: the probes came to no end.
+    """
+    own, of_script = split_at_script(arguments)
+    options = _parser(prog).parse_args(own)
+    options.of_args = of_script
+    command = f"{prog} {shlex.join(arguments)}"
+    try:
+        _check(options)
+        if options.kernels:
+            measure = calibrate_kernels if options.device is None else calibrate_operators
+            measure(options, command)
+            return 0
+        if options.host:
+            calibrate_host(options, command)
+            return 0
+        say(sweep())
+        _calibrate(options, command, simulate)
+    except ScenarioError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Measure this machine's kernels, its threads, and gloo over TCP between hosts; write a profile. "
+        "With --nic the hosts are emulated (root and iproute2 are needed), else they talk over the loopback device. "
+        "With --kernels only kernels are measured: a core's, or the operators of a GPU if --like is a profile of GPUs, "
+        "with its host; with --host only what that host takes for eager PyTorch; all else is as there.",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.toml", help="the profile; must not exist")
+    parser.add_argument("--nic", metavar="RATE", help="the rate of an emulated host's interface, such as 200mbit")
+    parser.add_argument("--hosts", type=int, help="how many hosts (default: 2; with --of a script 1)")
+    parser.add_argument("--ranks-per-host", type=int, help="ranks on each (default: 1)")
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument("--kernels", action="store_true", help="kernels alone, on one host")
+    alone.add_argument("--host", action="store_true", help="the host of a GPU alone: what eager PyTorch takes on it")
+    parser.add_argument(
+        "--like", metavar="PROFILE", help="with --kernels or --host: whose other figures to take, as dgx_h100"
+    )
+    of_gpu = parser.add_argument_group("operators of a GPU, with --kernels and a profile of GPUs")
+    of_gpu.add_argument(
+        "--of",
+        type=Path,
+        metavar="RUN",
+        help="just the operators of a scenario (a file or a ready name), of a script (.py, last, with its own"
+        " arguments), of its recording, or of a run folder, those that take most first; default: those of training",
+    )
+    of_gpu.add_argument("--seconds", type=float, metavar="N", help="what measuring them may take (default: 60)")
+    of_gpu.add_argument(
+        "--device", choices=("cuda", "cpu"), help="cpu: a rehearsal on this machine's CPU (default: cuda)"
+    )
+    parser.add_argument("--json", action="store_true", help="what the model leaves of each probe as JSON, no table")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no table of residuals")
+    return parser
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.out.suffix != ".toml":
+        raise ScenarioError(f"--out = '{options.out}': expected a path that ends in .toml")
+    if options.out.exists():
+        raise ScenarioError(f"{options.out} already exists: choose another --out")
+    if not options.out.parent.is_dir():
+        raise ScenarioError(f"--out = '{options.out}': expected a folder that exists")
+    if options.kernels or options.host:
+        _check_alone(options)
+        return
+    _refuse_of_gpu(options)
+    if options.like is not None:
+        raise ScenarioError(f"--like = '{options.like}': expected with --kernels or --host")
+    options.hosts = 2 if options.hosts is None else options.hosts
+    options.ranks_per_host = 1 if options.ranks_per_host is None else options.ranks_per_host
+    if not 2 <= options.hosts <= MOST_HOSTS:
+        raise ScenarioError(f"--hosts = {options.hosts}: expected 2 to {MOST_HOSTS}")
+    most = 4 * cores()
+    if not 1 <= options.ranks_per_host <= most:
+        raise ScenarioError(f"--ranks-per-host = {options.ranks_per_host}: expected 1 to {most}, four for each core")
+
+
+def _check_alone(options: argparse.Namespace) -> None:
+    """Refuse what cannot be measured with --kernels or --host.
+
+    Raises:
+        ScenarioError: in one sentence.
+    """
+    flag = "--host" if options.host else "--kernels"
+    if options.nic is not None:
+        raise ScenarioError(f"--nic = {options.nic}: expected without {flag}, which measures no network")
+    if options.like is None:
+        raise ScenarioError(f"--like: missing; expected a profile such as 'dgx_h100' with {flag}")
+    like = load_profile(options.like)
+    if options.kernels and like.host.gpu.kind == "cuda":
+        options.device = options.device or "cuda"
+        check_operators(options, like)
+        return
+    _refuse_of_gpu(options)
+    if options.hosts is not None:
+        raise ScenarioError(f"--hosts = {options.hosts}: expected without {flag}, which measures no network")
+    options.ranks_per_host = 1 if options.ranks_per_host is None else options.ranks_per_host
+    check = check_host if options.host else check_kernels
+    check(options, like)
+
+
+def _refuse_of_gpu(options: argparse.Namespace) -> None:
+    for name, value in (("of", options.of), ("seconds", options.seconds), ("device", options.device)):
+        if value is not None:
+            raise ScenarioError(f"--{name} = {value}: expected with --kernels and a profile of GPUs")
+
+
+def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) -> None:
+    began_s = time.monotonic()
+    fabric = None
+    if options.nic is not None:
+        fabric = Fabric(hosts=options.hosts, nic_bytes_per_s=read_rate("nic", options.nic))
+        say(warnings(fabric))
+    if fabric is None:
+        cluster = nominal(options.hosts, options.ranks_per_host, None)
+    else:
+        rate = fabric.nic_bytes_per_s
+        cluster = nominal(options.hosts, options.ranks_per_host, rate, burst_of(rate))
+
+    def play(candidate: Cluster) -> Sight:
+        scenario = scenario_on(candidate, "probes")
+        probes = network.schedule(candidate, 2)
+        return observe(probes, simulate(scenario, network.NetworkProbes(scenario, 2), 0).spans)
+
+    with hosts_of(fabric) as hosts, Bar(quiet=options.quiet) as bar:
+        played: dict[str, list[Recording]] = defaultdict(list)
+        for what in _PLAYED:
+            scenario = scenario_on(cluster, what, steps=kernels.ROUNDS)
+            run = play_on(bar, scenario, PROGRAMS[what], hosts, steps=_steps(cluster)[what])
+            played[what].append(run)
+    kernel_fit = fit_kernels(observe_kernels(one.spans for one in played["kernels"]), cluster.host.gpu)
+    cluster = dataclasses.replace(cluster, host=dataclasses.replace(cluster.host, gpu=kernel_fit.gpu))
+    (networked,), (worked,) = played["network"], played["program"]
+    sight = observe(network.schedule(cluster), networked.spans, networked.metrics)
+    _warn_if_busy(sight)
+    crowded = _play_crowd(cluster, fabric, options.quiet) if cluster.hosts_share_cores else None
+    with Bar(quiet=options.quiet) as bar:
+        bar.show("fitting")
+        barrier_s = None if crowded is None else crowd.barrier_s(crowded.metrics)
+        cluster, residuals = fit_network(cluster, sight, play, barrier_s)
+        cluster = _fit_program(cluster, worked.spans, simulate)
+        if crowded is not None:
+            cluster = _fit_crowd(cluster, crowded, simulate)
+    ranks = cluster.world_size
+    measured = measured_here(command, ranks, began_s, [*kernel_fit.groups, _network_group(residuals)])
+    where = f"emulated at {options.nic}" if fabric else "over the loopback device"
+    description = f"{options.hosts} hosts of {options.ranks_per_host} on one machine, {where}; calibrated"
+    options.out.write_text(profile_text(cluster, measured, description), encoding="utf-8")
+    if options.json:
+        print(json.dumps({"profile": str(options.out), "probes": [_plain(row) for row in residuals]}, indent=1))
+        return
+    if not options.quiet:
+        _show(residuals)
+    print(options.out)
+
+
+def _plain(row: Residual) -> dict[str, float | str]:
+    return {**dataclasses.asdict(row), "error": row.error}
+
+
+def _fit_program(cluster: Cluster, worked: Iterable[Span], simulate: Simulate) -> Cluster:
+    bare = program.scenario_of(scenario_on(program.alone(cluster), "program"))
+    alone = simulate(bare, DlrmProgram(bare), 0).spans
+    assert cluster.tcp is not None, "the network's fit says it"
+    return dataclasses.replace(cluster, tcp=program.fit(cluster.tcp, worked, alone))
+
+
+def _crowd_of(cluster: Cluster) -> Cluster:
+    """Twice as many hosts of a rank as there are cores."""
+    hosts = max(cluster.hosts, 2 * cluster.host.cores)
+    return dataclasses.replace(cluster, hosts=hosts, host=dataclasses.replace(cluster.host, gpus=1))
+
+
+def _play_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool) -> Recording:
+    crowded = _crowd_of(cluster)
+    wider = None if fabric is None else dataclasses.replace(fabric, hosts=crowded.hosts)
+    with hosts_of(wider) as on, Bar(quiet=quiet) as bar:
+        return play_on(bar, scenario_on(crowded, "crowd"), PROGRAMS["crowd"], on, steps=None)
+
+
+def _fit_crowd(cluster: Cluster, recording: Recording, simulate: Simulate) -> Cluster:
+    def play(candidate: Cluster) -> crowd.Typical:
+        scenario = scenario_on(candidate, "crowd")
+        return crowd.typical(simulate(scenario, crowd.Crowd(scenario, crowd.PLAYED), 1).spans, crowd.PLAYED)
+
+    tcp = crowd.fit(_crowd_of(cluster), crowd.typical(recording.spans), play).tcp
+    return dataclasses.replace(cluster, tcp=tcp)
+
+
+def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None, burst_bytes: int = 0) -> Cluster:
+    """This machine's cores and memory, shared by so many hosts, as they are known before anything is measured.
+
+    Without a rate the hosts' network is the loopback device.
+    """
+    like = load_profile(_LIKE)
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // hosts
+    link = like.host.nics.link
+    if nic_bytes_per_s is not None:
+        link = Link(bytes_per_s=nic_bytes_per_s, latency_ns=link.latency_ns, burst_bytes=burst_bytes)
+    gpu = dataclasses.replace(
+        like.host.gpu, name=f"a core of {cpu_name()}", memory_bytes=memory_bytes // ranks_per_host
+    )
+    host = dataclasses.replace(
+        like.host,
+        gpus=ranks_per_host,
+        gpu=gpu,
+        nics=Nics(per="host", count=1, link=link),
+        cores=cores(),
+        memory_bytes=memory_bytes,
+    )
+    share = 1.0 if nic_bytes_per_s is None else _PAYLOAD_SHARE
+    return dataclasses.replace(like, hosts=hosts, host=host, payload_share=share, tcp=None, hosts_share_cores=True)
+
+
+def _steps(cluster: Cluster) -> dict[str, int]:
+    """How many steps each program of probes has."""
+    return {
+        "kernels": kernels.WARM_UP + kernels.ROUNDS,
+        "network": sum(probe.repeats for probe in network.schedule(cluster)),
+        "program": program.STEPS,
+    }
+
+
+def _warn_if_busy(sight: Sight) -> None:
+    busy = median(sight["idle", 0].parts_s["busy_cores/0"])
+    if busy > _BUSY_CORES:
+        say([f"this machine was busy with other things ({busy:.1f} cores): the figures are less sure for it"])
+
+
+def _network_group(residuals: Sequence[Residual]) -> Group:
+    sizes = [row.size_bytes for row in residuals if row.size_bytes]
+    spreads = [(row.high_s - row.low_s) / row.measured_s for row in residuals]
+    return group_of("gloo over TCP", [row.error for row in residuals], spreads, sizes)
+
+
+def _show(residuals: Sequence[Residual]) -> None:
+    rows = [
+        [
+            row.probe,
+            f"{row.size_bytes:,} B",
+            f"{row.measured_s * 1e3:.3f} ms",
+            f"{row.low_s * 1e3:.3f} to {row.high_s * 1e3:.3f} ms",
+            f"{row.predicted_s * 1e3:.3f} ms",
+            f"{row.error:+.1%}",
+        ]
+        for row in residuals
+    ]
+    columns = ["probe", "size", "measured", "p10 to p90", "model", "error"]
+    text.show(text.table("Calibration residuals", columns, rows), sys.stdout)

@@ -1,0 +1,211 @@
+"""`python -m real calibrate --host`: a profile with what this machine's host takes for eager PyTorch, else as `--like`.
+
+Snippets of training are counted as predictions count them, and timed on the GPU at hand; prices are fitted to both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+from rich.console import Group, RenderableType
+
+from real.calibration.host.counted import count
+from real.calibration.host.fit import PRICES, HostFit, Timed, fit, judge, together
+from real.calibration.profile import measured_here, profile_text
+from real.launch.launcher import RunEnded
+from real.progress import Bar
+from reports.terminal import text
+from scenarios.config import provenance
+from scenarios.config.hardware import Cluster
+from scenarios.config.host_costs import Eager
+from scenarios.config.load import load_profile
+from scenarios.owned_folder import scratch_folder
+from scenarios.seam.errors import ScenarioError
+from twinstep.calibration.snippets import HELD_OUT, SNIPPETS
+
+_SECONDS = 12.0
+# What loading libraries and the first runs may take beside that.
+_LIMIT_S = 180.0
+_SCRIPT = Path(__file__).with_name("snippets.py")
+_ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFound:
+    """The fit, the snippets that it is of, and those on which it is checked."""
+
+    fit: HostFit
+    timed: list[Timed]
+    held_out: list[Timed]
+
+    @property
+    def groups(self) -> tuple[provenance.Group, ...]:
+        """How far prices are off, for a profile's [measured]."""
+        return (judge(self.timed, self.fit.eager),)
+
+
+def check_host(options: argparse.Namespace, like: Cluster) -> None:
+    """Refuse what cannot be measured with --host.
+
+    Raises:
+        ScenarioError: in one sentence.
+    """
+    if like.host.gpu.kind == "cpu":
+        raise ScenarioError(
+            f"--like = '{options.like}': expected a profile of GPUs with --host; beside a CPU, what its host does is in"
+            " the kernels' times"
+        )
+    if options.ranks_per_host != 1:
+        raise ScenarioError(
+            f"--ranks-per-host = {options.ranks_per_host}: expected 1 with --host, which measures one process"
+        )
+    if not torch.cuda.device_count():
+        raise ScenarioError(f"--like = '{options.like}': expected a machine with a CUDA device for --host")
+
+
+def calibrate_host(options: argparse.Namespace, command: str) -> None:
+    """Measure, fit, write the profile, and show how good it is.
+
+    Raises:
+        RunEnded: the snippets came to no end.
+        ProgramError: they could not be counted.
+    """
+    began_s = time.monotonic()
+    like = load_profile(options.like)
+    with Bar(quiet=options.quiet) as bar:
+        found = measure_host(like, bar)
+    gpu = dataclasses.replace(like.host.gpu, eager=found.fit.eager)
+    cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=gpu))
+    measured = measured_here(command, 1, began_s, found.groups)
+    remarks = {
+        "": f"Written by a calibration of a host: all but [cluster.gpu.eager] and [measured] is as in {options.like}.",
+        "cluster.gpu.eager": remark(found, options.like),
+    }
+    description = f"{gpu.name}: the host's eager PyTorch calibrated, all else as in {options.like}"
+    options.out.write_text(profile_text(cluster, measured, description, remarks), encoding="utf-8")
+    if options.json:
+        print(json.dumps({"profile": str(options.out), **plain(found)}, indent=1))
+        return
+    if not options.quiet:
+        text.show(shown(found, like.host.gpu.eager), sys.stdout)
+    print(options.out)
+
+
+def measure_host(like: Cluster, bar: Bar, *, device: str = "cuda", seconds: float = _SECONDS) -> HostFound:
+    """Return the prices of the host on this machine, beginning from those of a profile of GPUs.
+
+    Args:
+        like: the profile's cluster.
+        bar: where progress is shown.
+        device: where the snippets run, as torch has it.
+        seconds: how long they are timed, beside warming up.
+
+    Raises:
+        RunEnded: the snippets came to no end.
+        ProgramError: they could not be counted.
+    """
+    bar.show("counting what a host does")
+    counts = count(_SCRIPT, list(SNIPPETS), like)
+    bar.show("timing what a host does")
+    with scratch_folder() as folder:
+        taken_ns = _time(Path(folder, "times.json"), device, seconds)
+    timed, held_out = together(counts, taken_ns, HELD_OUT)
+    if not timed:
+        raise RunEnded("none of the pieces of training ran on this machine: see above")
+    return HostFound(fit=fit(timed, like.host.gpu.eager), timed=timed, held_out=held_out)
+
+
+def _time(out: Path, device: str, seconds: float) -> dict[str, list[int]]:
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    words = [sys.executable, str(_SCRIPT), "time", device, str(seconds), str(out)]
+    env, limit_s = {**os.environ, "PYTHONPATH": path}, seconds + _LIMIT_S
+    try:
+        subprocess.run(words, check=True, env=env, stdout=subprocess.DEVNULL, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise RunEnded(f"the host's snippets did not end within {limit_s:g} s") from None
+    except subprocess.CalledProcessError as error:
+        raise RunEnded(f"the host's snippets ended with code {error.returncode}: see above") from None
+    found: dict[str, list[int]] = json.loads(out.read_text(encoding="utf-8"))
+    return found
+
+
+def remark(found: HostFound, like: str) -> str:
+    """Return the comment on the prices in the profile that is written."""
+    lines = [
+        f"Measured: with these prices the counts of {len(found.timed)} pieces of training give what the host took for",
+        f"them, {_errors(found.timed, found.fit.eager)}; of steps that were not fitted,",
+        f"{_errors(found.held_out, found.fit.eager)}. Launches themselves are `launch`.",
+    ]
+    lines.append(f"Not measured: cpu_rate, cpu_flops and loop, as in {like} (see python -m benchmarks.cpu_operators).")
+    if found.fit.unseen:
+        lines.append(f"Not measured: {', '.join(found.fit.unseen)}, as in {like} times {found.fit.factor:.2f}.")
+    return "\n".join(lines)
+
+
+def _errors(timed: Sequence[Timed], eager: Eager) -> str:
+    errors = [each.error(eager) for each in timed]
+    if not errors:
+        return "none of which ran"
+    return f"{mean(map(abs, errors)):.1%} off in the mean, {max(errors, key=abs):+.1%} at most"
+
+
+def plain(found: HostFound) -> dict[str, Any]:
+    """Return prices and snippets for JSON; times in ns."""
+    rows = [
+        {
+            "name": each.name,
+            "is_held_out": each in found.held_out,
+            "measured_ns": each.median_ns,
+            "predicted_ns": each.predicted_ns(found.fit.eager),
+            **each.counted.work._asdict(),
+            "collectives": each.counted.collectives,
+            "launches_ns": each.counted.launches_ns,
+        }
+        for each in (*found.timed, *found.held_out)
+    ]
+    return {"eager": dataclasses.asdict(found.fit.eager), "unseen": found.fit.unseen, "snippets": rows}
+
+
+def shown(found: HostFound, before: Eager) -> RenderableType:
+    """Return tables of prices, before and now, and of snippets."""
+    eager = found.fit.eager
+    prices = [
+        [
+            name + (" (not measured)" if name in found.fit.unseen else ""),
+            f"{getattr(before, f'{name}_ns') / 1e3:.2f} us",
+            f"{getattr(eager, f'{name}_ns') / 1e3:.2f} us",
+        ]
+        for name in PRICES
+    ]
+    rows = [
+        [
+            name,
+            f"{each.median_ns / 1e3:,.0f} us",
+            f"{each.predicted_ns(eager) / 1e3:,.0f} us",
+            f"{each.error(eager):+.1%}",
+            f"{each.error(before):+.1%}",
+        ]
+        for timed, mark in ((found.timed, ""), (found.held_out, " (held out)"))
+        for each in timed
+        for name in [each.name + mark]
+    ]
+    return Group(
+        text.table("What a host takes", ["price", "before", "measured"], prices),
+        text.table("Pieces of training", ["piece", "measured", "model", "error", "error before"], rows),
+        text.paragraph(
+            f"fitted: {_errors(found.timed, eager)}; held out: {_errors(found.held_out, eager)}\n"
+            f"with the prices before: fitted {_errors(found.timed, before)}; held out {_errors(found.held_out, before)}"
+        ),
+    )

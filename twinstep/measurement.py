@@ -1,0 +1,216 @@
+"""`python -m real`: loads a scenario, runs it on this machine's processes or as one rank, stores and shows it.
+
+What takes long to load is imported inside functions, so that Ctrl-C is quiet while it loads, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import socket
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from scenarios.interruption import code_of
+
+if TYPE_CHECKING:
+    from real.launch.job import Job
+    from real.launch.placement import Place
+
+
+def main(arguments: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run one command; `prog` are the words that called it, "python -m real" and the command unless given.
+
+    Exit codes: 0 done, 1 the run was over before its end, 2 a mistake in the scenario, 128 + n for signal n.
+    """
+    try:
+        return _main(sys.argv[1:] if arguments is None else arguments, prog)
+    except KeyboardInterrupt as interruption:
+        return code_of(interruption)
+
+
+def _main(given: Sequence[str], prog: str | None) -> int:
+    from real.launch.launcher import RunEnded
+    from real.launch.placement import place
+    from real.launch.rank_process import is_rank_of_launcher
+    from real.launch.rank_process import main as be_rank
+    from reports.errors import ReportError
+    from scenarios.seam.errors import ProgramError, ScenarioError, show_notes
+    from scenarios.workloads.script.command import parse, split_at_script
+
+    if is_rank_of_launcher():
+        return be_rank()
+    show_notes()
+    try:
+        if given and given[0] in _COMMANDS:
+            return _run_command(given[0], given[1:], prog or f"python -m real {given[0]}")
+        own, of_script = split_at_script(given)
+        options = parse(_parser(prog or "python -m real"), own)
+        here = place()
+        job = _job(options, of_script, is_first=here is None or here.rank == 0)
+        return _run(job, options) if here is None else _serve(job, here, options)
+    except (ScenarioError, ProgramError, ReportError) as error:
+        if here_is_first():
+            print(error, file=sys.stderr)
+        elif is_first_of_host():  # a file may be missing here alone
+            print(f"host {socket.gethostname()}: {error}", file=sys.stderr)
+        return 2
+    except RunEnded as ended:
+        print(ended, file=sys.stderr)
+        return ended.code
+
+
+# The functions behind the first word, and whether they simulate, too.
+_COMMANDS = {
+    "calibrate": ("twinstep.calibration.cli", True),
+    "check": ("real.check.cli", True),
+    "emulate": ("real.emulate.cli", False),
+    "regret": ("twinstep.regret.cli", False),
+    "validate": ("twinstep.validation.cli", False),
+}
+
+
+def _run_command(name: str, given: Sequence[str], prog: str) -> int:
+    """Run the function of the command's name in its module, which is imported only now."""
+    module, simulates = _COMMANDS[name]
+    function = getattr(import_module(module), name)
+    if not simulates:
+        return int(function(given, prog))
+    from sim.run import simulate
+
+    return int(function(given, simulate, prog))
+
+
+def here_is_first() -> bool:
+    """Return whether this process speaks for all: it is the launcher, or rank 0."""
+    from real.launch.rank_process import place_if_known
+
+    here = place_if_known()
+    return here is None or here.rank == 0
+
+
+def is_first_of_host() -> bool:
+    """Return whether this process is the first rank of its host."""
+    from real.launch.rank_process import place_if_known
+
+    here = place_if_known()
+    return here is not None and here.local_rank == 0
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    from real.launch.job import Check
+    from scenarios.config.interconnect import LIBRARIES
+    from scenarios.config.overrides.option import add_set
+    from scenarios.workloads.script.command import add_options
+
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Run a scenario on real processes: on this machine, or as one rank under torchrun or srun. "
+        "'python -m real emulate' makes emulated hosts, 'python -m real calibrate' measures profiles, "
+        "'python -m real validate' holds predictions against measurements, "
+        "'python -m real regret' a study's choices, "
+        "'python -m real check' proves that these ranks compute what the simulator does.",
+    )
+    parser.add_argument(
+        "scenario",
+        type=Path,
+        nargs="?",
+        help="a scenario file, or the name of a ready one; or a training script (.py), whose own arguments follow it",
+    )
+    parser.add_argument("--out", type=Path, help="the run's folder; must not exist (default: runs/NAME-real-TIME)")
+    parser.add_argument("--library", choices=LIBRARIES, help="instead of the scenario's")
+    parser.add_argument("--steps", type=int, help="instead of the scenario's")
+    parser.add_argument("--seed", type=int, help="instead of the scenario's")
+    parser.add_argument("--profile", metavar="NAME", help="of the cluster's hardware, instead of the scenario's")
+    parser.add_argument("--timeout", metavar="TIME", help="instead of the scenario's, such as '30 s'")
+    add_set(parser)
+    parser.add_argument(
+        "--check",
+        choices=get_args(Check),
+        default="first",
+        help="which collective calls the ranks compare before data moves: all, those of the first step, or none",
+    )
+    parser.add_argument(
+        "--emulate",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="on emulated hosts: the scenario's own, for this run only, or those of that name (see 'emulate --help')",
+    )
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="all tables as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
+    parser.add_argument("--program", help=argparse.SUPPRESS)  # "module:function" of a scenario
+    return parser
+
+
+def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_first: bool) -> Job:
+    """Everything that can be wrong is found here, before any process starts."""
+    from real.launch.launcher import job_of
+    from real.launch.placement import place
+    from real.machine import cores, cpu_name
+    from scenarios.config.overrides.option import given_by
+    from scenarios.config.warnings import print_notes_of_measuring
+    from scenarios.seam.errors import ScenarioError
+    from scenarios.workloads.script.command import load_given
+
+    overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "profile", "timeout")}
+    overrides |= given_by(options.sets)
+    scenario = load_given(
+        options.scenario,
+        overrides,
+        args=of_script,
+        hosts=options.hosts,
+        gpus_per_host=options.gpus_per_host,
+        step_every=options.step_every,
+        traceback=options.traceback,
+        module=options.module or "",
+    )
+    if options.emulate is not None and place() is not None:
+        raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
+    from real.supervise.recovery import left_behind
+    from reports.store.run_folder import fresh_folder
+    from reports.terminal.present import check_free
+
+    out = options.out or fresh_folder(Path("runs"), f"{scenario.name}-real")
+    if is_first:
+        check_free(out)
+        for spool in left_behind(out.parent):
+            command = f"python -m reports recover {shlex.quote(str(spool))}"
+            print(f"note: {spool}: left by a run that was killed; '{command}' makes it a run", file=sys.stderr)
+        if options.emulate is None:  # else it is refused
+            is_asked = place() is None and not (options.quiet or options.json)
+            print_notes_of_measuring(scenario, *((cores(), cpu_name()) if is_asked else ()))
+    return job_of(scenario, out, program=options.program, check=options.check)
+
+
+def _run(job: Job, options: argparse.Namespace) -> int:
+    from real.emulate.cli import hosts_for
+    from real.launch.launcher import launch
+
+    if options.program is None:
+        job.build()  # a plan that fits nowhere is said here, once
+
+    with hosts_for(job.scenario, options.emulate) as hosts:
+        launch(job, hosts=hosts)
+    _show(job.out, options)
+    return 0
+
+
+def _serve(job: Job, here: Place, options: argparse.Namespace) -> int:
+    from real.launch.rank_process import serve
+
+    out = serve(job, here)
+    if out is not None:
+        _show(out, options)
+    return 0
+
+
+def _show(folder: Path, options: argparse.Namespace) -> None:
+    from reports.terminal.present import output, present
+
+    with output():
+        present(folder, as_json=options.json, quiet=options.quiet)

@@ -1,0 +1,96 @@
+"""What exchanges take by what they carry, learned from the plans that were played."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from scenarios.config.scenario import Scenario
+from scenarios.planner.placed import Plan
+from scenarios.planner.types import ShardingType
+from scenarios.seam.run_length import runs_of
+from scenarios.seam.trace import Recording, Span
+from twinstep.plan_choice.placing import Floats
+from twinstep.plan_choice.ways import AVERAGING, LOOK_UP, PHASES, TYPES, UPDATE, Ways, ids_phase, rows_phase
+
+_SHARDED = tuple(kind for kind in TYPES if kind is not ShardingType.DATA_PARALLEL)
+
+
+class Exchanges:
+    """`weights` [phases]: ms a step takes for each unit that the busiest rank of a phase has.
+
+    Types that nobody has played are priced as the mean of those that were. What copies are reduced by counts for
+    nothing: it is over before other tables are updated, or too many are copied.
+    """
+
+    def __init__(self, scenario: Scenario, ways: Ways) -> None:
+        assert scenario.model is not None, "only a scenario with a model has tables to plan"
+        self._numbers = {table.name: number for number, table in enumerate(scenario.model.tables)}
+        self._ranks, self._ways = scenario.sharding_ranks, ways
+        self._found: dict[int, float] = {}  # by phase
+        self._reduced = 1.0  # gradients of copies, by what is expected
+        self.latency_ms = 0.0  # of a sharding type's exchanges, whatever they carry
+
+    @property
+    def weights(self) -> Floats:
+        weights = np.zeros(PHASES)
+        weights[[LOOK_UP, UPDATE, AVERAGING]] = 1.0
+        for phase_of in ids_phase, rows_phase:
+            known = {kind: self._found[phase_of(kind)] for kind in _SHARDED if phase_of(kind) in self._found}
+            for kind in _SHARDED:
+                weights[phase_of(kind)] = known.get(kind, sum(known.values()) / max(len(known), 1))
+        return weights
+
+    def copied_ms(self, table: int) -> float | None:
+        """What an all-reduce of a table's gradients takes; None where it may not be copied."""
+        expected_ms = self._ways.exchanged_ms(table, ShardingType.DATA_PARALLEL, 0)
+        return None if expected_ms is None else expected_ms * self._reduced
+
+    def learn(self, plan: Plan, recording: Recording, step: int) -> None:
+        """How long a step's exchanges took, for what its busiest ranks have."""
+        loads = self._loads(plan)
+        took = _took_ms(recording, step)
+        latencies = [ms for (_, part), ms in took.items() if part == "input_dist.splits"]
+        self.latency_ms = 5 * max(latencies, default=0.0)
+        for kind in _SHARDED:
+            for phase, place in (ids_phase(kind), "input_dist"), (rows_phase(kind), "output_dist"):
+                ms = sum(ms for (of, part), ms in took.items() if of == kind and part.startswith(place))
+                if loads[phase] > 0:
+                    self._found[phase] = ms / loads[phase]
+        copied, reduced_ms = (
+            loads[rows_phase(ShardingType.DATA_PARALLEL)],
+            took.get((ShardingType.DATA_PARALLEL, "all_reduce"), 0.0),
+        )
+        if copied > 0 and reduced_ms > 0:
+            self._reduced = reduced_ms / copied
+
+    def _loads(self, plan: Plan) -> Floats:
+        """What the busiest rank of each exchange has."""
+        loads = np.zeros((PHASES, self._ranks))
+        for table in plan.tables:
+            for count, row in runs_of(table.shards):
+                ranks = slice(row.rank, row.rank + count)
+                kind = row.sharding_type
+                expected_ms = self._ways.exchanged_ms(self._numbers[row.table], kind, row.columns)
+                loads[ids_phase(kind), ranks] += row.ids_per_step
+                loads[rows_phase(kind), ranks] += expected_ms or 0.0
+        busiest: Floats = loads.max(axis=1)
+        return busiest
+
+
+def _took_ms(recording: Recording, step: int) -> dict[tuple[str, str], float]:
+    """What each exchange takes from when all ranks have come, by sharding type and the rest of its label."""
+    calls: defaultdict[tuple[str, str, int], list[Span]] = defaultdict(list)
+    for span in recording.spans:
+        if span.step == step and span.group:
+            calls[span.label, span.group, span.call].append(span)
+    longest: defaultdict[str, float] = defaultdict(float)  # by label, of several groups' calls
+    for (label, _, _), spans in calls.items():
+        ms = (max(span.end_ns for span in spans) - max(span.start_ns for span in spans)) / 1e6
+        longest[label] = max(longest[label], ms)
+    found: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for label, ms in longest.items():
+        kind = next((part for part in label.split(".") if part in TYPES), "")
+        found[kind, label.partition(f"{kind}.")[2]] += ms
+    return found

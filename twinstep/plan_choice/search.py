@@ -1,0 +1,306 @@
+"""Proposes plans, plays them, and learns from what was played how long exchanges take.
+
+A proposal is a rule by which each table gets its way: whole, its columns or its rows cut if it takes long, or copied to
+every rank if that costs little. Of many rules those are played that are expected to be quickest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scenarios.config.scenario import Scenario, Table
+from scenarios.planner.given import place_pinned
+from scenarios.planner.options import topology_of
+from scenarios.planner.placed import Plan, plan_of
+from scenarios.planner.plan import plan_tables
+from scenarios.planner.types import ShardingOption, ShardingType, perf_ms, write_ranks_in_order
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.run_length import runs_of
+from scenarios.seam.trace import Recording
+from scenarios.workloads.build import build_simulation
+from sim.run import simulate
+from twinstep.plan_choice.exchanges import Exchanges
+from twinstep.plan_choice.placing import Ranks, Shards, place
+from twinstep.plan_choice.tried import Tried, changed, with_plan
+from twinstep.plan_choice.ways import BY_COLUMNS, PHASES, UPDATE, Way, Ways
+
+_STEPS = 3  # the last of which is looked at
+
+# A sharding type alone is not played where the planner expects its busiest rank to take so many times as long.
+_MOST_WORSE = 1.25
+_MOST_ALONE = 2
+
+# Tables that take more than such parts of what a rank computes in the mean are cut.
+_COLUMNS_ABOVE = (math.inf, 1.0, 0.5, 0.25)
+_ROWS_ABOVE = (2.0, 1.0, 0.5)
+_ROWS_KINDS = (ShardingType.TABLE_ROW_WISE, ShardingType.ROW_WISE)
+# So many proposals are played of those that are expected to be quickest: first, and when exchanges are known better.
+_PLAYED = (3, 1)
+
+# Copies' gradients are all-reduced while other tables are updated: as many are tried as take such parts of an update.
+_COPIED = (0.5, 1.0, 0.25)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which tables are cut, by columns and by rows, above parts of a rank's mean; which are copied to all ranks."""
+
+    columns_above: float = math.inf
+    rows_above: float = math.inf
+    rows_kind: str = ""
+    copied: frozenset[int] = frozenset()
+
+    def __str__(self) -> str:
+        parts = [
+            *([f"columns cut above {self.columns_above:g}"] if math.isfinite(self.columns_above) else []),
+            *([f"{self.rows_kind} above {self.rows_above:g}"] if self.rows_kind else []),
+            *([f"{len(self.copied)} copied"] if self.copied else []),
+        ]
+        return ", ".join(["levelled", *parts])
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a rule makes of the tables, and how long the sparse part of a step is expected to take."""
+
+    rule: Rule
+    plan: Plan
+    after: Ranks
+    expected_ms: float
+
+
+class Search:
+    """What has been played, the planner's own plan first, and what that says of costs."""
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        assert scenario.model is not None, "only a scenario with a model has tables to plan"
+        self._scenario, self._folder, self._tables = scenario, folder, scenario.model.tables
+        self._ways, topology = Ways(scenario), topology_of(scenario)
+        self._pinned = place_pinned(scenario, topology)
+        self._free = [number for number, table in enumerate(self._tables) if table.name not in self._pinned]
+        free_bytes = np.array([(each.storage.hbm, each.storage.ddr) for each in topology.devices], np.float64)
+        self._empty = Ranks(np.zeros((scenario.sharding_ranks, PHASES)), free_bytes)
+        for number, table in enumerate(self._tables):
+            if table.name in self._pinned:  # whose memory the topology has lost already
+                self._add_loads(self._ways.given(number, self._pinned[table.name]))
+        self._tier = 1 if scenario.cluster.host.gpu.kind == "cpu" else 0
+        self._exchanges = Exchanges(scenario, self._ways)
+        self._whole = [self._ways.whole(number, beside_cut=False) for number in self._free]
+        compute_ms = sum(way.compute_ms for way in self._whole if way is not None)
+        self._mean_ms = compute_ms / scenario.sharding_ranks
+        self._seen: set[bytes] = set()
+        self.tried: list[Tried] = []
+        self._best: Proposal | None = None
+
+    def run(self) -> None:
+        """Play the planner's plans, then those that are expected to be quickest by what is known, which grows.
+
+        Raises:
+            ScenarioError: no plan fits.
+        """
+        first = plan_tables(self._scenario)
+        self._play("planner", first)
+        self._play_alone(_MOST_WORSE * max(first.perf_ms))
+        for most in _PLAYED:
+            self._play_best(_cutting_rules(), most)
+        for share in _COPIED:
+            if self._best is not None:
+                most_ms = share * float(self._best.after.loads[:, UPDATE].max())
+                self._play_best([dataclasses.replace(self._best.rule, copied=self._worth_copying(most_ms))], 1)
+
+    def _add_loads(self, way: Way) -> None:
+        """Of a table that has its ranks."""
+        for shard, load in zip(way.option.shards, itertools.cycle(way.shards.loads), strict=False):
+            assert shard.rank is not None, "it is pinned"
+            self._empty.loads[shard.rank] += load
+
+    def _play(self, name: str, plan: Plan) -> bool:
+        """Play a plan; whether it is new and the quickest.
+
+        Raises:
+            ScenarioError: it does not fit.
+        """
+        key = _key(plan)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        played = with_plan(self._scenario, plan, self._folder)
+        recording, last, step_ns = _simulated(played)
+        is_best = all(step_ns < tried.step_ns for tried in self.tried)
+        self.tried.append(Tried(name=name, expected_ms=max(plan.perf_ms), step_ns=step_ns, plan=plan))
+        self._exchanges.learn(plan, recording, last)
+        return is_best
+
+    def _play_alone(self, most_ms: float) -> None:
+        """The planner's plans of one sharding type, for all tables that may take it, which are not much worse."""
+        plans: dict[ShardingType, Plan] = {}
+        kinds = dict.fromkeys(ShardingType(kind) for number in self._free for kind in self._tables[number].sharding)
+        for kind in kinds:
+            alone = changed(self._scenario, partial(_alone, kind))
+            with suppress(ScenarioError):  # it does not fit
+                plans[kind] = plan_tables(alone)
+        expected = {kind: max(plan.perf_ms) for kind, plan in plans.items() if max(plan.perf_ms) <= most_ms}
+        for kind in sorted(expected, key=expected.__getitem__)[:_MOST_ALONE]:
+            with suppress(ScenarioError):  # what is beside the tables does not fit
+                self._play(f"{kind} alone", plans[kind])
+
+    def _play_best(self, rules: Iterable[Rule], most: int) -> None:
+        """Play at most so many of what the rules give, what is expected to be quickest first.
+
+        Where a rank's memory has no room for what is placed there, no rank gets more from then on than the fullest one
+        of the planner's own plan.
+        """
+        found: dict[bytes, Proposal] = {}
+        for each in map(self._proposal, rules):
+            if each is not None and (key := _key(each.plan)) not in self._seen:
+                found.setdefault(key, each)
+        for each in sorted(found.values(), key=lambda each: each.expected_ms)[:most]:
+            try:
+                if self._play(str(each.rule), each.plan):
+                    self._best = each
+            except ScenarioError:
+                fullest = max(self.tried[0].plan.storage_bytes)
+                self._empty.free_bytes[:, self._tier] = np.minimum(self._empty.free_bytes[:, self._tier], fullest)
+
+    def _proposal(self, rule: Rule) -> Proposal | None:
+        """What the rule gives; None where that has no room."""
+        ways = [self._way(place, rule) for place in range(len(self._free))]
+        before, everywhere = self._empty.copy(), np.arange(self._scenario.sharding_ranks)
+        chosen = [way for way in ways if way is not None]
+        if len(chosen) < len(ways):
+            return None
+        for way in chosen:
+            if way.is_on_all:
+                before.add(everywhere, way.shards)
+        blocks = [way for way in chosen if way.by_host]
+        singles = [way for way in chosen if not way.by_host and not way.is_on_all]
+        shards = Shards(
+            np.concatenate([np.zeros((0, PHASES)), *(way.shards.loads for way in singles)]),
+            np.concatenate([np.zeros((0, 2)), *(way.shards.stored_bytes for way in singles)]),
+        )
+        weights = self._exchanges.weights
+        placed = place(before, [way.shards for way in blocks], shards, weights)
+        if placed is None:
+            return None
+        ranks = iter(placed.ranks.tolist())
+        for way in chosen:
+            if way.is_on_all:
+                write_ranks_in_order(way.option.shards)
+        for way, first in zip(blocks, placed.firsts, strict=True):
+            for rank, shard in enumerate(way.option.shards, first):
+                shard.rank = rank
+        for way in singles:
+            for shard in way.option.shards:
+                shard.rank = next(ranks)
+        kinds = {way.option.sharding_type for way in chosen}
+        expected_ms = placed.after.step_ms(weights) + len(kinds) * self._exchanges.latency_ms
+        return Proposal(rule, self._plan_of([way.option for way in chosen]), placed.after, expected_ms)
+
+    def _way(self, place: int, rule: Rule) -> Way | None:
+        """How a table is sharded by the rule: whole where that says nothing, by rows where there is no other way."""
+        number, whole = self._free[place], self._whole[place]
+        if number in rule.copied:
+            return self._ways.copied(number)
+        compute_ms = 0.0 if whole is None else whole.compute_ms
+        columns_ms = rule.columns_above * self._mean_ms
+        tried: list[Way | None] = []
+        if rule.rows_kind and compute_ms > rule.rows_above * self._mean_ms:
+            tried.append(self._ways.cut_rows(number, rule.rows_kind))
+        elif compute_ms > columns_ms:
+            tried.append(self._ways.cut_columns(number, columns_ms))
+        tried.append(self._ways.whole(number, beside_cut=math.isfinite(rule.columns_above)))
+        found = next((way for way in tried if self._has_room(way)), None)
+        return found or next((way for way in self._ways.by_rows(number) if self._has_room(way)), None)
+
+    def _has_room(self, way: Way | None) -> bool:
+        """Whether each shard has, by itself."""
+        if way is None:
+            return False
+        return bool((way.shards.stored_bytes.max(axis=0) <= self._empty.free_bytes.max(axis=0)).all())
+
+    def _worth_copying(self, most_ms: float) -> frozenset[int]:
+        """The tables whose exchanges cost most for what a copy's gradients do, which take at most `most_ms` in all."""
+        weights, gains = self._exchanges.weights, []
+        for number, whole in zip(self._free, self._whole, strict=True):
+            reduced_ms = self._exchanges.copied_ms(number)
+            if whole is not None and reduced_ms is not None:
+                gains.append((float(whole.shards.loads[0] @ weights) - whole.compute_ms, reduced_ms, number))
+        chosen, left_ms = set(), most_ms
+        for _, reduced_ms, number in sorted(gains, key=lambda each: each[1] / each[0] if each[0] > 0 else math.inf):
+            if reduced_ms > left_ms:
+                break
+            chosen.add(number)
+            left_ms -= reduced_ms
+        return frozenset(chosen)
+
+    def _plan_of(self, options: Sequence[ShardingOption]) -> Plan:
+        """With what the planner expects of each rank."""
+        perf = np.zeros(self._scenario.sharding_ranks)
+        options = [*self._pinned.values(), *options]
+        for count, shard in (run for option in options for run in runs_of(option.shards)):
+            assert shard.rank is not None, "all are placed"
+            perf[shard.rank : shard.rank + count] += perf_ms(shard)
+        return plan_of(options, perf.tolist(), self._scenario)
+
+
+def _simulated(scenario: Scenario) -> tuple[Recording, int, int]:
+    """The run of a few steps, the step of it that is looked at, and how long a step takes in the mean of those from one
+    averaging of replicas to the next.
+    """
+    replication = scenario.replication
+    if replication is None or replication.sync_every == 1:
+        steps = min(scenario.steps, _STEPS)
+        recording = _recording(dataclasses.replace(scenario, steps=steps))
+        return recording, steps - 1, _step_ns(recording, steps - 1)
+    seldom = dataclasses.replace(replication, sync_every=2)
+    recording = _recording(dataclasses.replace(scenario, steps=_STEPS + 1, replication=seldom))
+    alone_ns, averaging_ns = _step_ns(recording, _STEPS - 1), _step_ns(recording, _STEPS)
+    return recording, _STEPS - 1, alone_ns + round((averaging_ns - alone_ns) / replication.sync_every)
+
+
+def _recording(scenario: Scenario) -> Recording:
+    return simulate(scenario, build_simulation(scenario))
+
+
+def _step_ns(recording: Recording, index: int) -> int:
+    ranks = [one for one in recording.spans if one.kind == "step" and one.step == index]
+    return max(one.end_ns for one in ranks) - min(one.start_ns for one in ranks)
+
+
+def _alone(kind: ShardingType, table: Table) -> dict[str, Any]:
+    """Only that type for a table that may take it."""
+    return {"sharding": (kind,)} if kind in table.sharding else {}
+
+
+def _cutting_rules() -> Iterator[Rule]:
+    for above in _COLUMNS_ABOVE:
+        yield Rule(columns_above=above)
+    for kind in _ROWS_KINDS:
+        for rows_above in _ROWS_ABOVE:
+            yield Rule(rows_above=rows_above, rows_kind=kind)
+            yield Rule(columns_above=rows_above / 4, rows_above=rows_above, rows_kind=kind)
+
+
+def _key(plan: Plan) -> bytes:
+    """The same for plans that are played alike: types that cut no rows differ by which tables share exchanges only."""
+    kinds = dict.fromkeys(table.sharding_type for table in plan.tables)
+    names = dict(zip((kind for kind in kinds if kind in BY_COLUMNS), itertools.count(), strict=False))
+    places = [
+        (
+            names.get(table.sharding_type, table.sharding_type),
+            [(count, row.rank, row.rows, row.columns) for count, row in runs_of(table.shards)],
+        )
+        for table in plan.tables
+    ]
+    return hashlib.sha256(repr(places).encode()).digest()

@@ -1,0 +1,396 @@
+"""The command `predict`: loads a scenario file, simulates it, stores the run and shows it.
+
+What takes long to load is imported inside functions, so that Ctrl-C is quiet while it loads, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scenarios.interruption import code_of
+
+if TYPE_CHECKING:
+    from reports.analysis.repeats import Plays
+    from reports.run import Run
+    from scenarios.config.scenario import Scenario
+    from scenarios.seam.program import Program
+    from scenarios.seam.trace import Span
+    from sim.draws import Digest
+    from sim.rank.observed import Observed
+    from sim.span_filter import Keeping
+    from twinstep.phases import Phases
+    from twinstep.progress import Bar
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
+    """Runs the command. 0: done; 1: the program went wrong; 2: the user's mistake; 128 + n: ended by signal n."""
+    try:
+        from scenarios.workloads.script.command import parse, split_at_script
+
+        words = sys.argv[1:] if arguments is None else arguments
+        given, of_script = split_at_script(words)
+        command = words[0] if words[:1] and words[0] in _COMMANDS else ""
+        options = None if command else parse(_parser(prog), given)
+        from reports.errors import NoStepError, ReportError
+        from scenarios.seam.errors import ProgramError, show_notes
+
+        show_notes()
+        try:
+            return _study(command, words[1:], prog) if options is None else _predict(options, of_script)
+        except (ProgramError, ReportError) as error:
+            print(error, file=sys.stderr)
+            return 1 if isinstance(error, ProgramError | NoStepError) else 2
+    except KeyboardInterrupt as interruption:
+        return code_of(interruption)
+
+
+_COMMANDS = ("sweep", "search", "curves")  # a scenario of such a name is ./sweep
+
+
+def _study(command: str, words: Sequence[str], prog: str) -> int:
+    prog = prog if prog.endswith(f" {command}") else f"{prog} {command}"
+    if command == "curves":
+        from twinstep.studies.curves.cli import curves_command
+
+        return curves_command(words, prog)
+    from twinstep.studies.cli import sweep_command
+
+    return sweep_command(words, prog, search=command == "search")
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    from scenarios.config.overrides.option import add_set
+    from scenarios.workloads.script.command import add_options
+
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Predict how long a scenario's steps take; '%(prog)s sweep STUDY' plays many variations of one,"
+        " '%(prog)s search STUDY' looks for the best of very many.",
+    )
+    parser.add_argument(
+        "scenario",
+        type=Path,
+        nargs="?",
+        help="a scenario file (docs/scenario.md), or the name of a ready one; or a training script (.py), whose own"
+        " arguments follow it (docs/scripts.md)",
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder; default: a new one in runs/")
+    parser.add_argument("--json", action="store_true", help="print all tables as JSON")
+    parser.add_argument(
+        "--draws", type=int, default=0, metavar="N", help="also say how steps spread over N runs that vary as real ones"
+    )
+    parser.add_argument(
+        "--what-if", action="store_true", help="also change one thing at a time, simulate each, and say what it gains"
+    )
+    parser.add_argument(
+        "--kernels-csv", type=Path, metavar="FILE.csv", help="a new file for what each operator takes on a GPU"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
+    keep = parser.add_argument_group(
+        "fewer spans of a large run", "such as 0,8,16-23 or every:64 or none; default: all"
+    )
+    keep.add_argument("--keep-ranks", metavar="RANKS", default="all", help="ranks whose operations are kept")
+    keep.add_argument("--keep-steps", metavar="STEPS", default="all", help="steps in which they are")
+    overrides = parser.add_argument_group("in place of what the scenario says")
+    for name, of in _OVERRIDES.items():
+        overrides.add_argument(f"--{name.replace('_', '-')}", **of)
+    add_set(overrides)
+    add_options(parser, plays=True)
+    return parser
+
+
+_OVERRIDES: dict[str, dict[str, Any]] = {
+    "steps": {"type": int},
+    "seed": {"type": int},
+    "batch_size": {"type": int, "help": "samples per rank"},
+    "library": {"help": "gloo or nccl"},
+    "payload": {"help": "values or sizes"},
+    "fidelity": {"help": "flows or links"},
+    "ranks": {"help": "each or alike"},
+    "profile": {"metavar": "NAME", "help": "the cluster's hardware: a ready profile's name, or a file"},
+    "timeout": {"metavar": "TIME", "help": "how long a script may make no call, such as '30 s'"},
+    "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations"},
+    "kernels": {
+        "metavar": "FILE",
+        "help": "operators measured on the GPU, laid over the profile's: a table (.parquet), or a trace of"
+        " torch.profiler (docs/kernels.md)",
+    },
+}
+
+
+def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> int:
+    from scenarios.config.load import report_mistakes
+    from scenarios.config.overrides.option import given_by
+    from scenarios.config.warnings import print_notes
+    from scenarios.seam.errors import ScenarioError
+    from scenarios.workloads.script.config import Script
+    from scenarios.workloads.script.forking import start_loading
+    from twinstep.phases import Phases
+
+    given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
+    phases = Phases("loading")
+    with report_mistakes():
+        given |= given_by(options.sets)
+        if options.draws < 0:
+            raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
+        asked = _Asked(options, given, of_script)
+        scenario = asked.load({})
+        if isinstance(scenario.options, Script) and scenario.options.recording is None:
+            start_loading(scenario, scenario.options)  # beside what this process loads
+        from reports.store import replace
+        from reports.store import run_folder as store
+        from reports.store.drafts import changing
+        from reports.terminal.present import check_free, output, present, write_kernels
+
+        folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
+        if options.what_if and folder.exists():  # now, not when all is done
+            with changing(folder):
+                pass
+        else:
+            check_free(folder)
+        if options.kernels_csv is not None:
+            replace.check_free(options.kernels_csv)
+        job = _planned(options, scenario, folder, phases)
+    from scenarios.workloads.build import effort_of
+
+    goes_on = options.what_if and _holds(folder, job.scenario)
+    if not goes_on:
+        check_free(folder)
+    print_notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program))
+    with job.bar:
+        digest = None if goes_on else _record(job)
+        with changing(folder) if options.what_if else nullcontext():
+            run, spread = _repeat(job, asked, digest)
+    if options.kernels_csv is not None:
+        write_kernels(run, options.kernels_csv)
+    phases.begin("tables")
+    with output():
+        present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)
+        if options.kernels_csv is not None and not (options.json or options.quiet):
+            print(f"kernels: {options.kernels_csv}")
+        if isinstance(job.scenario.options, Script) and not (options.json or options.quiet) and phases.sentence():
+            print(phases.sentence())
+    return 0
+
+
+def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phases: Phases) -> _Job:
+    """Plan the scenario's tables, build its program and prepare it; what this loads, such as torch, takes seconds."""
+    from scenarios.workloads.build import build_simulation
+    from sim.rank.observed import Observed
+    from sim.span_filter import Keeping, chosen_by
+    from twinstep.plan_choice import with_simulated_plan
+    from twinstep.progress import Bar
+
+    keeping = Keeping(
+        chosen_by("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
+        chosen_by("--keep-steps", options.keep_steps, scenario.steps),
+    )
+    quiet = options.json or options.quiet
+    with Bar(1, quiet=quiet, phases=phases) as bar, with_simulated_plan(scenario, bar.say) as found:
+        scenario = found.scenario
+        program = build_simulation(scenario, bar.does)
+    program.plan_notes = (*program.plan_notes, *found.notes)
+    if program.host_classes is not None:
+        keeping = keeping.simulated(program.host_classes.ranks, f"--keep-ranks = {options.keep_ranks!r}")
+    draws = options.draws
+    if options.what_if and not draws:
+        from twinstep.what_if.what_if import DRAWS  # loads Dask
+
+        draws = DRAWS
+    return _Job(scenario, program, keeping, draws, folder, Bar(1 + draws, quiet=quiet, phases=phases), Observed())
+
+
+def _repeat(job: _Job, asked: _Asked, digest: Digest | None) -> tuple[Run, Plays | None]:
+    """Return the run in the job's folder with what draws and changes, as far as they are wanted, make of it.
+
+    `digest` is that of the run, if it has just been simulated.
+    """
+    from reports.analysis.repeats import Play, Plays
+    from reports.analysis.step_breakdown import check_steps
+    from reports.store import run_folder as store
+
+    run = store.load(job.folder)
+    if not job.draws:
+        return run, None
+    check_steps(run)
+    runs = [run, *_draw(job, digest or _digest(job))]
+    spread = Plays(list(map(Play.of, runs))) if asked.options.draws else None
+    return _change(job, asked, runs) if asked.options.what_if else run, spread
+
+
+def _digest(job: _Job) -> Digest:
+    """Simulate the run that its folder holds already."""
+    from sim.draws import digest_of
+
+    return digest_of(job.scenario, job.program, look=job.bar.show, observed=job.observed)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asked:
+    """What to predict, as the command line has it: `given` in place of what the scenario says."""
+
+    options: argparse.Namespace
+    given: Mapping[str, object]
+    of_script: Sequence[str] | None
+
+    def load(self, values: Mapping[str, object]) -> Scenario:
+        """Return the scenario, with these values besides."""
+        from scenarios.workloads.script.command import load_given
+
+        options = self.options
+        return load_given(
+            options.scenario,
+            {**self.given, **values},
+            args=self.of_script,
+            hosts=options.hosts,
+            gpus_per_host=options.gpus_per_host,
+            play=options.play,
+            step_every=options.step_every,
+            traceback=options.traceback,
+            module=options.module or "",
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Job:
+    """What to simulate, and how."""
+
+    scenario: Scenario
+    program: Program
+    keeping: Keeping
+    draws: int
+    folder: Path
+    bar: Bar
+    observed: Observed
+
+
+def _record(job: _Job) -> Digest:
+    """Simulate and write the run folder, span by span, also where Ctrl-C ends it early."""
+    from reports.writer import writing
+    from scenarios.config.warnings import NotesAfter, print_notes_after
+    from sim.draws import Digest
+    from sim.run import Position, play
+    from twinstep.progress import Interrupt
+    from twinstep.what_if.program_changes.advice import StepTimes, advice
+
+    notes, digest, times, keeping = NotesAfter(job.scenario), Digest(), StepTimes(), job.keeping
+    ended, wrong = False, None
+    with writing(job.folder, job.bar.say) as written:
+
+        def take(spans: list[Span]) -> None:
+            nonlocal ended
+            ended = ended or any(span.kind == "step" for span in spans)
+            notes.add(spans)
+            times.add(spans)
+            if job.draws:
+                digest.add(spans)
+            written.add(keeping.of(spans))
+
+        def stop(where: Callable[[], Position]) -> bool:
+            job.bar.show(where)
+            return interrupt.requested
+
+        with Interrupt() as interrupt:
+            job.program.does = job.bar.does
+            job.bar.phases.begin("simulating")
+            said = partial(job.bar.say, "writing the run folder")
+            recording = play(job.scenario, job.program, take, observed=job.observed, stop=stop, ended=said)
+        info = dataclasses.replace(recording.info, thinned=keeping.thinned)
+        if not info.complete and not ended:
+            raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")
+        try:
+            if info.complete and not interrupt.requested:
+                job.bar.say("simulating changes of the program")
+                with Interrupt() as interrupt:
+                    known = advice(job.scenario, job.program, job.observed, times, stop)
+                info = dataclasses.replace(info, advice=known)
+        except Exception as error:  # the prediction is whole, whatever becomes of its advice
+            wrong = error
+        written.finish(dataclasses.replace(recording, info=info))
+    if wrong is not None:
+        raise wrong
+    if not info.complete:
+        raise KeyboardInterrupt(f"{job.folder}: {info.error}; what had ended by then is in it")
+    if interrupt.requested:
+        raise KeyboardInterrupt(f"{job.folder}: the run in it is whole; its changes were not all simulated")
+    print_notes_after(notes)
+    return digest
+
+
+def _holds(folder: Path, scenario: Scenario) -> bool:
+    """Return whether a folder has the whole prediction of just this scenario by this release, which so can go on."""
+    from reports.errors import ReportError
+    from reports.store import run_folder as store
+    from scenarios.seam.versions import versions
+
+    try:
+        info = store.load(folder).info
+    except ReportError:
+        return False
+    is_same = info.scenario == json.loads(json.dumps(scenario.as_dict())) and info.versions == versions()
+    return is_same and info.world == "sim" and info.complete
+
+
+def _draw(job: _Job, first: Digest) -> list[Run]:
+    """Repeat the run with further draws."""
+    from reports.run import Run
+    from sim.draws import further_draws
+
+    runs: list[Run] = []
+    job.bar.next_play()
+    try:
+        for recording in further_draws(job.scenario, job.program, job.draws, first, look=job.bar.show):
+            runs.append(Run.of(recording))
+            job.bar.next_play()
+    except KeyboardInterrupt:
+        interrupted = f"interrupted in draw {len(runs) + 1} of {job.draws}; the run itself is whole"
+        raise KeyboardInterrupt(f"{job.folder}: {interrupted}") from None
+    return runs
+
+
+def _change(job: _Job, asked: _Asked, runs: Sequence[Run]) -> Run:
+    """Play the scenario with one thing changed at a time; each is in the run's folder when it ends.
+
+    `runs` are those of all draws, the first of them that of the folder, which may have changes of an earlier command.
+    """
+    from reports.store import run_folder as store
+    from reports.study.measures import gain_of, measures_of, speeds_of
+    from scenarios.planner.plan_file import PLAN_FILE
+    from scenarios.workloads.script.command import tree_given
+    from twinstep.studies.kept_plan import kept_plan, places, values_of
+    from twinstep.what_if.what_if import WhatIf
+
+    scenario = asked.load({})  # as it was before it had a plan
+    is_found = scenario.planner.choose == "simulated"  # then the run's folder has the plan
+    what_if = WhatIf(
+        load=asked.load,
+        plan=values_of(job.folder / PLAN_FILE, scenario) if is_found else kept_plan(scenario, job.folder),
+        places=places(job.program.plan),
+        draws=len(runs) - 1,
+        gain=partial(gain_of, speeds_of(runs)),
+        program=job.program,
+    )
+    tree = tree_given(asked.options.scenario, asked.given, scenario)
+    changes = what_if.changes(scenario, tree, job.observed)
+    rows = store.changes_in(job.folder) or [what_if.as_it_is(measures_of(runs[0]))]
+    known, playing = {row.change for row in rows}, "the first change"
+    try:
+        for number, one in enumerate(changes, 1):
+            playing = f"'{one.name}'"
+            job.bar.say(f"{one.name} ({number} of {len(changes)})")
+            if one.name not in known and (row := what_if.play(one)) is not None:
+                rows.append(row)
+                store.add_changes(job.folder, rows)
+    except KeyboardInterrupt:
+        kept = f"interrupted at {playing}, {len(rows) - 1} of {len(changes)} changes are in it"
+        raise KeyboardInterrupt(f"{job.folder}: {kept}; the command with --out {job.folder} goes on") from None
+    store.add_changes(job.folder, rows)
+    return store.load(job.folder)

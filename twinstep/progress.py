@@ -1,0 +1,146 @@
+"""Shows a prediction's progress on stderr, and handles Ctrl-C in it."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from sim.run import Position
+from twinstep.phases import Phases
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_QUIET_S = 1.0
+_BETWEEN_S = 0.25
+
+
+class Bar:
+    """One line that `show` draws where stderr is a terminal, after a second, a few times a second; gone at the end.
+
+    `plays`: how often the scenario is simulated in all: once, and once for each draw. What is said and done is put
+    into `phases`, the command's.
+    """
+
+    def __init__(
+        self,
+        plays: int = 1,
+        *,
+        quiet: bool = False,
+        now_s: Callable[[], float] = time.monotonic,
+        phases: Phases | None = None,
+    ) -> None:
+        self._plays, self._play = plays, 0
+        self._now_s, self.phases = now_s, phases or Phases("", now_s)
+        self._doing = ""  # what a program says that it does
+        self._began_s = self._moved_s = now_s()
+        self._share = 0.0
+        is_seen = not quiet and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._due_s = self._began_s + _QUIET_S if is_seen else math.inf
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._due_s = math.inf
+        if self._progress is not None:
+            self._progress.stop()
+
+    def next_play(self) -> None:
+        """Begin again: the scenario is simulated once more."""
+        self._play += 1
+
+    def show(self, where: Callable[[], Position]) -> None:
+        """Draw, if it is time; else this costs a look at the clock."""
+        now_s = self._now_s()
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + _BETWEEN_S
+        position = where()
+        share = (self._play + position.share) / self._plays
+        if share > self._share:
+            self._share, self._moved_s = share, now_s
+        if self._doing:
+            self._draw(self._doing, clock_text(self.phases.total_s))
+            return
+        draw = f"draw {self._play} of {self._plays - 1}, " if self._play else ""
+        self._draw(f"{draw}{position}", f"{clock_text(now_s - self._began_s)}, {clock_text(self._left_s(now_s))} left")
+
+    def say(self, words: str) -> None:
+        """What is under way, if the line is there by now; a phase is named by the words ahead of a colon."""
+        self.phases.begin(words.partition(":")[0])
+        self._doing = ""
+        if self._due_s < math.inf and self._now_s() >= self._began_s + _QUIET_S:
+            self._draw(words, "")
+
+    def does(self, phase: str, words: str) -> None:
+        """Take what a program says that it does, and draw these words, if there are any and it is time."""
+        self.phases.begin(phase)
+        self._doing = words
+        now_s = self._now_s()
+        if words and now_s >= self._due_s:
+            self._due_s = now_s + _BETWEEN_S
+            self._draw(self._doing, clock_text(self.phases.total_s))
+
+    def _left_s(self, now_s: float) -> float:
+        """If what is left goes as fast as what is done; it counts down while no rank ends a step."""
+        if not self._share:
+            return math.nan
+        at_last_s = (self._moved_s - self._began_s) * (1 - self._share) / self._share
+        return max(at_last_s - (now_s - self._moved_s), 0.0)
+
+    def _draw(self, words: str, times: str) -> None:
+        if self._progress is None:
+            # Most runs are over before.
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[times]}"))
+            console = Console(stderr=True)
+            self._progress = Progress(
+                *columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False
+            )
+            self._task = self._progress.add_task("", total=1.0, times="")
+            self._progress.start()
+        self._progress.update(self._task, description=words, completed=self._share, times=times, refresh=True)
+
+
+class Interrupt:
+    """Within it the first Ctrl-C only sets `requested`; the next is a KeyboardInterrupt, as without it.
+
+    Where Ctrl-C is ignored (by nohup, say), it stays so.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupt:
+        if callable(signal.getsignal(signal.SIGINT)):
+            self._before = signal.signal(signal.SIGINT, self._request)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            self._before(number, frame)
+        self.requested = True
+
+
+def clock_text(seconds: float) -> str:
+    """ "1:02:03", "2:03"; "?" for nan."""
+    if math.isnan(seconds):
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

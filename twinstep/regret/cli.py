@@ -1,0 +1,286 @@
+"""`python -m real regret`: predicts a study's points, measures them all, and says how well predictions choose."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from real.emulate import netns
+from real.emulate.cli import hosts_for, say
+from real.emulate.fabric import Fabric, fabric_of
+from real.launch.launcher import Hosts, RunEnded, job_of, launch
+from real.machine import cores, cpu_name
+from real.progress import Bar
+from reports.analysis.statistics import disagreement
+from reports.errors import NoStepError, ReportError
+from reports.store import run_folder
+from reports.store.replace import replaced
+from reports.study import regret as judging
+from reports.study.frame import came_out, goals_of, study_frame
+from reports.study.measures import measures_of
+from reports.study.rows import Rows, opened, stored
+from reports.study.tables import headline
+from reports.terminal import text
+from reports.terminal.present import output, print_json
+from scenarios.config.scenario import Scenario
+from scenarios.config.warnings import print_notes_of_measuring
+from scenarios.interruption import code_of
+from scenarios.seam.errors import ProgramError, ScenarioError
+from scenarios.seam.versions import version_of
+from twinstep.regret import options as asked
+from twinstep.regret.rounds import Measured, Point, order
+from twinstep.studies.cli import sweep_into
+from twinstep.studies.engine import Where
+from twinstep.studies.goals import GOALS, Goal
+from twinstep.studies.points import check, points_of, resolve
+from twinstep.studies.study_file import Stage, Study, read_study
+
+PREDICTED, MEASURED, REGRET_FILE = "predicted", "measured", "regret.json"
+_GOALS: tuple[Goal, ...] = ("samples_per_s", "step_ns")
+
+
+def regret(arguments: Sequence[str], prog: str = "python -m real regret") -> int:
+    """Run the command. Exit codes: 0 done; 1 no point came out; 2 a mistake, or a full disk; 128 + n for signal n."""
+    options = asked.parse(arguments, prog)
+    folder: Path | None = None
+    try:
+        asked.check(options)
+        study = _study(options)
+        points = _points(study, emulate=options.emulate is not None)
+        folder = options.out or Path("runs", f"{study.file.stem}-regret")
+        predicted = _predict(folder, study, options)
+        code = _measure(folder, study, [one for at, one in points.items() if at in predicted], options)
+        if not code:
+            return _show(folder, study, {at: one.digest for at, one in points.items()}, options)
+    except (ScenarioError, ReportError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as interruption:
+        code = code_of(interruption)
+    if folder is not None:
+        print(f"{folder}: interrupted; {shlex.join([*prog.split(), *arguments])} goes on", file=sys.stderr)
+    return code
+
+
+def _study(options: argparse.Namespace) -> Study:
+    """The study with the options' values for all of its points, which are played in one stage: all are measured."""
+    study = read_study(options.study)
+    goals = tuple(goal for goal in study.goals if goal in _GOALS)
+    if not goals:
+        raise ScenarioError(
+            f"{study.file}: goals = {list(study.goals)}: expected {' or '.join(_GOALS)} among them, as that is what"
+            " real ranks are measured by"
+        )
+    shared = {**study.shared, **asked.values_of(options)}
+    draws = study.draws if options.draws is None else options.draws
+    study = replace(study, goals=goals, shared=shared, stages=(Stage(),), draws=draws)
+    check(study)
+    return study
+
+
+def _points(study: Study, *, emulate: bool) -> dict[int, Point]:
+    """The points that can be measured, by index, those of one scenario the same; others fail as predictions."""
+    if emulate:
+        netns.check_able()
+    found: dict[int, Point] = {}
+    known: dict[str, Point] = {}
+    sentences: dict[str, None] = {}
+    for point in points_of(study):
+        resolved = resolve(replace(study, draws=0), point)  # how often it is predicted is nothing to a measurement
+        if resolved.scenario is not None:
+            one = Point(point.index, point.values, resolved.digest, resolved.scenario)
+            found[point.index] = known.setdefault(resolved.digest, one)
+            sentences.update(dict.fromkeys(_refusals(resolved.scenario, emulate=emulate)))
+    if sentences:
+        raise ScenarioError(list(sentences))
+    return found
+
+
+def _refusals(scenario: Scenario, *, emulate: bool) -> Iterable[str]:
+    """Why a point's measurement would not be of what was predicted."""
+    if emulate:
+        try:
+            fabric_of(scenario)
+        except ScenarioError as error:
+            return error.sentences
+    if scenario.cluster.host.gpu.kind != "cpu":
+        profile = scenario.cluster.profile
+        return [f"{scenario.path}: cluster.profile = '{profile}': expected a CPU's, as points are measured on CPUs"]
+    return []
+
+
+def _predict(folder: Path, study: Study, options: argparse.Namespace) -> set[int]:
+    """Predict what is not known yet; the indices of the points that came out."""
+    where = Where(jobs=options.jobs or cores())
+    sweep_into(folder / PREDICTED, study, where, quiet=options.quiet or options.json, again=options.again)
+    return set(came_out(study_frame(folder / PREDICTED))["index"].tolist())
+
+
+def _measure(folder: Path, study: Study, points: Sequence[Point], options: argparse.Namespace) -> int:
+    """Measure what is not known yet, and keep a row for each round; the exit code, if it was interrupted."""
+    points = list({point.digest: point for point in points}.values())
+    if points and not (options.quiet or options.json):
+        print_notes_of_measuring(points[0].scenario, cores(), cpu_name())
+    about = {
+        "study": str(study.file),
+        "scenario": study.scenario,
+        "keys": list(study.keys),
+        "goals": {goal: "most" if GOALS[goal] else "least" for goal in study.goals},
+        "stages": [],
+        "version": version_of("twinstep"),
+    }
+    values = {key: study.values_of(key) for key in study.keys}
+    with (
+        opened(folder / MEASURED, about, study.file.read_bytes(), values, again=options.again) as rows,
+        _Places(options.emulate) as places,
+        Bar(quiet=options.quiet) as bar,
+    ):
+        return _Measuring(folder / MEASURED, points, rows, places, bar, options).run()
+
+
+class _Places:
+    """The hosts of points: those with the same links share emulated hosts, which are there until the end."""
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+        self._stack = ExitStack()
+        self._hosts: dict[Fabric | None, Hosts] = {}
+        self._told: set[str] = set()
+
+    def __enter__(self) -> _Places:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def of(self, scenario: Scenario) -> Hosts:
+        """The hosts on which a scenario is measured."""
+        fabric = None if self._name is None else fabric_of(scenario)
+        if fabric not in self._hosts:
+            self._hosts[fabric] = self._stack.enter_context(hosts_for(scenario, self._name, self._tell))
+        return self._hosts[fabric]
+
+    def _tell(self, sentences: Iterable[str]) -> None:
+        new = [sentence for sentence in sentences if sentence not in self._told]
+        self._told.update(new)
+        say(new)
+
+
+class _Measuring:
+    """One command's rounds, and the rows that they become."""
+
+    def __init__(
+        self,
+        folder: Path,
+        points: Sequence[Point],
+        rows: Rows,
+        places: _Places,
+        bar: Bar,
+        options: argparse.Namespace,
+    ) -> None:
+        self._folder, self._points, self._rows = folder, points, rows
+        self._places, self._bar, self._options = places, bar, options
+        self._measured: dict[str, Measured] = defaultdict(Measured)
+        self._kept: list[dict[str, Any]] = []
+
+    def run(self) -> int:
+        """Measure all points; 0, or the exit code of the signal that ended it."""
+        for point in self._points:
+            self._know(point)
+        for number, point in order(self._points, self._measured, rounds=self._options.rounds, is_known=self._is_known):
+            row, code = self._round(number, point)
+            if code > 1:
+                return code
+            self._rows.add(row)
+            self._take(row)
+        self._rows.finish(self._kept)
+        return 0
+
+    def _is_known(self, medians_ns: Sequence[float]) -> bool:
+        return bool(disagreement(medians_ns) <= self._options.precision)
+
+    def _know(self, point: Point) -> None:
+        """What earlier commands have measured of a point."""
+        number = 1
+        while (row := self._rows.known(point.digest, _round_name(number))) is not None:
+            self._take({**row, "index": point.index, "values": point.values})
+            number += 1
+
+    def _take(self, row: dict[str, Any]) -> None:
+        self._kept.append(row)
+        of_point = self._measured[row["digest"]]
+        if row["status"] == "done":
+            of_point.medians_ns.append(row["step_ns"])
+        else:
+            of_point.failed = True
+
+    def _round(self, number: int, point: Point) -> tuple[dict[str, Any], int]:
+        """Launch a point once; its row, and the launch's exit code."""
+        began_s = time.monotonic()
+        name = f"runs/{point.digest[:16]}"
+        status, sentence, code, measures = "done", "", 0, {}
+        with_known = sum(len(one.medians_ns) > 0 for one in self._measured.values())
+        words = f"round {number}: {with_known} of {len(self._points)} points measured"
+        draft = self._folder / f"{name}-{_round_name(number).replace(' ', '-')}"
+        shutil.rmtree(draft, ignore_errors=True)  # of a command that was killed
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            job = job_of(point.scenario, draft, check="never")
+            steps = point.scenario.steps
+            launch(job, hosts=self._places.of(point.scenario), heard=lambda step: self._bar.show(words, step, steps))
+            measures = measures_of(run_folder.load(draft))
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+            draft.rename(self._folder / name)
+        except (RunEnded, ProgramError, NoStepError) as error:
+            status, sentence, code = "error", str(error), getattr(error, "code", 1)
+        row = {
+            **{"index": point.index, "digest": point.digest, "fidelity": _round_name(number), "status": status},
+            **{"sentence": sentence, "seconds": time.monotonic() - began_s, "worker": "", "played": True},
+            **{"run": "" if sentence else name, "version": version_of("twinstep"), "values": point.values},
+        }
+        return {**row, **measures}, code
+
+
+def _round_name(number: int) -> str:
+    """The fidelity of a measured row."""
+    return f"round {number}"
+
+
+def _show(folder: Path, study: Study, digests: Mapping[int, str], options: argparse.Namespace) -> int:
+    frame = study_frame(folder / PREDICTED)
+    frame["digest"] = [digests.get(index, "") for index in frame["index"]]  # by which measurements are known
+    rounds = {(row["digest"], row["fidelity"]): row for row in stored(folder / MEASURED)}
+    goal = goals_of(frame, {"goals": {study.goal: ""}})[0].column
+    points = judging.judged(frame, rounds.values(), study.keys, goal)
+    failed = {
+        row["digest"]: row["sentence"] for row in rounds.values() if row["status"] != "done" and row["index"] >= 0
+    }
+    said = (
+        [f"{text.counted(len(failed), 'point')} ended early, such as: {next(iter(failed.values()))}"] if failed else []
+    )
+    if not len(points):
+        say([f"{folder}: no point came out: {headline(frame)}", *said])
+        return 1
+    content = judging.as_json(points, study.keys, goal)
+    with replaced(folder / REGRET_FILE) as draft:
+        draft.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+    with output():
+        if options.quiet:
+            print(folder)
+        elif options.json:
+            print_json(content)
+        else:
+            text.show(judging.summarize(points, study.keys, goal), sys.stdout)
+            print(f"folder: {folder}")
+    say(said)
+    return 0

@@ -1,0 +1,133 @@
+"""Entry point of reports: reports of runs, comparisons, exports, predictions against published measurements,
+profiles of one's own, runs of a profiler's traces, what computations took.
+
+Commands are loaded only once the words are read, so that help is quick and Ctrl-C is quiet while pandas loads, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from reports.errors import ReportError
+from scenarios.interruption import code_of
+
+# The functions of `twinstep.reporting.commands`.
+_COMMANDS = {
+    **{name: name for name in ("show", "compare", "export", "kineto", "calibrate", "times", "recover")},
+    "report": "report_runs",
+    "published": "predict_published",
+}
+_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
+_MOST = 10**6  # nodes, and GPUs of one
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports") -> int:
+    """Runs one command. 0: done; 2: mistakes, each said in one sentence on stderr; 128 + n: ended by signal n."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] not in (*_COMMANDS, "-h", "--help"):
+        words.insert(0, "report")
+    options = _parser(prog).parse_args(words, argparse.Namespace(typed=f"{prog} {shlex.join(words)}"))
+    try:
+        from reports.terminal.present import output
+        from twinstep.reporting import commands
+
+        with output():
+            getattr(commands, _COMMANDS[options.command])(options)
+    except ReportError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as interruption:
+        return code_of(interruption)
+    return 0
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description="Read the runs of sim and real.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    report = commands.add_parser("report", help="tables and a page of runs (also without the word report)")
+    report.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN", help="a run folder, or a study's; the first is the base"
+    )
+    _add_step_and_json(report)
+    _add_out(report)
+    show = commands.add_parser("show", help="the summary of one run, and nothing is written")
+    show.add_argument("run", type=Path, help="a run folder")
+    _add_step_and_json(show)
+    both = commands.add_parser("compare", help="a predicted against a measured run, or all of a validation")
+    both.add_argument("sim", type=Path, help="the folder of a simulated run; alone, that of a validation")
+    both.add_argument("real", type=Path, nargs="?", help="the folder of a real run of the same scenario")
+    both.add_argument("--any", action="store_true", help="also two runs of the same world")
+    both.add_argument("--json", action="store_true", help="all tables as JSON, and nothing is written")
+    _add_out(both)
+    export = commands.add_parser("export", help="every frame of a run as CSV, or the kernels of a prediction alone")
+    export.add_argument("run", type=Path, help="a run folder")
+    files = export.add_mutually_exclusive_group(required=True)
+    files.add_argument("--csv", type=Path, metavar="DIR", help="a new folder for the files")
+    files.add_argument("--kernels-csv", type=Path, metavar="FILE.csv", help="a new file for the kernels alone")
+    published = commands.add_parser(
+        "published", help="predictions against published times of operators, collectives or steps"
+    )
+    _add_rows(published)
+    published.add_argument("--json", action="store_true", help="all tables and rows as JSON")
+    published.add_argument("--csv", type=Path, metavar="OUT.csv", help="a new file for the rows and their predictions")
+    calibrate = commands.add_parser("calibrate", help="a hardware profile with what nccl-tests says of one's own NCCL")
+    _add_rows(calibrate)
+    calibrate.add_argument("--out", type=Path, required=True, metavar="OUT.toml", help="a new file for the profile")
+    calibrate.add_argument("--json", action="store_true", help="what was fitted and all errors as JSON")
+    kineto = commands.add_parser("kineto", help="a run folder of what torch.profiler exported")
+    kineto.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="Chrome trace JSON, also .gz; one a rank")
+    kineto.add_argument("--out", type=Path, required=True, metavar="RUN", help="a new run folder")
+    kineto.add_argument(
+        "--table", type=Path, metavar="FILE.parquet", help="a new file for the operators' times, which --kernels takes"
+    )
+    kineto.add_argument("--json", action="store_true", help="all tables of kernels as JSON")
+    times = commands.add_parser("times", help="what computations took, for predictions to take")
+    times.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder; several are one sample")
+    times.add_argument("--csv", type=Path, metavar="FILE.csv", help="a new file for a scenario's run.compute_times")
+    times.add_argument(
+        "--table", type=Path, metavar="FILE.parquet", help="a new file for the operators' times, which --kernels takes"
+    )
+    times.add_argument(
+        "--skip", type=_count_or_zero, metavar="N", help="first steps of each run to leave out (default: 1 of several)"
+    )
+    times.add_argument("--any", action="store_true", help="also predictions, and runs of several scenarios")
+    recover = commands.add_parser("recover", help="a run of what the ranks of a killed launcher have left")
+    recover.add_argument(
+        "run", type=Path, help="the run folder that there is not, or the hidden spool folder beside it"
+    )
+    return parser
+
+
+def _add_step_and_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--step", type=int, help="the step whose critical path is shown (default: a typical one)")
+    parser.add_argument("--json", action="store_true", help="all tables as JSON, and nothing is written")
+
+
+def _add_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, metavar="DIR", help="for all that is written (default: inside the runs)")
+
+
+def _add_rows(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE", help="CSV, or nccl-tests' output (docs/reports.md)"
+    )
+    parser.add_argument("--profile", metavar="NAME", help="this hardware profile, not the one that has the rows' GPU")
+    header = parser.add_argument_group("nccl-tests' output", "what a header does not say")
+    header.add_argument("--op", choices=_OPERATIONS, metavar="OP", help=f"one of {', '.join(_OPERATIONS)}")
+    header.add_argument("--gpu", metavar="NAME", help="such as H100")
+    header.add_argument("--nodes", type=_count, metavar="N")
+    header.add_argument("--gpus-per-node", type=_count, metavar="N")
+
+
+def _count(word: str, least: int = 1) -> int:
+    if not (word.isascii() and word.isdigit() and least <= int(word) <= _MOST):
+        raise argparse.ArgumentTypeError(f"{word!r}: expected a whole number from {least} to {_MOST:,}")
+    return int(word)
+
+
+def _count_or_zero(word: str) -> int:
+    return _count(word, 0)

@@ -1,0 +1,282 @@
+"""`python -m scenarios`: check scenario files, list what is ready, and print the schema for editors; runs nothing.
+
+All else is imported inside the commands, so that help is quick and Ctrl-C is quiet while pydantic loads, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TextIO
+
+from scenarios.interruption import code_of
+
+if TYPE_CHECKING:
+    from scenarios.config.gpu import Gpu
+    from scenarios.config.provenance import Measured
+    from scenarios.config.scenario import Scenario
+    from scenarios.planner.placed import Plan
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m scenarios") -> int:
+    """The exit code: 0; 1 when the output cannot be written; 2 when a file has mistakes; 128 + n for signal n."""
+    code = 0
+    try:
+        with _output():
+            code = _run(_parser(prog).parse_args(arguments))
+    except KeyboardInterrupt as interruption:
+        return code_of(interruption)
+    except OSError as error:
+        if error.filename is not None:  # no output's
+            raise
+        with suppress(OSError):
+            print(f"stdout: {error.strerror}; expected room for the output", file=sys.stderr)
+        return 1
+    return code
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description="Scenario files: check, list, describe.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    checked = commands.add_parser("check", help="say for each file that it is ok, or all that is wrong with it")
+    checked.add_argument("files", nargs="+", metavar="FILE", help="a scenario file, or the name of a ready one")
+    checked.add_argument(
+        "--no-code",
+        action="store_true",
+        help="run none of the Python that a file names (program, model.dense): check all else",
+    )
+    planned = commands.add_parser("plan", help="where the planner puts a scenario's tables, and how even that is")
+    planned.add_argument("file", metavar="FILE", help="a scenario file, or the name of a ready one")
+    planned.add_argument("--out", metavar="PLAN", help="write the plan as TorchRec's ShardingPlan in JSON")
+    planned.add_argument(
+        "--module", metavar="PATH", help="the tables' module in that plan (default: as in TorchRec's DLRM)"
+    )
+    commands.add_parser("list", help="the ready scenarios")
+    profiles = commands.add_parser("profiles", help="the ready hardware profiles, or those of a name or in a file")
+    profiles.add_argument("files", nargs="*", metavar="PROFILE")
+    profile = commands.add_parser("profile", help="a ready profile's file, with its sources: to write one's own from")
+    profile.add_argument("name", metavar="NAME")
+    commands.add_parser("schema", help="the JSON Schema, for completion in editors")
+    commands.add_parser("keys", help="every key with its meaning, as Markdown")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from scenarios.config.toml.mistakes import report_mistakes
+
+    if options.command == "check":
+        return check_files(options.files, runs_code=not options.no_code)
+    if options.command == "plan":
+        return print_plan(options.file, options.out, options.module)
+    printed = {"list": list_library, "schema": print_schema, "keys": print_keys}
+    with report_mistakes():
+        if options.command == "profiles":
+            list_profiles(options.files)
+            return 0
+        if options.command == "profile":
+            print_profile(options.name)
+            return 0
+        printed[options.command]()
+    return 0
+
+
+def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
+    """Print `FILE: ok` for each, or its sentences to stderr; 2 if any file has mistakes.
+
+    Unless it `runs_code`, what only the Python that a file names can say is not checked.
+    """
+    from scenarios.config.load import check_without_code, load
+    from scenarios.config.warnings import print_notes
+    from scenarios.seam.errors import ScenarioError
+    from scenarios.workloads.build import build_simulation, effort_of
+
+    code = 0
+    for file in files:
+        try:
+            scenario = load(file) if runs_code else check_without_code(file)
+            program = build_simulation(scenario) if scenario is not None else None
+        except ScenarioError as error:
+            code = 2
+            with _output():
+                print(*error.sentences, sep="\n", file=sys.stderr)
+        else:
+            with _output():  # each on its own, so that all files are checked even when nobody reads on
+                if scenario is None or program is None:
+                    print(f"{file}: ok, but for the Python that it names, which was not run")
+                    continue
+                print(f"{file}: ok")
+                print_notes(scenario, program.host_classes, effort_of(scenario, program))
+    return code
+
+
+def print_plan(file: str, out: str | None = None, module: str | None = None) -> int:
+    """Print where a scenario's tables go, and write it to a file; 2 if they fit nowhere, or there are none."""
+    from scenarios.config.load import load, report_mistakes
+    from scenarios.planner.plan_file import MODULE, plan_json
+    from scenarios.planner.plan_text import format_plan
+    from scenarios.seam.errors import ScenarioError
+    from scenarios.workloads.registry import built_in
+
+    with report_mistakes():
+        scenario = load(file)
+        plan = _planned(scenario)
+        if plan is None:
+            names = " or ".join(f"'{program.name}'" for program in built_in().values() if program.plan)
+            raise ScenarioError(
+                f"{scenario.path}: program = '{scenario.program}': expected {names}, whose tables are planned"
+            )
+        if scenario.replication is not None:
+            groups = scenario.cluster.world_size // scenario.sharding_ranks
+            print(f"for each of {groups} sharding groups: rank n is the group's n-th of {scenario.sharding_ranks}\n")
+        print(format_plan(plan))
+        if out is not None:
+            host = scenario.cluster.host
+            _write(
+                out, plan_json(plan, scenario.sharding_host_ranks, host.gpu.kind, MODULE if module is None else module)
+            )
+    return 0
+
+
+def _write(file: str, text: str) -> None:
+    """Write a new file; ScenarioError where there is one already, or none can be."""
+    from scenarios.seam.errors import ScenarioError
+
+    try:
+        with open(file, "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise ScenarioError(
+            [f"--out = {file}: exists already; nothing is ever overwritten, give another file"]
+        ) from None
+    except OSError as error:
+        raise ScenarioError([f"--out = {file}: expected a file that can be written: {error.strerror}"]) from None
+    print(f"plan: {file}")
+
+
+def _planned(scenario: Scenario) -> Plan | None:
+    """Where the tables of the scenario's program go; None for a program that has none to plan."""
+    from scenarios.workloads.locate import imported
+    from scenarios.workloads.registry import find
+
+    planner = find(scenario.program, scenario.program_folder).plan
+    plan: Plan | None = imported(planner, scenario.program_folder)(scenario) if planner else None
+    return plan
+
+
+def list_library() -> None:
+    """Print each ready scenario: its name, what it runs on, its description and its file."""
+    from scenarios.config.catalogue import library_files
+    from scenarios.config.load import load
+
+    for path in library_files():
+        scenario = load(path)
+        cluster = scenario.cluster
+        size = f"{cluster.hosts} x {cluster.host.gpus} {cluster.host.gpu.name}"
+        print(f"{path.stem}\n    {scenario.program} on {size}: {_description(str(path))}\n    {path}")
+
+
+def list_profiles(files: Sequence[str] = ()) -> None:
+    """Print each ready profile, or each of some files: its name, main figures, description and how it was measured."""
+    from scenarios.config.catalogue import profile_file, profile_files
+    from scenarios.config.load import load_measured, load_profile
+    from scenarios.config.units import format_bytes, format_rate
+
+    given = [(profile_file(file) or file, file) for file in files]
+    for path, name in given or [(str(path), path.stem) for path in profile_files()]:
+        host = load_profile(name).host
+        nic = f"{host.nics.count} x {format_rate(host.nics.link.bytes_per_s)} to the network"
+        gpu = f"{host.gpus} x {host.gpu.name} with {format_bytes(host.gpu.memory_bytes)}"
+        inside = f"{format_rate(host.inside.gpu_bytes_per_s(host.gpus))} {host.inside.kind}"
+        print(f"{name}\n    {_description(path)}\n    {gpu}, {inside}, {nic}")
+        if (measured := load_measured(name)) is not None:
+            _print_measured(measured)
+        for table in host.gpu.kernel_tables:
+            _print_kernel_table(table, host.gpu)
+
+
+def print_profile(name: str) -> None:
+    """Print the file of a ready profile, which a scenario can also name by the path of a changed copy."""
+    from scenarios.config.catalogue import profile_file
+    from scenarios.config.load import load_profile
+
+    load_profile(name)  # what is wrong with the name is said there
+    file = profile_file(name)
+    path = name if file is None else file
+    with open(path, encoding="utf-8") as stream:
+        print(stream.read(), end="")
+
+
+def _print_kernel_table(name: str, gpu: Gpu) -> None:
+    """Print how many operators a profile's table holds, who measured them, and how far predictions are off."""
+    from sim.operators.tables.read import about_table
+
+    table = about_table(name, gpu)
+    print(f"    {table.rows:,} measured operators of {'; '.join(table.machines)}: {'; '.join(table.sources)}")
+    for each in table.quality:
+        place = "with each shape left out in turn" if each.is_whole else "between the table's shapes"
+        errors = f"{each.law_error:.1%} by the law alone, {each.table_error:.1%} {place}"
+        print(f"        {each.operator}, {each.measured:,} shapes: mean error {errors}")
+
+
+def _print_measured(measured: Measured) -> None:
+    from scenarios.config.units import format_bytes
+
+    cpu = f" ({measured.cpu})" if measured.cpu else ""
+    print(f"    measured on {measured.machine}{cpu}, {measured.date}, by {measured.command}")
+    for group in measured.groups:
+        sizes = f"{format_bytes(group.least_bytes)} to {format_bytes(group.most_bytes)}"
+        errors = f"typical error {group.typical_error:.0%}, {group.median_error:+.0%} in the median"
+        spread = "" if group.spread is None else f", spread {group.spread:.0%}"
+        print(f"        {group.name}, {sizes}: {errors}, {group.worst_error:+.0%} at worst{spread}")
+
+
+def print_schema() -> None:
+    """Print the JSON Schema of a scenario file."""
+    from scenarios.config.toml.schema import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+
+
+def print_keys() -> None:
+    """Print the reference of all keys."""
+    from scenarios.config.toml.schema import reference
+
+    print(reference(), end="")
+
+
+@contextmanager
+def _output() -> Iterator[None]:
+    """Around all that prints: a terminal that lacks a letter shows "?", a reader that has seen enough is no error."""
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]  # None: closed from the start
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        try:
+            yield
+        finally:
+            for stream in streams:
+                stream.flush()
+    except OSError as error:
+        for stream in streams:
+            _forget_unwritten(stream)
+        if not isinstance(error, BrokenPipeError):
+            raise
+
+
+def _forget_unwritten(stream: TextIO) -> None:
+    """Where a stream takes no more, let the rest go nowhere: Python would complain a second time at exit."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _description(file: str) -> str:
+    from scenarios.config.toml.tree import read_toml
+
+    return str(read_toml(file).get("description", ""))

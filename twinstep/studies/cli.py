@@ -1,0 +1,226 @@
+"""The commands `python -m sim sweep` and `search`: read a study, play its points, keep their rows, show the best."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reports.errors import ReportError
+from reports.study.frame import front_of, goals_of, study_frame
+from reports.study.measures import MEASURES, SHOWN
+from reports.study.rows import about_of, opened
+from reports.study.tables import as_json, summarize
+from reports.terminal import text
+from reports.terminal.present import output, print_json
+from scenarios.config.load import report_mistakes
+from scenarios.config.overrides.option import given_by
+from scenarios.interruption import code_of
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.versions import version_of
+from twinstep.studies.goals import GOALS
+from twinstep.studies.points import as_it_is, check, points_of
+from twinstep.studies.progress import SweepBar
+from twinstep.studies.study_file import MOST_POINTS, Study, read_study
+
+if TYPE_CHECKING:
+    from twinstep.studies.engine import Where
+
+
+def sweep_command(arguments: Sequence[str], prog: str, *, search: bool = False) -> int:
+    """Run the command. 0: done, whatever points ended with; 2: a mistake, or a full disk; 128 + n: signal n."""
+    options = _parser(prog, search=search).parse_args(arguments)
+    with report_mistakes():
+        study = _study(options.study, search=search, trials=options.trials if search else None)
+        if options.keep_spans:
+            study = replace(study, keep="spans")
+        where = _where(options, study)
+    folder = options.out or _folder(study)
+    try:
+        sweep_into(folder, study, where, quiet=options.quiet or options.json, again=options.again, search=search)
+    except KeyboardInterrupt as interruption:
+        done = len(study_frame(folder))
+        is_asked = search and not _is_small(study)
+        total = study.search.most_trials + study.has_baseline if is_asked else sum(1 for _ in points_of(study))
+        print(
+            f"{folder}: interrupted with {done:,} of {total:,} points; {shlex.join([*prog.split(), *arguments])}"
+            " goes on",
+            file=sys.stderr,
+        )
+        return code_of(interruption)
+    except ScenarioError as error:  # of a scheduler, or Slurm
+        print(error, file=sys.stderr)
+        return 2
+    with output():
+        _show(folder, options)
+    return 0
+
+
+def _parser(prog: str, *, search: bool) -> argparse.ArgumentParser:
+    what = "Search the variations of a scenario" if search else "Play the variations of a scenario"
+    ends = " for the best ones" if search else ""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=f"{what} that a study file describes{ends} (docs/study.md); the same command again goes on where it"
+        " stopped.",
+    )
+    parser.add_argument("study", type=Path, help="a study file in TOML")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the study's folder; default: runs/NAME-study")
+    if search:
+        parser.add_argument(
+            "--trials", type=int, metavar="N", help="how many points to look at, at most, as search.trials"
+        )
+    parser.add_argument("--keep-spans", action="store_true", help="whole run folders, as keep = 'spans'")
+    parser.add_argument("--again", action="store_true", help="play points again that timed out or lost their workers")
+    parser.add_argument("--json", action="store_true", help="print all points as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+    on = parser.add_argument_group("where points are played; default: on this machine, a process for each core")
+    on.add_argument("--jobs", type=int, metavar="N", help="how many processes, or jobs of Slurm")
+    on.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler's tcp://host:port, or its file")
+    on.add_argument(
+        "--slurm",
+        action="append",
+        metavar="KEY=VALUE",
+        help="jobs of Slurm, with options of dask_jobqueue.SLURMCluster, such as queue=gpu; can be given again",
+    )
+    return parser
+
+
+def _study(path: str | os.PathLike[str], *, search: bool, trials: int | None) -> Study:
+    study = read_study(path, most_points=math.inf if search else MOST_POINTS)
+    for column in study.constraints:
+        if column not in MEASURES:
+            raise ScenarioError(f"{path}: constraints.{column}: expected a measure: one of {', '.join(MEASURES)}")
+    if trials is not None and trials < 1:
+        raise ScenarioError(f"--trials = {trials}: expected at least 1")
+    check(study)
+    return study if trials is None else replace(study, search=replace(study.search, trials=trials))
+
+
+def _is_small(study: Study) -> bool:
+    """Return whether a search plays all points, as there are no more than it may look at."""
+    return study.size <= MOST_POINTS and study.search.plays_all(study.size)
+
+
+def _where(options: argparse.Namespace, study: Study) -> Where:
+    from twinstep.studies.engine import Where, cores
+
+    if options.jobs is not None and options.jobs < 1:
+        raise ScenarioError(f"--jobs = {options.jobs}: expected at least 1")
+    slurm = study.slurm
+    if options.slurm:
+        slurm = {**(slurm or {}), **given_by(options.slurm, "--slurm", "queue=gpu")}
+    if options.scheduler is not None and options.slurm:
+        raise ScenarioError("--scheduler: expected without --slurm, which starts a scheduler of its own")
+    return Where(jobs=options.jobs or cores(), scheduler=options.scheduler or "", slurm=slurm)
+
+
+def sweep_study(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    jobs: int | None = None,
+    scheduler: str = "",
+    again: bool = False,
+    search: bool = False,
+    trials: int | None = None,
+) -> Path:
+    """Play a study, or search it, without a word, and return its folder; for Python.
+
+    Raises:
+        ScenarioError: a mistake in the study or its scenario, or there are no such workers.
+        ReportError: the folder is something else, or the disk refuses.
+    """
+    from twinstep.studies.engine import Where, cores
+
+    study = _study(path, search=search, trials=trials)
+    folder = Path(out) if out is not None else _folder(study)
+    where = Where(jobs=jobs or cores(), scheduler=scheduler, slurm=None if scheduler else study.slurm)
+    sweep_into(folder, study, where, quiet=True, again=again, search=search)
+    return folder
+
+
+def _folder(study: Study) -> Path:
+    return Path("runs", f"{study.file.stem}-study")
+
+
+def sweep_into(
+    folder: Path, study: Study, where: Where, *, quiet: bool, again: bool = False, search: bool = False
+) -> None:
+    """Play what is not known yet of a study, or of those points that a search asks for, into its folder.
+
+    Raises:
+        ScenarioError: there are no such workers.
+        ReportError: the folder is something else, or the disk refuses.
+    """
+    from twinstep.studies.play import play_point
+    from twinstep.studies.sweep import Sweep
+
+    about: dict[str, Any] = {
+        "study": str(study.file),
+        "scenario": study.scenario,
+        "keys": list(study.keys),
+        "as_it_is": as_it_is(study),
+        "set": dict(study.shared),
+        "goals": {goal: "most" if GOALS[goal] else "least" for goal in study.goals},
+        "constraints": study.constraints,
+        "stages": [stage.fidelity for stage in study.stages],
+        "version": version_of("twinstep"),
+    }
+    values = {key: study.values_of(key) for key in study.keys}
+    with (
+        opened(folder, about, study.file.read_bytes(), values, again=again) as rows,
+        SweepBar(study.goal, quiet=quiet, constraints=study.constraints) as bar,
+    ):
+        source = None
+        if search and not _is_small(study):
+            from twinstep.studies.search.asked import Asked
+            from twinstep.studies.search.proposals import proposals
+
+            source = Asked(study, folder, about["version"], proposals(study))
+        whole = Sweep(study, rows, where, bar, play_point, source).run()
+        rows.finish(whole)
+        _write_front(folder, study, {row["index"]: row["values"] for row in whole})
+
+
+def _write_front(folder: Path, study: Study, values: Mapping[int, Mapping[str, object]]) -> None:
+    """A scenario file for each point of the study's front; `values` are those of all points."""
+    from twinstep.studies.search.scenario_files import FOLDER, Best, write_scenarios
+
+    about, frame = about_of(folder), study_frame(folder)
+    columns = dict.fromkeys(["step_ns", *(goal.column for goal in goals_of(frame, about))])
+    points = [
+        Best(
+            index=row["index"],
+            fidelity=row["fidelity"],
+            values=values[row["index"]],
+            words=", ".join(f"{SHOWN[column][0]} {SHOWN[column][1](row[column])}" for column in columns),
+        )
+        for row in front_of(frame, about).to_dict("records")
+    ]
+    try:
+        write_scenarios(study, points, folder / FOLDER)
+    except OSError as error:
+        raise ReportError(f"{folder / FOLDER}: could not be written: {error.strerror or error}") from None
+
+
+def _show(folder: Path, options: argparse.Namespace) -> None:
+    from reports.report import write_study
+
+    about, frame = about_of(folder), study_frame(folder)
+    if options.json:
+        print_json(as_json(frame, about, str(folder)))
+        return
+    page = write_study(folder)
+    if options.quiet:
+        print(folder)
+        return
+    text.show(summarize(frame, about), sys.stdout)
+    print(f"study folder: {folder}; its rows: {folder}/rows; its best points as scenarios: {folder}/front")
+    print(f"page: {page}")

@@ -1,0 +1,257 @@
+"""The command `python -m sim curves`: plays the studies that make a scenario's curves, and shows these."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reports.study.curve_tables import as_json, summarize
+from reports.study.curves import NAMES, batches_between, curves_of, overlap
+from reports.study.frame import study_frame
+from reports.study.rows import about_of, opened
+from reports.terminal import text
+from reports.terminal.present import output, print_json
+from scenarios.config.load import report_mistakes
+from scenarios.config.overrides.option import add_set, given_by
+from scenarios.interruption import code_of
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.versions import version_of
+from twinstep.studies.curves import studies
+from twinstep.studies.curves.parameters import parameters
+from twinstep.studies.curves.studies import BATCH, MOST_HOSTS, Start, start
+from twinstep.studies.goals import GOALS
+from twinstep.studies.points import as_it_is
+from twinstep.studies.progress import SweepBar
+
+if TYPE_CHECKING:
+    from twinstep.studies.engine import Where
+    from twinstep.studies.study_file import Study
+    from twinstep.studies.sweep import Crew
+
+_CHANGE, _THRESHOLD = 0.1, 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """Which curves, into which folder: hosts up to `hosts`, parameters times and over 1 + `change`, `batches` of a
+    rank (None: around the scenario's), and communication that is hidden if at most `threshold` of a step is exposed."""
+
+    folder: Path
+    names: Sequence[str] = NAMES
+    hosts: int = MOST_HOSTS
+    change: float = _CHANGE
+    threshold: float = _THRESHOLD
+    batches: Sequence[int] | None = None
+
+
+def curves_command(arguments: Sequence[str], prog: str) -> int:
+    """Run the command. 0: done, whatever points ended with; 2: a mistake; 128 + n: signal n."""
+    options = _parser(prog).parse_args(arguments)
+    with report_mistakes():
+        of = start(options.scenario, given_by(options.sets), options.batch_key)
+        folder = options.out or Path("runs", f"{of.scenario.name}-curves")
+        wanted = _wanted(options, folder)
+    try:
+        play_curves(of, wanted, options.jobs, quiet=options.quiet or options.json)
+    except KeyboardInterrupt as interruption:
+        print(f"{folder}: interrupted; {shlex.join([*prog.split(), *arguments])} goes on", file=sys.stderr)
+        return code_of(interruption)
+    except ScenarioError as error:
+        print(error, file=sys.stderr)
+        return 2
+    with output():
+        _show(folder, options)
+    return 0
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Play how a scenario scales, how sensitive its step is to each figure of the hardware, and at which"
+        " batch communication stops to hide (docs/study.md); the same command again goes on where it stopped.",
+    )
+    parser.add_argument("scenario", help="a scenario file, or the name of a ready one")
+    parser.add_argument("--only", action="append", choices=NAMES, help="this curve; can be given again; default: all")
+    parser.add_argument("--hosts", type=int, default=MOST_HOSTS, metavar="N", help="scaling: 1, 2, 4 ... N hosts")
+    parser.add_argument(
+        "--change", type=float, default=_CHANGE, metavar="SHARE", help="sensitivity: each times and over 1 + this"
+    )
+    parser.add_argument(
+        "--batches", type=int, nargs=2, metavar=("LEAST", "MOST"), help="overlap: LEAST, twice as many ... MOST"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=_THRESHOLD,
+        metavar="SHARE",
+        help="overlap: at most this of the step exposed is hidden",
+    )
+    parser.add_argument("--batch-key", default=BATCH, metavar="KEY", help="where the batch of a rank stands")
+    add_set(parser)
+    parser.add_argument("--jobs", type=int, metavar="N", help="how many processes; default: one for each core")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the curves' folder; default: runs/NAME-curves")
+    parser.add_argument("--json", action="store_true", help="print the curves as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+    return parser
+
+
+def _wanted(options: argparse.Namespace, folder: Path) -> Curves:
+    """What the options ask for; ScenarioError with a sentence for each that asks for nothing."""
+    least, most = options.batches or (1, 1)
+    wrong = [
+        f"{option}: expected {expected}"
+        for option, expected, holds in (
+            (f"--hosts = {options.hosts}", "at least 1", options.hosts >= 1),
+            (f"--jobs = {options.jobs}", "at least 1", options.jobs is None or options.jobs >= 1),
+            (f"--change = {options.change}", "a share above 0 and below 1", 0 < options.change < 1),
+            (f"--threshold = {options.threshold}", "a share above 0 and below 1", 0 < options.threshold < 1),
+            (f"--batches {least} {most}", "at least 1, and the larger one last", 1 <= least <= most),
+        )
+        if not holds
+    ]
+    if wrong:
+        raise ScenarioError(wrong)
+    batches = [least << power for power in range((most // least).bit_length())] if options.batches else None
+    return Curves(
+        folder=folder,
+        names=[name for name in NAMES if name in (options.only or NAMES)],
+        hosts=options.hosts,
+        change=options.change,
+        threshold=options.threshold,
+        batches=batches,
+    )
+
+
+def play_curves(of: Start, wanted: Curves, jobs: int | None, *, quiet: bool) -> None:
+    """Play what is not known yet of the curves, each a study in a folder of its own.
+
+    Raises:
+        ReportError: a folder is something else, or the disk refuses.
+    """
+    from twinstep.studies.engine import Where, cores
+    from twinstep.studies.sweep import crew
+
+    where = Where(jobs=jobs or cores())
+    with ExitStack() as stack:
+        playing = _Playing(of, wanted, where, stack.enter_context(crew(where)), quiet)
+        for name in wanted.names:
+            playing.curve(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Playing:
+    """Curves on their way, on workers that they have in common."""
+
+    of: Start
+    wanted: Curves
+    where: Where
+    crew: Crew
+    quiet: bool
+
+    def curve(self, name: str) -> None:
+        """Play one of them."""
+        plays: Mapping[str, Callable[[], None]] = {
+            "scaling": self._scaling,
+            "sensitivity": self._sensitivity,
+            "overlap": self._overlap,
+        }
+        plays[name]()
+
+    def _scaling(self) -> None:
+        study, left_out = studies.scaling(self.of, self.wanted.hosts)
+        cluster = self.of.scenario.cluster
+        self._sweep(
+            "scaling",
+            study,
+            hosts=cluster.hosts,
+            gpus_per_host=cluster.host.gpus,
+            batch=self.of.batch,
+            batch_key=self.of.batch_key,
+            left_out=left_out,
+            without_batch=self.of.without_batch,
+            plans=self.of.plans,
+        )
+
+    def _sensitivity(self) -> None:
+        found = parameters(self.of.tree, self.of.scenario.measured, self.wanted.change)
+        study = studies.sensitivity(self.of, found, self.wanted.folder)
+        self._sweep("sensitivity", study, change=self.wanted.change, parameters=[asdict(one) for one in found])
+
+    def _overlap(self) -> None:
+        if self.of.batch is None:
+            print(f"overlap is left out: {self.of.without_batch}", file=sys.stderr)
+            return
+        batches = list(self.wanted.batches or studies.batches_around(self.of.batch))
+        more = batches
+        while more:
+            study = studies.overlap(self.of, batches)
+            self._sweep("overlap", study, batch_key=self.of.batch_key, threshold=self.wanted.threshold)
+            folder = self.wanted.folder / "overlap"
+            more = batches_between(overlap(study_frame(folder), about_of(folder)), self.wanted.threshold)
+            batches += more
+
+    def _sweep(self, name: str, study: Study, **curve: object) -> None:
+        from twinstep.studies.play import play_point
+        from twinstep.studies.sweep import Sweep
+
+        about = {
+            "scenario": study.scenario,
+            "keys": list(study.keys),
+            "as_it_is": as_it_is(study),
+            "goals": {goal: "most" if GOALS[goal] else "least" for goal in study.goals},
+            "stages": [stage.fidelity for stage in study.stages],
+            "version": version_of("twinstep"),
+            "curve": curve,
+        }
+        values = {key: study.values_of(key) for key in study.keys}
+        with (
+            opened(self.wanted.folder / name, about, None, values) as rows,
+            SweepBar(study.goal, quiet=self.quiet) as bar,
+        ):
+            rows.finish(Sweep(study, rows, self.where, bar, play_point, crew=self.crew).run())
+
+
+def curves_into(
+    path: str | os.PathLike[str],
+    overrides: Mapping[str, object],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    jobs: int | None = None,
+    only: Sequence[str] = NAMES,
+) -> Path:
+    """Play a scenario's curves without a word, and return their folder; for Python.
+
+    Raises:
+        ScenarioError: a mistake in the scenario.
+        ReportError: the folder is something else, or the disk refuses.
+    """
+    if not only or not set(only) <= set(NAMES):
+        raise ScenarioError(f"only = {list(only)}: expected some of {', '.join(NAMES)}")
+    of = start(path, overrides)
+    folder = Path(out) if out is not None else Path("runs", f"{of.scenario.name}-curves")
+    play_curves(of, Curves(folder=folder, names=only), jobs, quiet=True)
+    return folder
+
+
+def _show(folder: Path, options: argparse.Namespace) -> None:
+    if options.quiet:
+        print(folder)
+        return
+    frames = {name: frame for name, frame in curves_of(folder).items() if _is_wanted(name, options.only)}
+    abouts = {name: about_of(folder / name) for name in frames if name in NAMES}
+    if options.json:
+        print_json(as_json(frames, abouts, str(folder)))
+        return
+    text.show(summarize(frames, abouts), sys.stdout)
+    print(f"curves: {folder}")
+
+
+def _is_wanted(name: str, only: Sequence[str] | None) -> bool:
+    return not only or name in only or (name == "hiding" and "overlap" in only)

@@ -1,0 +1,63 @@
+"""Keeps a scenario's plan of the tables as a file for its variations, and counts the tables that a variation moves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from scenarios.config.scenario import Scenario
+from scenarios.planner.plan_file import PLAN_FILE, plan_json
+from scenarios.seam.trace import PlanRow
+from scenarios.workloads.locate import imported
+from scenarios.workloads.registry import find
+
+_COPIED = "data_parallel"
+
+
+def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
+    """Write the plan of the scenario's tables into a folder and return the values by key that keep it.
+
+    A planner that sees other hardware may place tables otherwise, so that a step changes by more than the hardware. A
+    scenario without a planner, or that names a plan itself, needs no values.
+
+    Raises:
+        ScenarioError: no plan fits.
+    """
+    planner = find(scenario.program, scenario.program_folder).plan
+    if not planner or scenario.planner.plan is not None:
+        return {}
+    from twinstep.plan_choice import with_simulated_plan
+
+    with with_simulated_plan(scenario) as found:
+        plan = imported(planner, found.scenario.program_folder)(found.scenario)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / PLAN_FILE
+    file.write_text(plan_json(plan, scenario.sharding_host_ranks, scenario.cluster.host.gpu.kind))
+    return values_of(file, scenario)
+
+
+def values_of(file: Path, scenario: Scenario) -> dict[str, object]:
+    """Return the values by which a scenario takes the plan of a file, in place of choosing its own."""
+    chosen = {} if scenario.planner.choose == "estimated" else {"sharding.choose": "estimated"}
+    return {"sharding.plan": str(file), **chosen}
+
+
+def places(plan: Iterable[PlanRow]) -> dict[str, str]:
+    """Return a digest of where each table lies, by name; copies on all ranks are one place."""
+    shards: dict[str, set[tuple[object, ...]]] = {}
+    for row in plan:
+        where = () if row.sharding_type == _COPIED else (row.rank, row.row_offset, row.column_offset)
+        size = row.rows, row.columns
+        shards.setdefault(row.table, set()).add((row.sharding_type, row.compute_kernel, *where, *size))
+    return {table: hashlib.sha256(repr(sorted(of)).encode()).hexdigest() for table, of in shards.items()}
+
+
+def digest_of(tables: Mapping[str, str]) -> str:
+    """Return a digest of where all tables lie, as `places` has it; "" without tables."""
+    return hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()[:16] if tables else ""
+
+
+def moved(before: Mapping[str, str], after: Mapping[str, str]) -> int:
+    """Return how many of the tables lie elsewhere than before."""
+    return sum(after.get(table) != place for table, place in before.items())

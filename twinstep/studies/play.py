@@ -1,0 +1,146 @@
+"""Plays one point in a worker: the entry point of a worker's process, which therefore knows both sim and reports."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Literal
+
+from distributed import get_worker
+
+from reports.errors import NoStepError
+from reports.run import Run
+from reports.store import run_folder
+from reports.study.measures import estimated, measures_of, speeds_of, with_draws
+from reports.writer import write
+from scenarios.owned_folder import scratch_folder
+from scenarios.seam.errors import Note, ProgramError, ScenarioError, told
+from scenarios.seam.program import Program
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads.build import build, build_simulation
+from scenarios.workloads.dlrm.ids.kept import DRAWN
+from sim.draws import Digest, further_draws
+from sim.run import play
+from sim.span_filter import Keeping
+from twinstep.plan_choice import with_simulated_plan
+from twinstep.studies.kept_plan import places
+from twinstep.studies.task import ESTIMATE, Result, Task
+
+# A worker of several threads plays one point at a time: torch's settings and its traces are the process's.
+_ONE = threading.Lock()
+# Drawing ids takes up to half of a point's time, and points that differ in hardware or plan have the same ids.
+_DRAWN_BYTES = 5 << 27  # those of some 800,000 samples of 214 ids
+
+
+class _TimedOutError(Exception):
+    """A point took longer than it may."""
+
+
+def play_point(task: Task) -> Result:
+    """Play a point to its end or its mistake; nothing is raised."""
+    with _ONE, warnings.catch_warnings(), DRAWN.up_to(_DRAWN_BYTES):
+        warnings.simplefilter("ignore", Note)
+        began_s = time.monotonic()
+        try:
+            result = _estimate(task) if task.fidelity == ESTIMATE else _play(task, began_s)
+        except ScenarioError as error:
+            result = Result(status="scenario error", sentence=str(error))
+        except (ProgramError, NoStepError) as error:
+            result = Result(status="program error", sentence=str(error))
+        except _TimedOutError as error:
+            result = Result(status="timed out", sentence=str(error))
+        except Exception as error:
+            result = Result(status="error", sentence=told(error))
+        return replace(result, seconds=time.monotonic() - began_s, worker=_worker())
+
+
+def _worker() -> str:
+    """The address of the worker that this is; "" where it is none."""
+    try:
+        return str(get_worker().address)
+    except ValueError:
+        return ""
+
+
+def _estimate(task: Task) -> Result:
+    planner = replace(task.scenario.planner, choose="estimated")
+    program = build(replace(task.scenario, planner=planner))
+    shards = [(row.rank, row.perf_ms) for row in program.plan]
+    if not shards:
+        raise ScenarioError(
+            f"{task.scenario.path}: program = '{task.scenario.program}': expected one with tables to place, as an"
+            " estimate is the planner's"
+        )
+    cluster = task.scenario.cluster
+    measures = estimated(
+        shards,
+        program.memory,
+        samples=task.scenario.batch_size * cluster.world_size,
+        gpus=cluster.world_size,
+        prices={} if cluster.cost is None else asdict(cluster.cost),
+    )
+    return Result(status="done", measures=measures)
+
+
+def _play(task: Task, began_s: float) -> Result:
+    fidelity: Literal["flows", "links"] = "links" if task.fidelity == "links" else "flows"
+    scenario = replace(task.scenario, fidelity=fidelity)
+    if (program := task.program) is None:
+        with with_simulated_plan(scenario) as planned:
+            scenario = planned.scenario
+            program = build_simulation(scenario)
+    spans, first = list[Span](), Digest()
+
+    def take(each: list[Span]) -> None:
+        spans.extend(each)
+        first.add(each)
+
+    def look(_: object) -> None:
+        if time.monotonic() - began_s > task.timeout_s:
+            raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s with all of its draws")
+
+    recording = play(scenario, program, take, rewrite=task.rewrite, stop=_stop_after(task.timeout_s, began_s))
+    if not recording.info.complete:
+        raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s; {recording.info.error}")
+    recording.spans = spans
+    measures = measures_of(run := Run.of(recording))
+    draws = further_draws(scenario, program, task.draws, first, look=look, rewrite=task.rewrite)
+    runs = [run, *map(Run.of, draws)]
+    if task.draws and not task.measures_draw_0:
+        measures = with_draws(measures, runs)
+    return Result(
+        status="done",
+        measures=measures,
+        folder=_folder(task, program, recording),
+        speeds=speeds_of(runs),
+        places=places(recording.plan),
+    )
+
+
+def _stop_after(timeout_s: float, began_s: float) -> Callable[[object], bool]:
+    return lambda _: time.monotonic() - began_s > timeout_s
+
+
+def _folder(task: Task, program: Program, recording: Recording) -> bytes:
+    """Return the point's run folder, with the spans of its steps alone unless all are asked for; nothing if none is."""
+    if task.keep == "rows":
+        return b""
+    with scratch_folder() as base:
+        folder = base / "run"
+        if task.keep == "spans":
+            write(recording, folder)
+        else:
+            keeping = Keeping(frozenset())
+            steps = list(keeping.of(recording.spans))
+            run_folder.write(
+                replace(recording, spans=steps, info=replace(recording.info, thinned=keeping.thinned)), folder
+            )
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            archive.add(folder, ".")
+        return content.getvalue()

@@ -1,0 +1,135 @@
+"""The points of a study: which values each has, its scenario, and the digest by which it is known."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+from scenarios.config.overrides.keys import path_of, places
+from scenarios.config.overrides.overrides import Overrides
+from scenarios.config.scenario import Scenario
+from scenarios.config.toml.include import read_tree
+from scenarios.config.toml.mistakes import UNKNOWN
+from scenarios.seam.errors import ScenarioError
+from scenarios.workloads.script.command import is_script, load_given
+from twinstep.studies.study_file import Axis, Study
+
+BASELINE = 0
+# Of a scenario as a dict: where it was read, and what it is played with; the latter is told apart by a row's fidelity.
+_NOT_OF_A_POINT = ("path", "rests_on", "known_errors", "fidelity")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One variation; `index` is its place in the study, from 1 on: `BASELINE` is the scenario as it is."""
+
+    index: int
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A point whose scenario is loaded, or `sentence` says why it cannot be."""
+
+    point: Point
+    digest: str
+    scenario: Scenario | None = None
+    sentence: str = ""
+
+
+def points_of(study: Study) -> Iterator[Point]:
+    """The baseline, if it is wanted, then all combinations of the axes that no condition leaves out, each once."""
+    if study.has_baseline:
+        yield Point(BASELINE, {})
+    seen = set()
+    index = BASELINE
+    for values in _combinations(study.axes):
+        text = text_of(values)
+        if text in seen or study.skips(values):
+            continue
+        seen.add(text)
+        index += 1
+        yield Point(index, values)
+
+
+def _combinations(axes: tuple[Axis, ...]) -> Iterator[dict[str, object]]:
+    for rows in product(*(axis.rows for axis in axes)):
+        yield combined(axes, rows)
+
+
+def text_of(values: Mapping[str, object]) -> str:
+    """By which the values of two points are told apart."""
+    return json.dumps(values, default=str)
+
+
+def combined(axes: Sequence[Axis], rows: Sequence[Sequence[object]]) -> dict[str, object]:
+    """The values by key that a row of each axis makes, without None and those whose condition does not hold."""
+    whole = {
+        key: value for axis, row in zip(axes, rows, strict=True) for key, value in zip(axis.keys, row, strict=True)
+    }
+    kept = {key: value for key, value in whole.items() if value is not None}
+    for axis in axes:
+        if axis.only_if is not None and not axis.only_if.holds(whole):
+            for key in axis.keys:
+                kept.pop(key, None)
+    return kept
+
+
+def resolve(study: Study, point: Point) -> Resolved:
+    """Load a point's scenario; mistakes are its sentence."""
+    overrides = {**study.shared, **point.values}
+    try:
+        scenario = _load(study, overrides)
+    except ScenarioError as error:
+        return Resolved(point, _hash([study.scenario, overrides]), None, str(error))
+    kept = {key: value for key, value in scenario.as_dict().items() if key not in _NOT_OF_A_POINT}
+    return Resolved(point, _hash([kept, study.draws] if study.draws else kept), scenario)
+
+
+def _load(study: Study, overrides: Mapping[str, object]) -> Scenario:
+    scenario = load_given(Path(study.scenario), overrides, overrides_file=study.overrides_file)
+    return replace(scenario, named_in=scenario.program_folder.resolve())  # workers may be elsewhere
+
+
+def as_it_is(study: Study) -> dict[str, object]:
+    """What the scenario itself says of the varied keys; without those of which its file says nothing, or several."""
+    if is_script(Path(study.scenario)):
+        return {}
+    tree = read_tree(study.scenario, Overrides(study.shared, str(study.file))).tree
+    found = {}
+    for key in study.keys:
+        with suppress(LookupError, TypeError):
+            first, *others = [tree.at(place) for place in places(tree, path_of(key) or ())] or [None]
+            if first is not None and all(other == first for other in others):
+                found[key] = first
+    return found
+
+
+def check(study: Study) -> None:
+    """Refuse a study whose scenario is wrong as it is, or which varies a key that no scenario has.
+
+    Raises:
+        ScenarioError: with their sentences.
+    """
+    _load(study, study.shared)
+    sentences: dict[str, None] = {}
+    for key in study.keys:
+        try:
+            _load(study, {**study.shared, key: study.values_of(key)[0]})
+        except ScenarioError as error:
+            sentences.update(dict.fromkeys(one for one in error.sentences if UNKNOWN in one or _is_no_place(one)))
+    if sentences:
+        raise ScenarioError(sentences)
+
+
+def _is_no_place(sentence: str) -> bool:
+    return any(words in sentence for words in ("expected an index of", "expected a place", "cannot be overridden"))
+
+
+def _hash(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,84 @@
+"""Writes points of a study as scenario files, which include the study's scenario and set the point's values."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from scenarios.config.catalogue import library_files
+from scenarios.workloads.script.command import is_script, lines_of
+from twinstep.studies.study_file import Study
+
+FOLDER = "front"
+# Endings of files that a scenario may name.
+_ENDINGS = (".toml", ".csv", ".json", ".py")
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """A point, the fidelity that its row has, and what it reaches, in words."""
+
+    index: int
+    fidelity: str
+    values: Mapping[str, object]
+    words: str
+
+
+def write_scenarios(study: Study, points: Iterable[Best], into: Path) -> None:
+    """A file NNN.toml for each point, in place of those that are there.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    into.mkdir(exist_ok=True)
+    for old in into.glob("[0-9]*.toml"):
+        old.unlink()
+    for point in points:
+        (into / f"{point.index:03}.toml").write_text(_text(study, point, into))
+
+
+def _text(study: Study, point: Best, into: Path) -> str:
+    values = {**study.shared, **point.values}
+    if study.stages[-1].fidelity and point.fidelity in ("links", "flows"):
+        values["run.fidelity"] = point.fidelity
+    lines = [f"# Point {point.index} of {study.file.name}: {point.words}", ""]
+    if is_script(Path(study.scenario)):
+        lines += lines_of(Path(study.scenario))
+    else:
+        lines += [f"include = {_toml(_included(study.scenario, into))}"]
+    moved = {key: _moved(value, study.file.parent, into) for key, value in values.items()}
+    lines += ["", "[set]", *(f"{_toml(key)} = {_toml(value)}" for key, value in moved.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _included(scenario: str, into: Path) -> str:
+    """A ready scenario by its name, which is good on any machine; else its path from here."""
+    file = Path(scenario).resolve()
+    is_ready = any(file == ready.resolve() for ready in library_files())
+    return file.stem if is_ready else os.path.relpath(file, into.resolve())
+
+
+def _moved(value: object, beside: Path, into: Path) -> object:
+    """A value with the paths in it, which are relative to the study, relative to these files instead."""
+    if isinstance(value, list):
+        return [_moved(one, beside, into) for one in value]
+    if isinstance(value, Mapping):
+        return {key: _moved(one, beside, into) for key, one in value.items()}
+    if not isinstance(value, str):
+        return value
+    path, colon, name = value.partition(":")  # of a program, ./file.py:factory
+    is_beside = path.endswith(_ENDINGS) and not os.path.isabs(path) and (beside / path).is_file()
+    return f"{os.path.relpath((beside / path).resolve(), into.resolve())}{colon}{name}" if is_beside else value
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml(key)} = {_toml(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value) if isinstance(value, bool) else str(value)

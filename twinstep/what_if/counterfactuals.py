@@ -1,0 +1,172 @@
+"""What could be changed of a scenario, each as values of its keys: what a user could write into the file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from scenarios.config.scenario import LEAST_POWERSGD_START, Feature, QComms, Scenario, Table
+from scenarios.config.toml.tree import Tree
+from scenarios.seam.program import Program
+from scenarios.workloads.registry import find
+from sim.rank.observed import Rewrite
+from twinstep.studies.curves.parameters import scaled
+
+Group = Literal["setting", "hardware", "diagnosis"]
+
+_RANK = 4
+_STEPS = 8  # enough for some in which PowerSGD compresses
+_HALVES = {"forward": "fp16", "backward": "bf16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterfactual:
+    """A change in words, and the keys' values that make it, as `--set` takes them, or what it makes of kernels.
+
+    Attributes:
+        group: "setting": what a user may set, or write, at no cost; "hardware": what has to be bought; "diagnosis":
+            what cannot be had, and shows where time goes.
+        plans_anew: whether tables cannot lie as they do, or where they lie is what changes.
+        takes_memory: whether a rank, or the simulation, takes more memory, so that it may not fit.
+        rewrite: what is computed in place of the program's kernels; None: these.
+        program: what is played in place of the scenario's program; None: that.
+        made_by: how a user changes the program, in words; "" where `values` say it.
+        replays: whether the program that was played can be played again with the change.
+        saves_at_most_ns: a bound on what it saves of a step.
+        barred: why the program cannot have it, in words; "": it can.
+    """
+
+    name: str
+    group: Group
+    values: Mapping[str, object] = field(default_factory=dict)
+    plans_anew: bool = False
+    takes_memory: bool = False
+    rewrite: Rewrite | None = None
+    program: Program | None = None
+    made_by: str = ""
+    replays: bool = False
+    saves_at_most_ns: float = math.inf
+    barred: str = ""
+
+
+def counterfactuals(scenario: Scenario, tree: Tree) -> list[Counterfactual]:
+    """Return the changes that say something of this scenario: settings, then hardware, then diagnosis."""
+    every = [*_settings(scenario), *_hardware(scenario, tree), *_diagnosis(scenario, tree)]
+    return [one for one in every if one.values]
+
+
+def _settings(scenario: Scenario) -> Iterator[Counterfactual]:
+    program = find(scenario.program, scenario.program_folder)
+    if program.batch_size == "required":
+        twice = {"run.batch_size": 2 * scenario.batch_size}
+        yield Counterfactual(name="twice the batch of a rank", group="setting", values=twice, takes_memory=True)
+    if (model := scenario.model) is None:
+        return
+    if model.dtype == "float32" and not model.autocast and _is_cuda(scenario):
+        yield _setting("dense part in bfloat16 (autocast)", {"model.autocast": "bfloat16"})
+    if scenario.compression.kind != "none":
+        yield _setting("gradients not compressed", {"compression.kind": "none"})
+    elif scenario.cluster.world_size > 1 and not scenario.launching.grouped_all_reduce:
+        values: dict[str, object] = {
+            "compression.kind": "batched_powersgd",
+            "compression.matrix_approximation_rank": _RANK,
+            "compression.start_powerSGD_iter": LEAST_POWERSGD_START,
+            "run.steps": max(scenario.steps, _STEPS),
+        }
+        yield _setting(f"gradients by PowerSGD of rank {_RANK}", values)
+    if scenario.qcomms == QComms() and model.dtype == "float32" and scenario.cluster.world_size > 1:
+        yield _setting(
+            "embeddings exchanged in 16 bits", {f"qcomms.{way}_precision": of for way, of in _HALVES.items()}
+        )
+    if scenario.pipeline.kind == "none":
+        yield _setting("next batch's ids sent beside the step", {"pipeline.kind": "sparse_dist"})
+    if scenario.planner.choose == "estimated" and scenario.planner.plan is None and scenario.cluster.world_size > 1:
+        chosen = {"sharding.choose": "simulated"}
+        yield Counterfactual(name="plan by simulation", group="setting", values=chosen, plans_anew=True)
+
+
+def _setting(name: str, values: Mapping[str, object]) -> Counterfactual:
+    return Counterfactual(name=name, group="setting", values=values)
+
+
+def _hardware(scenario: Scenario, tree: Tree) -> Iterator[Counterfactual]:
+    cluster = scenario.cluster
+    rates = [f"cluster.gpu.flops.{dtype}" for dtype in _found(tree, "cluster.gpu.flops") or ()]
+    faster = _doubled(tree, [*rates, "cluster.gpu.memory_rate", "cluster.gpu.l2_rate"])
+    yield Counterfactual(name="GPUs twice as fast", group="hardware", values=faster)
+    if cluster.hosts > 1:
+        faster = _doubled(tree, ["cluster.nic.rate"])
+        yield Counterfactual(name="network twice as fast", group="hardware", values=faster)
+    if cluster.host.gpus > 1:
+        faster = _doubled(tree, ["cluster.inside.rate"])
+        yield Counterfactual(name="links within hosts twice as fast", group="hardware", values=faster)
+    if scenario.planner.plan is None:  # which says where tables lie on just these hosts
+        yield Counterfactual(
+            name="twice the hosts",
+            group="hardware",
+            values={"cluster.hosts": 2 * cluster.hosts},
+            plans_anew=True,
+            takes_memory=True,
+        )
+
+
+def _diagnosis(scenario: Scenario, tree: Tree) -> Iterator[Counterfactual]:
+    for name, values in _without(scenario, tree):
+        yield Counterfactual(name=name, group="diagnosis", values=values)
+
+
+def _without(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, Mapping[str, object]]]:
+    has_peers = scenario.cluster.world_size > 1
+    if has_peers:
+        latencies = [f"cluster.{place}.latency" for place in ("nic", "inside", "network")]
+        yield "no latency of links", {key: "0 s" for key in latencies if _found(tree, key) is not None}
+    if not _is_cuda(scenario):  # on GPUs CUDA graphs, a setting, do so
+        kinds = [f"launches.{kind}" for kind in _found(tree, "cluster.gpu.launches") or ()]
+        yield "launching free", {f"cluster.gpu.{key}": "0 s" for key in ["launch", *kinds]}
+    if scenario.cluster.faults:
+        yield "no faults", {"cluster.slow": []}
+    if has_peers and not scenario.balanced:
+        yield "work perfectly balanced", {"run.balanced": True}
+    if scenario.model is not None:
+        yield "no skew of ids", _without_skew(scenario)
+
+
+def _without_skew(scenario: Scenario) -> dict[str, object]:
+    """Values that draw each id of a bag from all rows alike; ids of a file keep how many there are in a bag."""
+    assert scenario.model is not None, "only a scenario with a model has ids"
+    places = {f"model.tables[{number}]": table for number, table in enumerate(scenario.model.tables)}
+    bags: dict[str, Table | Feature] = {place: table for place, table in places.items() if not table.features}
+    bags |= {
+        f"{place}.features[{number}]": feature
+        for place, table in places.items()
+        for number, feature in enumerate(table.features)
+    }
+    skewed = {place: bag for place, bag in bags.items() if bag.ids.kind != "uniform"}
+    files = {place: bag for place, bag in skewed.items() if bag.ids.kind == "file"}
+    if skewed and not files and not any(table.features for table in places.values()):
+        return {"model.tables[*].ids": "uniform"}
+    values: dict[str, object] = {f"{place}.ids": "uniform" for place in skewed}
+    for place, bag in files.items():
+        mean = bag.ids_per_sample
+        is_fixed = bag.ids_per_sample_kind == "fixed"
+        values[f"{place}.ids_per_sample"] = int(mean) if is_fixed else {"mean": mean}
+    return values
+
+
+def _is_cuda(scenario: Scenario) -> bool:
+    return scenario.cluster.host.gpu.kind == "cuda"
+
+
+def _found(tree: Tree, key: str) -> Any:
+    try:
+        return tree.at(tuple(key.split(".")))
+    except (LookupError, TypeError):
+        return None
+
+
+def _doubled(tree: Tree, keys: list[str]) -> dict[str, object]:
+    """Return twice the quantities that the scenario or its profile has under these keys."""
+    doubled = {key: scaled(_found(tree, key), 2) for key in keys}
+    return {key: value for key, value in doubled.items() if value is not None}

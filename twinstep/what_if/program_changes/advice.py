@@ -1,0 +1,98 @@
+"""Finds the changes of a program that save most of a step, each simulated, for a prediction's first screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.program import Program
+from scenarios.seam.trace import Advice, Span
+from sim.rank.observed import Observed, as_it_is
+from sim.run import Position, play
+from twinstep.what_if.counterfactuals import Counterfactual
+from twinstep.what_if.program_changes.proposals import program_changes
+
+# A change that saves a smaller share of a step is neither simulated nor shown.
+LEAST_SHARE = 0.01
+# At most this many changes are simulated, those first that may save most.
+MOST_PLAYED = 5
+# A run of more operations is not simulated again for its first screen; `--what-if` simulates its changes.
+MOST_SPANS = 30_000
+
+Stop = Callable[[Callable[[], Position]], bool]
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """A record of each step's time, from its first rank's begin to its last rank's end; `count` spans were seen."""
+
+    count: int = 0
+    _begin_ns: dict[int, int] = field(default_factory=dict)
+    _end_ns: dict[int, int] = field(default_factory=dict)
+
+    def add(self, spans: Sequence[Span]) -> None:
+        """Add spans, of which those of steps count."""
+        self.count += len(spans)
+        for span in spans:
+            if span.kind == "step":
+                self._begin_ns[span.step] = min(span.start_ns, self._begin_ns.get(span.step, span.start_ns))
+                self._end_ns[span.step] = max(span.end_ns, self._end_ns.get(span.step, span.end_ns))
+
+    @property
+    def ns(self) -> dict[int, int]:
+        """The time of each step in ns, without the first one, before which hosts were not ahead, unless it is alone."""
+        found = {step: end_ns - self._begin_ns[step] for step, end_ns in self._end_ns.items()}
+        return {step: ns for step, ns in found.items() if step > min(found)} or found
+
+
+def advice(
+    scenario: Scenario, program: Program, observed: Observed, times: StepTimes, stop: Stop
+) -> tuple[Advice, ...]:
+    """Return what changes of a program save of its steps, the greatest first, and of those that are barred why.
+
+    Args:
+        program: has been played; it is played again with each change that may save `LEAST_SHARE` of a step.
+        observed, times: what was seen then.
+        stop: as in `play`.
+    """
+    is_played = scenario.payload == "sizes" and times.count <= MOST_SPANS
+    step_ns = median(times.ns.values()) if times.ns else 0
+    if not is_played or not step_ns:
+        return ()
+    changes = [
+        one for one in program_changes(scenario, program, observed) if one.saves_at_most_ns >= LEAST_SHARE * step_ns
+    ]
+    found = [*_played(scenario, program, changes, times.ns, stop)]
+    found.sort(key=lambda one: -one.saved_ns)
+    barred = [Advice(change=one.name, made_by=one.barred, saved_ns=0.0, share=0.0) for one in changes if one.barred]
+    return (*found, *barred)
+
+
+def _played(
+    scenario: Scenario, program: Program, changes: Sequence[Counterfactual], steps_ns: Mapping[int, int], stop: Stop
+) -> Iterator[Advice]:
+    """Yield what each change saves that is simulated to its end, and saves enough of `steps_ns`, by step."""
+    step_ns = median(steps_ns.values())
+    possible = [one for one in changes if one.replays and not one.barred]
+    for one in possible[:MOST_PLAYED]:
+        new = StepTimes()
+        try:
+            played, rewrite = one.program or program, one.rewrite or as_it_is
+            recording = play(_changed(scenario, one), played, new.add, rewrite=rewrite, stop=stop)
+        except ProgramError:  # a change that the program cannot take is no advice
+            continue
+        if not recording.info.complete:
+            return
+        new_ns = new.ns
+        saved_ns = median(old_ns - new_ns[step] for step, old_ns in steps_ns.items())
+        share = saved_ns / step_ns
+        if share >= LEAST_SHARE:
+            yield Advice(change=one.name, made_by=one.made_by, saved_ns=float(saved_ns), share=share)
+
+
+def _changed(scenario: Scenario, one: Counterfactual) -> Scenario:
+    """Return the scenario with a change that its program can be played again with."""
+    return replace(scenario, launching=replace(scenario.launching, cuda_graphs=True)) if one.values else scenario

@@ -1,0 +1,32 @@
+"""Compiles modules: elementwise operators fused with what they follow, and little work of the host between kernels.
+
+A script's is what its process noted beside a step; a program that traces its modules is traced with `launching.fusion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scenarios.config.scenario import Scenario
+from scenarios.seam.program import Program
+from twinstep.what_if.counterfactuals import Counterfactual
+from twinstep.what_if.program_changes.kernels import OF_LIBRARIES, Step, tables_of
+
+_NAME = "torch.compile"
+
+
+def proposals(scenario: Scenario, program: Program, step: Step) -> Iterator[Counterfactual]:
+    """Yield the change where it can be simulated and is not made."""
+    made = program.compiled()
+    if made is not None:
+        fused = ((one, times) for _, one, times in step.operations if not isinstance(one, OF_LIBRARIES))
+        yield Counterfactual(
+            name=_NAME,
+            group="setting",
+            program=made,
+            replays=True,
+            made_by="torch.compile(model)",
+            saves_at_most_ns=step.host_ns + step.ns(fused),
+        )
+    elif "model" in tables_of(scenario) and not scenario.launching.fusion:
+        yield Counterfactual(name=_NAME, group="setting", values={"launching.fusion": True})

@@ -1,0 +1,49 @@
+"""Launches a step as CUDA graphs: no kernel waits for the host, unless the step reads back what the GPU computes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from scenarios.config.scenario import Scenario
+from scenarios.seam.operations.operation import Operation
+from sim.rank.observed import ObservedStep
+from twinstep.what_if.counterfactuals import Counterfactual
+from twinstep.what_if.program_changes.kernels import OF_LIBRARIES, Step, tables_of
+
+_NAME = "CUDA graphs"
+# Only scripts are barred: a ready program's host reads how many ids it exchanges, which a captured one would fix.
+_SCRIPT = "script"
+_READS = (
+    "the host waits for the GPU within a step: expected no .item(), .cpu(), nonzero() or synchronize() between kernels"
+)
+_SHAPES = "shapes of products differ from step to step: expected the same kernels in each step"
+
+
+def proposals(scenario: Scenario, step: Step) -> Iterator[Counterfactual]:
+    """Yield the change where programs can have it and it is not made; one that is barred says why."""
+    if "launching" not in tables_of(scenario) or scenario.launching.cuda_graphs:
+        return
+    yield Counterfactual(
+        name=_NAME,
+        group="setting",
+        values={"launching.cuda_graphs": True},
+        replays=True,
+        saves_at_most_ns=step.host_ns,
+        barred=barred(step) if scenario.program == _SCRIPT else "",
+    )
+
+
+def barred(step: Step) -> str:
+    """Return why a step cannot be launched as graphs, in words; "" if it can."""
+    if step.observed.reads_back:
+        return _READS
+    return _SHAPES if step.before is not None and _shapes(step.before) != _shapes(step.observed) else ""
+
+
+def _shapes(step: ObservedStep) -> Counter[Operation]:
+    found = Counter[Operation]()
+    for _, operation, times in step.operations():
+        if isinstance(operation, OF_LIBRARIES):
+            found[operation] += times
+    return found

@@ -1,0 +1,56 @@
+"""Gathers by `index_select` in place of indexing: its backward pass adds by atomic operations, without a sort.
+
+Autograd's backward of `z[:, i, j]` is an accumulating `index_put_`, which sorts all indices and walks through runs of
+equal ones; that of `index_select` is an `index_add_`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.rows import IndexPut, ScatterAdd
+from twinstep.what_if.counterfactuals import Counterfactual
+from twinstep.what_if.program_changes.kernels import Step, places, with_operations
+
+
+def by_atomics(_: str, kernel: Kernel) -> Kernel:
+    """Return a kernel whose accumulating `index_put_` are `index_add_`."""
+    return with_operations(kernel, added)
+
+
+def added(operation: Operation) -> Operation:
+    """Return the `index_add_` that does what an accumulating `index_put_` does; any other operator as it is."""
+    if not isinstance(operation, IndexPut):
+        return operation
+    return ScatterAdd(
+        elements=operation.slices * operation.count * operation.inner,
+        dtype=operation.dtype,
+        target_elements=operation.target_elements,
+    )
+
+
+def proposals(step: Step) -> Iterator[Counterfactual]:
+    """Yield the change if the step accumulates by indices, and the law says that it gains."""
+    if not step.prices.has_laws:
+        return
+    found = [(label, one, times) for label, one, times in step.operations if isinstance(one, IndexPut)]
+    before_ns = step.ns((one, times) for _, one, times in found)
+    saved_ns = before_ns - step.ns((added(one), times) for _, one, times in found)
+    if saved_ns > 0:
+        where = places(label for label, _, _ in found)
+        largest = max((one for _, one, _ in found), key=lambda one: one.slices * one.count * one.inner)
+        code = (
+            "z.flatten(1).index_select(1, i * n + j) for z[:, i, j]"
+            if largest.slices > 1
+            else "x.index_select(0, i) for x[i]"
+        )
+        yield Counterfactual(
+            name="index_select in place of indexing",
+            group="setting",
+            replays=True,
+            rewrite=by_atomics,
+            made_by=f"{code} in {where}, whose backward takes {before_ns / 1e6:.2f} ms",
+            saves_at_most_ns=saved_ns,
+        )

@@ -1,0 +1,154 @@
+"""Plays a scenario again and again, with one thing of it changed at a time: what `--what-if` asks for."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from scenarios.config.scenario import Scenario
+from scenarios.config.toml.mistakes import toml_text
+from scenarios.config.toml.tree import Tree
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.program import Program
+from scenarios.seam.trace import ChangeRow
+from sim.rank.observed import Observed, as_it_is
+from twinstep.studies.kept_plan import moved
+from twinstep.studies.play import play_point
+from twinstep.studies.task import Result, Speeds, Task
+from twinstep.what_if.counterfactuals import Counterfactual, counterfactuals
+from twinstep.what_if.program_changes.proposals import program_changes
+
+Gain = tuple[float, float, float]
+
+_AS_IT_IS = "as it is"
+# What a change of the program gains at least that is shown.
+LEAST_GAIN = 0.001
+DRAWS = 4
+"""Further draws of each change, where the hardware's times vary from draw to draw and the command names no number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """A scenario to be changed, and how it came out as it is.
+
+    Attributes:
+        load: the scenario with further values of its keys.
+        plan: the values that keep the plan of its tables; none without tables, or where the scenario names a plan.
+        places: where its tables lie, as `places` of `kept_plan` has it.
+        draws: further draws of each change.
+        gain: of a change's `speeds`, how much quicker it is than the scenario: the ratio, and an interval of it.
+        program: the scenario's, which changes of itself are played with; None: it is built for each.
+    """
+
+    load: Callable[[Mapping[str, object]], Scenario]
+    plan: Mapping[str, object]
+    places: Mapping[str, str]
+    draws: int
+    gain: Callable[[Speeds], Gain]
+    program: Program | None = None
+
+    def as_it_is(self, measures: Mapping[str, object]) -> ChangeRow:
+        """Return the row of the scenario without a change, whose numbers are known."""
+        return _row(_AS_IT_IS, "", "", Result(status="done", measures=measures), tables=len(self.places))
+
+    def changes(self, scenario: Scenario, tree: Tree, observed: Observed | None = None) -> list[Counterfactual]:
+        """Return the changes that the scenario can have; `tree` is the scenario as it is written, and `observed` what
+        its program was seen to compute.
+        """
+        of_program = list[Counterfactual]()
+        if observed is not None and self.program is not None:
+            of_program = program_changes(scenario, self.program, observed)
+        return [one for one in (*of_program, *counterfactuals(scenario, tree)) if one.barred or self._ways(one)]
+
+    def play(self, one: Counterfactual) -> ChangeRow | None:
+        """Simulate a change, with the plan as it is if tables still fit; None if the scenario cannot have it after all,
+        or if it changes the program and gains nothing.
+
+        Where tables cannot stay, the planner places them anew, and the row says how many have moved.
+        """
+        if one.barred:
+            result = Result(status="program error", sentence=one.barred)
+            return _row(one.name, one.group, "", result, tables=len(self.places))
+        ways = self._ways(one)
+        for values in ways:
+            result = self._result(values, one)
+            if result.status != "scenario error":
+                break
+        else:
+            if not one.takes_memory:
+                return None
+        count = moved(self.places, result.places) if result.status == "done" else 0
+        gain = self.gain(result.speeds)
+        if (one.rewrite or one.program) and result.status == "done" and gain[0] - 1 < LEAST_GAIN:
+            return None
+        made_by = options_of(values) if one.values else one.made_by
+        return _row(one.name, one.group, made_by, result, tables=len(self.places), moved_tables=count, gain=gain)
+
+    def _ways(self, one: Counterfactual) -> list[Mapping[str, object]]:
+        """Return the values that make the change, those that keep the plan first; without those that are refused."""
+        kept = [] if one.plans_anew or not self.plan else [{**one.values, **self.plan}]
+        return [values for values in (*kept, one.values) if self._is_accepted(values)]
+
+    def _is_accepted(self, values: Mapping[str, object]) -> bool:
+        try:
+            self.load(values)
+        except ScenarioError:
+            return False
+        return True
+
+    def _result(self, values: Mapping[str, object], one: Counterfactual) -> Result:
+        scenario = self.load(values)
+        return play_point(
+            Task(
+                scenario=scenario,
+                program=(one.program or self.program) if one.replays else None,
+                rewrite=one.rewrite or as_it_is,
+                fidelity=scenario.fidelity,
+                timeout_s=math.inf,
+                keep="rows",
+                draws=self.draws,
+                measures_draw_0=True,
+            )
+        )
+
+
+def _row(
+    name: str,
+    group: str,
+    made_by: str,
+    result: Result,
+    *,
+    tables: int,
+    moved_tables: int = 0,
+    gain: Gain = (1.0, 1.0, 1.0),
+) -> ChangeRow:
+    def known(name: str) -> float:
+        value = result.measures.get(name)
+        return value if isinstance(value, float) and math.isfinite(value) else 0.0
+
+    speed, low, high = gain if result.status == "done" else (0.0, 0.0, 0.0)
+    return ChangeRow(
+        change=name,
+        group=group,
+        options=made_by,
+        status=result.status,
+        sentence=result.sentence,
+        step_ns=known("step_ns"),
+        samples_per_s=known("samples_per_s"),
+        usd_per_1e9_samples=known("usd_per_1e9_samples"),
+        transfer_ns=known("transfer_ns"),
+        wait_ns=known("wait_ns") + known("skew_ns"),
+        speed=speed,
+        speed_low=low,
+        speed_high=high,
+        tables=tables,
+        tables_moved=moved_tables,
+    )
+
+
+def options_of(values: Mapping[str, object]) -> str:
+    """Return the options of a command line that give these values."""
+    written = [f"{key}={value if isinstance(value, str) else toml_text(value)}" for key, value in values.items()]
+    return shlex.join(word for one in written for word in ("--set", one))
