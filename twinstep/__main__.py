@@ -20,37 +20,24 @@ class _Command(NamedTuple):
     about: str
 
 
+_PREDICTION, _MEASUREMENT, _REPORTING = "twinstep.prediction", "twinstep.measurement", "twinstep.reporting.cli"
+_FILES = "twinstep.scenario_files"
 _COMMANDS = {
-    "predict": _Command("twinstep.prediction", (), " predict", "predict how long a scenario's steps take"),
-    "sweep": _Command("twinstep.prediction", ("sweep",), " sweep", "predict many variations of a scenario: a study"),
-    "search": _Command("twinstep.prediction", ("search",), " search", "search a study's variations for the best ones"),
-    "curves": _Command(
-        "twinstep.prediction", ("curves",), " curves", "how a scenario scales, and on what its step depends"
-    ),
-    "run": _Command(
-        "twinstep.measurement", (), " run", "run a scenario on real processes, also under torchrun and srun"
-    ),
-    "validate": _Command(
-        "twinstep.measurement", ("validate",), " validate", "predict scenarios, measure them, compare both"
-    ),
-    "regret": _Command(
-        "twinstep.measurement", ("regret",), " regret", "predict and measure a study: is the best the best?"
-    ),
-    "calibrate": _Command(
-        "twinstep.measurement", ("calibrate",), " calibrate", "measure this machine: a hardware profile"
-    ),
-    "report": _Command(
-        "twinstep.reporting.cli", (), " report", "tables and a page of run folders, and other readers of runs"
-    ),
-    "compare": _Command("twinstep.reporting.cli", ("compare",), "", "a predicted beside a measured run"),
-    "check": _Command("twinstep.scenario_files", ("check",), "", "check scenario files: all mistakes in one go"),
+    "predict": _Command(_PREDICTION, (), " predict", "predict how long a scenario's steps take"),
+    "sweep": _Command(_PREDICTION, ("sweep",), " sweep", "predict many variations of a scenario: a study"),
+    "search": _Command(_PREDICTION, ("search",), " search", "search a study's variations for the best ones"),
+    "curves": _Command(_PREDICTION, ("curves",), " curves", "how a scenario scales, and on what its step depends"),
+    "run": _Command(_MEASUREMENT, (), " run", "run a scenario on real processes, also under torchrun and srun"),
+    "validate": _Command(_MEASUREMENT, ("validate",), " validate", "predict scenarios, measure them, compare both"),
+    "regret": _Command(_MEASUREMENT, ("regret",), " regret", "predict and measure a study: is the best the best?"),
+    "calibrate": _Command(_MEASUREMENT, ("calibrate",), " calibrate", "measure this machine: a hardware profile"),
+    "report": _Command(_REPORTING, (), " report", "tables and a page of run folders, and other readers of runs"),
+    "compare": _Command(_REPORTING, ("compare",), "", "a predicted beside a measured run"),
+    "check": _Command(_FILES, ("check",), "", "check scenario files: all mistakes in one go"),
     "check-ranks": _Command(
-        "twinstep.measurement",
-        ("check",),
-        " check-ranks",
-        "do these ranks compute what the simulator does? (real check)",
+        _MEASUREMENT, ("check",), " check-ranks", "do these ranks compute what the simulator does? (real check)"
     ),
-    "list": _Command("twinstep.scenario_files", ("list",), "", "the ready scenarios, which go by their names"),
+    "list": _Command(_FILES, ("list",), "", "the ready scenarios, which go by their names"),
 }
 
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import scenarios
 from scenarios.config.scenario import Source
 
-_OURS = tuple(Path(scenarios.__file__).resolve().parent.with_name(name) for name in ("scenarios", "sim", "real"))
+_ROOMS = ("scenarios", "sim", "real", "reports", "twinstep")
+_OURS = tuple(Path(scenarios.__file__).resolve().parent.with_name(name) for name in _ROOMS)
 _INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
 
 

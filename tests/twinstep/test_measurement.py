@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from real.launch.rank_process import leave
 from real.machine import allow_open_files
 from tests.small import cluster
-from twinstep.measurement import leave, main
+from twinstep.measurement import main
 
 SLOW = """program = "all_to_all"
 cluster = {profile = "cpu_local", hosts = 2, slow = [{host = 1, nic = 0, speed = 0.5}]}

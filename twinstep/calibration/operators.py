@@ -18,7 +18,6 @@ from typing import Any, get_args
 import torch
 from rich.console import Group, RenderableType
 
-from real.calibration.host import cli as eager_host
 from real.calibration.operators.draws import CPU_SCALE, GPU_SCALE
 from real.calibration.operators.judging import Judged, family_of, judge, reasons
 from real.calibration.operators.making import fbgemm
@@ -50,6 +49,7 @@ from sim.operators.tables.nearest import Nearest
 from sim.operators.tables.read import table_of
 from sim.operators.tables.table import Table, correction
 from sim.run import play
+from twinstep.calibration import host as eager_host
 
 SECONDS = 60.0
 # Operators of ranges that take longer are left out; those of a run are not.

@@ -1,7 +1,4 @@
-"""The commands of `python -m reports`.
-
-Only `published` and `calibrate` cross into the simulator, which predicts a row.
-"""
+"""The commands of `python -m reports`; `published` and `calibrate` simulate, too."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from types import FrameType
 
 # Where code lies that is not the user's.
 INSTALLED = f"{os.sep}site-packages{os.sep}"
-_ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real")
+_ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real", "twinstep")
 _OTHERS = (*(f"{Path(__file__).parents[3] / room}{os.sep}" for room in _ROOMS), sysconfig.get_paths()["stdlib"], "<")
 
 

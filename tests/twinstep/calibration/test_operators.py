@@ -10,10 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from real.calibration.host import cli as host_cli
 from real.calibration.host.counted import Counted
 from real.calibration.host.fit import HostFit, Timed
-from real.calibration.operators import cli, measuring
+from real.calibration.operators import measuring
 from real.calibration.operators.draws import GPU_SCALE
 from reports.store import run_folder as store
 from scenarios.config.hardware import Cluster
@@ -28,6 +27,8 @@ from scenarios.seam.operations.words import words as words_of
 from sim.engine.prices import Prices
 from tests.commands import command
 from tests.real.calibration.operators.simulated import LawTimer, another
+from twinstep.calibration import host as host_cli
+from twinstep.calibration import operators as cli
 
 LIKE = load_profile("hgx_h200")
 SCRIPT = """
