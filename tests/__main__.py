@@ -27,8 +27,8 @@ COMPILING = (
 # What runs beside all other tests, and at which niceness; runs of about the same work, a folder without what another
 # run has of it.
 BESIDE = (
-    (("real",), 0),
-    (("scenarios", "twinstep/plan_choice", "twinstep/studies"), NICENESS),
+    (("real", "twinstep/calibration", "twinstep/regret", "twinstep/validation"), 0),
+    (("scenarios", "twinstep"), NICENESS),
     (("sim", "test_fingerprints.py"), NICENESS),
     (("benchmarks", "mutations", "reports"), NICENESS),
 )

@@ -39,7 +39,10 @@ WHOLE = (
     "test_fingerprints.py",
     "test_interruption.py",
     "test_whole_way.py",
-    "twinstep",
+    "twinstep/test_facade.py",
+    "twinstep/test_main.py",
+    "twinstep/test_package.py",
+    "twinstep/test_study.py",
     "vectors/test_runner.py",
 )
 

@@ -39,7 +39,7 @@ _SECONDS = 12.0
 # What loading libraries and the first runs may take beside that.
 _LIMIT_S = 180.0
 _SCRIPT = Path(__file__).with_name("snippets.py")
-_ROOT = Path(__file__).parents[3]
+_ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ def test_options_of_operators_are_refused_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_gpu_without_laws_has_no_operators_to_measure(tmp_path: Path) -> None:
-    text = (Path(cli.__file__).parents[3] / "scenarios/profiles/dgx_a100.toml").read_text()
+    text = (Path(cli.__file__).parents[2] / "scenarios/profiles/dgx_a100.toml").read_text()
     file = tmp_path / "like.toml"
     file.write_text(text.replace("[cluster.gpu]\n", "[cluster.gpu]\npriced_by = 'efficiency'\n"))
     code, _, error = calibrate(tmp_path / "a.toml", "--device", "cpu", like=str(file))

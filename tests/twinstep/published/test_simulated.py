@@ -15,7 +15,7 @@ from scenarios.seam.errors import ScenarioError
 from tests.lanes import examples
 from twinstep.published.simulated import predict
 
-FILE = Path(__file__).parents[1] / "data" / "published" / "collectives.csv"
+FILE = Path(__file__).parents[2] / "data" / "published" / "collectives.csv"
 LARGE_BYTES = 16 << 20
 GPUS = "A100, A30, A40, B200, B300, GB200, GB300, H100, H200, L4, L40, L40S, T4, V100"
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")

@@ -14,7 +14,7 @@ from reports.store import run_folder as store
 from tests.reports.recordings import by_hand, with_kernels
 from twinstep.reporting.cli import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

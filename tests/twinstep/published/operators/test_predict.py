@@ -13,7 +13,7 @@ from scenarios.seam.errors import ScenarioError
 from sim.operators.measuring import NOTHING_S
 from twinstep.published.operators.predict import Predicted, predict
 
-FOLDER = Path(__file__).parents[2] / "data" / "published" / "kernels"
+FOLDER = Path(__file__).parents[3] / "data" / "published" / "kernels"
 # Files, the forms of their rows, and the columns of their times in us.
 FILES = (
     ("h200_operators", "operators", "us", 1.0),
