@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scenarios.progress_line import ProgressLine
 from sim.run import Position
 from twinstep.phases import Phases
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-_QUIET_S = 1.0
-_BETWEEN_S = 0.25
 
 
 class Bar:
@@ -41,17 +34,13 @@ class Bar:
         self._doing = ""  # what a program says that it does
         self._began_s = self._moved_s = now_s()
         self._share = 0.0
-        is_seen = not quiet and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._due_s = self._began_s + _QUIET_S if is_seen else math.inf
-        self._progress: Progress | None = None
+        self._line = ProgressLine(quiet=quiet, first_s=1.0, now_s=now_s)
 
     def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._due_s = math.inf
-        if self._progress is not None:
-            self._progress.stop()
+        self._line.end()
 
     def next_play(self) -> None:
         """Begin again: the scenario is simulated once more."""
@@ -59,35 +48,31 @@ class Bar:
 
     def show(self, where: Callable[[], Position]) -> None:
         """Draw, if it is time; else this costs a look at the clock."""
-        now_s = self._now_s()
-        if now_s < self._due_s:
+        if not self._line.is_due():
             return
-        self._due_s = now_s + _BETWEEN_S
-        position = where()
+        now_s, position = self._now_s(), where()
         share = (self._play + position.share) / self._plays
         if share > self._share:
             self._share, self._moved_s = share, now_s
         if self._doing:
-            self._draw(self._doing, clock_text(self.phases.total_s))
+            self._line.draw(self._doing, self._share, clock_text(self.phases.total_s))
             return
         draw = f"draw {self._play} of {self._plays - 1}, " if self._play else ""
-        self._draw(f"{draw}{position}", f"{clock_text(now_s - self._began_s)}, {clock_text(self._left_s(now_s))} left")
+        times = f"{clock_text(now_s - self._began_s)}, {clock_text(self._left_s(now_s))} left"
+        self._line.draw(f"{draw}{position}", self._share, times)
 
     def say(self, words: str) -> None:
         """What is under way, if the line is there by now; a phase is named by the words ahead of a colon."""
         self.phases.begin(words.partition(":")[0])
         self._doing = ""
-        if self._due_s < math.inf and self._now_s() >= self._began_s + _QUIET_S:
-            self._draw(words, "")
+        self._line.draw(words, self._share)
 
     def does(self, phase: str, words: str) -> None:
         """Take what a program says that it does, and draw these words, if there are any and it is time."""
         self.phases.begin(phase)
         self._doing = words
-        now_s = self._now_s()
-        if words and now_s >= self._due_s:
-            self._due_s = now_s + _BETWEEN_S
-            self._draw(self._doing, clock_text(self.phases.total_s))
+        if words and self._line.is_due():
+            self._line.draw(words, self._share, clock_text(self.phases.total_s))
 
     def _left_s(self, now_s: float) -> float:
         """If what is left goes as fast as what is done; it counts down while no rank ends a step."""
@@ -95,21 +80,6 @@ class Bar:
             return math.nan
         at_last_s = (self._moved_s - self._began_s) * (1 - self._share) / self._share
         return max(at_last_s - (now_s - self._moved_s), 0.0)
-
-    def _draw(self, words: str, times: str) -> None:
-        if self._progress is None:
-            # Most runs are over before.
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[times]}"))
-            console = Console(stderr=True)
-            self._progress = Progress(
-                *columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False
-            )
-            self._task = self._progress.add_task("", total=1.0, times="")
-            self._progress.start()
-        self._progress.update(self._task, description=words, completed=self._share, times=times, refresh=True)
 
 
 class Interrupt:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from real.launch.job import Job
 from real.launch.launcher import Hosts, launch, spool_folder
-from real.progress import Bar
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import default_library
 from scenarios.config.scenario import Scenario
 from scenarios.owned_folder import scratch_folder
+from scenarios.progress_line import ProgressLine
 from scenarios.seam.trace import Recording
 
 _TIMEOUT_S = 120.0
@@ -36,7 +36,7 @@ def scenario_on(cluster: Cluster, name: str, *, steps: int = 1) -> Scenario:
     )
 
 
-def play(bar: Bar, scenario: Scenario, program: str, hosts: Hosts, *, steps: int | None) -> Recording:
+def play(bar: ProgressLine, scenario: Scenario, program: str, hosts: Hosts, *, steps: int | None) -> Recording:
     """Return what ranks that play a "module:function" on the scenario recorded; `steps`, where known, are for the bar.
 
     Raises:

@@ -21,10 +21,10 @@ from real.launch.job import Job
 from real.launch.launcher import RunEnded, launch, spool_folder
 from real.launch.placement import Place, check_world_size, local_world_size, place
 from real.launch.worker import RankWorker
-from real.progress import Bar
 from scenarios.config.interconnect import LIBRARIES
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import parse_time
+from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.versions import versions
 
@@ -76,7 +76,7 @@ def _run(job: Job, here: Place | None, plays: int) -> None:
         RankWorker(job, here).serve()
         return
     try:
-        with Bar(quiet=False) as bar:
+        with ProgressLine(quiet=False, ticks=True) as bar:
             launch(job, heard=lambda play: bar.show("plays", play, plays or None))
     except RunEnded as ended:
         raise RunEnded(f"{ended}; the ranks' logs lie in {job.out}", ended.code) from ended

@@ -17,11 +17,11 @@ from real.check.cases.bits import Bits
 from real.check.cases.case import WORLD, Case, GroupSpec, RankGroups, play
 from real.check.falsify import DEFAULT_LIBRARY, SETTINGS, Property, World, command, compare
 from real.check.strategies import PER_PLAY, PROPERTIES, Ranks, several
-from real.progress import Bar
 from real.rank.drive import play as drive
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
 from scenarios.config.scenario import Scenario
+from scenarios.progress_line import ProgressLine
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
@@ -107,7 +107,7 @@ class CheckProgram(Program):
         groups = session_groups(cluster.hosts, cluster.host.gpus, self._options.seed)
         ranks = Ranks(cluster.hosts, cluster.host.gpus, groups)
         found = []
-        with Bar(quiet=False) as bar:
+        with ProgressLine(quiet=False, ticks=True) as bar:
             for at, name in enumerate(names):
                 bar.show(name, at, len(names))
                 found.append(self._falsify(name, ranks, Property(worlds, self._repeat)))

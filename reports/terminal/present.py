@@ -20,6 +20,7 @@ from reports.store import run_folder as store
 from reports.terminal import run_tables as tables
 from reports.terminal import text
 from reports.validation.tables import spread_json, spread_line
+from scenarios.progress_line import ProgressLine
 
 _QUIET_S = 1.0
 
@@ -37,23 +38,11 @@ def silent(words: str, number: int, of: int) -> None:
 @contextmanager
 def progress_line() -> Iterator[Tell]:
     """Progress on one line of stderr that is drawn anew, after a second and on a terminal only; gone at the end."""
-    stream, began_s = sys.stderr, time.monotonic()
-    is_seen = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
-    drawn = False
-
-    def tell(words: str, number: int, of: int) -> None:
-        nonlocal drawn
-        if is_seen and time.monotonic() - began_s >= _QUIET_S:
-            stream.write(f"\r\x1b[K{words}: {number} of {of}, {time.monotonic() - began_s:.0f} s")
-            stream.flush()
-            drawn = True
-
-    try:
-        yield tell
-    finally:
-        if drawn:
-            stream.write("\r\x1b[K")
-            stream.flush()
+    began_s = time.monotonic()
+    with ProgressLine(first_s=_QUIET_S) as line:
+        yield lambda words, number, of: line.draw(
+            words, number / of, f"{number} of {of}, {time.monotonic() - began_s:.0f} s"
+        )
 
 
 def check_free(folder: Path) -> None:

@@ -31,12 +31,12 @@ from real.emulate.cluster import sweep
 from real.emulate.fabric import MOST_HOSTS, Fabric
 from real.emulate.ip_tc import burst_of
 from real.machine import cores, cpu_name
-from real.progress import Bar
 from reports.terminal import text
 from scenarios.config.hardware import Cluster, Link, Nics
 from scenarios.config.load import load_profile
 from scenarios.config.provenance import Group
 from scenarios.config.scenario import Scenario
+from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
@@ -195,7 +195,7 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
         probes = network.schedule(candidate, 2)
         return observe(probes, simulate(scenario, network.NetworkProbes(scenario, 2), 0).spans)
 
-    with hosts_of(fabric) as hosts, Bar(quiet=options.quiet) as bar:
+    with hosts_of(fabric) as hosts, ProgressLine(quiet=options.quiet, ticks=True) as bar:
         played: dict[str, list[Recording]] = defaultdict(list)
         for what in _PLAYED:
             scenario = scenario_on(cluster, what, steps=kernels.ROUNDS)
@@ -207,7 +207,7 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
     sight = observe(network.schedule(cluster), networked.spans, networked.metrics)
     _warn_if_busy(sight)
     crowded = _play_crowd(cluster, fabric, options.quiet) if cluster.hosts_share_cores else None
-    with Bar(quiet=options.quiet) as bar:
+    with ProgressLine(quiet=options.quiet, ticks=True) as bar:
         bar.show("fitting")
         barrier_s = None if crowded is None else crowd.barrier_s(crowded.metrics)
         cluster, residuals = fit_network(cluster, sight, play, barrier_s)
@@ -247,7 +247,7 @@ def _crowd_of(cluster: Cluster) -> Cluster:
 def _play_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool) -> Recording:
     crowded = _crowd_of(cluster)
     wider = None if fabric is None else dataclasses.replace(fabric, hosts=crowded.hosts)
-    with hosts_of(wider) as on, Bar(quiet=quiet) as bar:
+    with hosts_of(wider) as on, ProgressLine(quiet=quiet, ticks=True) as bar:
         return play_on(bar, scenario_on(crowded, "crowd"), PROGRAMS["crowd"], on, steps=None)
 
 

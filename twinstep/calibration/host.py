@@ -25,13 +25,13 @@ from real.calibration.host.counted import count
 from real.calibration.host.fit import PRICES, HostFit, Timed, fit, judge, together
 from real.calibration.profile import measured_here, profile_text
 from real.launch.launcher import RunEnded
-from real.progress import Bar
 from reports.terminal import text
 from scenarios.config import provenance
 from scenarios.config.hardware import Cluster
 from scenarios.config.host_costs import Eager
 from scenarios.config.load import load_profile
 from scenarios.owned_folder import scratch_folder
+from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
 from twinstep.calibration.snippets import HELD_OUT, SNIPPETS
 
@@ -84,7 +84,7 @@ def calibrate_host(options: argparse.Namespace, command: str) -> None:
     """
     began_s = time.monotonic()
     like = load_profile(options.like)
-    with Bar(quiet=options.quiet) as bar:
+    with ProgressLine(quiet=options.quiet, ticks=True) as bar:
         found = measure_host(like, bar)
     gpu = dataclasses.replace(like.host.gpu, eager=found.fit.eager)
     cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=gpu))
@@ -103,7 +103,7 @@ def calibrate_host(options: argparse.Namespace, command: str) -> None:
     print(options.out)
 
 
-def measure_host(like: Cluster, bar: Bar, *, device: str = "cuda", seconds: float = _SECONDS) -> HostFound:
+def measure_host(like: Cluster, bar: ProgressLine, *, device: str = "cuda", seconds: float = _SECONDS) -> HostFound:
     """Return the prices of the host on this machine, beginning from those of a profile of GPUs.
 
     Args:

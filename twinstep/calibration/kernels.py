@@ -22,11 +22,11 @@ from real.calibration.play import play, scenario_on
 from real.calibration.profile import FREE_PEAKS, measured_here, profile_text
 from real.launch.launcher import Hosts
 from real.machine import cores
-from real.progress import Bar
 from reports.terminal import text
 from scenarios.config import provenance
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_profile
+from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import Recording
 
@@ -53,7 +53,7 @@ def calibrate_kernels(options: argparse.Namespace, command: str) -> None:
     """
     began_s = time.monotonic()
     like = load_profile(options.like)
-    with Bar(quiet=options.quiet) as bar:
+    with ProgressLine(quiet=options.quiet, ticks=True) as bar:
         timed = observe(one.spans for one in _play(like, options.ranks_per_host, bar))
     found, rates = fit(timed, cpu_here(like.host.gpu)), reached(timed)
     cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=found.gpu))
@@ -71,7 +71,7 @@ def calibrate_kernels(options: argparse.Namespace, command: str) -> None:
     print(options.out)
 
 
-def _play(like: Cluster, ranks: int, bar: Bar) -> list[Recording]:
+def _play(like: Cluster, ranks: int, bar: ProgressLine) -> list[Recording]:
     cluster = dataclasses.replace(like, hosts=1, host=dataclasses.replace(like.host, gpus=ranks))
     scenario = scenario_on(cluster, "kernels", steps=ROUNDS)
     return [

@@ -29,7 +29,6 @@ from real.calibration.operators.ranges import families, planned
 from real.calibration.operators.timers import CpuTimer, CudaTimer, Timer
 from real.calibration.profile import measured_here, profile_text
 from real.machine import device_name
-from real.progress import Bar
 from reports.errors import ReportError
 from reports.store.run_folder import operators_in
 from reports.terminal import text
@@ -39,6 +38,7 @@ from scenarios.config.load import load_profile
 from scenarios.config.toml.hardware.sections import GpuSection
 from scenarios.kernel_tables.file import Origin, write_table
 from scenarios.kernel_tables.row import MeasuredOperator
+from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.versions import versions
@@ -103,7 +103,7 @@ def calibrate_operators(options: argparse.Namespace, command: str) -> None:
     """
     began_s, like = time.monotonic(), load_profile(options.like)
     table = table_file(options.out)
-    with Bar(quiet=options.quiet) as bar:
+    with ProgressLine(quiet=options.quiet, ticks=True) as bar:
         found = _measured(options, like, bar)
         fbgemm.forget()
         if options.device == "cuda":
@@ -161,7 +161,7 @@ class _Found:
         return [one for one in self.measured if family_of(one.operation) not in worse]
 
 
-def _measured(options: argparse.Namespace, like: Cluster, bar: Bar) -> _Found:
+def _measured(options: argparse.Namespace, like: Cluster, bar: ProgressLine) -> _Found:
     """Measure within the time, going on where an earlier command stood; judge what there is."""
     gpu, device = like.host.gpu, torch.device(options.device)
     machine = device_name(torch.device("cpu") if options.device == "cpu" else torch.device("cuda", 0))
@@ -223,7 +223,7 @@ def _planned(gpu: Gpu, device: str, prices: Prices) -> Iterator[Operation]:
     return (one for _, one in every if prices.seconds(one) <= _LONGEST_S)
 
 
-def _of_run(options: argparse.Namespace, prices: Prices, bar: Bar) -> list[tuple[Operation, int]]:
+def _of_run(options: argparse.Namespace, prices: Prices, bar: ProgressLine) -> list[tuple[Operation, int]]:
     given: Path = options.of
     if given.is_dir():
         refuse_world(given, options.hosts, options.ranks_per_host)

@@ -20,7 +20,6 @@ from real.emulate.cli import hosts_for, say
 from real.emulate.fabric import Fabric, fabric_of
 from real.launch.launcher import Hosts, RunEnded, job_of, launch
 from real.machine import cores, cpu_name
-from real.progress import Bar
 from reports.analysis.statistics import disagreement
 from reports.errors import NoStepError, ReportError
 from reports.store import run_folder
@@ -35,6 +34,7 @@ from reports.terminal.present import output, print_json
 from scenarios.config.scenario import Scenario
 from scenarios.config.warnings import print_notes_of_measuring
 from scenarios.interruption import code_of
+from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.versions import version_of
 from twinstep.regret import options as asked
@@ -143,7 +143,7 @@ def _measure(folder: Path, study: Study, points: Sequence[Point], options: argpa
     with (
         opened(folder / MEASURED, about, study.file.read_bytes(), values, again=options.again) as rows,
         _Places(options.emulate) as places,
-        Bar(quiet=options.quiet) as bar,
+        ProgressLine(quiet=options.quiet, ticks=True) as bar,
     ):
         return _Measuring(folder / MEASURED, points, rows, places, bar, options).run()
 
@@ -185,7 +185,7 @@ class _Measuring:
         points: Sequence[Point],
         rows: Rows,
         places: _Places,
-        bar: Bar,
+        bar: ProgressLine,
         options: argparse.Namespace,
     ) -> None:
         self._folder, self._points, self._rows = folder, points, rows

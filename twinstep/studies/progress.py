@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scenarios.progress_line import ProgressLine
 from twinstep.progress import clock_text
 from twinstep.studies.conditions import Bounds, violations
 from twinstep.studies.goals import Goal, rating, told
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-_BETWEEN_S = 0.25
 
 
 class SweepBar:
@@ -24,17 +18,14 @@ class SweepBar:
 
     def __init__(self, goal: Goal, *, quiet: bool, constraints: Mapping[str, Bounds] | None = None) -> None:
         self._goal, self._constraints = goal, constraints or {}
-        is_seen = not quiet and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._due_s = 0.0 if is_seen else math.inf
-        self._progress: Progress | None = None
+        self._line = ProgressLine(quiet=quiet)
         self._begin("", 0)
 
     def __enter__(self) -> SweepBar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+        self._line.end()
 
     def _begin(self, words: str, total: int) -> None:
         self._words, self._total, self._began_s = words, total, time.monotonic()
@@ -55,23 +46,9 @@ class SweepBar:
 
     def tick(self, workers: int) -> None:
         """Draw, if it is time."""
-        now_s = time.monotonic()
-        if now_s < self._due_s:
-            return
-        self._due_s = now_s + _BETWEEN_S
-        if self._progress is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[more]}"))
-            self._progress = Progress(
-                *columns, console=Console(stderr=True), auto_refresh=False, transient=True, redirect_stdout=False
-            )
-            self._task = self._progress.add_task("", total=1.0, more="")
-            self._progress.start()
-        share = self._ended / self._total if self._total else 0.0
-        words = self.words(now_s - self._began_s, workers)
-        self._progress.update(self._task, description=words[0], completed=share, more=words[1], refresh=True)
+        if self._line.is_due():
+            words, more = self.words(time.monotonic() - self._began_s, workers)
+            self._line.draw(words, self._ended / self._total if self._total else 0.0, more)
 
     def words(self, seconds: float, workers: int) -> tuple[str, str]:
         """What stands before and behind the bar."""

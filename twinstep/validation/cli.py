@@ -24,7 +24,6 @@ from real.emulate.fabric import fabric_of
 from real.launch.launcher import Hosts, RunEnded, job_of, launch
 from real.launch.placement import Place, check_world_size, place
 from real.machine import cores, cpu_name
-from real.progress import Bar
 from reports.analysis.repeats import Play, Plays
 from reports.errors import NoStepError, ReportError
 from reports.run import Run
@@ -38,6 +37,7 @@ from reports.writer import write
 from scenarios.config.scenario import Scenario
 from scenarios.config.warnings import print_notes, print_notes_of_measuring
 from scenarios.interruption import code_of
+from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.versions import versions
 from twinstep.validation import options as asked
@@ -169,7 +169,7 @@ class _Session:
         plays: list[Play] = []
         ended, code = "", 0
         try:
-            with Bar(quiet=self._options.quiet) as bar:
+            with ProgressLine(quiet=self._options.quiet, ticks=True) as bar:
                 predicted = Plays(list(self._predict(scenario, bar)))
                 self._measure(scenario, rounds, plays, bar)
         except RunEnded as error:
@@ -200,7 +200,7 @@ class _Session:
         say(f"{one.name}: error {one.error:+.1%}: expected at most --max-error = {max_error:g}" for one in past)
         return self._code or (1 if past else 0)
 
-    def _predict(self, scenario: Scenario, bar: Bar) -> Iterator[Play]:
+    def _predict(self, scenario: Scenario, bar: ProgressLine) -> Iterator[Play]:
         from scenarios.workloads.build import build
         from sim.draws import draws
 
@@ -215,7 +215,7 @@ class _Session:
             yield Play.of(Run.of(recording))
             bar.show(f"{scenario.name}: predicting", draw + 1, count + 1)
 
-    def _measure(self, scenario: Scenario, rounds: Rounds, plays: list[Play], bar: Bar) -> None:
+    def _measure(self, scenario: Scenario, rounds: Rounds, plays: list[Play], bar: ProgressLine) -> None:
         """Append rounds to `plays` until the median is precise enough or --rounds is reached."""
 
         def heard(number: int, step: int) -> None:

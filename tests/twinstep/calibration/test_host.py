@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from real.calibration.host.fit import PRICES
-from real.progress import Bar
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_measured, load_profile
+from scenarios.progress_line import ProgressLine
 from tests.commands import command
 from twinstep.calibration import host as cli
 from twinstep.calibration.snippets import HELD_OUT, SNIPPETS
@@ -47,7 +47,7 @@ def test_what_cannot_be_is_one_sentence(
 def test_a_hosts_prices_are_measured_and_all_else_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU runs the snippets here: it computes, too, so that prices are no GPU's, but each is found."""
 
-    def on_cpu(like: Cluster, bar: Bar) -> cli.HostFound:
+    def on_cpu(like: Cluster, bar: ProgressLine) -> cli.HostFound:
         return measure(like, bar, device="cpu", seconds=0.1)
 
     measure = cli.measure_host

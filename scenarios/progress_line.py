@@ -1,0 +1,90 @@
+"""One line of progress on stderr, for all commands; loads what draws it when it draws first."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class ProgressLine:
+    """A line that is drawn anew where stderr is a terminal, and gone at the end.
+
+    Args:
+        quiet: draw nothing, wherever stderr goes.
+        first_s: how long nothing is drawn, as most commands are over before.
+        between_s: the least time between two drawings that wait for `is_due`.
+        ticks: draw once a second besides, with the time since the beginning, while the caller waits for others.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        first_s: float = 0.0,
+        between_s: float = 0.25,
+        ticks: bool = False,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._between_s, self._ticks, self._now_s = between_s, ticks, now_s
+        is_seen = not quiet and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._first_s = self._due_s = now_s() + first_s if is_seen else math.inf
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Remove the line; nothing is drawn any more."""
+        self._first_s = self._due_s = math.inf
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def is_due(self) -> bool:
+        """Return whether it is time to draw, and count the time anew if it is; costs a look at the clock."""
+        now_s = self._now_s()
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + self._between_s
+        return True
+
+    def draw(self, words: str, share: float | None = None, more: str = "") -> None:
+        """Draw the words, a bar of the share that is done (None: not known), and more words, once the line is there."""
+        if self._now_s() < self._first_s:
+            return
+        if self._progress is None:
+            self._begin()
+        assert self._progress is not None, "it was begun"
+        known = {"total": None} if share is None else {"total": 1.0, "completed": share}
+        self._progress.update(self._task, description=words, more=more, refresh=not self._ticks, **known)
+
+    def show(self, what: str, done: int = 0, total: int | None = None) -> None:
+        """Draw what is under way, and how far it is."""
+        self.draw(what, done / total if total else None)
+
+    def _begin(self) -> None:
+        from rich.console import Console  # noqa: PLC0415
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[more]}"))
+        self._progress = Progress(
+            *columns,
+            *((TimeElapsedColumn(),) if self._ticks else ()),
+            console=Console(stderr=True),
+            auto_refresh=self._ticks,
+            refresh_per_second=1,  # drawing takes time from the cores that ranks are measured on
+            transient=True,
+            redirect_stdout=False,
+        )
+        self._task = self._progress.add_task("", total=1.0, more="")
+        self._progress.start()
