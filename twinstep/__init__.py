@@ -58,14 +58,10 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
     """
     made = _scenario(path_or_scenario, overrides)
     from reports.run import Run
-    from scenarios.workloads.build import build_simulation
     from sim.run import simulate
-    from twinstep.plan_choice import with_simulated_plan
+    from twinstep.plan_choice import build_planned
 
-    with with_simulated_plan(made) as planned:
-        program = build_simulation(planned.scenario)
-    program.plan_notes = (*program.plan_notes, *planned.notes)
-    return Run.of(simulate(planned.scenario, program))
+    return Run.of(simulate(*build_planned(made)))
 
 
 def measure(path_or_scenario: Given, **overrides: Any) -> Run:

@@ -183,10 +183,9 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
 
 def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phases: Phases) -> _Job:
     """Plan the scenario's tables, build its program and prepare it; what this loads, such as torch, takes seconds."""
-    from scenarios.workloads.build import build_simulation
     from sim.rank.observed import Observed
     from sim.span_filter import Keeping, chosen_by
-    from twinstep.plan_choice import with_simulated_plan
+    from twinstep.plan_choice import build_planned
     from twinstep.progress import Bar
 
     keeping = Keeping(
@@ -194,10 +193,8 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phas
         chosen_by("--keep-steps", options.keep_steps, scenario.steps),
     )
     quiet = options.json or options.quiet
-    with Bar(1, quiet=quiet, phases=phases) as bar, with_simulated_plan(scenario, bar.say) as found:
-        scenario = found.scenario
-        program = build_simulation(scenario, bar.does)
-    program.plan_notes = (*program.plan_notes, *found.notes)
+    with Bar(1, quiet=quiet, phases=phases) as bar:
+        scenario, program = build_planned(scenario, bar.say, bar.does)
     if program.host_classes is not None:
         keeping = keeping.simulated(program.host_classes.ranks, f"--keep-ranks = {options.keep_ranks!r}")
     draws = options.draws

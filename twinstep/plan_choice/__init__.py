@@ -3,7 +3,7 @@
 TorchRec's estimator knows no caches, repeated ids, contention or overlap, and levels sums where phases count.
 """
 
-from twinstep.plan_choice.choice import Choice, Planned, choose_plan, with_simulated_plan
+from twinstep.plan_choice.choice import Choice, Planned, build_planned, choose_plan, with_simulated_plan
 from twinstep.plan_choice.tried import Tried, with_plan
 
-__all__ = ["Choice", "Planned", "Tried", "choose_plan", "with_plan", "with_simulated_plan"]
+__all__ = ["Choice", "Planned", "Tried", "build_planned", "choose_plan", "with_plan", "with_simulated_plan"]

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_ns
 from scenarios.owned_folder import scratch_folder
+from scenarios.seam.program import Program
+from scenarios.workloads.build import build_simulation
 from twinstep.plan_choice.search import Search
 from twinstep.plan_choice.tried import Tried, with_plan
 
@@ -60,6 +62,20 @@ def with_simulated_plan(scenario: Scenario, say: Callable[[str], None] = lambda 
         choice = choose_plan(scenario, folder)
         note = f"{choice.sentence}; finding it took {time.perf_counter() - begin:.0f} s"
         yield Planned(with_plan(scenario, choice.best.plan, folder), (note,))
+
+
+def build_planned(
+    scenario: Scenario, say: Callable[[str], None] = lambda _: None, does: Callable[[str, str], None] | None = None
+) -> tuple[Scenario, Program]:
+    """Plan the scenario's tables as it asks, and build the program of the scenario with that plan.
+
+    Raises:
+        ScenarioError: no plan fits; or as of `build_simulation`.
+    """
+    with with_simulated_plan(scenario, say) as found:
+        program = build_simulation(found.scenario, does)
+    program.plan_notes = (*program.plan_notes, *found.notes)
+    return found.scenario, program
 
 
 def choose_plan(scenario: Scenario, folder: Path) -> Choice:

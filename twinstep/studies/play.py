@@ -22,12 +22,12 @@ from scenarios.owned_folder import scratch_folder
 from scenarios.seam.errors import Note, ProgramError, ScenarioError, told
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
-from scenarios.workloads.build import build, build_simulation
+from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.ids.kept import DRAWN
 from sim.draws import Digest, further_draws
 from sim.run import play
 from sim.span_filter import Keeping
-from twinstep.plan_choice import with_simulated_plan
+from twinstep.plan_choice import build_planned
 from twinstep.studies.kept_plan import places
 from twinstep.studies.task import ESTIMATE, Result, Task
 
@@ -91,9 +91,7 @@ def _play(task: Task, began_s: float) -> Result:
     fidelity: Literal["flows", "links"] = "links" if task.fidelity == "links" else "flows"
     scenario = replace(task.scenario, fidelity=fidelity)
     if (program := task.program) is None:
-        with with_simulated_plan(scenario) as planned:
-            scenario = planned.scenario
-            program = build_simulation(scenario)
+        scenario, program = build_planned(scenario)
     spans, first = list[Span](), Digest()
 
     def take(each: list[Span]) -> None:
