@@ -1,0 +1,1 @@
+"""The commands of `python -m reports`: words (`cli`) and what each does (`commands`)."""

@@ -1,0 +1,1 @@
+"""Holds predictions against measurements of this machine: `python -m real validate`."""
