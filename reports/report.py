@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.compare.comparison import Comparison
+from reports.page import FOLDER, PAGE_FILE
 from reports.run import FRAMES, Run
 from reports.side_by_side.frames import SideBySide
 from reports.store.replace import replaced
@@ -28,8 +29,6 @@ from reports.study.rows import about_of
 from reports.terminal.present import Tell, silent
 from reports.validation.folder import Validated
 
-FOLDER = "reports"
-PAGE_FILE = "report.html"
 TABLES = "tables"
 BESIDE = "side_by_side"
 

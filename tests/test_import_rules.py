@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,7 @@ def room_files() -> list[Path]:
     return [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Full dotted names of what a file imports, at its top or inside a function."""
     names: set[str] = set()
@@ -96,3 +99,21 @@ def test_importing_a_room_does_not_load(module: str, absent: tuple[str, ...]) ->
     code = f"import sys, {module}; print(' '.join(name for name in {absent!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+# Modules that close a circle of imports: a run shows itself, and a module of anyone's own makes its replicas.
+CIRCULAR = {"reports.run", "scenarios.modules.module"}
+
+
+def test_modules_import_each_other_in_no_further_circle() -> None:
+    """Imports inside functions, and those for types alone, count."""
+    files = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in room_files()
+    }
+    known = {}
+    for module, path in files.items():
+        named = imports(path) & files.keys()
+        known[module] = {name for name in named if not any(other.startswith(f"{name}.") for other in named)} - {module}
+    for module in CIRCULAR:
+        del known[module]
+    TopologicalSorter({module: names - CIRCULAR for module, names in known.items()}).prepare()  # names a circle

@@ -21,8 +21,8 @@ from real.launch.job import MEASURED, PROGRAM, WRITER, Check, Job
 from real.launch.placement import JOB, STORE_FD, SUPERVISOR, TOKEN
 from real.machine import allow_open_files
 from real.supervise.rank_status import RankStatusTable
-from real.supervise.recovery import writer_of
-from real.supervise.spool import JOB_FILE, keep_what_there_is, lay_out, log_of, put_away
+from real.supervise.recovery import keep_what_there_is, writer_of
+from real.supervise.spool import JOB_FILE, lay_out, log_of, put_away
 from real.supervise.supervisor import Supervisor
 from scenarios.config.scenario import Scenario
 from scenarios.interruption import held

@@ -20,7 +20,8 @@ from torch._C._distributed_c10d import Store
 from real.launch.job import Job
 from real.launch.placement import STORE_FD, SUPERVISOR, TOKEN, Place
 from real.supervise.rank_status import RankStatusTable
-from real.supervise.spool import JOB_FILE, keep_what_there_is, lay_out
+from real.supervise.recovery import keep_what_there_is
+from real.supervise.spool import JOB_FILE, lay_out
 from real.supervise.supervisor import Supervisor
 from scenarios.seam.errors import RankLostError, ScenarioError
 

@@ -24,7 +24,8 @@ from real.rank.lanes import SAME_CLOCK
 from real.rank.run import RankRun, is_second_hand, sentence_of
 from real.supervise.control_channel import ControlChannel
 from real.supervise.rank_status import SECOND_HAND_S, where
-from real.supervise.spool import Steps, found, keep_what_there_is, log_of, mark_written, put_away
+from real.supervise.recovery import keep_what_there_is
+from real.supervise.spool import Steps, found, log_of, mark_written, put_away
 
 # A rank that has told of its end is told to go by then; if not, it goes.
 _LEAVE_S = 2 * SECOND_HAND_S + 1.0

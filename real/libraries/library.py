@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from real.libraries import moves
 from real.libraries.moves import (
     COALESCED_REDUCTIONS,
     OPS,
@@ -23,12 +24,12 @@ from real.libraries.moves import (
     divide,
     product,
     scattered,
-    starts_of,
     together,
 )
 from real.rank.lanes import Lane
 from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
+from scenarios.seam.collectives import coalesced, exchange, lists, reduction, rooted
 from scenarios.seam.payload import as_bytes, resolved, without_grad
 
 
@@ -41,7 +42,7 @@ class Library:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.starts = starts_of(self)
+        self.starts = _starts_of(self)
 
     @classmethod
     def at(cls, local_rank: int) -> Library:
@@ -174,3 +175,56 @@ class Library:
         """Give this member's share of the reduced input: by hand, an all-reduce of the whole."""
         whole = resolved(input).clone()
         return scattered(self.all_reduce(joined, whole, reduce), whole, joined, output)
+
+
+def _starts_of(library: Library) -> dict[str, moves.Start]:
+    """Return how each collective begins, by name, over what the library does by itself."""
+
+    return {
+        exchange.ALL_TO_ALL.name: lambda joined, _, issue: library.exchange(joined, issue.output, issue.input),
+        exchange.ALL_TO_ALL_SINGLE.name: lambda joined, call, issue: _exchange_rows(library, joined, call, issue),
+        reduction.ALL_GATHER_INTO_TENSOR.name: lambda joined, _, issue: moves.all_gather(
+            joined, issue.output, issue.input
+        ),
+        rooted.BROADCAST.name: lambda joined, call, issue: moves.broadcast(
+            joined, issue.output, call.group.ranks[call.root]
+        ),
+        reduction.ALL_REDUCE.name: lambda joined, call, issue: library.all_reduce(joined, issue.output, call.reduce),
+        coalesced.ALL_REDUCE_COALESCED.name: lambda joined, call, issue: library.all_reduce_coalesced(
+            joined, issue.output, call.reduce
+        ),
+        coalesced.REDUCE_SCATTER_TENSOR_COALESCED.name: lambda joined, call, issue: library.reduce_scatter_coalesced(
+            joined, issue.output, issue.input, call.reduce
+        ),
+        coalesced.ALL_GATHER_INTO_TENSOR_COALESCED.name: lambda joined, _, issue: library.all_gather_coalesced(
+            joined, issue.output, issue.input
+        ),
+        coalesced.ALL_GATHER_COALESCED.name: lambda joined, _, issue: moves.all_gather_lists(
+            joined, issue.output, issue.input
+        ),
+        lists.ALL_GATHER.name: library.all_gather_list,
+        lists.REDUCE_SCATTER.name: lambda joined, call, issue: library.reduce_scatter_list(
+            joined, issue.output, issue.input, call.reduce
+        ),
+        rooted.REDUCE.name: lambda joined, call, issue: library.reduce(joined, call, issue.output),
+        rooted.GATHER.name: moves.gather,
+        rooted.SCATTER.name: moves.scatter,
+        reduction.REDUCE_SCATTER_TENSOR.name: lambda joined, call, issue: library.reduce_scatter(
+            joined, issue.output, issue.input, call.reduce
+        ),
+        rooted.BARRIER.name: lambda joined, _, __: library.barrier(joined),
+        rooted.MONITORED_BARRIER.name: lambda joined, _, __: library.monitored_barrier(joined),
+        rooted.SEND.name: lambda joined, _, issue: moves.send(joined, issue.input, issue.root),
+        rooted.RECV.name: lambda joined, _, issue: moves.recv(joined, issue.output, issue.root),
+    }
+
+
+def _exchange_rows(library: Library, joined: Joined, call: Call, issue: Issue) -> Sent:
+    """All to all of two tensors, of which each member gets so many bytes.
+
+    Straight from and to the program's memory, unless the two overlap or the orders differ.
+    """
+    target, source = as_bytes(issue.output), as_bytes(issue.input)
+    if not joined.is_sorted or moves.overlap(issue.output, issue.input):
+        return library.exchange(joined, moves.split(target, call.recv_bytes), moves.split(source, call.send_bytes))
+    return Sent(moves.EXCHANGE(joined.handle, target, source, call.recv_bytes, call.send_bytes), held=source)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,13 +18,9 @@ from torch import Tensor
 
 from scenarios.seam.arguments import REDUCE_OPS, Issue
 from scenarios.seam.calls import Call
-from scenarios.seam.collectives import coalesced, exchange, lists, reduction, rooted
 from scenarios.seam.collectives.several import Several
 from scenarios.seam.group import Group
 from scenarios.seam.payload import as_bytes, without_grad
-
-if TYPE_CHECKING:
-    from real.libraries.library import Library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,44 +103,6 @@ def _coalesced_options(reduce: str) -> dist.AllreduceCoalescedOptions:
 COALESCED_REDUCTIONS = {name: _coalesced_options(name) for name in OPS}
 
 
-def starts_of(library: Library) -> dict[str, Start]:
-    """Return how each collective begins, by name, over what the library does by itself."""
-
-    return {
-        exchange.ALL_TO_ALL.name: lambda joined, _, issue: library.exchange(joined, issue.output, issue.input),
-        exchange.ALL_TO_ALL_SINGLE.name: lambda joined, call, issue: exchange_rows(library, joined, call, issue),
-        reduction.ALL_GATHER_INTO_TENSOR.name: lambda joined, _, issue: all_gather(joined, issue.output, issue.input),
-        rooted.BROADCAST.name: lambda joined, call, issue: broadcast(joined, issue.output, call.group.ranks[call.root]),
-        reduction.ALL_REDUCE.name: lambda joined, call, issue: library.all_reduce(joined, issue.output, call.reduce),
-        coalesced.ALL_REDUCE_COALESCED.name: lambda joined, call, issue: library.all_reduce_coalesced(
-            joined, issue.output, call.reduce
-        ),
-        coalesced.REDUCE_SCATTER_TENSOR_COALESCED.name: lambda joined, call, issue: library.reduce_scatter_coalesced(
-            joined, issue.output, issue.input, call.reduce
-        ),
-        coalesced.ALL_GATHER_INTO_TENSOR_COALESCED.name: lambda joined, _, issue: library.all_gather_coalesced(
-            joined, issue.output, issue.input
-        ),
-        coalesced.ALL_GATHER_COALESCED.name: lambda joined, _, issue: all_gather_lists(
-            joined, issue.output, issue.input
-        ),
-        lists.ALL_GATHER.name: library.all_gather_list,
-        lists.REDUCE_SCATTER.name: lambda joined, call, issue: library.reduce_scatter_list(
-            joined, issue.output, issue.input, call.reduce
-        ),
-        rooted.REDUCE.name: lambda joined, call, issue: library.reduce(joined, call, issue.output),
-        rooted.GATHER.name: gather,
-        rooted.SCATTER.name: scatter,
-        reduction.REDUCE_SCATTER_TENSOR.name: lambda joined, call, issue: library.reduce_scatter(
-            joined, issue.output, issue.input, call.reduce
-        ),
-        rooted.BARRIER.name: lambda joined, _, __: library.barrier(joined),
-        rooted.MONITORED_BARRIER.name: lambda joined, _, __: library.monitored_barrier(joined),
-        rooted.SEND.name: lambda joined, _, issue: send(joined, issue.input, issue.root),
-        rooted.RECV.name: lambda joined, _, issue: recv(joined, issue.output, issue.root),
-    }
-
-
 def all_gather(joined: Joined, output: Tensor, input: Tensor) -> Sent:
     """Everyone's input, one after the other in group order."""
     source, target = as_bytes(input), as_bytes(output)
@@ -209,17 +167,6 @@ def send(joined: Joined, tensor: Tensor, dst: int) -> Sent:
 def recv(joined: Joined, tensor: Tensor, src: int) -> Sent:
     """From a global rank."""
     return Sent(started(dist.irecv(as_bytes(tensor), src, group=joined.handle)))
-
-
-def exchange_rows(library: Library, joined: Joined, call: Call, issue: Issue) -> Sent:
-    """All to all of two tensors, of which each member gets so many bytes.
-
-    Straight from and to the program's memory, unless the two overlap or the orders differ.
-    """
-    target, source = as_bytes(issue.output), as_bytes(issue.input)
-    if not joined.is_sorted or overlap(issue.output, issue.input):
-        return library.exchange(joined, split(target, call.recv_bytes), split(source, call.send_bytes))
-    return Sent(EXCHANGE(joined.handle, target, source, call.recv_bytes, call.send_bytes), held=source)
 
 
 def scattered(reduced: Sent, whole: Tensor, joined: Joined, output: Tensor) -> Sent:

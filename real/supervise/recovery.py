@@ -11,7 +11,7 @@ from pathlib import Path
 
 from real.launch.job import Job, load
 from real.supervise.rank_status import where
-from real.supervise.spool import JOB_FILE, found, keep_what_there_is
+from real.supervise.spool import JOB_FILE, WRITTEN, found, put_away, read
 from scenarios.seam.errors import ProgramError
 
 _SPOOL = re.compile(r"\..+\.(\d+)\.spool", re.DOTALL)
@@ -42,6 +42,27 @@ def recover(given: Path) -> tuple[Path, str]:
     if spool.exists():
         raise ProgramError(sentence)
     return job.out, sentence
+
+
+def keep_what_there_is(job: Job, sentence: str, elapsed_s: float) -> str:
+    """Write the incomplete run from the ranks' spools, unless the whole one is stored; returns the sentence.
+
+    If writing fails too, the sentence says so, and the spools stay.
+    """
+    from real.libraries import library_of  # noqa: PLC0415
+    from real.supervise.merge import merge  # noqa: PLC0415  (imports torch, which a launcher needs only now)
+
+    if (job.spool / WRITTEN).exists():
+        put_away(job)
+        return sentence
+    try:
+        spools = {rank: read(job.spool, rank) for rank in range(job.scenario.cluster.world_size)}
+        lanes = library_of(job.scenario.library).lanes
+        job.write(merge(job, spools, lanes=lanes, elapsed_s=elapsed_s, error=sentence))
+    except Exception as error:
+        return f"{sentence}; {job.out}: what was measured could not be written: {error}; it lies in {job.spool}"
+    put_away(job)
+    return sentence
 
 
 def _beside(given: Path) -> Path:

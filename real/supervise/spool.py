@@ -103,33 +103,12 @@ JOB_FILE = "job"
 # What ranks print, and their tracebacks.
 LOG = "rank-{}.log"
 # There once the run's folder is whole.
-_WRITTEN = "written"
+WRITTEN = "written"
 
 
 def mark_written(folder: Path) -> None:
     """Note that the run is stored: whatever ends it now takes nothing from it."""
-    (folder / _WRITTEN).touch()
-
-
-def keep_what_there_is(job: Job, sentence: str, elapsed_s: float) -> str:
-    """Write the incomplete run from the ranks' spools, unless the whole one is stored; returns the sentence.
-
-    If writing fails too, the sentence says so, and the spools stay.
-    """
-    from real.libraries import library_of  # noqa: PLC0415
-    from real.supervise.merge import merge  # noqa: PLC0415  (imports torch, which a launcher needs only now)
-
-    if (job.spool / _WRITTEN).exists():
-        put_away(job)
-        return sentence
-    try:
-        spools = {rank: read(job.spool, rank) for rank in range(job.scenario.cluster.world_size)}
-        lanes = library_of(job.scenario.library).lanes
-        job.write(merge(job, spools, lanes=lanes, elapsed_s=elapsed_s, error=sentence))
-    except Exception as error:
-        return f"{sentence}; {job.out}: what was measured could not be written: {error}; it lies in {job.spool}"
-    put_away(job)
-    return sentence
+    (folder / WRITTEN).touch()
 
 
 def put_away(job: Job) -> None:

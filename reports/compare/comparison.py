@@ -25,9 +25,11 @@ from reports.compare.calls import (
     worst_cases,
 )
 from reports.compare.checks import WORLDS, Check, check_all
+from reports.compare.tables import summarize
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.columns import fixed
+from reports.terminal.text import as_text
 from reports.user_keys import user_key
 from scenarios.seam.trace import PLAYING
 
@@ -62,9 +64,6 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Return its tables as text; pandas would leave out the errors' column of frames wider than the terminal."""
-        from reports.compare.tables import summarize  # noqa: PLC0415 - which knows this class
-        from reports.terminal.text import as_text  # noqa: PLC0415
-
         return as_text(summarize(self)).rstrip()
 
     def frames(self) -> dict[str, pd.DataFrame]:
@@ -101,14 +100,6 @@ def compare(sim_run: Run, real_run: Run, *, any_worlds: bool = False) -> Compari
         worst=worst_cases(both, measured.steps),
         checks=check_all(predicted, measured),
     )
-
-
-def typical_and_worst(errors: pd.DataFrame) -> tuple[float, float]:
-    """The median of the errors' sizes, and the error of greatest size with its sign; nan and nan without any."""
-    known = errors["error"].dropna().to_numpy(float)
-    if not len(known):
-        return float("nan"), float("nan")
-    return float(np.median(np.abs(known))), float(known[np.abs(known).argmax()])
 
 
 def _refuse_different_scenarios(first: Run, second: Run) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 
 from reports.compare.calls import errors_by_size
 from reports.compare.checks import WORLDS, Check
-from reports.compare.comparison import Comparison, typical_and_worst
 from reports.run import Run
 from reports.terminal import text
 from reports.terminal.headline import folded, of_recording, rests_on, thinned, warm_up
@@ -25,14 +24,42 @@ SIZE_ERRORS = ["rows", "signed_median", "median", "worst"]
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def summarize(comparison: Comparison) -> RenderableType:
+class Compared(Protocol):
+    """A comparison, as far as tables show it; `reports.compare.comparison` has its fields' meanings."""
+
+    @property
+    def predicted(self) -> Run: ...
+    @property
+    def measured(self) -> Run: ...
+    @property
+    def operations(self) -> pd.DataFrame: ...
+    @property
+    def steps(self) -> pd.DataFrame: ...
+    @property
+    def calls(self) -> pd.DataFrame: ...
+    @property
+    def worst(self) -> pd.DataFrame: ...
+    @property
+    def checks(self) -> tuple[Check, ...]: ...
+    def frames(self) -> dict[str, pd.DataFrame]: ...
+
+
+def typical_and_worst(errors: pd.DataFrame) -> tuple[float, float]:
+    """The median of the errors' sizes, and the error of greatest size with its sign; nan and nan without any."""
+    known = errors["error"].dropna().to_numpy(float)
+    if not len(known):
+        return float("nan"), float("nan")
+    return float(np.median(np.abs(known))), float(known[np.abs(known).argmax()])
+
+
+def summarize(comparison: Compared) -> RenderableType:
     """Errors by step, operation and size, the worst cases, then the checks."""
     errors = (_steps(comparison), _operations(comparison), _sizes(comparison), _worst(comparison))
     return Group(text.paragraph("\n".join(about(comparison)), style="bold"), *errors, *map(_check, comparison.checks))
 
 
 @text.json_ready
-def as_json(comparison: Comparison) -> dict[str, Any]:
+def as_json(comparison: Compared) -> dict[str, Any]:
     """Return the comparison's frames, whole, as JSON-ready values."""
     frames = comparison.frames()
     return {
@@ -57,7 +84,7 @@ def _errors(frame: pd.DataFrame) -> dict[str, float]:
     return {"median_absolute_error": median, "worst_error": worst}
 
 
-def about(comparison: Comparison) -> list[str]:
+def about(comparison: Compared) -> list[str]:
     """Say in a few lines which runs are compared."""
     sides = (("predicted", comparison.predicted), ("measured", comparison.measured))
     lines = [f"{comparison.measured.info.name}: {text.counted(comparison.measured.info.world_size, 'rank')}"]
@@ -92,7 +119,7 @@ def _about(frame: pd.DataFrame) -> str:
     return f"median error {text.percent(median)}, worst {text.signed_percent(worst)}"
 
 
-def _steps(comparison: Comparison) -> RenderableType:
+def _steps(comparison: Compared) -> RenderableType:
     frame = comparison.steps
     if not len(frame):
         return text.paragraph("Steps: neither run completed one.")
@@ -102,7 +129,7 @@ def _steps(comparison: Comparison) -> RenderableType:
     return text.table(title, ["step", *TIMES_COLUMNS], cells(kept, ["step", *TIMES]))
 
 
-def _operations(comparison: Comparison) -> RenderableType:
+def _operations(comparison: Compared) -> RenderableType:
     frame = comparison.operations
     if not len(frame):
         return text.paragraph("Operations: none in either run.")
@@ -113,7 +140,7 @@ def _operations(comparison: Comparison) -> RenderableType:
     return text.table(title, ["operation", "kind", *TIMES_COLUMNS], rows, left=2)
 
 
-def _sizes(comparison: Comparison) -> RenderableType:
+def _sizes(comparison: Compared) -> RenderableType:
     frame = errors_by_size(classes(comparison.calls), by="part")
     if not len(frame):
         return text.paragraph("By size: no operation is in both runs.")
@@ -156,7 +183,7 @@ def _power_of_two(size_bytes: int) -> tuple[int, str]:
     return size_bytes >> (10 * place), _UNITS[place]
 
 
-def _worst(comparison: Comparison) -> RenderableType:
+def _worst(comparison: Compared) -> RenderableType:
     frame = comparison.worst
     if not len(frame):
         return text.paragraph("Worst cases: the runs have no operation of a rank and step in common.")

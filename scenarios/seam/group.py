@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import mul
-from typing import TYPE_CHECKING, overload
-
-if TYPE_CHECKING:
-    from scenarios.seam.rank import Rank
+from typing import Protocol, overload
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,16 @@ class Groups:
     cross: Group
 
 
-def own_group(rank: Rank, groups: Iterable[Sequence[int]]) -> Group:
+class _Member(Protocol):
+    """A rank, as far as groups need it."""
+
+    @property
+    def rank(self) -> int: ...
+
+    def new_group(self, ranks: Sequence[int]) -> Group: ...
+
+
+def own_group(rank: _Member, groups: Iterable[Sequence[int]]) -> Group:
     """Make all of these groups, and give the first that the rank is in. Every rank calls this with the same groups."""
     made = [rank.new_group([*ranks]) for ranks in groups]
     return next(group for group in made if rank.rank in group)

@@ -1,7 +1,8 @@
 """Sparse features and their exchange between ranks, with the names that TorchRec's users know; see docs/sparse.md."""
 
 from scenarios.sparse import v0_2_0
-from scenarios.sparse.bucketize import Bucketized, block_bucketize
+from scenarios.sparse.blocks import Bucketized
+from scenarios.sparse.bucketize import block_bucketize
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.input_dist import (
     DpSparseFeaturesDist,

@@ -6,99 +6,14 @@ Behaves as `fbgemm.block_bucketize_sparse_features` of fbgemm-gpu 1.8.0 on CPU; 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from itertools import pairwise
 from types import ModuleType
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.sorting import BucketizeSparse
-
-Column = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucketized:
-    """Bags cut by bucket: bucket 0's bags of every feature and sample, then bucket 1's.
-
-    `lengths` [my_size * bags]; `values`, and where asked for `weights` and `positions` (in the old bag), laid out by
-    it; `unbucketize_permute[i]` is the slot that id i went to.
-    """
-
-    lengths: Tensor
-    values: Tensor
-    weights: Tensor | None = None
-    positions: Tensor | None = None
-    unbucketize_permute: Tensor | None = None
-
-    def to(self, device: torch.device, lengths_device: torch.device) -> Bucketized:
-        """Copy to other devices."""
-        parts = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "lengths"}
-        moved: dict[str, Any] = {name: None if part is None else part.to(device) for name, part in parts.items()}
-        return Bucketized(lengths=self.lengths.to(lengths_device), **moved)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocks:
-    """How the rows of every feature are cut into `my_size` buckets: columns of one item a feature.
-
-    A bucket holds `rows` (at least 1), or those from one of the feature's `bounds` up to the next; features that are
-    `empty` have no rows. An id past the last bucket becomes `id // total`, and goes where block `id % total` is, of
-    `total` blocks shared evenly. Where `keep`, ids stay as they are.
-    """
-
-    my_size: int
-    rows: Column
-    total: Column
-    empty: npt.NDArray[np.bool_]
-    keep: npt.NDArray[np.bool_]
-    bounds: tuple[tuple[int, ...], ...] | None = None
-
-    @staticmethod
-    def of(
-        block_sizes: Sequence[int] | Tensor,
-        my_size: int,
-        *,
-        total_num_blocks: Sequence[int] | Tensor | None = None,
-        block_bucketize_pos: Sequence[Sequence[int] | Tensor] | None = None,
-        keep_orig_idx: bool | Sequence[bool] = False,
-    ) -> Blocks:
-        """From the arguments of `block_bucketize`.
-
-        Raises:
-            RuntimeError: they do not fit each other.
-        """
-        if my_size < 1:
-            raise RuntimeError(f"block_bucketize: my_size = {my_size}, expected at least 1")
-        sizes = np.asarray(block_sizes, dtype=np.int64)
-        for feature in np.flatnonzero(sizes < 0)[:1]:
-            raise RuntimeError(f"block_bucketize: block_sizes[{feature}] = {sizes[feature]}, expected at least 0")
-        total = _total(total_num_blocks, sizes, my_size)
-        keep = np.full(sizes.size, keep_orig_idx) if isinstance(keep_orig_idx, bool) else np.array(keep_orig_idx, bool)
-        _check_count("keep_orig_idx", keep.size, sizes)
-        return Blocks(
-            my_size=my_size,
-            rows=np.maximum(sizes * (total // my_size), 1),
-            total=total if block_bucketize_pos is None else np.full_like(total, my_size),
-            empty=(sizes == 0) & (block_bucketize_pos is None),
-            keep=keep,
-            bounds=None if block_bucketize_pos is None else _bounds(block_bucketize_pos, sizes, my_size),
-        )
-
-    @property
-    def features(self) -> int:
-        return self.rows.size
-
-    @property
-    def largest(self) -> int:
-        """The largest number that an id is compared with or divided by."""
-        ends = [bounds[-1] for bounds in self.bounds or ()]
-        return max(self.my_size, *ends, int(self.total.max(initial=1)), int(self.rows.max(initial=1)))
+from scenarios.sparse.blocks import Blocks, Bucketized
 
 
 def block_bucketize(
@@ -239,33 +154,3 @@ def _shapes(ids: Tensor, weights: Tensor | None, lengths: Tensor, *, positions: 
         positions=torch.empty_like(like) if positions else None,
         unbucketize_permute=torch.empty_like(like) if sequence else None,
     )
-
-
-def _total(given: Sequence[int] | Tensor | None, sizes: Column, my_size: int) -> Column:
-    if given is None:
-        return np.full(sizes.size, my_size, dtype=np.int64)
-    total = np.asarray(given, dtype=np.int64)
-    _check_count("total_num_blocks", total.size, sizes)
-    for feature in np.flatnonzero((total % my_size != 0) | (total < my_size))[:1]:
-        raise RuntimeError(
-            f"block_bucketize: total_num_blocks[{feature}] = {total[feature]}, expected a multiple of my_size {my_size}"
-        )
-    return total
-
-
-def _bounds(given: Sequence[Sequence[int] | Tensor], sizes: Column, my_size: int) -> tuple[tuple[int, ...], ...]:
-    _check_count("block_bucketize_pos", len(given), sizes)
-    made = tuple(tuple(int(row) for row in rows) for rows in given)
-    for feature, rows in enumerate(made):
-        ascending = all(low <= high for low, high in pairwise(rows))
-        if len(rows) != my_size + 1 or rows[0] != 0 or not ascending:
-            raise RuntimeError(
-                f"block_bucketize: block_bucketize_pos[{feature}] = {list(rows)},"
-                f" expected {my_size + 1} ascending rows that start with 0"
-            )
-    return made
-
-
-def _check_count(name: str, given: int, sizes: Column) -> None:
-    if given != sizes.size:
-        raise RuntimeError(f"block_bucketize: {name} has {given} items, expected one a feature: {sizes.size}")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from scenarios.sparse.bucketize import Blocks, Bucketized, Column
+from scenarios.sparse.blocks import Blocks, Bucketized, Column
 from scenarios.sparse.keyed_jagged import offsets_of, sent_to
 
 

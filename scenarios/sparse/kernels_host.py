@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from scenarios.seam.compiled import compiler
-from scenarios.sparse.bucketize import Blocks, Bucketized
+from scenarios.sparse.blocks import Blocks, Bucketized
 
 Array = npt.NDArray[Any]
 _BITS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from sim.engine.flow_bundle import Pool
+from typing import Any, TypeAlias
 
 _NS_PER_S = 1e9
 # However much of a capacity is lent.
@@ -84,7 +81,7 @@ class Capacity:
         self.has_queue = has_queue
         self.burst = burst
         self.active: dict[Activity, float] = {}
-        self.pool: Pool | None = None  # of bundles whose flows use it
+        self.pool: Any = None  # the `Pool` of bundles whose flows use it
         self.used = 0.0
         self.busy_ns = 0.0
         self.loads: LinkLoads | None = None  # where periods are kept

@@ -8,7 +8,6 @@ from scenarios.config.hardware import Cluster
 from scenarios.seam.trace import LinkRow, LoadRow
 from sim.engine.capacity import Capacity
 from sim.engine.network import Network, Path
-from sim.engine.slow_start import SlowStart
 
 
 class _Made(dict[int, Capacity]):
@@ -60,14 +59,6 @@ class Fabric:
         `now_ns` is the end of the run.
         """
         return self.network.links.loads(counts, now_ns)
-
-    def slow_start(self, source: int, target: int, connections: int = 1) -> SlowStart | None:
-        """The state of one TCP connection between two hosts, or of several together; None where there is none."""
-        initial_bytes = self.cluster.host.nics.initial_window_bytes
-        if initial_bytes is None or self.host(source) == self.host(target):
-            return None
-        path = self.connection(source, target) if connections == 1 else self.network.socket_path(source, target)
-        return SlowStart(connections * initial_bytes, 2 * path.latency_ns, path.bytes_per_ns)
 
     def _find_connection(self, source: int, target: int) -> Path:
         path, nics = self.network.socket_path(source, target), self.cluster.host.nics

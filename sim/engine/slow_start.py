@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from scenarios.seam.group import Group
-
-if TYPE_CHECKING:
-    from sim.engine.machine import Machine
+from sim.engine.fabric import Fabric
+from sim.engine.machine import Machine
 
 # Linux' least retransmission timeout, to which the round trip is added.
 _LEAST_TIMEOUT_NS = 200_000_000
@@ -56,6 +54,15 @@ class SlowStart:
         return max(0.0, rounds * self._round_trip_ns - later_bytes / self._bytes_per_ns)
 
 
+def slow_start(fabric: Fabric, source: int, target: int, connections: int = 1) -> SlowStart | None:
+    """Make the state of one TCP connection between two hosts, or of several together; None where there is none."""
+    initial_bytes = fabric.cluster.host.nics.initial_window_bytes
+    if initial_bytes is None or fabric.host(source) == fabric.host(target):
+        return None
+    path = fabric.connection(source, target) if connections == 1 else fabric.network.socket_path(source, target)
+    return SlowStart(connections * initial_bytes, 2 * path.latency_ns, path.bytes_per_ns)
+
+
 class SlowStarts:
     """The congestion windows of each group's connections, one state for each pair of ranks."""
 
@@ -81,6 +88,6 @@ class SlowStarts:
         """Delay in ns of one transfer between global ranks that starts now."""
         key = group.name, source, target
         if key not in self._found:
-            self._found[key] = self._machine.fabric.slow_start(source, target, self._sockets)
-        slow_start = self._found[key]
-        return 0 if slow_start is None else slow_start.lost_ns(size_bytes, self._machine.clock.now_ns)
+            self._found[key] = slow_start(self._machine.fabric, source, target, self._sockets)
+        found = self._found[key]
+        return 0 if found is None else found.lost_ns(size_bytes, self._machine.clock.now_ns)

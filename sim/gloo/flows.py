@@ -15,7 +15,7 @@ from scenarios.seam.kernel import Kernel
 from sim.clock import Signal
 from sim.engine.machine import Machine
 from sim.engine.network import Path
-from sim.engine.slow_start import SlowStart
+from sim.engine.slow_start import SlowStart, slow_start
 from sim.gloo import algorithms as gloo
 from sim.gloo.script import (
     HEADER_BYTES,
@@ -131,7 +131,7 @@ class GlooFlows:
         machine, key = self.machine, (group, *ranks)
         if key not in self._connections:
             self._connections[key] = (
-                Flow(machine, machine.fabric.connection(*ranks), machine.fabric.slow_start(*ranks))
+                Flow(machine, machine.fabric.connection(*ranks), slow_start(machine.fabric, *ranks))
                 if self.threads is None
                 else TcpConnection(machine, self.threads, self._ports, group=group, ends=ranks)
             )

@@ -19,7 +19,7 @@ from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import MERGED_SHARE, MOST_SINGLE, Array, Bundle
 from sim.engine.link_load import Load, load, load_of_routes
 from sim.engine.machine import Machine
-from sim.engine.network import Path, Routes
+from sim.engine.network import Path, Routes, routes
 from sim.engine.slow_start import SlowStarts
 from sim.hosts.cores import Thread
 from sim.nccl import plan as nccl
@@ -280,7 +280,7 @@ class Many:
             via = phase.relays.get
             relays = np.fromiter((via((source, target), -1) for source, target, _ in phase.transfers), np.int32, count)
         world = np.array([*ranks, -1], np.int32)  # a relay of -1 takes the last
-        found = fabric.network.routes(world[sources], world[targets], world[relays])
+        found = routes(fabric.network, world[sources], world[targets], world[relays])
         return Many(sources, targets, relays, sizes, found)
 
     def touched(self, members: int) -> Array:

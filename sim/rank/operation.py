@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from scenarios.seam.calls import Call
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import Span
-from sim.clock import Signal
-
-if TYPE_CHECKING:
-    from sim.rank.backend import SimBackend
-    from sim.rank.rendezvous import Rendezvous
+from sim.clock import Clock, Signal
+from sim.hosts.cores import Hosts, Thread
+from sim.rank.rendezvous import Rendezvous
 
 # The training step that the coroutine is in, or was spawned in; -1 outside.
 STEP: ContextVar[int] = ContextVar("step", default=-1)
+
+
+class Issuer(Protocol):
+    """What issues operations: a rank's backend on one stream; `shared` is the run's `World`, which holds operations."""
+
+    rank: int
+    stream: str
+    clock: Clock
+    shared: Any
+    thread: Thread | None
+
+    @property
+    def host(self) -> int: ...
+    @property
+    def threads(self) -> Hosts: ...
 
 
 class Operation(Signal[Any]):
@@ -43,7 +56,7 @@ class Operation(Signal[Any]):
         "wait_until_ns",
     )
 
-    def __init__(self, backend: SimBackend, kind: str, label: str, sequence: int) -> None:
+    def __init__(self, backend: Issuer, kind: str, label: str, sequence: int) -> None:
         """Issue it now; `sequence` counts what the stream records, -1 for what it does not."""
         super().__init__()
         self.backend, self.rank, self.stream = backend, backend.rank, backend.stream

@@ -15,6 +15,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 from sim.engine.fabric import Fabric
 from sim.engine.machine import Machine
+from sim.engine.slow_start import slow_start
 from sim.hosts.cores import Hosts
 from sim.run import simulate
 from tests.sim.engine.test_machine import ends
@@ -93,7 +94,7 @@ def test_all_gpus_of_a_slow_nic_feel_it() -> None:
     fabric = Fabric(cluster(2, 4, nics=nics, faults=(Slowdown(NicPart(0, 1), 0.5),)))
     assert [fabric.path(rank, 4).bytes_per_ns for rank in range(4)] == [1.25, 0.625, 1.25, 0.625]
     assert [fabric.path(4, rank).bytes_per_ns for rank in range(4)] == [1.25, 0.625, 1.25, 0.625]
-    whole, slow = (fabric.slow_start(rank, 4) for rank in range(2))
+    whole, slow = (slow_start(fabric, rank, 4) for rank in range(2))
     assert whole is not None
     assert slow is not None
     assert 0 < slow.lost_ns(1e6, 0) < whole.lost_ns(1e6, 0)  # a window is wide enough sooner

@@ -24,8 +24,9 @@ from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.all_to_all.program import checksum, checksum_cost
+from scenarios.workloads.dlrm.tables.described import Piece
 from scenarios.workloads.dlrm.tables.embedding import Rows
-from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
+from scenarios.workloads.dlrm.tables.prices import RowPrices
 from scenarios.workloads.powersgd.program import Products, draw_pool, update_cost, update_sgd, weight_gradient
 
 _SGD = Optimizer()

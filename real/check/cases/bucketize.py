@@ -11,7 +11,8 @@ from torch import Tensor
 from real.check.cases.bags import bags_of, bucket_of, flat, ids_tensor, positions_of, unsigned, weights_of
 from real.check.cases.bits import torch_dtype
 from real.check.cases.case import Case, RankGroups
-from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
+from scenarios.sparse.blocks import Bucketized
+from scenarios.sparse.bucketize import block_bucketize, bucketize_kernel
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -11,8 +11,17 @@ import pandas as pd
 from reports.analysis.frames import KEYS
 from reports.compare.calls import errors_by_size
 from reports.compare.checks import Check
-from reports.compare.comparison import Comparison, typical_and_worst
-from reports.compare.tables import SIZE_ERRORS, TIMES, TIMES_COLUMNS, about, difference, sentence, size_ranges
+from reports.compare.comparison import Comparison
+from reports.compare.tables import (
+    SIZE_ERRORS,
+    TIMES,
+    TIMES_COLUMNS,
+    about,
+    difference,
+    sentence,
+    size_ranges,
+    typical_and_worst,
+)
 from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words
 from reports.page.compare import error_charts
 from reports.page.compare.error_charts import COLORS, SIDES, TITLES

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.report import FOLDER, PAGE_FILE
+from reports.page import FOLDER, PAGE_FILE
 from reports.study.frame import baseline_of, best_first, came_out, goals_of, knee, pareto
 from reports.study.measures import MEASURES, RATED, SHOWN
 from reports.study.options import command, option

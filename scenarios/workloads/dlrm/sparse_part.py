@@ -30,8 +30,9 @@ from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup
+from scenarios.workloads.dlrm.tables.described import Piece
 from scenarios.workloads.dlrm.tables.embedding import Rows
-from scenarios.workloads.dlrm.tables.prices import Features, Piece, RowPrices, sizes_of
+from scenarios.workloads.dlrm.tables.prices import Features, RowPrices, sizes_of
 from scenarios.workloads.dlrm.tables.shard_price import RowLaws, row_cache
 from scenarios.workloads.sharding_groups import replicas_of, within_sharding_group
 

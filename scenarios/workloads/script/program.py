@@ -37,9 +37,10 @@ from scenarios.workloads.script.outcome import Outcome, Outcomes
 from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
-from scenarios.workloads.script.recording.file import NAME, Recorded, read
+from scenarios.workloads.script.recording.file import NAME, read
 from scenarios.workloads.script.recording.hints import Hint, note_classes
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
+from scenarios.workloads.script.recording.recorded import Recorded
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Refused, Spent, issue, part_of
 from scenarios.workloads.script.streams import KIND, Streams, cpu_flops_per_s, nothing
 

@@ -2,6 +2,6 @@
 
 from sim.engine.network.links import Links, Path
 from sim.engine.network.network import Network
-from sim.engine.network.routes import Routes
+from sim.engine.network.routes import Routes, routes
 
-__all__ = ["Links", "Network", "Path", "Routes"]
+__all__ = ["Links", "Network", "Path", "Routes", "routes"]

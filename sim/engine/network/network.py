@@ -10,7 +10,6 @@ from sim.engine.capacity import Capacity
 from sim.engine.network.between import BETWEEN
 from sim.engine.network.inside import BOTH_WAYS, INSIDE
 from sim.engine.network.links import Links, Path
-from sim.engine.network.routes import Array, Routes, routes
 
 
 class Network:
@@ -62,10 +61,6 @@ class Network:
         if self.host(source) == self.host(target):
             return self.path(source, target)
         return self._across(source, target)
-
-    def routes(self, sources: Array, targets: Array, relays: Array) -> Routes:
-        """The links of `path` for many transfers, as arrays [transfers] of global ranks; a relay of -1 is none."""
-        return routes(self, sources, targets, relays)
 
     def leaving(self, rank: int, gpu: int) -> tuple[Capacity, ...]:
         """What bytes cross from a rank to the network that are for GPU number `gpu` of another domain."""

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.engine.capacity import Capacity
 from sim.engine.flow_bundle import loads
-
-if TYPE_CHECKING:
-    from sim.engine.network.network import Network
+from sim.engine.network.network import Network
 
 Array = npt.NDArray[Any]
 
@@ -40,9 +38,9 @@ class Routes:
 
 
 def routes(network: Network, sources: Array, targets: Array, relays: Array) -> Routes:
-    """The links of `Network.path` from one global rank to another, for arrays [transfers] of them.
+    """Find the links of `Network.path` for many transfers, as arrays [transfers] of global ranks.
 
-    Over a third of the source's domain where `relays` is not negative.
+    A transfer goes over a third GPU of the source's domain where `relays` is not negative.
     """
     found = _Found(network)
     is_relayed = relays >= 0

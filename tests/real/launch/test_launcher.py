@@ -19,7 +19,7 @@ import pytest
 
 from real.launch.job import Check, Job
 from real.launch.launcher import RunEnded, launch, spool_folder
-from real.supervise import spool
+from real.supervise import recovery, spool
 from real.supervise.recovery import left_behind
 from reports.store import run_folder as store
 from tests.commands import command as command_of
@@ -213,7 +213,7 @@ def test_a_run_that_is_whole_stays_so_if_a_signal_comes_before_its_ranks_have_go
     launch(given)
     given.spool.mkdir()
     spool.mark_written(given.spool)
-    assert spool.keep_what_there_is(given, "the run was interrupted by SIGTERM", 1.0) == (
+    assert recovery.keep_what_there_is(given, "the run was interrupted by SIGTERM", 1.0) == (
         "the run was interrupted by SIGTERM"
     )
     assert store.load(given.out).info.complete

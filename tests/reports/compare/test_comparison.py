@@ -11,7 +11,8 @@ import pytest
 
 from reports.compare import tables as compare_tables
 from reports.compare.checks import METRIC_TOLERANCE
-from reports.compare.comparison import compare, typical_and_worst
+from reports.compare.comparison import compare
+from reports.compare.tables import typical_and_worst
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scenarios.sparse import bucketize, kernels_device, kernels_host
-from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
+from scenarios.sparse.blocks import Bucketized
+from scenarios.sparse.bucketize import block_bucketize, bucketize_kernel
 from tests.scenarios.sparse.vectors import case_id, cases
 from tests.vectors.formats.bucketize import run, tensors
 

@@ -17,6 +17,7 @@ from scenarios.seam.trace import Recording
 from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import MERGED_SHARE
 from sim.engine.link_load import load, load_of_routes
+from sim.engine.network import routes
 from sim.nccl import transport as phases
 from sim.nccl.plan import Phase
 from sim.nccl.transport import Many
@@ -53,7 +54,7 @@ def test_routes_are_paths(name: str) -> None:
         if (relay := source ^ 1) not in (source, target) and relay < CLUSTERS[name].world_size
     ]
     columns = [np.array([-1 if way[column] is None else way[column] for way in ways]) for column in range(3)]
-    found = fabric.network.routes(*columns)
+    found = routes(fabric.network, *columns)
     for (source, target, relay), crossed in zip(ways, found.crossed.tolist(), strict=True):
         links = [found.capacities[number] for number in crossed if number >= 0]
         assert sorted(link.name for link in links) == sorted(

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import torch
 
-from scenarios.config.scenario import Optimizer
+from scenarios.config.scenario import LookUpKernel, Optimizer
 from scenarios.seam.operations.bags import LONG_RUN, Bags, mixed
-
-if TYPE_CHECKING:
-    from scenarios.workloads.dlrm.tables.prices import Piece
 
 # How many rows are named more than `LONG_RUN` times, and how often the most frequent one is.
 Runs = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A piece of one table: `table` is its number in the model, `kernel` says in which memory its rows are priced.
+
+    So many `keys` of features, one behind the other, name its rows: those of the table's features.
+    """
+
+    table: int
+    rows: range
+    columns: range
+    kernel: LookUpKernel = "fused"
+    keys: int = 1
+
+    @property
+    def elements(self) -> int:
+        """Rows times columns."""
+        return len(self.rows) * len(self.columns)
 
 
 def bags_of(

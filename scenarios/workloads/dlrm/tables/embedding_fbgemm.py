@@ -23,8 +23,9 @@ from scenarios.config.scenario import Optimizer
 from scenarios.seam.errors import Note, told
 from scenarios.sparse.keyed_jagged import offsets_of, sent_to
 from scenarios.workloads.dlrm.tables import embedding_torch, fbgemm_limits
+from scenarios.workloads.dlrm.tables.described import Piece
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
-from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
+from scenarios.workloads.dlrm.tables.prices import RowPrices
 
 # By our names of optimizers, whose states are by row unless it is said.
 _OPTIMIZERS = {

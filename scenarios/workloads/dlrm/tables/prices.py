@@ -11,14 +11,14 @@ from operator import mul
 
 import torch
 
-from scenarios.config.scenario import LookUpKernel, Optimizer
+from scenarios.config.scenario import Optimizer
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
 from scenarios.seam.operations.operation import Operation
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.caching import RowCache
-from scenarios.workloads.dlrm.tables.described import Runs, bags_of, fbgemms_name
+from scenarios.workloads.dlrm.tables.described import Piece, Runs, bags_of, fbgemms_name
 from scenarios.workloads.dlrm.tables.moments import STEP_FLOPS
 from scenarios.workloads.dlrm.tables.sorting import KEY_BYTES, SORT_PASSES
 
@@ -31,25 +31,6 @@ STATE_BYTES = 4
 WEIGHT_BYTES = 4
 # The number of an id's bag.
 BAG_BYTES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """A piece of one table: `table` is its number in the model, `kernel` says in which memory its rows are priced.
-
-    So many `keys` of features, one behind the other, name its rows: those of the table's features.
-    """
-
-    table: int
-    rows: range
-    columns: range
-    kernel: LookUpKernel = "fused"
-    keys: int = 1
-
-    @property
-    def elements(self) -> int:
-        """Rows times columns."""
-        return len(self.rows) * len(self.columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from scenarios.seam.run_length import Runs
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
+from scenarios.workloads.dlrm.tables.described import Piece
 from scenarios.workloads.dlrm.tables.l2 import rows_fetched
-from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices
+from scenarios.workloads.dlrm.tables.prices import RowPrices
 
 
 class RowLaws:

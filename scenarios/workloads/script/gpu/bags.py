@@ -24,8 +24,8 @@ from scenarios.config.scenario.recommender import Feature
 from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.tables.described import Runs
-from scenarios.workloads.dlrm.tables.prices import Piece, RowPrices, samples_of
+from scenarios.workloads.dlrm.tables.described import Piece, Runs
+from scenarios.workloads.dlrm.tables.prices import RowPrices, samples_of
 from scenarios.workloads.script.gpu.values.jagged import complete_fbgemm
 from scenarios.workloads.script.process.simulated import SimulatedLink
 

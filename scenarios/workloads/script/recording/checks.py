@@ -6,14 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import is_operation
-
-if TYPE_CHECKING:
-    from scenarios.workloads.script.recording.file import Recorded
+from scenarios.workloads.script.recording.recorded import Recorded
 
 _MOST = 1 << 62  # of whole numbers, so that sums of them stay numbers of 64 bits
 _MOST_RANKS = 1 << 20

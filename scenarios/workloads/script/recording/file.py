@@ -1,74 +1,19 @@
 """A recording of a script as a file: what each rank asked of the simulator, to be played again without the script.
 
-Gzipped JSON of the fields of `Recorded`. Lines are the forms of `lines.py`; loads no torch.
+Gzipped JSON of the fields of `Recorded`, in `FORMAT`. Lines are the forms of `lines.py`; loads no torch.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from scenarios import given_file
 from scenarios.workloads.script.recording.checks import mistake
+from scenarios.workloads.script.recording.recorded import FORMAT, Recorded
 
 NAME = "recording.json.gz"
-_STEP = "step"
-_FORMAT = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """A recording.
-
-    Attributes:
-        script, sha256: the script's path where it was recorded, and the digest of its content.
-        args, env: what it was given.
-        profile, kind: of the hardware on which it was predicted then.
-        hosts, gpus_per_host, steps: of that prediction.
-        flops_per_s: what that hardware computes in float32, by which CPU time is taken for work.
-        lines: what ranks asked, each once.
-        sequences: indices of lines in the order in which ranks asked, each sequence once.
-        compiled: of each sequence, indices of lines of one step as torch.compile would have it; empty: not known.
-        ranks: of each rank, the index of its sequence.
-        recorded_by: of each rank, the one that was recorded for it; itself unless there were too many.
-    """
-
-    script: str
-    sha256: str
-    args: list[str]
-    env: list[list[str]]
-    profile: str
-    kind: Literal["cpu", "cuda"]
-    hosts: int
-    gpus_per_host: int
-    steps: int
-    flops_per_s: float
-    lines: list[list[Any]]
-    sequences: list[list[int]]
-    compiled: list[list[int]]
-    ranks: list[int]
-    recorded_by: list[int]
-
-    def as_compiled(self) -> Recorded | None:
-        """Return the recording with modules compiled in all steps alike; None where no step was noted so."""
-        if not all(self.compiled):
-            return None
-        both = zip(self.sequences, self.compiled, strict=True)
-        return replace(self, sequences=[self._with_steps(sequence, step) for sequence, step in both])
-
-    def _with_steps(self, sequence: Sequence[int], step: Sequence[int]) -> list[int]:
-        """Return a sequence with another step in place of each of its own; what follows the last one stays."""
-        ends = [place for place, line in enumerate(sequence) if self.lines[line][0] == _STEP]
-        return [*sequence[: ends[0] + 1], *(line for _ in ends[1:] for line in step), *sequence[ends[-1] + 1 :]]
-
-    def to_bytes(self) -> bytes:
-        """The file's content; the same for the same recording."""
-        text = json.dumps({"format": _FORMAT, **asdict(self)}, separators=(",", ":"))
-        return gzip.compress(text.encode(), mtime=0)
 
 
 def recording_in(path: Path) -> Path:
@@ -90,8 +35,8 @@ def read(path: Path) -> Recorded:
         raise ValueError(f"a recording of a script, but {path} could not be read: {error.strerror}") from None
     except ValueError as error:
         raise ValueError(f"a recording of a script, but {path} could not be read: {error}") from None
-    if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
-        raise ValueError(f"a recording of this release (format {_FORMAT}), but {path} is none")
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise ValueError(f"a recording of this release (format {FORMAT}), but {path} is none")
     names = {field.name for field in fields(Recorded)}
     if set(content) != names:
         raise ValueError(f"a recording of a script, but {path} is damaged: expected {', '.join(sorted(names))}")

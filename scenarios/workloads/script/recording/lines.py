@@ -31,7 +31,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import from_json, to_json
-from scenarios.workloads.script.recording.file import Recorded
+from scenarios.workloads.script.recording.recorded import Recorded
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Request, Spent
 
 # Calls between two ranks.

@@ -9,7 +9,8 @@ from urllib.parse import parse_qs, unquote
 import numpy as np
 import pytest
 
-from reports.compare.comparison import Comparison, compare, typical_and_worst
+from reports.compare.comparison import Comparison, compare
+from reports.compare.tables import typical_and_worst
 from reports.page import render
 from reports.page.blocks import Chart, Facts, Link, Section, Table, Words
 from reports.page.compare import error_charts

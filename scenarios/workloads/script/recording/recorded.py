@@ -1,0 +1,63 @@
+"""What each rank of a script asked of the simulator, with what the recording is of; loads no torch."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+FORMAT = 5
+_STEP = "step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A recording.
+
+    Attributes:
+        script, sha256: the script's path where it was recorded, and the digest of its content.
+        args, env: what it was given.
+        profile, kind: of the hardware on which it was predicted then.
+        hosts, gpus_per_host, steps: of that prediction.
+        flops_per_s: what that hardware computes in float32, by which CPU time is taken for work.
+        lines: what ranks asked, each once.
+        sequences: indices of lines in the order in which ranks asked, each sequence once.
+        compiled: of each sequence, indices of lines of one step as torch.compile would have it; empty: not known.
+        ranks: of each rank, the index of its sequence.
+        recorded_by: of each rank, the one that was recorded for it; itself unless there were too many.
+    """
+
+    script: str
+    sha256: str
+    args: list[str]
+    env: list[list[str]]
+    profile: str
+    kind: Literal["cpu", "cuda"]
+    hosts: int
+    gpus_per_host: int
+    steps: int
+    flops_per_s: float
+    lines: list[list[Any]]
+    sequences: list[list[int]]
+    compiled: list[list[int]]
+    ranks: list[int]
+    recorded_by: list[int]
+
+    def as_compiled(self) -> Recorded | None:
+        """Return the recording with modules compiled in all steps alike; None where no step was noted so."""
+        if not all(self.compiled):
+            return None
+        both = zip(self.sequences, self.compiled, strict=True)
+        return replace(self, sequences=[self._with_steps(sequence, step) for sequence, step in both])
+
+    def _with_steps(self, sequence: Sequence[int], step: Sequence[int]) -> list[int]:
+        """Return a sequence with another step in place of each of its own; what follows the last one stays."""
+        ends = [place for place, line in enumerate(sequence) if self.lines[line][0] == _STEP]
+        return [*sequence[: ends[0] + 1], *(line for _ in ends[1:] for line in step), *sequence[ends[-1] + 1 :]]
+
+    def to_bytes(self) -> bytes:
+        """The file's content; the same for the same recording."""
+        text = json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":"))
+        return gzip.compress(text.encode(), mtime=0)
