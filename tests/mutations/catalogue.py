@@ -235,8 +235,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "all_to_all: real writes over inputs that are still to be sent",
-        "real/libraries/moves.py",
-        "if not joined.is_sorted or overlap(issue.output, issue.input):",
+        "real/libraries/library.py",
+        "if not joined.is_sorted or moves.overlap(issue.output, issue.input):",
         "if not joined.is_sorted:",
         EXCHANGE,
     ),
