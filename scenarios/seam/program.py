@@ -41,12 +41,14 @@ class Program(ABC):
         section: the section's name; `scenario.options` holds its values.
         reads: what it reads besides: "buckets", "compression", and "run.batch_size", which then must be there.
         needs_values: whether it goes other ways without the values of tensors.
+        finds_classes: whether it finds its host classes, if it has any, when it prepares, and then states its effort.
     """
 
     Options: ClassVar[type | None] = None
     section: ClassVar[str] = "options"
     reads: ClassVar[tuple[str, ...]] = ()
     needs_values: ClassVar[bool] = False
+    finds_classes: ClassVar[bool] = False
 
     plan: tuple[PlanRow, ...] = ()
     own_plan: tuple[PlanRow, ...] = ()
