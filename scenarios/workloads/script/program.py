@@ -375,6 +375,10 @@ class _Played:
         given = call.inputs if has_values else [replace(each, values=None) for each in call.inputs]
         inputs, targets = ([each.tensor(device) for each in tensors] for tensors in (given, call.outputs))
         group = self._groups[call.group]
+        if call.library not in ("", self._scenario.library):
+            group = cast(Meeting, self._rank.backend).over(group, call.library)
+            if self._step is not None:
+                self._program.outcomes.note_left_out([f"sums and a host's own messages of {call.library}, on CPUs"])
         stream = self._streams.of(call.stream)
         asked = stream, call.verb, inputs, targets
         try:

@@ -18,7 +18,7 @@ from scenarios.workloads.script.recording.checks import mistake
 
 NAME = "recording.json.gz"
 _STEP = "step"
-_FORMAT = 5
+_FORMAT = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

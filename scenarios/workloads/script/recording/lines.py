@@ -7,7 +7,7 @@ Numbers of calls and events are left out, or are how many came since, so that wh
     ["kernel", stream, {...}, label]            a kernel's figures, those that are not as usual, and what it is for
     ["event", stream], ["after", stream, back]  recorded; waited for, the last one with 0
     ["gradient", stream, [replica, place]]      is there
-    ["issue", verb, group, label, stream, inputs, outputs, options, of_reducer]
+    ["issue", verb, group, label, stream, inputs, outputs, options, of_reducer, library]
                                                 a collective; tensors as [shape, dtype, is known]
     ["wait", back, stream]                      for the collective issued last with 0
     ["synchronize_event", back]                 the host waits for the event recorded last with 0
@@ -105,7 +105,8 @@ class RankLog:
                 call: Collective = argument
                 self._calls = call.number
                 tensors = [[_shape(each) for each in side] for side in (call.inputs, call.outputs)]
-                return [kind, call.verb, call.group, call.label, call.stream, *tensors, call.options, call.of_reducer]
+                head = [kind, call.verb, call.group, call.label, call.stream]
+                return [*head, *tensors, call.options, call.of_reducer, call.library]
             case "wait":
                 number, stream = argument
                 return [kind, self._calls - number, stream]
@@ -294,7 +295,7 @@ class Replay:
         match kind:
             case "issue":
                 self._calls += 1
-                _, verb, group, label, stream, inputs, outputs, options, of_reducer = line
+                _, verb, group, label, stream, inputs, outputs, options, of_reducer, library = line
                 return Collective(
                     number=self._calls,
                     verb=verb,
@@ -305,6 +306,7 @@ class Replay:
                     outputs=outputs,
                     options=self._members.options(group, verb, options),
                     of_reducer=of_reducer,
+                    library=library,
                 )
             case "wait":
                 return self._calls - line[1], line[2]
