@@ -53,21 +53,29 @@ class Sent:
         self.messages = defaultdict[tuple[Key, int, int], list[Packed]](list)
         self.stores, self.may_send = Stores(), may_send
 
-    def message(self, group: Key, ends: tuple[int, int], number: int, *, is_last: bool) -> Packed | Waits | None:
+    def message(
+        self, group: Key, ends: tuple[int, int], number: int, made: Families, *, is_last: bool
+    ) -> Packed | Waits | None:
         """Return a message from a source to a target (`ends`); if it does not come, the one that a rank as far from
-        another one has sent; None if there is none, either.
+        another one has sent, in this group or in one of its family among those `made`, at the same places there; None
+        if there is none, either.
         """
         found, members = self.messages[group, *ends], group[0]
         if len(found) > number:
             return found[number]
         if not is_last and self.may_send(ends[0], True):
             return Waits(ends[0])
-        size, away = len(members), members.index(ends[1]) - members.index(ends[0])
-        for (other, source, target), sent in self.messages.items():
-            is_like = other == group and (members.index(target) - members.index(source) - away) % size == 0
-            if is_like and len(sent) > number:
+        size, places = len(members), [members.index(end) for end in ends]
+        family, likes = made.family(members), list[Packed]()
+        for (other, *others), sent in self.messages.items():
+            if len(sent) <= number or made.family(other[0]) != family:
+                continue
+            theirs = [other[0].index(end) for end in others]
+            if theirs == places:
                 return sent[number]
-        return None
+            if other == group and (theirs[1] - theirs[0] - places[1] + places[0]) % size == 0:
+                likes.append(sent[number])
+        return likes[0] if likes else None
 
 
 class Alone:
@@ -142,15 +150,23 @@ class Alone:
         return self._result(call)
 
     def _received(self, call: Collective, source: int, number: int, is_last: bool) -> list[Packed] | Waits:
-        """Return what a rank receives: of many floats the shape, as whoever sends them does not know their values."""
+        """Return what a rank receives: of many floats the shape, as whoever sends them does not know their values.
+
+        Raises:
+            ProgramError: nobody knows the values of integers that a script may go by.
+        """
         (target,) = call.outputs or call.inputs
         found: Packed | Waits | None = None
-        if not target.dtype.is_floating_point or math.prod(target.shape) <= MOST_FLOATS:
+        are_few = math.prod(target.shape) <= MOST_FLOATS
+        if not target.dtype.is_floating_point or are_few:
             ends = source, self._rank
-            found = self._sent.message(self._keys[call.group], ends, number, is_last=is_last)
-        if isinstance(found, Waits):
-            return found
-        return [Packed(target.shape, target.dtype) if found is None else found]
+            found = self._sent.message(self._keys[call.group], ends, number, self.made, is_last=is_last)
+        if found is None and are_few and not target.dtype.is_floating_point:
+            raise ProgramError(
+                f"rank {self._rank}: {call.label}: expected integers that a rank which is played has sent, but rank"
+                f" {source} is not, nor one that sends as far; run.ranks = 'each' plays all, at most 64"
+            )
+        return [Packed(target.shape, target.dtype)] if found is None else found if isinstance(found, Waits) else [found]
 
     def _broadcasted(self, call: Collective, key: tuple[Key, int, int], is_last: bool) -> list[Packed] | Waits:
         """Return what the source has sent, if it is played; else the rank's own, as if it were the source."""
