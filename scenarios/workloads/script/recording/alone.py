@@ -25,6 +25,7 @@ from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
 from scenarios.workloads.script.recording.lines import MESSAGES, Families
 from scenarios.workloads.script.requests import Collective, Packed, Refused, issue
 
+_MOST_TOLD = 8  # more are those of values that differ from rank to rank
 _META = torch.device("meta")
 
 
@@ -84,12 +85,14 @@ class Alone:
     Attributes:
         made: the groups that it has made.
         has_messages: the members of groups in which it sent or received messages, each with how far the ends are apart.
+        told_apart: ranks that its calls give other sizes than the members before them, where there are few.
     """
 
     def __init__(self, rank: int, world_size: int, sent: Sent) -> None:
         self._rank, self._sent = rank, sent
         self.made = Families(world_size)
         self.has_messages = set[tuple[tuple[int, ...], int]]()
+        self.told_apart = set[int]()
         self._groups = [Group("world", tuple(range(world_size)))]
         self._keys: list[Key] = [(self._groups[0].ranks, 0)]
         self._checks = Rank(cast(Backend, _Checking(rank, self._groups[0])))
@@ -114,6 +117,7 @@ class Alone:
                 if (mistake := self._mistake(argument)) is not None:
                     return mistake
                 self._answers[argument.number] = self._begun(argument)
+                self._tell_apart(argument)
             case "wait":
                 given = self._answers[argument[0]]
                 found = given(is_last) if callable(given) else given
@@ -148,6 +152,16 @@ class Alone:
                 self._sent.broadcasts[key] = list(call.inputs)
             return partial(self._broadcasted, call, key)
         return self._result(call)
+
+    def _tell_apart(self, call: Collective) -> None:
+        """Note which members begin to get or give something else, by split sizes or tensors of which each has one."""
+        members = self._groups[call.group].ranks
+        splits = [call.options.get(f"{side}_split_sizes") or () for side in ("input", "output")]
+        shapes = [[each.shape for each in side] for side in (call.inputs, call.outputs)]
+        for sizes in (each for each in (*splits, *shapes) if len(each) == len(members)):
+            found = [members[place] for place in range(1, len(sizes)) if sizes[place] != sizes[place - 1]]
+            if len(found) <= _MOST_TOLD:
+                self.told_apart.update(found)
 
     def _received(self, call: Collective, source: int, number: int, is_last: bool) -> list[Packed] | Waits:
         """Return what a rank receives: of many floats the shape, as whoever sends them does not know their values.
