@@ -34,6 +34,10 @@ from scenarios.seam.operations.as_json import from_json, to_json
 from scenarios.workloads.script.recording.file import Recorded
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Request, Spent
 
+# Waits that end loops of looks, by what is looked at.
+AFTER_POLLS = {"event": "synchronize_event", "stream": "synchronize", "call": "synchronize_call"}
+# What lies between two looks of a loop.
+_IN_LOOPS = frozenset({"query", "host", "cpu"})
 # Calls between two ranks.
 MESSAGES = frozenset({"send", "recv"})
 _USUAL = {field.name: field.default for field in fields(Kernel)}
@@ -256,17 +260,19 @@ _NO_GROUP = (
 
 
 class Replay:
-    """A rank that asks what a recording says; answers count for nothing, as values do not."""
+    """A rank that asks what a recording says; but for looks, answers count for nothing, as values do not."""
 
     def __init__(self, lines: Sequence[Sequence[Any]], indices: Sequence[int], members: Members) -> None:
-        self._lines, self._indices, self._members = lines, iter(indices), members
+        self._lines, self._indices, self._members = lines, indices, members
+        self._place = 0  # of the next index
         self._events, self._calls = -1, 0
 
     def next(self) -> Request:
         """As a script's rank; past the end of the recording it ends."""
         spent = list[Computed | Launched | HostWork]()
-        for index in self._indices:
-            line = self._lines[index]
+        while self._place < len(self._indices):
+            line = self._lines[self._indices[self._place]]
+            self._place += 1
             match line[0]:
                 case "cpu":
                     spent.append(Computed(*line[1:]))
@@ -284,7 +290,18 @@ class Replay:
         return (), "end", None
 
     def answer(self, value: Any = None) -> None:
-        """Nobody asks."""
+        """End a loop of looks, known by the wait behind it, at the first look that finds over what it waits for, which
+        is sooner than where it was recorded on faster hardware.
+        """
+        looked = self._lines[self._indices[self._place - 1]]
+        if looked[0] != "query" or value is False:
+            return
+        for place in range(self._place, len(self._indices)):
+            line = self._lines[self._indices[place]]
+            if line[0] not in _IN_LOOPS:
+                ends_it = line[0] == AFTER_POLLS[looked[1]] and [abs(each) for each in line[1:]] == [abs(looked[2])]
+                self._place = place if ends_it else self._place
+                return
 
     def close(self) -> None:
         """Nothing is open."""
