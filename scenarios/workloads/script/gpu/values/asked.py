@@ -125,5 +125,5 @@ def unknown_sizes(func: Any) -> RuntimeError:
     what = "a value" if func is None else f"what {func.overloadpacket.__name__} gives"
     return RuntimeError(
         f"{what} decides how the script goes on, and is not known where nothing is computed: expected --play live,"
-        " which computes all values on CPUs, or an argument of the script that leaves this out, where it is an evaluation"
+        " which computes all values on CPUs, or an argument of the script that leaves this out, such as an evaluation"
     )
