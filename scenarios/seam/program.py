@@ -28,6 +28,7 @@ class Program(ABC):
         effort: what simulating a step of every rank takes of the machine; None: not known.
         left_out: what its steps did of which nothing is predicted, in words; known when all ranks are at their end.
         on_cpu: what hosts computed in steps beside their GPUs, in words; likewise.
+        rank_classes: the ranks that were played for others, as `RunInfo` has them.
         does: called with the phase in which the program is, and the words that a user sees, or "" to see how far the
             simulation is; whoever plays the program sets it.
 
@@ -58,6 +59,7 @@ class Program(ABC):
     effort: Effort | None = None
     left_out: tuple[str, ...] = ()
     on_cpu: tuple[str, ...] = ()
+    rank_classes: tuple[tuple[int, int, str], ...] = ()
     does: Callable[[str, str], None] = staticmethod(lambda phase, words: None)
 
     @abstractmethod

@@ -230,6 +230,9 @@ def test_ranks_of_each_class_are_as_if_they_were_recorded(
     monkeypatch.setattr(script_program, "MOST_PROCESSES", 2)
     extended = play(made)
     assert f"note: {classes}\n" in capfd.readouterr().err
+    assert "".join(f", rank {rank} for {count}" for rank, count, _ in sorted(extended.info.rank_classes)) in (
+        f", {classes.split(': ')[1]}"
+    )
     for rank in range(world[0] * world[1]):
         assert by_rank(extended.spans, rank) == by_rank(each.spans, rank)
 

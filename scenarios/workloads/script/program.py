@@ -39,7 +39,7 @@ from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
 from scenarios.workloads.script.recording.file import NAME, Recorded, read
-from scenarios.workloads.script.recording.hints import Hint, note_classes
+from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_classes
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Refused, Spent, issue, part_of
 from scenarios.workloads.script.streams import KIND, Streams, cpu_flops_per_s, nothing
@@ -88,6 +88,7 @@ class ScriptProgram(Program):
         """Take what is known before the first play: the recording, and which hosts are simulated."""
         scenario = self.scenario
         if recorded is not None:
+            self.rank_classes = rank_classes(recorded.recorded_by)
             self._replays, self.effort = Replays(recorded), Effort(operations=recorded.operations / recorded.steps)
             if scenario.ranks == "alike":
                 self.host_classes = recorded_host_classes(scenario, recorded)
