@@ -16,7 +16,6 @@ PLAYING = frozenset(
     {"path", "payload", "fidelity", "timeout_s", "compute_times", "balanced", "ranks", "rests_on", "known_errors"}
 )
 
-
 # `MemoryRow.phases` of a part that is there all the time, and of one that is in the host's memory.
 ALWAYS, IN_HOST = "always", "host memory"
 
@@ -283,13 +282,13 @@ class RunInfo:
     """Which run this was. `world` is "sim" or "real"; `complete` is false when it ended early, and `error` says why.
 
     `played_on` is what the hosts of a real run were: "this machine", EMULATED_HOSTS, or those of "torchrun" or
-    "srun"; "" in the simulator, and in what releases wrote that did not know it. `thinned` says which spans were left
-    out by choice; None: none. `host_counts`: each representative host and how many hosts it represents, itself
-    included; empty: every host was simulated. `cores`: how many processors the machines of a real run had for its
-    ranks; 0: not known. `devices`: the names of its GPUs or processors; empty: not known. `plan_notes`: on what a
-    comparison of a script's plan with ours rests, in sentences; empty: there is none. `left_out`: what steps did of
-    which nothing is predicted, in words; `on_cpu`: what hosts computed in steps of a script beside their GPUs,
-    likewise. `advice`: what changes of the program save that were simulated beside it, those that save most first.
+    "srun"; "" in the simulator, and where not known. `thinned` says which spans were left out by choice; None: none.
+    `host_counts`: each representative host and how many hosts it represents, itself included; empty: every host was
+    simulated. `cores`: how many processors a real run's machines had for its ranks; 0: not known. `devices`: its GPUs
+    or processors by name; empty: not known. `plan_notes`: on what a comparison of a script's plan with ours rests, in
+    sentences. `left_out`: what steps did of which nothing is predicted, in words; `on_cpu`: what hosts computed beside
+    their GPUs, likewise. `advice`: what changes of the program save that were simulated beside it, the largest first.
+    `rank_classes`: each rank of a script that was played for its class, how many ranks that has, and which, in words.
     """
 
     name: str
@@ -314,6 +313,7 @@ class RunInfo:
     left_out: tuple[str, ...] = ()
     on_cpu: tuple[str, ...] = ()
     advice: tuple[Advice, ...] = ()
+    rank_classes: tuple[tuple[int, int, str], ...] = ()
     schema_version: int = SCHEMA_VERSION
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import chain, groupby
 from typing import Any, cast
 
-from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
+from scenarios.config.host_classes import simulated_ranks
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import StepGivenUp, Work
 from scenarios.seam.calls import MISTAKES
@@ -25,6 +25,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
+from scenarios.workloads.effort import Effort
 from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
@@ -38,7 +39,7 @@ from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
 from scenarios.workloads.script.recording.file import NAME, Recorded, read
-from scenarios.workloads.script.recording.hints import Hint, note_classes
+from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_classes
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Refused, Spent, issue, part_of
 from scenarios.workloads.script.streams import KIND, Streams, cpu_flops_per_s, nothing
@@ -54,7 +55,7 @@ class ScriptProgram(Program):
         ProgramError: a rank raises, says nothing for `run.timeout`, or makes calls that do not fit the others'.
     """
 
-    needs_values = True
+    needs_values = finds_classes = True
 
     def __init__(self, scenario: Scenario) -> None:
         assert isinstance(scenario.options, Script)
@@ -86,10 +87,11 @@ class ScriptProgram(Program):
     def _take(self, recorded: Recorded | None) -> None:
         """Take what is known before the first play: the recording, and which hosts are simulated."""
         scenario = self.scenario
-        self._replays = None if recorded is None else Replays(recorded)
-        self.host_classes = uniform_host_classes(scenario)
-        if recorded is not None and scenario.ranks == "alike":
-            self.host_classes = recorded_host_classes(scenario, recorded)
+        if recorded is not None:
+            self.rank_classes = rank_classes(recorded.recorded_by)
+            self._replays, self.effort = Replays(recorded), Effort(operations=recorded.operations / recorded.steps)
+            if scenario.ranks == "alike":
+                self.host_classes = recorded_host_classes(scenario, recorded)
         self._counts = dict(simulated_ranks(scenario, self.host_classes))
         self.outcomes = Outcomes(scenario, len(self._counts))
 
@@ -374,6 +376,10 @@ class _Played:
         given = call.inputs if has_values else [replace(each, values=None) for each in call.inputs]
         inputs, targets = ([each.tensor(device) for each in tensors] for tensors in (given, call.outputs))
         group = self._groups[call.group]
+        if call.library not in ("", self._scenario.library):
+            group = cast(Meeting, self._rank.backend).over(group, call.library)
+            if self._step is not None:
+                self._program.outcomes.note_left_out([f"sums and a host's own messages of {call.library}, on CPUs"])
         stream = self._streams.of(call.stream)
         asked = stream, call.verb, inputs, targets
         try:

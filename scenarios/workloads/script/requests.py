@@ -75,7 +75,8 @@ class Packed:
 class Collective:
     """A call of torch.distributed: a verb of `Rank`, the number of its group, tensors that it reads and that it writes,
     and what else the verb takes. Verbs that write over what they read have `inputs` alone. `of_reducer`: it is
-    DistributedDataParallel's, of gradients.
+    DistributedDataParallel's, of gradients. `library`: what torch would take for it, where that is gloo; "": the
+    scenario's.
     """
 
     number: int
@@ -87,6 +88,7 @@ class Collective:
     outputs: Sequence[Packed] = ()
     options: dict[str, Any] = field(default_factory=dict)
     of_reducer: bool = False
+    library: str = ""
 
 
 class Refused(NamedTuple):

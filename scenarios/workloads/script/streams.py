@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, Protocol, cast
 
 from scenarios.config.scenario import Scenario
-from scenarios.seam.backend import Work
+from scenarios.seam.backend import Backend, Work
 from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.kernel import together
 from scenarios.seam.rank import Rank
@@ -26,8 +26,12 @@ def cpu_flops_per_s(scenario: Scenario) -> float:
     return gpu.flops_per_s["float32"] * gpu.efficiency.get(KIND, gpu.efficiency.get("default", 1.0))
 
 
-class Sleeping(Protocol):
-    """A backend whose ranks can let simulated time pass: the simulator's."""
+class Simulated(Protocol):
+    """A backend whose ranks can let simulated time pass, and have streams that other ranks lack: the simulator's."""
+
+    def open_own_stream(self, name: str) -> Backend:
+        """Return this rank on another stream, whose own groups nobody uses."""
+        ...
 
     def sleep(self, until_ns: int) -> Work[Any]:
         """Return a work that is over at that time."""
@@ -49,7 +53,8 @@ class Streams:
     def of(self, number: int) -> Rank:
         """The rank on that stream."""
         if number not in self._ranks:
-            self._ranks[number] = self._ranks[0].stream(f"stream {number}")
+            backend = cast(Simulated, self._ranks[0].backend)
+            self._ranks[number] = Rank(backend.open_own_stream(f"stream {number}"))
         return self._ranks[number]
 
     def launch(self, launched: Iterable[Launched | HostWork]) -> None:
@@ -117,7 +122,7 @@ class Streams:
         host = self._ranks[0]
         least_ns = host.backend.now_ns + _POLL_NS
         until_ns = max(least_ns, host.host_work(HostWork(waits_ns=_POLL_NS)))
-        await host.synchronize(cast(Sleeping, host.backend).sleep(until_ns))
+        await host.synchronize(cast(Simulated, host.backend).sleep(until_ns))
         return all(getattr(work, "end_ns", 0) >= 0 for work in works)  # -1 while a work of the simulator's runs
 
     async def elapsed_ns(self, first: int, second: int) -> int:

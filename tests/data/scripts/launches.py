@@ -21,7 +21,7 @@ ways = []
 
 
 def train(number: int, args: argparse.Namespace, **init) -> None:
-    assert number == int(os.environ["LOCAL_RANK"]), "a rank's function runs in the process of that rank"
+    assert number == int(os.environ["RANK"]), "a rank's function runs in the process of that rank"
     device = torch.device("cuda", number) if IS_ON_GPU else torch.device("cpu")
     dist.init_process_group("nccl" if IS_ON_GPU else "gloo", **init)
     assert (dist.get_rank(), dist.get_world_size()) == (number, SIZE)
@@ -51,7 +51,7 @@ def there(rank: int, args: argparse.Namespace, method: str) -> None:
 def agent(args: argparse.Namespace) -> int:
     assert distributed.is_torchelastic_launched()
     assert os.environ["TORCHELASTIC_RUN_ID"] == "mine"
-    train(int(os.environ["LOCAL_RANK"]), args)
+    train(int(os.environ["RANK"]), args)
     return 7
 
 
@@ -83,7 +83,9 @@ def put(rank: int, args: argparse.Namespace, queue) -> None:
 
 
 def helpers() -> None:
-    """A process that is given 0 and is no rank does its work by the time of the join."""
+    """A process that is given 0 does its work by the time of the join: in a process of its own, unless a host has one
+    rank, which it then is.
+    """
     queue = mp.SimpleQueue()
     for text in ("one", "two"):
         helper = mp.Process(target=fill, args=(0, queue, text))
@@ -92,7 +94,7 @@ def helpers() -> None:
         assert helper.exitcode == 0
         number, found, process = queue.get()
         assert (number, found) == (0, text)
-        assert process != os.getpid()
+        assert (process == os.getpid()) == (os.environ["LOCAL_WORLD_SIZE"] == "1")
 
 
 def of_queue(args: argparse.Namespace) -> None:
@@ -101,7 +103,7 @@ def of_queue(args: argparse.Namespace) -> None:
     ranks = [mp.Process(target=put, args=(rank, args, queue)) for rank in range(SIZE)]
     for process in ranks:
         process.start()
-    assert queue.get() == int(os.environ["LOCAL_RANK"])
+    assert queue.get() == int(os.environ["RANK"])
     for process in ranks:
         process.join()
 

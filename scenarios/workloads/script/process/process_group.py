@@ -26,7 +26,7 @@ from scenarios.seam.collectives.several import Several
 from scenarios.seam.collectives.sparse import SparseSum
 from scenarios.workloads.script.users_lines import users_line
 
-BACKEND = "twinstep"
+BACKEND, GLOO = "twinstep", "gloo"
 # torch 2.13 renamed these, too.
 _GATHER_COALESCED, _SCATTER_COALESCED = (
     new if hasattr(dist.ProcessGroup, new) else old
@@ -59,6 +59,7 @@ class Asked:
         native: the method of torch's own process groups that was called, and its arguments.
         is_async: whether the caller goes on before it is over.
         of_reducer: whether it is DistributedDataParallel that calls, for its gradients.
+        library: "gloo" where torch would take that for it; "": the scenario's.
     """
 
     verb: str
@@ -71,6 +72,7 @@ class Asked:
     native: tuple[str, tuple[Any, ...]]
     is_async: bool
     of_reducer: bool = False
+    library: str = ""
     factor: float | Tensor | None = None
 
 
@@ -175,7 +177,7 @@ class ScriptGroup(dist.ProcessGroup):
         return self._own("barrier", [], ("barrier", ()), opts)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        if "gloo" not in self._backends.values():
+        if GLOO not in self._backends.values():
             raise RuntimeError(f"monitored_barrier: torch's {self.name()} has none, expected gloo")
         native = "monitored_barrier", () if timeout is None else (timeout, wait_all_ranks)
         self._own("monitored_barrier", [], native, None).wait()
@@ -187,7 +189,7 @@ class ScriptGroup(dist.ProcessGroup):
         )
 
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:
-        if self._backend_of(inputs[0]) != "gloo":
+        if self._backend_of(inputs[0]) != GLOO:
             raise RuntimeError(f"all_gather_coalesced: torch's {self._backend_of(inputs[0])} has none, expected gloo")
         targets, native = [*chain.from_iterable(outputs)], ("allgather_coalesced", (outputs, inputs))
         return self._issue("all_gather_coalesced", _plain(inputs), _rooms(targets), targets, outputs, native, opts)
@@ -227,7 +229,7 @@ class ScriptGroup(dist.ProcessGroup):
     ) -> dist.Work:
         splits = {"output_split_sizes": output_splits or None, "input_split_sizes": input_splits or None}
         native = "alltoall_base", (output, input, output_splits, input_splits)
-        if not (output_splits or input_splits) and self._backend_of(input) == "gloo":
+        if not (output_splits or input_splits) and self._backend_of(input) == GLOO:
             output, input = self._even(output), self._even(input)
             if output.numel() != input.numel():
                 raise RuntimeError(
@@ -277,10 +279,16 @@ class ScriptGroup(dist.ProcessGroup):
     def _backend_of(self, tensor: Tensor) -> str:
         return self._backends.get(tensor.device.type, self.name())
 
+    def _library(self, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> str:
+        """Return whether gloo carries these tensors; a call of none, such as a barrier, goes by GPUs where it may."""
+        given = next(chain(inputs, targets), None)
+        found = self._backends.get("cuda", self.name()) if given is None else self._backend_of(given)
+        return found if found == GLOO else ""
+
     def _check_sizes(self, verb: str, listed: Sequence[Tensor], own: Tensor) -> None:
         """Raise RuntimeError where torch's gloo raises one: tensors of several sizes."""
         sizes = {tuple(each.shape) for each in (own, *listed)}
-        if self._backend_of(own) == "gloo" and len({each.numel() for each in (own, *listed)}) > 1:
+        if self._backend_of(own) == GLOO and len({each.numel() for each in (own, *listed)}) > 1:
             raise RuntimeError(
                 f"{verb} over gloo: expected tensors of one size, got {', '.join(map(str, sorted(sizes)))}"
             )
@@ -342,6 +350,7 @@ class ScriptGroup(dist.ProcessGroup):
             native=(name, given if opts is None else (*given, opts)),
             is_async=bool(getattr(opts, "asyncOp", True)),
             of_reducer=of_reducer,
+            library=self._library(inputs, targets),
             factor=factor,
         )
         self.called(asked)

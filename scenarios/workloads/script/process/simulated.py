@@ -35,6 +35,7 @@ from scenarios.workloads.script.meeting.store import SimulatedStore
 from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
+from scenarios.workloads.script.process.through_host import ThroughHost
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Spent
 from scenarios.workloads.script.streams import KIND
 
@@ -216,9 +217,7 @@ class SimulatedLink:
 
     def _append(self, given: Launched, work: HostWork, call: Call | None = None) -> None:
         assert self.launched is not None, "there is a GPU"
-        if any(work) and not self.is_captured:
-            self.launched.append(work)
-        self.launched.append(given)
+        self.launched += [work, given] if any(work) and not self.is_captured else [given]
         if self.as_compiled is not None:
             self.as_compiled.launch(given, work, call)
 
@@ -239,6 +238,10 @@ class SimulatedLink:
             if self.as_compiled is not None:
                 self.as_compiled.note(work)
 
+    def wait(self, number: int, *, is_cut: bool) -> Any:
+        """Have the current stream, or a CPU, wait for a call; return what the call gives."""
+        return self.ask("wait", (number, self.stream), is_cut=is_cut)
+
     def synchronize(self, stream: int | None = None) -> None:
         """The script waits for a stream of the GPU, or for all of them; not while a graph is captured."""
         with self._lock:
@@ -258,8 +261,7 @@ class SimulatedLink:
             self.synchronize_event(event)
         if not self.clock.is_read():
             return None
-        elapsed_ns: int = self.ask("elapsed", (first, second))
-        return elapsed_ns / 1e6
+        return float(self.ask("elapsed", (first, second))) / 1e6
 
     def fill(self, output: Tensor, part: Tensor) -> None:
         """A call gives this output that part, or if it is a meta tensor one whose values are not known."""
@@ -272,9 +274,8 @@ class SimulatedLink:
 
     def known(self, tensor: Tensor) -> Tensor | None:
         """See `Link.known`."""
-        if self.shadows is None or not self.shadows.is_of_gpu(tensor):
-            return tensor
-        return self.shadows.of(tensor)
+        shadows = self.shadows
+        return tensor if shadows is None or not shadows.is_of_gpu(tensor) else shadows.of(tensor)
 
     def pack(self, tensor: Tensor, factor: float | Tensor | None = None) -> Packed:
         """With its values, times a factor, if there are any."""
@@ -319,7 +320,7 @@ class SimulatedGroup(ScriptGroup):
         """Begin a call in simulated time."""
         if self._link.is_captured:
             raise RuntimeError(f"{asked.label}: expected no collective while a CUDA graph is captured")
-        number = next(self._link.numbers)
+        number, through = next(self._link.numbers), ThroughHost.of(self._link, asked)
 
         def make() -> Collective:
             return Collective(
@@ -330,22 +331,24 @@ class SimulatedGroup(ScriptGroup):
                 inputs=[self._link.pack(each, asked.factor) for each in asked.inputs],
                 outputs=[Packed.shape_of(each) for each in asked.targets],
                 options=asked.options,
-                stream=self._link.stream,
+                stream=self._link.stream if through is None else through.stream,
                 of_reducer=asked.of_reducer,
+                library=asked.library,
             )
 
         refused = self._link.ask("issue", make=make)
         if refused is not None:
             raise refused.error
-        return SimulatedWork(self._link, number, asked)
+        return SimulatedWork(self._link, number, asked, (through or self._link).wait)
 
 
 class SimulatedWork(dist.Work):
     """A call that is on its way in simulated time."""
 
-    def __init__(self, link: SimulatedLink, number: int, asked: Asked) -> None:
+    def __init__(self, link: SimulatedLink, number: int, asked: Asked, wait: Callable[..., Any]) -> None:
+        """`wait` has the script wait for the call and gives what it gives."""
         super().__init__()
-        self._link, self._number, self._asked = link, number, asked
+        self._link, self._number, self._asked, self._wait = link, number, asked, wait
         self._future: torch.futures.Future[Any] | None = None
         self._is_done = False
 
@@ -353,10 +356,7 @@ class SimulatedWork(dist.Work):
         """Wait until the call is over, in simulated time; then its outputs are there."""
         if not self._is_done:
             self._is_done = True
-            outputs, found = (
-                self._asked.outputs,
-                self._link.ask("wait", (self._number, self._link.stream), is_cut=self._asked.is_async),
-            )
+            outputs, found = self._asked.outputs, self._wait(self._number, is_cut=self._asked.is_async)
             with torch.no_grad(), self._link.busy():
                 parts = [packed.tensor(torch.device("meta")) for packed in found]
                 if len(parts) == 1 and outputs:  # all members' at once

@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scenarios.config.interconnect import LIBRARIES
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import is_operation
@@ -158,6 +159,7 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], ...]] = {
         *(_is_verb, _is_whole, _is_text, _is_whole, _is_tensors, _is_tensors),
         lambda one: isinstance(one, dict),
         lambda one: type(one) is bool,
+        lambda one: one == "" or one in LIBRARIES,
     ),
     "wait": (_is_whole, _is_whole),
     "synchronize_event": (_is_whole,),

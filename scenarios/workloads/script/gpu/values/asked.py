@@ -123,4 +123,7 @@ def unknown_sizes(func: Any) -> RuntimeError:
             f"{func.name()} has no kernel for tensors without values: expected one of torch.library.register_fake"
         )
     what = "a value" if func is None else f"what {func.overloadpacket.__name__} gives"
-    return RuntimeError(f"{what} decides how the script goes on, and is not known where nothing is computed")
+    return RuntimeError(
+        f"{what} decides how the script goes on, and is not known where nothing is computed: expected --play live,"
+        " which computes all values on CPUs, or an argument of the script that leaves this out, such as an evaluation"
+    )
