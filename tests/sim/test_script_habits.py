@@ -169,6 +169,18 @@ def test_what_scripts_write(name: str, tmp_path: Path) -> None:
     played(file, ranks=(1, 2) if name == "what tensors say" else (1, 1))
 
 
+def test_passes_until_convergence_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "converges.py"
+    file.write_text(
+        "import torch\nlayer = torch.nn.Linear(256, 256, device='cuda')\n"
+        "optimizer = torch.optim.LBFGS(layer.parameters())\ndef again():\n    optimizer.zero_grad()\n"
+        "    loss = layer(torch.ones(1, 256, device='cuda')).sum()\n    loss.backward()\n    return loss\n"
+        "for _ in range(3):\n    optimizer.step(again)\n"
+    )
+    with pytest.raises(ProgramError, match=r"converges.py:10: .* how many passes LBFGS makes: expected --play live"):
+        played(file, ranks=(1, 1))
+
+
 @pytest.mark.supports("`torch.library.custom_op`", "GPUs")
 def test_an_operator_of_anyones_may_have_sparse_in_its_name(tmp_path: Path) -> None:
     """As fbgemm's have, of which ids are the sparse features; and the name of one of torch's with other arguments."""
