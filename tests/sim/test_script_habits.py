@@ -128,6 +128,12 @@ WRITTEN = {
         "turns, far = 0, (layer.weight > 3).any()\n"
         "while far:\n    turns += 1\nassert turns == 20, turns"
     ),
+    "nested tensors": (
+        "layer = torch.nn.Linear(8, 8, device='cuda')\nparts = [torch.randn(5, 8), torch.randn(9, 8)]\n"
+        "y = layer(torch.nested.nested_tensor(parts, layout=torch.jagged).to('cuda'))\n"
+        "assert (y.device.index, y.values().shape) == (0, (14, 8))\ny.values().sum().backward()\n"
+        "assert layer.weight.grad.is_cuda"
+    ),
     "FSDP2 made on meta": (
         "import torch.distributed as dist\nfrom torch.distributed.fsdp import fully_shard\n"
         "dist.init_process_group('nccl')\nwith torch.device('meta'):\n    model = torch.nn.Linear(8, 8)\n"
