@@ -246,7 +246,7 @@ class _Played:
             spent, kind, argument = request = self._player.next()
             if self._log is not None and kind != "elapsed":  # which waits for nothing that was not waited for before
                 self._log.note(request)
-            if kind != "store":
+            if kind not in ("store", "sleep"):
                 self._program.stores.goes_on(self._rank.rank)
             await self._charge(spent)
             is_running = kind != "end" and not (kind == "step" and not await self._next_step())
@@ -288,6 +288,8 @@ class _Played:
                 self._beside.hear(kind, argument, is_in_step=self._step is not None)
             case "store":
                 return await self._program.stores.meet(self._rank, argument)
+            case "sleep":
+                return await self._streams.sleep(argument)
             case "memory":
                 self._program.note_memory(self._rank.rank, argument)
             case "record" if self._step is not None:

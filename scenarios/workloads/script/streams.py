@@ -86,6 +86,12 @@ class Streams:
         """What its stream had been given last, with what it waited for, when an event was recorded."""
         return self._events.get(event, ())
 
+    async def sleep(self, ns: int) -> bool:
+        """Let simulated time pass in which the script sleeps, say between two looks at a file of another rank."""
+        host = self._ranks[0]
+        await host.synchronize(cast(Sleeping, host.backend).sleep(host.backend.now_ns + ns))
+        return True
+
     async def wait(self, kind: str, argument: Any, calls: Mapping[int, Work[Any]]) -> int | None:
         """Have the host wait as a request asks: for a stream, for all that is under way with these `calls`, for what a
         stream was given before an event, for a call, for two events, whose distance in ns is returned, or for as long
