@@ -13,7 +13,7 @@ Numbers of calls and events are left out, or are how many came since, so that wh
     ["synchronize_event", back]                 the host waits for the event recorded last with 0
     ["synchronize_call", back]                  the host waits for the collective issued last with 0
     ["query", kind, back]                       the host looks at an event, a stream (by its number) or a call
-    ["met"]                                     ranks met in a store, or one of them slept
+    ["met"]                                     ranks met in a store
     [kind, ...]                                 any other request and its argument
 """
 
@@ -114,7 +114,7 @@ class RankLog:
             case "query":
                 polled, number = argument
                 return [kind, polled, {"event": self._events, "call": self._calls}.get(polled, 0) - number]
-            case "store" | "sleep":  # of which a replay asks nothing
+            case "store":  # of which a replay asks nothing
                 return ["met"]
             case _:
                 return [kind] if argument is None else [kind, argument]
