@@ -278,7 +278,7 @@ class _Played:
             case "new_group":
                 self._groups.append(further_group(self._rank, tuple(argument), self._program.host_classes))
                 return len(self._groups) - 1
-            case "synchronize" | "synchronize_event" | "synchronize_call" | "elapsed" | "query":
+            case "synchronize" | "synchronize_event" | "synchronize_call" | "elapsed" | "query" | "sleep":
                 return await self._streams.wait(kind, argument, self._works)
             case "plan":
                 self._program.place(argument)
@@ -288,8 +288,6 @@ class _Played:
                 self._beside.hear(kind, argument, is_in_step=self._step is not None)
             case "store":
                 return await self._program.stores.meet(self._rank, argument)
-            case "sleep":
-                return await self._streams.sleep(argument)
             case "memory":
                 self._program.note_memory(self._rank.rank, argument)
             case "record" if self._step is not None:

@@ -24,9 +24,9 @@ class Clock:
     """Simulated time, as the simulator tells it with each answer; between two answers a CPU's time goes on.
 
     `computing_ns` gives how long a CPU has computed since the last answer. `pass_ns` has the simulator pass time in
-    which the script sleeps and other ranks go on, and returns whether it has: beside a GPU ranks run at once. Readings never fall. What the simulator
-    does not charge, such as setting up, the script has seen to pass all the same. torch and other libraries read this
-    machine's clock, by which their time-outs go.
+    which the script sleeps and other ranks go on, and returns whether it has: beside a GPU ranks run at once. Readings
+    never fall. What the simulator does not charge, such as setting up, the script has seen to pass all the same. torch
+    and other libraries read this machine's clock, by which their time-outs go.
     """
 
     def __init__(self, computing_ns: Callable[[], int], pass_ns: Callable[[int], bool]) -> None:

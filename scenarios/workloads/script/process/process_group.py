@@ -307,7 +307,7 @@ class ScriptGroup(dist.ProcessGroup):
             raise RuntimeError(
                 f"member {member} of a group of {len(self._ranks)}: expected 0 to {len(self._ranks) - 1}"
             )
-        return self._ranks[member]
+        return int(self._ranks[member])
 
     def _own(
         self,
