@@ -248,7 +248,7 @@ class _Played:
             spent, kind, argument = request = self._player.next()
             if self._log is not None and kind != "elapsed":  # which waits for nothing that was not waited for before
                 self._log.note(request)
-            if kind != "store":
+            if kind not in ("store", "sleep"):
                 self._program.stores.goes_on(self._rank.rank)
             await self._charge(spent)
             is_running = kind != "end" and not (kind == "step" and not await self._next_step())
@@ -280,7 +280,7 @@ class _Played:
             case "new_group":
                 self._groups.append(further_group(self._rank, tuple(argument), self._program.host_classes))
                 return len(self._groups) - 1
-            case "synchronize" | "synchronize_event" | "synchronize_call" | "elapsed" | "query":
+            case "synchronize" | "synchronize_event" | "synchronize_call" | "elapsed" | "query" | "sleep":
                 return await self._streams.wait(kind, argument, self._works)
             case "plan":
                 self._program.place(argument)

@@ -14,6 +14,7 @@ A request is (what was computed since the last answer, kind, argument):
     "replica"       a module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape,
                     type] of its gradients in the order of their arrival
     "store"         a `Stored`, answered once other ranks allow it
+    "sleep"         the script sleeps on a CPU: for how many ns
     "memory"        the most bytes that the GPU's tensors took so far
     "left_out"      what the present step did that is not predicted, in words
     "on_cpu"        what the present step computed on the CPU beside a GPU: [what, line, counts of `HostWork`] of each

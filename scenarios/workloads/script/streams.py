@@ -94,8 +94,12 @@ class Streams:
     async def wait(self, kind: str, argument: Any, calls: Mapping[int, Work[Any]]) -> int | None:
         """Have the host wait as a request asks: for a stream, for all that is under way with these `calls`, for what a
         stream was given before an event, for a call, for two events, whose distance in ns is returned, or for as long
-        as a look at an event, a stream or a call takes, with whether that is over.
+        as a look at an event, a stream or a call takes, with whether that is over. Or for a time in which the script
+        sleeps, which is returned.
         """
+        if kind == "sleep":
+            await self._sleep_until(self._ranks[0].backend.now_ns + argument)
+            return int(argument)
         if kind == "elapsed":
             return await self.elapsed_ns(*argument)
         if kind == "query":
@@ -117,12 +121,16 @@ class Streams:
             self._kernels.pop(work, None)
             await self._ranks[0].synchronize(work)
 
+    async def _sleep_until(self, until_ns: int) -> None:
+        host = self._ranks[0]
+        await host.synchronize(cast(Simulated, host.backend).sleep(until_ns))
+
     async def _are_over(self, works: Sequence[Work[Any]]) -> bool:
         """Have the host take as long as a look at works does; return whether they are over then."""
         host = self._ranks[0]
         least_ns = host.backend.now_ns + _POLL_NS
         until_ns = max(least_ns, host.host_work(HostWork(waits_ns=_POLL_NS)))
-        await host.synchronize(cast(Simulated, host.backend).sleep(until_ns))
+        await self._sleep_until(until_ns)
         return all(getattr(work, "end_ns", 0) >= 0 for work in works)  # -1 while a work of the simulator's runs
 
     async def elapsed_ns(self, first: int, second: int) -> int:

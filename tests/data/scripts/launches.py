@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 
 import torch
@@ -108,6 +109,19 @@ def of_queue(args: argparse.Namespace) -> None:
         process.join()
 
 
+def pools(args: argparse.Namespace) -> None:
+    """Tasks that a pool is given one by one, or whose results come later."""
+    with mp.Pool(SIZE) as pool:
+        waits = [pool.apply_async(meet, (rank,), {"args": args}) for rank in range(SIZE)]
+        assert [wait.get() for wait in waits] == [None] * SIZE
+        assert pool.starmap_async(meet, [(rank, args) for rank in range(SIZE)]).get(60) == [None] * SIZE
+        assert [*pool.imap_unordered(partial(meet, args=args), range(SIZE))] == [None] * SIZE
+    with ProcessPoolExecutor(SIZE, mp.get_context("spawn")) as executor:
+        futures = [executor.submit(meet, rank, args) for rank in range(SIZE)]
+        assert [future.result() for future in as_completed(futures)] == [None] * SIZE
+        assert [*executor.map(meet, range(SIZE), [args] * SIZE)] == [None] * SIZE
+
+
 def main() -> None:
     args = argparse.Namespace(port=20_000 + os.getpid() % 1000)
     mp.set_start_method("fork")  # which is refused where one was chosen before
@@ -126,6 +140,7 @@ def main() -> None:
     of_queue(args)
     with mp.get_context("spawn").Pool(SIZE) as pool:
         assert pool.starmap(meet, [(rank, args) for rank in range(SIZE)]) == [None] * SIZE
+    pools(args)
     with mp.Pool(SIZE) as pool:  # of which no task is a rank
         assert pool.map(int, range(SIZE)) == [*range(SIZE)]
         assert pool.map(str, "abc") == ["a", "b", "c"]
@@ -133,7 +148,7 @@ def main() -> None:
     assert elastic_launch(config, agent)(args) == dict.fromkeys(range(SIZE), 7)
     helper.join()
     assert helper.exitcode == 0
-    assert len(ways) == 10, ways
+    assert len(ways) == 15, ways
     from torch.distributed.run import main as run  # noqa: PLC0415  (as scripts do that have both)
 
     run(f"--nproc-per-node {SIZE} --rdzv-id mine --rdzv-backend c10d --rdzv-endpoint :0 {__file__} rank".split())

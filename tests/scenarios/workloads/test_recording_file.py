@@ -37,6 +37,7 @@ RECORDED = Recorded(
         ["new_group", [0, 1]],
         ["record", ["loss", math.nan]],
         ["memory", 1 << 30],
+        ["sleep", 1000],
         ["synchronize"],
         ["step"],
     ],

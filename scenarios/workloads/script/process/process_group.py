@@ -167,11 +167,11 @@ class ScriptGroup(dist.ProcessGroup):
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         outputs, native = tensors if self.rank() == opts.rootRank else [], ("reduce", (tensors,))
-        root = self._ranks[opts.rootRank]
+        root = self._world_rank(opts.rootRank)
         return self._issue("reduce", tensors, [], outputs, tensors, native, opts, op=_op(opts), dst=root)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        return self._own("broadcast", tensors, ("broadcast", (tensors,)), opts, src=self._ranks[opts.rootRank])
+        return self._own("broadcast", tensors, ("broadcast", (tensors,)), opts, src=self._world_rank(opts.rootRank))
 
     def barrier(self, opts: Any = None) -> dist.Work:
         return self._own("barrier", [], ("barrier", ()), opts)
@@ -243,21 +243,21 @@ class ScriptGroup(dist.ProcessGroup):
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> dist.Work:
         native, parts = ("gather", (outputs, inputs)), outputs[0] if self.rank() == opts.rootRank else []
-        root, given = self._ranks[opts.rootRank], _plain(inputs)
+        root, given = self._world_rank(opts.rootRank), _plain(inputs)
         return self._issue("gather", given, _rooms(parts), parts, outputs, native, opts, dst=root)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> dist.Work:
         native, parts = ("scatter", (outputs, inputs)), inputs[0] if self.rank() == opts.rootRank else []
-        root, rooms = self._ranks[opts.rootRank], _rooms(outputs)
+        root, rooms = self._world_rank(opts.rootRank), _rooms(outputs)
         return self._issue("scatter", _plain(parts), rooms, outputs, outputs, native, opts, src=root)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> dist.Work:
         native = "send", (tensors, dst, tag)
-        return self._issue("send", tensors, [], [], tensors, native, None, dst=self._ranks[dst])
+        return self._issue("send", tensors, [], [], tensors, native, None, dst=self._world_rank(dst))
 
     def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> dist.Work:
         native = "recv", (tensors, src, tag)
-        return self._issue("recv", [], tensors, tensors, tensors, native, None, src=self._ranks[src])
+        return self._issue("recv", [], tensors, tensors, tensors, native, None, src=self._world_rank(src))
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> dist.Work:
         raise RuntimeError("recv without src: expected the source, as which message comes first is not simulated")
@@ -308,6 +308,14 @@ class ScriptGroup(dist.ProcessGroup):
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
     reduce_scatter_single = _reduce_scatter_base
     all_to_all_single = alltoall_base
+
+    def _world_rank(self, member: int) -> int:
+        """Return a member's rank in the world; raise RuntimeError, as torch does, where there is no such member."""
+        if not 0 <= member < len(self._ranks):
+            raise RuntimeError(
+                f"member {member} of a group of {len(self._ranks)}: expected 0 to {len(self._ranks) - 1}"
+            )
+        return int(self._ranks[member])
 
     def _own(
         self,

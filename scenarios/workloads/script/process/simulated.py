@@ -71,7 +71,7 @@ class SimulatedLink:
         self.on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = _call  # an operator on CPU tensors
         self.staged: Callable[[int], None] = _nothing  # bytes of pageable memory that the host copies
         self.measured: Callable[[float, FrameType | None], None] = _nothing  # ns of other work, and where it ends
-        self.clock = Clock(self._computing_ns)
+        self.clock = Clock(self._computing_ns, lambda ns: self.launched is None and self.ask("sleep", ns) is not None)
         self.clock.hear(connection.recv()[1])
 
     @property

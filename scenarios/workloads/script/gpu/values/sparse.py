@@ -92,7 +92,8 @@ class Sparse:
         if name in _READ:
             return func(*args, **kwargs)
         if name in _PARTS:
-            return self._adopted(_PARTS[name](args[0]))
+            found = self._adopted(_PARTS[name](args[0]))
+            return found if name.startswith("_") else _aten.alias.default(found)  # which autograd makes a view, once
         with self._run():
             if func is _BAGS_BACK:
                 return self._bags_back(*args)
