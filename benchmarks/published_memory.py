@@ -1,8 +1,8 @@
 """`python -m benchmarks.published_memory [ID ...]`: peak memory a GPU that others published, predicted by scripts.
 
 Rows of `data/published_memory.csv` are Llama 3 as torchtitan trained it, whose logs have the most memory that torch's
-allocator had reserved; a prediction has what tensors, cuBLAS's workspaces and NCCL's buffers take. A row takes some
-minutes.
+allocator had reserved: tensors, cuBLAS's workspaces, and blocks that are free. What is predicted is kept in
+`data/predicted_memory.csv`, and `--page` writes all of it as the table of docs/accuracy.md. A row takes some minutes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def predicted_gib(row: pd.Series, folder: Path) -> float:
         subprocess.CalledProcessError: it cannot be predicted; what was said is on stderr.
     """
     on = ["--profile", row["profile"], "--hosts", str(row["hosts"]), "--gpus-per-host", str(row["gpus_per_host"])]
-    on += ["--ranks", "alike", "--steps", "1", "--timeout", "600 s"]
+    on += ["--ranks", "alike", "--steps", "2", "--timeout", "1800 s"]
     run = eager_steps.played([str(SCRIPT), *row["arguments"].split()], on, folder / row["id"])
-    return float(run.memory.groupby("rank")["size_bytes"].sum().max() / _GIB)
+    return eager_steps.torch_bytes(run, is_reserved=True) / _GIB
 
 
 def compared(rows: pd.DataFrame) -> Iterator[dict[str, object]]:

@@ -15,6 +15,7 @@ A request is (what was computed since the last answer, kind, argument):
                     type] of its gradients in the order of their arrival
     "store"         a `Stored`, answered once other ranks allow it
     "memory"        the most bytes that the GPU's tensors took so far
+    "reserved"      the most bytes that the allocator reserved of the GPU's memory so far
     "left_out"      what the present step did that is not predicted, in words
     "on_cpu"        what the present step computed on the CPU beside a GPU: [what, line, counts of `HostWork`] of each
     "loaded"        workers of a data loader have loaded a batch: [the loader's number, how many workers, how many

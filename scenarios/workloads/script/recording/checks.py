@@ -165,6 +165,7 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], ...]] = {
     "query": (lambda one: one in ("event", "stream", "call"), lambda one: type(one) is int),
     "new_group": (_is_group,),
     "memory": (_is_whole,),
+    "reserved": (_is_whole,),
     "step": (),
     "record": (lambda one: isinstance(one, list) and len(one) == 2 and _is_text(one[0]),),
 }

@@ -12,7 +12,7 @@ from scenarios.workloads.script.requests import Collective, Request
 
 # What ranks that do the same may tell otherwise: what their hosts load and compute, a little more or less memory, how
 # often they poll and meet in stores, and the plan, which rank 0 tells for all.
-_OF_ONE = frozenset({"left_out", "loaded", "memory", "met", "on_cpu", "plan", "query"})
+_OF_ONE = frozenset({"left_out", "loaded", "memory", "met", "on_cpu", "plan", "query", "reserved"})
 # The waits that end loops of polls; how many there are depends on when each rank comes to them.
 _AFTER_POLLS = {"event": "synchronize_event", "stream": "synchronize", "call": "synchronize_call"}
 # Of which the argument is each rank's own: values, and how its script ended.
