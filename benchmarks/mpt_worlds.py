@@ -14,8 +14,8 @@ import os
 import resource
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -80,14 +80,6 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def cells(models: list[str], worlds: list[int]) -> Iterator[tuple[str, int, int]]:
-    """Yield model, ranks and vocabulary of what is asked for."""
-    for ranks in worlds:
-        for vocabulary in VOCABULARIES:
-            for model in models:
-                yield model, ranks, vocabulary
-
-
 def kept() -> pd.DataFrame:
     """Return the rows that have been predicted before."""
     return pd.read_csv(PREDICTED) if PREDICTED.exists() else pd.DataFrame(columns=_CELL)
@@ -98,12 +90,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}; default: all")
     parser.add_argument("--ranks", type=int, nargs="+", default=WORLDS)
+    parser.add_argument("--vocabulary", type=int, nargs="+", default=VOCABULARIES, choices=VOCABULARIES)
     parser.add_argument("--missing", action="store_true", help="only cells that have no row yet")
     options = parser.parse_args()
     if unknown := sorted(set(options.models).difference(MODELS)):
         parser.error(f"{', '.join(unknown)}: expected some of {', '.join(MODELS)}")
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # processes whose parents end become children of this one, and count
-    for cell in cells(options.models or list(MODELS), options.ranks):
+    for ranks, vocabulary, model in product(options.ranks, options.vocabulary, options.models or list(MODELS)):
+        cell = model, ranks, vocabulary
         before = kept()
         same = (before[_CELL].astype(str) == [str(each) for each in cell]).all(axis=1)
         if options.missing and same.any():

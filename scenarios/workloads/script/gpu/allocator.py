@@ -13,7 +13,7 @@ import os
 import threading
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,46 +38,47 @@ def is_expandable(settings: str | None = None) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class _Block:
+class Block:
     """Bytes of a segment from `start` on, beside others of it; the GPU has taken `unmapped_bytes` of them back."""
 
-    pool: _Pool
+    pool: Pool
     start: int
     size_bytes: int
-    before: _Block | None = None
-    behind: _Block | None = None
+    before: Block | None = None
+    behind: Block | None = None
     is_free: bool = False
     is_expandable: bool = False
     unmapped_bytes: int = 0
 
 
 @dataclass(slots=True, eq=False)
-class _Pool:
+class Pool:
     """Free blocks of one stream, small or large ones, and the last block of its expandable segment."""
 
+    stream: int
     is_small: bool
     sizes: list[tuple[int, int]] = field(default_factory=list)  # with starts, sorted
-    free: dict[int, _Block] = field(default_factory=dict)
-    last: _Block | None = None
+    free: dict[int, Block] = field(default_factory=dict)
+    last: Block | None = None
 
     @property
     def page_bytes(self) -> int:
         """The unit in which an expandable segment grows."""
         return _SMALL_SEGMENT_BYTES if self.is_small else _LARGE_SEGMENT_BYTES
 
-    def put(self, block: _Block) -> None:
+    def put(self, block: Block) -> None:
         """Add a block to the free ones."""
         block.is_free = True
         insort(self.sizes, (block.size_bytes, block.start))
         self.free[block.start] = block
 
-    def take(self, block: _Block) -> _Block:
+    def take(self, block: Block) -> Block:
         """Take a block from the free ones."""
         block.is_free = False
         del self.sizes[bisect_left(self.sizes, (block.size_bytes, block.start))], self.free[block.start]
         return block
 
-    def fitting(self, size_bytes: int) -> _Block | None:
+    def fitting(self, size_bytes: int) -> Block | None:
         """Return the smallest free block that is large enough; one that can grow counts as larger than all others."""
         at = bisect_left(self.sizes, (size_bytes, 0))
         found = [self.free[start] for _, start in self.sizes[at : at + 2]]
@@ -103,8 +104,8 @@ class Allocator:
     def __init__(self, limit_bytes: int, *, is_expandable: bool | None = None) -> None:
         self.limit_bytes, self.is_expandable = limit_bytes, is_expandable
         self.reserved_bytes = self.peak_bytes = self.highest_bytes = self.segments = self.retries = 0
-        self._pools: dict[tuple[int, bool], _Pool] = {}
-        self._blocks: dict[Hashable, _Block] = {}
+        self._pools: dict[tuple[int, bool], Pool] = {}
+        self._blocks: dict[Hashable, Block] = {}
         self._end = 0
         self._lock, self._waiting = threading.Lock(), deque[tuple[Callable[..., None], tuple[Any, ...]]]()
 
@@ -129,6 +130,16 @@ class Allocator:
         """Let the peak be what is reserved now."""
         self.peak_bytes = self.reserved_bytes
 
+    def chains(self) -> Iterator[list[Block]]:
+        """Yield the blocks of each segment, in order."""
+        free = (block for pool in self._pools.values() for block in pool.free.values())
+        for block in sorted((*self._blocks.values(), *free), key=lambda each: each.start):
+            if block.before is None:
+                chain = [block]
+                while (behind := chain[-1].behind) is not None:
+                    chain.append(behind)
+                yield chain
+
     def _do(self, method: Callable[..., None], *args: Any) -> None:
         """Do this when what is under way is over: Python may free a storage in the midst of any line."""
         self._waiting.append((method, args))
@@ -144,7 +155,7 @@ class Allocator:
         is_small = size_bytes <= _SMALL_BYTES
         pool = self._pools.get((stream, is_small))
         if pool is None:
-            pool = self._pools[stream, is_small] = _Pool(is_small)
+            pool = self._pools[stream, is_small] = Pool(stream, is_small)
         block = pool.fitting(size_bytes)
         block = self._made(pool, size_bytes) if block is None else pool.take(block)
         self._split(block, size_bytes)
@@ -178,18 +189,18 @@ class Allocator:
                 elif block.before is None and block.behind is None:
                     self.reserved_bytes -= pool.take(block).size_bytes
 
-    def _made(self, pool: _Pool, size_bytes: int) -> _Block:
+    def _made(self, pool: Pool, size_bytes: int) -> Block:
         """Return a block of memory that has not been reserved before, which is not smaller."""
         if self.is_expandable is None:
             self.is_expandable = is_expandable()
         if not self.is_expandable:
-            block = _Block(pool, self._place(), pool.segment_bytes(size_bytes))
+            block = Block(pool, self._place(), pool.segment_bytes(size_bytes))
             self._reserve(block.size_bytes)
             return block
         last = pool.last
         if last is None or not last.is_free:
             start = self._place() if last is None else last.start + last.size_bytes
-            block = pool.last = _Block(pool, start, 0, before=last, is_expandable=True)
+            block = pool.last = Block(pool, start, 0, before=last, is_expandable=True)
             if last is not None:
                 last.behind = block
         else:
@@ -213,13 +224,13 @@ class Allocator:
         self.peak_bytes = max(self.peak_bytes, self.reserved_bytes)
         self.highest_bytes = max(self.highest_bytes, self.reserved_bytes)
 
-    def _split(self, block: _Block, size_bytes: int) -> None:
+    def _split(self, block: Block, size_bytes: int) -> None:
         """Have a block be of this size, and what is left of it a free one, if that is worth it."""
         pool, rest_bytes = block.pool, block.size_bytes - size_bytes
         is_fine = pool.is_small or block.is_expandable
         if rest_bytes < BLOCK_BYTES or not (is_fine or rest_bytes > _SMALL_BYTES):
             return
-        rest = _Block(
+        rest = Block(
             pool, block.start + size_bytes, rest_bytes, block, block.behind, is_expandable=block.is_expandable
         )
         mapped_bytes = min(block.unmapped_bytes, _rounded(size_bytes, pool.page_bytes))
@@ -232,7 +243,7 @@ class Allocator:
         pool.put(rest)
 
 
-def _joined(first: _Block, second: _Block) -> _Block:
+def _joined(first: Block, second: Block) -> Block:
     """Return the block that two neighbours are together, neither of which is among the free ones."""
     first.size_bytes += second.size_bytes
     first.unmapped_bytes += second.unmapped_bytes

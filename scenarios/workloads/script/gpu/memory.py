@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from scenarios.config.units import format_bytes
-from scenarios.workloads.script.gpu.allocator import BLOCK_BYTES, Allocator
+from scenarios.workloads.script.gpu.allocator import BLOCK_BYTES, Allocator, Block
 
 # What torch gives cuBLAS for each thread and stream that multiplies matrices, unless CUBLAS_WORKSPACE_CONFIG is set:
 # 32 MiB on Hopper and data centers' Blackwell (also what the cuBLAS documentation recommends, cublasSetWorkspace),
@@ -31,8 +31,8 @@ def workspace_bytes(capability: tuple[int, int]) -> int:
 class Journal(Protocol):
     """Storages that appear and go while compiled code runs, of which only some are in memory."""
 
-    def hold(self, key: Hashable, size_bytes: int) -> None:
-        """Note that a storage is there, or has another size."""
+    def hold(self, key: Hashable, size_bytes: int, stream: int) -> None:
+        """Note that a storage is there, or has another size, and the stream that made it."""
         ...
 
     def drop(self, key: Hashable) -> None:
@@ -72,7 +72,7 @@ class Memory:
         self.total_bytes, self._workspace_bytes, self._stream = total_bytes, workspace_bytes, stream
         self.now_bytes = self.peak_bytes = self.highest_bytes = 0  # the highest no script resets
         self.allocator = Allocator(total_bytes)
-        self._uncounted: dict[Hashable, int] = {}  # storages that have no block until they count
+        self._uncounted: dict[Hashable, tuple[int, int]] = {}  # bytes and streams of what has no block until it counts
         self._given, self._taken = _Count(), _Count()  # allocations, since a script has reset them
         self._most_allocations, self._limit_bytes = 0, total_bytes
         self.journal: Journal | None = None
@@ -81,10 +81,13 @@ class Memory:
         self._users: dict[Hashable, set[Hashable]] = {}
         self._loans: list[_Loan] = []
 
-    def hold(self, key: Hashable, size_bytes: int, *, is_counted: bool = True) -> None:
-        """Count a storage that is there, or has another size than before; `is_counted`: so does the peak."""
+    def hold(self, key: Hashable, size_bytes: int, *, is_counted: bool = True, stream: int | None = None) -> None:
+        """Count a storage that is there, or has another size than before; `is_counted`: so does the peak; `stream`: not
+        the current one has made it.
+        """
+        stream = self._stream() if stream is None else stream
         if self.journal is not None:
-            self.journal.hold(key, size_bytes)
+            self.journal.hold(key, size_bytes, stream)
             return
         size_bytes = -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
         wanted_bytes = self.now_bytes - self._sizes.get(key, 0) + size_bytes
@@ -97,7 +100,7 @@ class Memory:
         self._given.add(size_bytes)
         self._sizes[key], self.now_bytes = size_bytes, wanted_bytes
         self._free(key)
-        self._uncounted[key] = size_bytes
+        self._uncounted[key] = size_bytes, stream
         if is_counted:
             self.count()
 
@@ -105,7 +108,7 @@ class Memory:
         """Let the peak be at least what is there now, of which all has blocks."""
         while self._uncounted:
             key = next(iter(self._uncounted))
-            self.allocator.allocate(key, self._uncounted.pop(key, 0), self._stream())
+            self.allocator.allocate(key, *self._uncounted.pop(key, (0, 0)))
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
         self.highest_bytes = max(self.highest_bytes, self.now_bytes)
         self._most_allocations = max(self._most_allocations, len(self._sizes))
@@ -209,16 +212,8 @@ class Memory:
         }
 
     def segments(self, device: int) -> list[dict[str, Any]]:
-        """Return what `torch.cuda.memory_snapshot` does, with a segment of one block for each storage."""
-        found, address = list[dict[str, Any]](), BLOCK_BYTES
-        for size in self._sizes.values():
-            state = {"state": "active_allocated", "size": size, "requested_size": size, "address": address}
-            of_segment = {"device": device, "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0)}
-            sizes = {"total_size": size, "allocated_size": size, "active_size": size, "requested_size": size}
-            blocks = [{**state, "frames": []}]
-            found.append({**of_segment, **sizes, "address": address, "frames": [], "blocks": blocks})
-            address += size
-        return found
+        """Return what `torch.cuda.memory_snapshot` does."""
+        return [_segment(device, blocks) for blocks in self.allocator.chains()]
 
 
 @dataclass(slots=True)
@@ -232,6 +227,25 @@ class _Count:
         """Count one, unless it is empty."""
         self.number += size_bytes > 0
         self.size_bytes += size_bytes
+
+
+def _segment(device: int, blocks: list[Block]) -> dict[str, Any]:
+    pool, held = blocks[0].pool, sum(each.size_bytes for each in blocks if not each.is_free)
+    return {
+        **{"device": device, "stream": pool.stream, "address": blocks[0].start, "frames": []},
+        **{"segment_type": "small" if pool.is_small else "large", "segment_pool_id": (0, 0)},
+        "is_expandable": blocks[0].is_expandable,
+        "total_size": sum(each.size_bytes - each.unmapped_bytes for each in blocks),
+        **dict.fromkeys(("allocated_size", "active_size", "requested_size"), held),
+        "blocks": [
+            {
+                "state": "inactive" if each.is_free else "active_allocated",
+                **{"size": each.size_bytes, "requested_size": each.size_bytes},
+                **{"address": each.start, "frames": []},
+            }
+            for each in blocks
+        ],
+    }
 
 
 def _statistic(current: int, peak: int, allocated: int, freed: int) -> dict[str, int]:
