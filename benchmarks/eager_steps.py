@@ -58,7 +58,7 @@ def torch_bytes(run: Run, *, is_reserved: bool = False) -> float:
     """Return the most that torch has allocated on a GPU, or reserved: without NCCL's buffers."""
     memory = run.memory[run.memory["part"] != "communication buffers"]
     rows = memory if is_reserved else memory[memory["phases"] != CACHED]
-    return float(rows.groupby("rank")["size_bytes"].sum().max())
+    return float(rows.groupby("rank")["size_bytes"].sum().max()) if len(rows) else 0.0
 
 
 def step_ms(run: Run) -> float:

@@ -24,11 +24,12 @@ PUBLISHED, PREDICTED = DATA / "published_memory.csv", DATA / "predicted_memory.c
 BEGIN = "<!-- benchmarks.published_memory -->"
 KINDS = ("allocated", "reserved")
 _GIB = 1 << 30
+_PLAYED = ["profile", "hosts", "gpus_per_host", "options", "script"]  # rows that agree in these are one prediction
 _STEPS, _TIMEOUT = "2", "1800 s"
 
 
-def predicted(row: pd.Series, folder: Path) -> dict[str, object]:
-    """Return a row's id, and what torch is predicted to allocate and to reserve at most of its fullest GPU, in GiB.
+def predicted(row: pd.Series, folder: Path) -> dict[str, float]:
+    """Return what torch is predicted to allocate and to reserve at most of a row's fullest GPU, in GiB.
 
     Raises:
         subprocess.CalledProcessError: it cannot be predicted; what was said is on stderr.
@@ -36,8 +37,7 @@ def predicted(row: pd.Series, folder: Path) -> dict[str, object]:
     on = ["--profile", row["profile"], "--hosts", str(row["hosts"]), "--gpus-per-host", str(row["gpus_per_host"])]
     on += ["--steps", _STEPS, "--timeout", _TIMEOUT, *row["options"].split()]
     run = eager_steps.played(row["script"].format(data=DATA).split(), on, folder / row["id"])
-    sizes = {kind: eager_steps.torch_bytes(run, is_reserved=kind == "reserved") / _GIB for kind in KINDS}
-    return {"id": row["id"], **sizes}
+    return {kind: eager_steps.torch_bytes(run, is_reserved=kind == "reserved") / _GIB for kind in KINDS}
 
 
 def kept() -> pd.DataFrame:
@@ -81,9 +81,10 @@ def main() -> None:
     if options.missing:
         asked = asked[~asked["id"].isin(kept()["id"])]
     with TemporaryDirectory() as folder:
-        for _, row in asked.head(0 if options.write else len(asked)).iterrows():
-            before, found = kept(), predicted(row, Path(folder))
-            made = pd.concat([before[before["id"] != row["id"]], pd.DataFrame([found])])
+        for _, alike in asked.head(0 if options.write else len(asked)).groupby(_PLAYED, sort=False):
+            found = alike[["id"]].assign(**predicted(alike.iloc[0], Path(folder)))
+            before = kept()
+            made = pd.concat([before[~before["id"].isin(found["id"])], found])
             made.sort_values("id").to_csv(PREDICTED, index=False, float_format="%.2f")
     made_table = table(compared())
     if options.write:

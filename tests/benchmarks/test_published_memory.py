@@ -29,7 +29,7 @@ def test_the_fullest_gpu_counts_without_nccl(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(eager_steps, "played", played)
     rows = pd.read_csv(published_memory.PUBLISHED).set_index("id", drop=False)
     found = published_memory.predicted(rows.loc["titan-02"], tmp_path)
-    assert found == {"id": "titan-02", "allocated": 62.0, "reserved": 64.0}
+    assert found == {"allocated": 62.0, "reserved": 64.0}
     ((script, on, name),) = asked
     assert (script[1:], name) == (["--early", "--batch", "2", "--compile"], "titan-02")
     assert on[:6] == ["--profile", "dgx_h100", "--hosts", "1", "--gpus-per-host", "8"]
