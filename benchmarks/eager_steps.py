@@ -50,7 +50,9 @@ def played(script: Sequence[str], on: Sequence[str], out: Path) -> Run:
         subprocess.CalledProcessError: it cannot be predicted; what was said is on stderr.
     """
     command = [sys.executable, "-m", "sim", *on, "--out", str(out), *script]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    ended = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    sys.stderr.write(ended.stderr)
+    ended.check_returncode()
     return store.load(out)
 
 

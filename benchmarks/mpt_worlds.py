@@ -2,8 +2,8 @@
 
 Each model with a vocabulary of 50,368 and of 50,432 words, which few of these worlds divide, on DGX H100s with
 `--ranks alike`, by `data/published_mpt.py` with the micro-batch of llm-foundry's large worlds. Rows are kept in
-`data/mpt_worlds.csv` as they are predicted, in place of those that are there; `--missing` leaves those out. The MFU
-stands beside the published one of `data/published_mpt_worlds.csv`.
+`data/mpt_worlds.csv` as they are predicted, in place of those that are there; `--missing` leaves those out. `--write`
+puts them into docs/accuracy.md, their MFU beside the published one of `data/published_mpt_worlds.csv`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import re
 import resource
 import subprocess
 import time
@@ -22,8 +23,10 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from benchmarks import eager_steps
+from benchmarks.kernel_errors import parts
 
-DATA = Path(__file__).parent / "data"
+ROOT = Path(__file__).parent.parent
+DATA, PAGE, BEGIN = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy.md", "<!-- benchmarks.mpt_worlds -->"
 SCRIPT, PUBLISHED, PREDICTED = (
     DATA / each for each in ("published_mpt.py", "published_mpt_worlds.csv", "mpt_worlds.csv")
 )
@@ -62,8 +65,9 @@ def predicted(model: str, ranks: int, vocabulary: int) -> dict[str, object]:
         try:
             script = [str(SCRIPT), *arguments, *further]
             run = eager_steps.played(script, [*on, "--steps", "1", "--timeout", "3600 s"], Path(folder) / "run")
-        except subprocess.CalledProcessError:
-            row["step_ms"] = float("nan")
+        except subprocess.CalledProcessError as error:
+            said = re.search(r"OutOfMemoryError|[^\n]*\Z", (error.stderr or "").strip())
+            row |= {"step_ms": float("nan"), "why": said[0] if said else ""}
         else:
             step_ms = eager_steps.step_ms(run)
             row |= {"step_ms": step_ms, "mfu": flops(model, vocabulary) / (step_ms / 1e3) / _PEAK_FLOP_S}
@@ -85,6 +89,23 @@ def kept() -> pd.DataFrame:
     return pd.read_csv(PREDICTED) if PREDICTED.exists() else pd.DataFrame(columns=_CELL)
 
 
+def table() -> str:
+    """Return what is kept as a table of Markdown."""
+    rows = kept().merge(pd.read_csv(PUBLISHED), on=["model", "ranks"], how="left", suffixes=("", "_published"))
+    rows = rows.assign(size=rows["model"].map(list(MODELS).index)).sort_values(["size", "ranks", "vocabulary"])
+    lines = ["| model | ranks | words | step | MFU | published MFU | reserved | took | of CPUs |"]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
+    for _, row in rows.iterrows():
+        published = "" if pd.isna(row["mfu_published"]) else f"{row['mfu_published']:.1%}"
+        found = [f"{row['step_ms']:,.0f} ms", f"{row['mfu']:.1%}", published, f"{row['memory_gib']:.1f} GiB"]
+        if pd.isna(row["step_ms"]):
+            found = [row["why"], "", published, ""]
+        took = [f"{row['wall_s']:.0f} s", f"{row['cpu_s']:.0f} s"]
+        cells = [row["model"], str(row["ranks"]), f"{row['vocabulary']:,}", *found, *took]
+        lines.append(f"| {' | '.join(cells)} |".replace("%", " %"))
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Predict the cells one by one, and keep and print each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -92,7 +113,12 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=WORLDS)
     parser.add_argument("--vocabulary", type=int, nargs="+", default=VOCABULARIES, choices=VOCABULARIES)
     parser.add_argument("--missing", action="store_true", help="only cells that have no row yet")
+    parser.add_argument("--write", action="store_true", help="put what is kept into docs/accuracy.md, predict nothing")
     options = parser.parse_args()
+    if options.write:
+        before_table, _, after = parts(PAGE.read_text(encoding="utf-8"), BEGIN)
+        PAGE.write_text(f"{before_table}\n{table()}\n{after}", encoding="utf-8")
+        return
     if unknown := sorted(set(options.models).difference(MODELS)):
         parser.error(f"{', '.join(unknown)}: expected some of {', '.join(MODELS)}")
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # processes whose parents end become children of this one, and count

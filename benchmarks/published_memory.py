@@ -47,7 +47,9 @@ def kept() -> pd.DataFrame:
 
 def compared() -> pd.DataFrame:
     """Return the rows with what is kept of them: PREDICTED's columns begin with predicted_, the errors' with error_."""
-    rows = pd.read_csv(PUBLISHED).merge(kept().add_prefix("predicted_"), left_on="id", right_on="predicted_id", how="left")
+    rows = pd.read_csv(PUBLISHED).merge(
+        kept().add_prefix("predicted_"), left_on="id", right_on="predicted_id", how="left"
+    )
     for kind in KINDS:
         rows[f"error_{kind}"] = rows[f"predicted_{kind}"] / rows[f"{kind}_gib"] - 1
     return rows

@@ -27,8 +27,8 @@ def test_the_fullest_gpu_counts_without_nccl(monkeypatch: pytest.MonkeyPatch, tm
         return SimpleNamespace(memory=frame.assign(size_bytes=frame["size_bytes"] * GIB))
 
     monkeypatch.setattr(eager_steps, "played", played)
-    rows = pd.read_csv(published_memory.PUBLISHED).set_index("id", drop=False)
-    found = published_memory.predicted(rows.loc["titan-02"], tmp_path)
+    rows = pd.read_csv(published_memory.PUBLISHED)
+    found = published_memory.predicted(rows[rows["id"] == "titan-02"].iloc[0], tmp_path)
     assert found == {"allocated": 62.0, "reserved": 64.0}
     ((script, on, name),) = asked
     assert (script[1:], name) == (["--early", "--batch", "2", "--compile"], "titan-02")

@@ -230,9 +230,7 @@ class Allocator:
         is_fine = pool.is_small or block.is_expandable
         if rest_bytes < BLOCK_BYTES or not (is_fine or rest_bytes > _SMALL_BYTES):
             return
-        rest = Block(
-            pool, block.start + size_bytes, rest_bytes, block, block.behind, is_expandable=block.is_expandable
-        )
+        rest = Block(pool, block.start + size_bytes, rest_bytes, block, block.behind, is_expandable=block.is_expandable)
         mapped_bytes = min(block.unmapped_bytes, _rounded(size_bytes, pool.page_bytes))
         block.unmapped_bytes, rest.unmapped_bytes = mapped_bytes, block.unmapped_bytes - mapped_bytes
         if block.behind is not None:

@@ -119,7 +119,7 @@ class Computed:
     def _beside_floats(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[int, Any], made: Sequence[Tensor]
     ) -> Any:
-        """Return the integers that an operator gives beside floats, or too many ids, of which only the number is known."""
+        """Return the integers that an operator gives beside floats, or too many ids, whose number alone is known."""
         floats = [each for each in tensors_in((args, kwargs)) if found[id(each)] is None]
         if made and all(map(is_data, made)):
             return NOT_KNOWN
