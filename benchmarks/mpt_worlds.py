@@ -100,7 +100,7 @@ def table() -> str:
         found = [f"{row['step_ms']:,.0f} ms", f"{row['mfu']:.1%}", published, f"{row['memory_gib']:.1f} GiB"]
         if pd.isna(row["step_ms"]):
             found = [row["why"], "", published, ""]
-        took = [f"{row['wall_s']:.0f} s", f"{row['cpu_s']:.0f} s"]
+        took = ["" if pd.isna(row[name]) else f"{row[name]:.0f} s" for name in ("wall_s", "cpu_s")]
         cells = [row["model"], str(row["ranks"]), f"{row['vocabulary']:,}", *found, *took]
         lines.append(f"| {' | '.join(cells)} |".replace("%", " %"))
     return "\n".join(lines)

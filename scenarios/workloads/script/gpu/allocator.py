@@ -126,6 +126,11 @@ class Allocator:
         """Give back the segments, and the pages of expandable ones, that no block is in."""
         self._do(self._release)
 
+    def take(self, settings: str) -> None:
+        """Take settings as `torch.cuda.memory._set_allocator_settings` does; they hold for what is reserved later."""
+        if "expandable_segments" in settings:
+            self.is_expandable = is_expandable(settings)
+
     def reset_peak(self) -> None:
         """Let the peak be what is reserved now."""
         self.peak_bytes = self.reserved_bytes

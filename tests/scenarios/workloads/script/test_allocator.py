@@ -80,6 +80,15 @@ def test_an_expandable_segment_grows_behind_what_is_free_at_its_end() -> None:
     assert (made.reserved_bytes, made.highest_bytes) == (260 * MIB, 260 * MIB)
 
 
+def test_settings_hold_for_what_is_reserved_later() -> None:
+    made = allocator(a=9)
+    made.take("garbage_collection_threshold:0.8")
+    made.allocate("b", 30 * MIB, 0)
+    made.take("expandable_segments:True")
+    made.allocate("c", 30 * MIB, 0)
+    assert made.reserved_bytes == (20 + 30 + 40) * MIB
+
+
 def test_a_full_gpu_has_free_segments_given_back_first() -> None:
     made = Allocator(200 * MIB, is_expandable=False)
     made.allocate("a", 150 * MIB, 0)

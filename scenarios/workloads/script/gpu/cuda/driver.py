@@ -114,7 +114,9 @@ class Driver:
                 index_of(device)
             ).reset_accumulated(),
             "_accelerator_getMemoryInfo": lambda device=None: self._memory_of(index_of(device)).free_and_total(),
-            "_accelerator_setAllocatorSettings": nothing,
+            "_accelerator_setAllocatorSettings": lambda settings: self._memory_of(current.get()).allocator.take(
+                settings
+            ),
         }
 
     def _of_memory(self) -> dict[str, Callable[..., Any]]:
