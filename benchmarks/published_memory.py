@@ -57,16 +57,21 @@ def compared() -> pd.DataFrame:
 
 def table(rows: pd.DataFrame) -> str:
     """Return the rows, as of `compared`, as a table of Markdown."""
-    lines = ["| row | what | published | predicted | error | kind |", "|---|---|---|---|---|---|"]
+    heads = [f"{kind}, published | predicted | error" for kind in KINDS]
+    lines = [f"| row | what | {' | '.join(heads)} |", "|---|---|" + 3 * len(KINDS) * "---|"]
     for _, row in rows.iterrows():
+        cells = [row["id"], row["what"]]
         for kind in KINDS:
-            published, found = row[f"{kind}_gib"], row[f"predicted_{kind}"]
-            if pd.isna(published):
-                continue
-            said = [f"{found:.2f} GiB", f"{row[f'error_{kind}']:+.1%}".replace("%", " %")]
-            said = [f"not predicted: {row['why_not']}", ""] if pd.isna(found) else said
-            lines.append(f"| {row['id']} | {row['what']} | {published:.2f} GiB | {' | '.join(said)} | {kind} |")
+            published, found, error = (row[name] for name in (f"{kind}_gib", f"predicted_{kind}", f"error_{kind}"))
+            cells += [_size(published), _size(found), "" if pd.isna(error) else f"{error:+.1%}".replace("%", " %")]
+        if pd.isna(row[f"predicted_{KINDS[-1]}"]):
+            cells[-2] = f"not predicted: {'not run' if pd.isna(row['why_not']) else row['why_not']}"
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _size(gib: float) -> str:
+    return "" if pd.isna(gib) else f"{gib:.2f} GiB"
 
 
 def main() -> None:
