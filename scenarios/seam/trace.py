@@ -16,8 +16,9 @@ PLAYING = frozenset(
     {"path", "payload", "fidelity", "timeout_s", "compute_times", "balanced", "ranks", "rests_on", "known_errors"}
 )
 
-# `MemoryRow.phases` of a part that is there all the time, and of one that is in the host's memory.
-ALWAYS, IN_HOST = "always", "host memory"
+# `MemoryRow.phases` of a part that is there all the time, of one that is in the host's memory, and of what an allocator
+# keeps until something else needs it.
+ALWAYS, IN_HOST, CACHED = "always", "host memory", "cached"
 
 # `Span.kernel` of computations that take nothing of what a rank computes with: data loaders' work, copies to the GPU.
 LOADING, COPYING = "data_loader", "memcpy"
@@ -122,7 +123,8 @@ class MemoryRow:
 
     `rank_count` ranks are represented by this one. `phases`: those of a step in which it is there, "forward",
     "backward" and "update", with a space between, or ALWAYS; a part that grows or shrinks has several rows. IN_HOST: it
-    takes nothing of the device, but of the host's memory, of which `capacity_bytes` is the rank's share.
+    takes nothing of the device, but of the host's memory, of which `capacity_bytes` is the rank's share. CACHED: it is
+    there, but leaves room for whatever needs it.
     """
 
     rank: int

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.trace import Recording, Span
+from scenarios.seam.trace import CACHED, Recording, Span
 from tests.sim.test_gpu_script import SCRIPTS, played
 
 HABITS = SCRIPTS / "habits.py"
@@ -257,8 +257,12 @@ for _ in range(4):
 assert 8 << 20 < torch.cuda.max_memory_allocated() - 2 * (32 << 20) < 16 << 20  # beside cuBLAS's workspaces
 """
     )
-    (row,) = played(file, ranks=(1, 1)).memory
-    assert row.size_bytes == (4 << 20) + (1 << 30)
+    tensors, free = played(file, ranks=(1, 1)).memory
+    assert tensors.size_bytes == (4 << 20) + (1 << 30)
+    assert (free.phases, free.size_bytes) == (
+        CACHED,
+        18 << 20,
+    )  # a segment of 20 MiB has the parameters, one of 2 MiB x
     file.write_text('import torch\nfull = [torch.empty(1 << 30, device="cuda") for _ in range(100)]\n')
     with pytest.raises(ProgramError, match=r"takes.py:2: OutOfMemoryError: .* room for 4 GiB; .* 76 GiB of 79.1 GiB"):
         played(file, ranks=(1, 1))

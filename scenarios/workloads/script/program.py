@@ -24,7 +24,7 @@ from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import MemoryRow
+from scenarios.seam.trace import ALWAYS, CACHED, MemoryRow
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
@@ -65,7 +65,7 @@ class ScriptProgram(Program):
         is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
         self._is_extended = is_large or scenario.ranks == "alike"
         self._hint = Hint(scenario)
-        self._peaks: dict[int, MemoryRow] = {}
+        self._peaks: dict[int, dict[str, int]] = {}
         self._playing: dict[int, _Played] = {}
         self.doing = Doing(self, scenario)
         self._replays: Replays | None = None
@@ -142,16 +142,21 @@ class ScriptProgram(Program):
                 " written"
             ) from error
 
-    def note_memory(self, rank: int, peak_bytes: int) -> None:
-        """Note the most that tensors and workspaces took of a rank's GPU."""
-        self._peaks[rank] = MemoryRow(
-            rank=rank,
-            part="tensors and cuBLAS workspaces",
-            size_bytes=peak_bytes,
-            capacity_bytes=round(self.scenario.cluster.host.gpu.memory_bytes),
-            rank_count=self._counts[rank],
-        )
-        self.memory = tuple(self._peaks[each] for each in sorted(self._peaks))
+    def note_memory(self, rank: int, kind: str, peak_bytes: int) -> None:
+        """Note the most that tensors and workspaces took of a rank's GPU, or with kind "reserved" what they lie in."""
+        self._peaks.setdefault(rank, {})[kind] = peak_bytes
+        self.memory = tuple(row for each in sorted(self._peaks) for row in self._memory_of(each))
+
+    def _memory_of(self, rank: int) -> Iterator[MemoryRow]:
+        held = self._peaks[rank].get("memory", 0)
+        parts = {
+            ("tensors and cuBLAS workspaces", ALWAYS): held,
+            ("free blocks of torch's allocator", CACHED): max(0, self._peaks[rank].get("reserved", 0) - held),
+        }
+        capacity_bytes = round(self.scenario.cluster.host.gpu.memory_bytes)
+        known = {"rank": rank, "capacity_bytes": capacity_bytes, "rank_count": self._counts[rank]}
+        for (part, phases), size_bytes in parts.items():
+            yield MemoryRow(part=part, size_bytes=size_bytes, phases=phases, **known)
 
     def place(self, found: Mapping[str, Any]) -> None:
         """Take the plan that a rank has found, once however often the program is played."""
@@ -290,8 +295,8 @@ class _Played:
                 self._beside.hear(kind, argument, is_in_step=self._step is not None)
             case "store":
                 return await self._program.stores.meet(self._rank, argument)
-            case "memory":
-                self._program.note_memory(self._rank.rank, argument)
+            case "memory" | "reserved":
+                self._program.note_memory(self._rank.rank, kind, argument)
             case "record" if self._step is not None:
                 self._rank.record(*argument)
         return None

@@ -16,6 +16,7 @@ A request is (what was computed since the last answer, kind, argument):
     "store"         a `Stored`, answered once other ranks allow it
     "sleep"         the script sleeps on a CPU: for how many ns
     "memory"        the most bytes that the GPU's tensors took so far
+    "reserved"      the most bytes that the allocator reserved of the GPU's memory so far
     "left_out"      what the present step did that is not predicted, in words
     "on_cpu"        what the present step computed on the CPU beside a GPU: [what, line, counts of `HostWork`] of each
     "loaded"        workers of a data loader have loaded a batch: [the loader's number, how many workers, how many

@@ -257,11 +257,12 @@ def memory():
     del gone
     assert cuda.max_memory_allocated() == before + (12 << 20) == cuda.memory_stats()["allocated_bytes.all.peak"]
     assert cuda.memory_reserved() >= cuda.memory_allocated() == torch.accelerator.memory_allocated()
+    reserved = cuda.memory_reserved()
     cuda.empty_cache()
-    assert cuda.memory_reserved() == cuda.memory_allocated() == before + (4 << 20)
+    assert reserved >= cuda.memory_reserved() >= cuda.memory_allocated() == before + (4 << 20)
     free, total = cuda.mem_get_info()
     assert total - free == cuda.memory_reserved()
-    assert sum(each["total_size"] for each in cuda.memory_snapshot()) == cuda.memory_allocated()
+    assert sum(each["total_size"] for each in cuda.memory_snapshot()) == cuda.memory_reserved()
     assert "Allocated memory" in cuda.memory_summary()
     assert kept.is_cuda
     cuda.reset_accumulated_memory_stats()

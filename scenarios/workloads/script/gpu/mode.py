@@ -25,7 +25,7 @@ from scenarios.workloads.script.gpu.shadows import META, Shadows, is_meta
 from scenarios.workloads.script.gpu.tensors import Transfers, pinned
 from scenarios.workloads.script.gpu.values.asked import Asked, unknown_sizes
 from scenarios.workloads.script.gpu.values.computed import NOT_KNOWN, Computed, is_view
-from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_counts
+from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_bags, even_counts
 from scenarios.workloads.script.gpu.values.sparse import Sparse, moved
 from scenarios.workloads.script.host.calls import uncounted
 from scenarios.workloads.script.host.compiled import Call
@@ -193,6 +193,11 @@ class OnGpu(TorchDispatchMode):
             return self._copy(func, args, kwargs, leaves_gpu=leaves_gpu)
         return self._run(func, args, kwargs)
 
+    def _counts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        if func.namespace == "fbgemm":
+            return even_bags(func, args, kwargs, tensors_in(result), self._shadows.of)
+        return even_counts(func, args, kwargs)
+
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result, failed = None, None
         try:
@@ -200,7 +205,7 @@ class OnGpu(TorchDispatchMode):
         except RuntimeError as error:  # sizes of what it gives depend on values, or nobody has said which
             failed = error
         values = self._computed.of(func, args, kwargs, result)
-        if values is NOT_KNOWN and (counts := even_counts(func, args, kwargs)) is not None:
+        if values is NOT_KNOWN and (counts := self._counts(func, args, kwargs, result)) is not None:
             values = counts
             self._asked.say(SENTENCE)
         if failed is not None:

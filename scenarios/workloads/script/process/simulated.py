@@ -63,7 +63,7 @@ class SimulatedLink:
         self.numbers = count(1)
         self.is_captured = False  # whether what is launched now becomes a CUDA graph
         self.has_own_code = False  # whether the script compiles or captures code itself
-        self._told_bytes = 0
+        self._told_bytes: dict[str, int] = {}
         self.polls = Polls(self)
         self.is_busy = False  # with what is not the script's own
         self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
@@ -101,7 +101,8 @@ class SimulatedLink:
                 self.polls.end()
             self.compiled.flush()
             if self.shadows is not None and kind == "step":
-                self._tell_memory(self.shadows.memory.highest_bytes)
+                self._tell("memory", self.shadows.memory.highest_bytes)
+                self._tell("reserved", self.shadows.memory.allocator.highest_bytes)
             if self.launched or kind in ("issue", "wait"):
                 self._idle.clear()
             with self.busy():
@@ -179,10 +180,10 @@ class SimulatedLink:
         before_ns = sum(each.cpu_ns for each in self._before if isinstance(each, Computed))
         return before_ns + time.process_time_ns() - self._mark_ns
 
-    def _tell_memory(self, highest_bytes: int) -> None:
-        if highest_bytes > self._told_bytes:
-            self._told_bytes = highest_bytes
-            self.ask("memory", highest_bytes)
+    def _tell(self, kind: str, highest_bytes: int) -> None:
+        if highest_bytes > self._told_bytes.get(kind, 0):
+            self._told_bytes[kind] = highest_bytes
+            self.ask(kind, highest_bytes)
 
     def dispatched(self) -> None:
         """Take notice of an operator on the script's GPU, ahead of its kernel."""

@@ -168,6 +168,7 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], ...]] = {
     "new_group": (_is_group,),
     "memory": (_is_whole,),
     "sleep": (_is_whole,),
+    "reserved": (_is_whole,),
     "step": (),
     "record": (lambda one: isinstance(one, list) and len(one) == 2 and _is_text(one[0]),),
 }

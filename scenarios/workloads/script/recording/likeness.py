@@ -12,7 +12,7 @@ from scenarios.workloads.script.requests import Collective, Request
 
 # What ranks that do the same may tell otherwise: what their hosts load and compute, a little more or less memory, how
 # often they poll, sleep and meet in stores, and the plan, which rank 0 tells for all.
-_OF_ONE = frozenset({"left_out", "loaded", "memory", "met", "on_cpu", "plan", "query", "sleep"})
+_OF_ONE = frozenset({"left_out", "loaded", "memory", "met", "on_cpu", "plan", "query", "reserved", "sleep"})
 # Of which the argument is each rank's own: values, and how its script ended.
 _OWN = frozenset({"end", "record"})
 _TOLD = {

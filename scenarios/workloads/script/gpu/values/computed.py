@@ -49,6 +49,8 @@ _DRAWN = {
 _MOST_DRAWN = 1 << 20
 # Libraries of operators on ids, whose integers do not depend on floats: weights go where ids go.
 _OF_IDS = frozenset({"fbgemm"})
+# Of those what moves bags of ids by (places, lengths, ids, ...), and gives lengths that do not depend on the ids.
+_MOVES_BAGS = frozenset({"fbgemm::permute_1D_sparse_data", "fbgemm::permute_2D_sparse_data"})
 
 
 class Computed:
@@ -117,12 +119,21 @@ class Computed:
     def _beside_floats(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[int, Any], made: Sequence[Tensor]
     ) -> Any:
-        """Return the integers that an operator gives beside floats of which only the number is known."""
+        """Return the integers that an operator gives beside floats, or too many ids, whose number alone is known."""
         floats = [each for each in tensors_in((args, kwargs)) if found[id(each)] is None]
-        if (made and all(map(is_data, made))) or not all(map(is_data, floats)):
+        if made and all(map(is_data, made)):
             return NOT_KNOWN
+        if not all(map(is_data, floats)):
+            return self._lengths(func, args, found, made)
         values = self._call(func, args, kwargs, {**found, **{id(each): filled(each, 0) for each in floats}})
         return tree_map_only(Tensor, lambda each: each.to("meta") if is_data(each) else each, values)
+
+    def _lengths(self, func: Any, args: tuple[Any, ...], found: dict[int, Any], made: Sequence[Tensor]) -> Any:
+        """Return the lengths of bags of unknown ids that are moved."""
+        if func._schema.name not in _MOVES_BAGS or not made or len(args) < 2:
+            return NOT_KNOWN
+        places, lengths = (found[id(each)] for each in args[:2])
+        return NOT_KNOWN if places is None or lengths is None else (lengths[places], *made[1:])
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[int, Any]) -> Any:
         own = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
