@@ -29,11 +29,11 @@ def start_loading(scenario: Scenario, script: Script) -> None:
     """Start the process, unless it runs: it loads torch and the script's libraries while the caller does other work."""
     is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
     of_gpus = [f"{__package__}.gpu.play"] if is_on_gpu else []
-    loaded = [f"{__package__}.process.player", *of_gpus, f"{__package__}.process.loaded"]
-    multiprocessing.get_context("forkserver").set_forkserver_preload(loaded)
+    loaded = [f"{__package__}.process.player", *of_gpus, *shared_modules(script.path)]
+    multiprocessing.get_context("forkserver").set_forkserver_preload([f"{__package__}.process.loaded"])
     # torch's reducer warns on each rank, from C++, that it has no timer for tensors without values.
     quiet = {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")} if is_on_gpu else {}
-    with without_main(), mock.patch.dict(os.environ, {MODULES: " ".join(shared_modules(script.path)), **quiet}):
+    with without_main(), mock.patch.dict(os.environ, {MODULES: " ".join(loaded), **quiet}):
         forkserver.ensure_running()
 
 
