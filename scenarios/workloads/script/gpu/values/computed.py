@@ -61,15 +61,18 @@ class Computed:
     def __init__(self, shadows: Shadows, guessed: Callable[[], None], generator: Callable[[], torch.Generator]) -> None:
         self._shadows, self._guessed, self._generator = shadows, guessed, generator
 
+    def may_decide(self, func: Any, result: Any) -> bool:
+        """Return whether the values that an operator gives may be kept; `result` as in `of`."""
+        name = func.overloadpacket.__name__
+        return not is_view(func) and (result is None or any(self._may_be_kept(name, each) for each in tensors_in(result)))
+
     def of(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Return the values that an operator gives, meta tensors for unknown ones; `NOT_KNOWN` if all are unknown.
 
-        `result` is what the operator gives without values, None if its size depends on values.
+        `result` is what the operator gives without values, None if its size depends on values; `may_decide` is true.
         """
         name, given = func.overloadpacket.__name__, tensors_in((args, kwargs))
         made = tensors_in(result)
-        if is_view(func) or not (result is None or any(self._may_be_kept(name, each) for each in made)):
-            return NOT_KNOWN
         if not self._shadows.has_all and name in _EMPTY:  # zeros, as their parts may be written one by one
             return filled(made[0], 0) if made and not is_data(made[0]) else NOT_KNOWN
         if not (given or self._shadows.has_all or name in _DRAWN or "rand" not in name):
