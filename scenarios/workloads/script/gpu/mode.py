@@ -135,7 +135,8 @@ class OnGpu(TorchDispatchMode):
         if place is not None and place < len(args):
             names = [each.name for each in func._schema.arguments]
             args, kwargs = args[:place], {**dict(zip(names[place:], args[place:], strict=False)), **kwargs}
-        given = [tensor for tensor in tensors_in((args, kwargs)) if self._shadows.is_of_gpu(tensor)]
+        tensors = tensors_in((args, kwargs))
+        given = [tensor for tensor in tensors if self._shadows.is_of_gpu(tensor)]
         wanted = kwargs.get("device")
         kind = None if wanted is None else torch.device(wanted).type
         # C++ makes tensors where others are, and those of the GPU are on the meta device.
@@ -149,7 +150,7 @@ class OnGpu(TorchDispatchMode):
         if not (given or is_of_gpu):
             is_pinned = kwargs.pop("pin_memory", False)
             return pinned(self._on_cpu(func, args, kwargs)) if is_pinned else self._on_cpu(func, args, kwargs)
-        if self._sparse.takes(func, args):
+        if self._sparse.takes(func, args, tensors):
             return self._sparse.call(func, args, kwargs)
         made_of = self._made_of(func)
         if made_of is not None:
