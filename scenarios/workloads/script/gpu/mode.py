@@ -209,23 +209,14 @@ class OnGpu(TorchDispatchMode):
             values = counts
             self._asked.say(SENTENCE)
         if failed is not None:
-            if values is NOT_KNOWN and not isinstance(failed, NotImplementedError):
-                raise failed
-            masked = self._computed.masked(func, args) if values is NOT_KNOWN else values
-            if masked is None:
-                raise unknown_sizes(func) from failed
-            result = tree_map_only(Tensor, self._of_gpu, masked)
+            result = self._in_its_place(failed, func, args, values)
         made = tensors_in(result)
         self._shadows.adopt(made, is_in_host=_is_in_host(func))
         self._computed.advance(func, kwargs, made)
         if values is not NOT_KNOWN:
             self._computed.note(func, values, tensors_in((args, kwargs)), made)
         else:
-            _, written = touched(func, args, kwargs, result)
-            if not is_view(func):
-                self._shadows.forget(written)
-            if func is _UNSCALE:  # gradients are finite
-                self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
+            self._forget(func, args, kwargs, result)
         kernel, is_known = price(func, args, kwargs, result, on_gpu=True) if known is None else (known.kernel, True)
         if known is None and key is not None and failed is None:
             self._repeated.note(key, tensors_in((args, kwargs)), result, args[0] if args else None, kernel, decides)
@@ -236,6 +227,22 @@ class OnGpu(TorchDispatchMode):
         if _is_read(func, args, kwargs):
             self._transfers.wait()
         return result
+
+    def _in_its_place(self, failed: RuntimeError, func: Any, args: tuple[Any, ...], values: Any) -> Any:
+        """Return what an operator gives that fails without values: by its `values`, or what a mask leaves."""
+        if values is NOT_KNOWN and not isinstance(failed, NotImplementedError):
+            raise failed
+        masked = self._computed.masked(func, args) if values is NOT_KNOWN else values
+        if masked is None:
+            raise unknown_sizes(func) from failed
+        return tree_map_only(Tensor, self._of_gpu, masked)
+
+    def _forget(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Forget the values of what an operator has written, of which nothing is known."""
+        if not is_view(func):
+            self._shadows.forget(touched(func, args, kwargs, result)[1])
+        if func is _UNSCALE:  # gradients are finite
+            self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
 
     def _of_gpu(self, value: Tensor) -> Tensor:
         made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META)

@@ -1,4 +1,4 @@
-"""Remembers what torch's operators give and cost, by the shapes of what they are given: layers and steps repeat them."""
+"""Remembers what torch's operators give and cost, by the shapes of what they are given, as layers and steps repeat."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class Repeated:
         """Return the outcome of the call of this key; None if there was none, or the call has no key."""
         return None if key is None else self._known.get(key)
 
-    def note(self, key: Any, given: list[Tensor], result: Any, first: Any, kernel: Kernel | None, decides: bool) -> None:
+    def note(
+        self, key: Any, given: list[Tensor], result: Any, first: Any, kernel: Kernel | None, decides: bool
+    ) -> None:
         """Note the outcome of a call, `result` of the tensors `given` and the `first` argument, if another call with
         this key gives the like: new tensors that fill storages of their own, its first argument, or nothing.
         """

@@ -67,7 +67,8 @@ class Computed:
     def may_decide(self, func: Any, result: Any) -> bool:
         """Return whether the values that an operator gives may be kept; `result` as in `of`."""
         name = func.overloadpacket.__name__
-        return not is_view(func) and (result is None or any(self._may_be_kept(name, each) for each in tensors_in(result)))
+        is_any_kept = result is None or any(self._may_be_kept(name, each) for each in tensors_in(result))
+        return is_any_kept and not is_view(func)
 
     def of(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Return the values that an operator gives, meta tensors for unknown ones; `NOT_KNOWN` if all are unknown.

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.modules.operators import tensors_in
 from scenarios.workloads.script.gpu.shadows import META, Shadows
 
 _aten = torch.ops.aten
