@@ -22,13 +22,14 @@ _NOT_SIMULATED = (
 class Clock:
     """Simulated time, as the simulator tells it with each answer; between two answers a CPU's time goes on.
 
-    `computing_ns` gives how long a CPU has computed since the last answer. Readings never fall. What the simulator
+    `computing_ns` gives how long a CPU has computed since the last answer; `catch_up` hears the answers that have not
+    been awaited, ahead of a reading. Readings never fall. What the simulator
     does not charge, such as setting up, the script has seen to pass all the same. torch and other libraries read this
     machine's clock, by which their time-outs go.
     """
 
-    def __init__(self, computing_ns: Callable[[], int]) -> None:
-        self._computing_ns = computing_ns
+    def __init__(self, computing_ns: Callable[[], int], catch_up: Callable[[], None] = lambda: None) -> None:
+        self._computing_ns, self._catch_up = computing_ns, catch_up
         self._told_ns: int | None = None
         self._base_ns = self._seen_ns = self._shown_ns = 0
         self._has_said = False
@@ -46,6 +47,7 @@ class Clock:
 
     def read_ns(self) -> int:
         """Return the time of the host, in ns since the script began."""
+        self._catch_up()
         self._seen_ns = self._base_ns + self._computing_ns()
         self._shown_ns = self._seen_ns if self._seen_ns > self._shown_ns else self._shown_ns + _READING_NS
         return self._shown_ns
@@ -68,6 +70,7 @@ class Clock:
         def slept(seconds: Any) -> None:
             sleep(seconds)
             if is_users_file(sys._getframe(1).f_code.co_filename):
+                self._catch_up()
                 self._base_ns = max(self._base_ns, self._shown_ns) + round(seconds * 1e9)
 
         time.sleep = slept
