@@ -33,6 +33,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import torch
@@ -147,6 +148,37 @@ def part_of(each: Computed | Launched | HostWork) -> str | Launched | None:
 Spent = Sequence[Computed | Launched | HostWork]
 # What was computed since the last one, its kind and its argument.
 Request = tuple[Spent, str, Any]
+# What a process with a GPU goes on after at once, as the answer says nothing but the time: it computes ahead of its
+# simulated host until it asks for something else, or reads the clock; at most `_MOST_AHEAD` answers are on their way.
+_NOT_AWAITED = frozenset(
+    {"synchronize", "synchronize_event", "synchronize_call", "memory", "on_cpu", "loaded", "record", "compiled"}
+)
+_MOST_AHEAD = 16
+
+
+class Asking:
+    """A rank's end of its connection to the simulator; `heard(now_ns)` is called with the time of each answer."""
+
+    def __init__(self, connection: Connection, heard: Callable[[int | None], None]) -> None:
+        self._connection, self._heard = connection, heard
+        self.behind = 1  # answers that have not been received: the first one says that all ranks have started
+
+    def ask(self, request: Request, *, is_on_gpu: bool) -> Any:
+        """Send a request and return its answer; None where it is not awaited."""
+        self._connection.send(request)
+        self.behind += 1
+        is_ahead = is_on_gpu and request[1] in _NOT_AWAITED
+        return self.receive(until=_MOST_AHEAD if is_ahead else 0)
+
+    def receive(self, until: int = 0) -> Any:
+        """Receive answers until as many are behind, and return the last one."""
+        answer = None
+        while self.behind > until:
+            answer, now_ns = self._connection.recv()
+            self.behind -= 1
+            self._heard(now_ns)
+        return answer
+
 
 Tensors = list[Tensor]
 # What verbs take, of the tensors that they read and those that they fill; others take each by itself, these first.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Protocol, cast
 
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Backend, Work
 from scenarios.seam.host_work import HostWork, total
-from scenarios.seam.kernel import together
+from scenarios.seam.kernel import Kernel, together
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.requests import Launched
 
@@ -154,7 +155,7 @@ class Streams:
         kernels = [each.kernel for each in launched if each.kernel is not None]
         if not self._has_host_path:
             kernels = [replace(each, host_read=0.0, host_written=0.0) for each in kernels]
-        kernel = kernels[0] if len(kernels) == 1 else together(kernels)
+        kernel = kernels[0] if len(kernels) == 1 else _together(tuple(kernels))
         if host:
             kernel = replace(kernel, host=total(host))
         work = self.of(number).compute(kernel, nothing, label=label or KIND)
@@ -171,6 +172,12 @@ class Streams:
             for work in new:
                 self.of(number).after(work)
             self._tails[number] = (*own, *new)
+
+
+@lru_cache(maxsize=1 << 14)
+def _together(kernels: tuple[Kernel, ...]) -> Kernel:
+    """Return one kernel made of others, the same one for all ranks and steps that launch these."""
+    return together(kernels)
 
 
 def _with_host_work(

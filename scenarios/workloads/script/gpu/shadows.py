@@ -173,6 +173,10 @@ class Shadows:
         """Return whether its values follow from something that is not known."""
         return bool(self._guesses) and tensor.untyped_storage()._cdata in self._guesses
 
+    def knows(self, tensor: Tensor) -> bool:
+        """Return whether `of` has a tensor's values."""
+        return self._values.get(tensor.untyped_storage()._cdata) is not None
+
     def of(self, tensor: Tensor) -> Tensor | None:
         """Its values, as a view of them; None where they are not known."""
         storage = self._values.get(tensor.untyped_storage()._cdata)

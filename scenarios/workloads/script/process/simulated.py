@@ -36,7 +36,7 @@ from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
 from scenarios.workloads.script.process.through_host import ThroughHost
-from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Spent
+from scenarios.workloads.script.requests import Asking, Collective, Computed, Launched, Packed, Spent
 from scenarios.workloads.script.streams import KIND
 
 # The step that is also noted as torch.compile would have it: the first one's host is not yet ahead.
@@ -47,7 +47,7 @@ class SimulatedLink:
     """A rank's way to the simulator. What the process computes between two requests is told with the later one."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection, self._lock, self._mark_ns = connection, threading.RLock(), time.process_time_ns()
+        self._lock, self._mark_ns = threading.RLock(), time.process_time_ns()
         self._group = 0
         self._before: list[Computed | Launched] = []  # on a CPU, until the last turn or gradient
         self._label = KIND  # of what is computed on a CPU
@@ -68,11 +68,14 @@ class SimulatedLink:
         self.is_busy = False  # with what is not the script's own
         self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
         self._here = threading.local()  # each thread has its own stream
-        self.on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = _call  # an operator on CPU tensors
+        self.on_cpu: Callable[..., Any] = lambda func, args, kwargs: func(*args, **kwargs)  # operators on CPU tensors
         self.staged: Callable[[int], None] = _nothing  # bytes of pageable memory that the host copies
         self.measured: Callable[[float, FrameType | None], None] = _nothing  # ns of other work, and where it ends
-        self.clock = Clock(self._computing_ns, lambda ns: self.launched is None and self.ask("sleep", ns) is not None)
-        self.clock.hear(connection.recv()[1])
+        self.clock = Clock(
+            self._computing_ns, lambda ns: self.launched is None and self.ask("sleep", ns) is not None, self._catch_up
+        )
+        self._asking = Asking(connection, self.clock.hear)
+        self._asking.receive()
 
     @property
     def stream(self) -> int:
@@ -108,17 +111,21 @@ class SimulatedLink:
             with self.busy():
                 spent = self._spent(is_cut=is_cut)
                 if self.as_compiled is not None:
-                    self._connection.send(((), "compiled", self.as_compiled.take()))
-                    self._connection.recv()
-                self._connection.send((spent, kind, argument if make is None else make()))
-            answer, now_ns = self._connection.recv()
-            self.clock.hear(now_ns)
+                    self._asking.ask(((), "compiled", self.as_compiled.take()), is_on_gpu=True)
+                request = spent, kind, argument if make is None else make()
+            answer = self._asking.ask(request, is_on_gpu=self.launched is not None)
             self._mark_ns = time.process_time_ns()
             if kind == "new_group":
                 self._group = answer
             if kind == "step":
                 self._begin_step()
             return answer
+
+    def _catch_up(self) -> None:
+        """Hear the time of answers that were not awaited."""
+        if self._asking.behind:
+            with self._lock:
+                self._asking.receive()
 
     def _begin_step(self) -> None:
         """Note one step as torch.compile would have it, unless the script has compiled code or CUDA graphs."""
@@ -300,10 +307,6 @@ class SimulatedLink:
     def forget_time(self) -> None:
         """What was computed since the last request is nobody's."""
         self._mark_ns = time.process_time_ns()
-
-
-def _call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return func(*args, **kwargs)
 
 
 def _nothing(*_: Any) -> None:
