@@ -123,7 +123,7 @@ class Functional:
 
 def _reshard(tensor: Tensor, gathered: int, cut: int, group: Any) -> Tensor:
     """Cut dimension `cut` among the members and gather `gathered`, which they had cut: a piece to each, and a wait."""
-    if isinstance(group, str):
+    if not isinstance(group, dist.ProcessGroup):  # its name, or, from torch 2.13 on, the group
         group = torch._C._distributed_c10d._resolve_process_group(group)
     length = tensor.shape[cut] // group.size()
     sent = [tensor.narrow(cut, member * length, length).contiguous() for member in range(group.size())]
