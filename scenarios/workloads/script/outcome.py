@@ -236,8 +236,8 @@ def _expected(script: Script, outcome: Outcome) -> str:
         most = max(calls, key=lambda name: int(calls[name]))
         return f"expected --step-every {most}, or twinstep.step() at the end of each step, where no optimizer steps"
     return (
-        "expected arguments (behind the script) and data with which it trains, or twinstep.step() at the end of each"
-        " step, where no optimizer steps"
+        "expected arguments (behind the script) and data with which it trains, --step-every forward where it only runs"
+        " modules, or twinstep.step() at the end of each step, where no optimizer steps"
     )
 
 

@@ -180,7 +180,7 @@ class OnGpu(TorchDispatchMode):
     def _made_of(self, func: Any) -> Callable[..., Any] | None:
         """What calls an operator's parts, of one that is made of others; None: it is one itself."""
         if is_functional(func):
-            return lambda *args, **_: self._functional.call(func.overloadpacket.__name__, args)
+            return lambda *args, **_: self._functional.call(func, args)
         if is_composite(func):  # in inference mode, where autograd does not take it apart
             found: Callable[..., Any] = FUSED.get(func, func.decompose)
             return found
