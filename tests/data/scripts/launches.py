@@ -117,7 +117,7 @@ def pools(args: argparse.Namespace) -> None:
         assert pool.starmap_async(meet, [(rank, args) for rank in range(SIZE)]).get(60) == [None] * SIZE
         assert [*pool.imap_unordered(partial(meet, args=args), range(SIZE))] == [None] * SIZE
     with ProcessPoolExecutor(SIZE, mp.get_context("spawn")) as executor:
-        futures = [executor.submit(meet, rank, args) for rank in range(SIZE)]
+        futures = [executor.submit(partial(meet, rank), args) for rank in range(SIZE)]
         assert [future.result() for future in as_completed(futures)] == [None] * SIZE
         assert [*executor.map(meet, range(SIZE), [args] * SIZE)] == [None] * SIZE
 

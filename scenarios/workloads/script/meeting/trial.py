@@ -57,6 +57,9 @@ class Workers:
         Returns:
             The task's result; None: it is no rank's, and is to be started.
         """
+        while isinstance(function, partial):  # one of its own for each task
+            task = Task((*function.args, *task.args), {**function.keywords, **task.by_name})
+            function = function.func
         is_next = not self._kept or self._kept[0].function == function
         if not (is_next and task.is_given(len(self._kept)) and self.may_be_ranks()):
             self.start()
