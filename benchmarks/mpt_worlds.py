@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
-import re
 import resource
 import subprocess
 import time
@@ -66,8 +65,10 @@ def predicted(model: str, ranks: int, vocabulary: int) -> dict[str, object]:
             script = [str(SCRIPT), *arguments, *further]
             run = eager_steps.played(script, [*on, "--steps", "1", "--timeout", "3600 s"], Path(folder) / "run")
         except subprocess.CalledProcessError as error:
-            said = re.search(r"OutOfMemoryError|[^\n]*\Z", (error.stderr or "").strip())
-            row |= {"step_ms": float("nan"), "why": said[0] if said else ""}
+            said = (error.stderr or "").strip()
+            is_full = "OutOfMemoryError" in said
+            why = "does not fit (OutOfMemoryError)" if is_full else said.rpartition("\n")[-1]
+            row |= {"step_ms": float("nan"), "why": why}
         else:
             step_ms = eager_steps.step_ms(run)
             row |= {"step_ms": step_ms, "mfu": flops(model, vocabulary) / (step_ms / 1e3) / _PEAK_FLOP_S}
