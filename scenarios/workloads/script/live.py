@@ -23,6 +23,7 @@ from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
 from scenarios.workloads.script.forking import start_loading, without_main
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
+from scenarios.workloads.script.outcome import process_ended
 from scenarios.workloads.script.process.children import allow_children, end
 from scenarios.workloads.script.process.player import main
 from scenarios.workloads.script.process.stands import STANDS, line_of
@@ -111,7 +112,7 @@ class LivePlayer:
             found: Request = self._connection.recv()
         except EOFError:
             self._process.join(1)
-            raise ProgramError(f"{self._name}: its process ended with code {self._process.exitcode}") from None
+            raise ProgramError(f"{self._name}: {process_ended(self._process.exitcode)}") from None
         if found[1] == "error":
             raise ScriptError(f"{self._rank}: {found[2]}")
         if found[1] != "sleep":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -68,6 +69,13 @@ def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
             " each trains by itself: expected collectives, such as DistributedDataParallel's, or one rank (--hosts 1"
             " --gpus-per-host 1)"
         )
+
+
+def process_ended(code: int | None) -> str:
+    """Return how a rank's process ended that nothing else was heard of, in words."""
+    if code != -signal.SIGKILL:
+        return f"its process ended with code {code}"
+    return "its process was killed (SIGKILL), as the system does where memory runs out: expected room for all ranks"
 
 
 class Outcomes:

@@ -185,13 +185,16 @@ class Marks:
         """Count calls of modules on this thread that are in no other module's and in no backward pass."""
         thread, depth = threading.get_ident(), 0
 
+        def is_followed() -> bool:  # what is compiled is in the module that was called
+            return not torch.compiler.is_compiling() and threading.get_ident() == thread
+
         def begin(*_: Any) -> None:
             nonlocal depth
-            depth += threading.get_ident() == thread
+            depth += is_followed()
 
         def end(*_: Any) -> None:
             nonlocal depth
-            if threading.get_ident() == thread:
+            if is_followed():
                 depth -= 1
                 if not depth and torch._C._current_autograd_node() is None:  # not a checkpoint that runs anew
                     self._count({_FORWARD})
