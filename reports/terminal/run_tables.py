@@ -99,14 +99,8 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
         sections += [_operations(run, kept), *_bandwidths(run, kept), *_formulas(run, kept), _ranks(run, kept)]
     elif len(run.steps):
         sections.append(text.paragraph("Operations: no spans of these steps were kept."))
-    sections += [
-        *rank_classes.summarize(run),
-        _links(run),
-        _imbalance(run),
-        *_costs(run, shown),
-        _memory(run),
-        _metrics(run),
-    ]
+    sections += rank_classes.summarize(run)
+    sections += [_links(run), _imbalance(run), *_costs(run, shown), _memory(run), _metrics(run)]
     sections += changes.summarize(run)
     return Group(*sections)
 

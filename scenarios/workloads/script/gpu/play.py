@@ -25,7 +25,7 @@ from scenarios.workloads.script.gpu.fakes import find_shapes_of_dtensors, leave_
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional
 from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
-from scenarios.workloads.script.gpu.memory import Memory, workspace_bytes
+from scenarios.workloads.script.gpu.memory.memory import Memory, workspace_bytes
 from scenarios.workloads.script.gpu.mode import Meta, OnGpu
 from scenarios.workloads.script.gpu.parameters import keep_parameters
 from scenarios.workloads.script.gpu.shadows import Shadows

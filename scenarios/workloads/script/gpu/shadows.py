@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import Memory
 
 _KEYS = torch._C._dispatch_keys
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from scenarios.modules.fusion import COPIES, POINTWISE
 from scenarios.modules.recorder import Operator
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import Memory
 
 _FUSED = POINTWISE | {"reduction"}
 # Operators whose gradients need neither what they read nor what they make.

@@ -35,7 +35,7 @@ from scenarios.workloads.script.meeting.store import SimulatedStore
 from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
-from scenarios.workloads.script.process.through_host import ThroughHost
+from scenarios.workloads.script.host.through_host import ThroughHost
 from scenarios.workloads.script.requests import Asking, Collective, Computed, Launched, Packed, Spent
 from scenarios.workloads.script.streams import KIND
 

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.modules.operators import price, tensors_in
 from scenarios.workloads.script.gpu.fakes import find_shapes_of_dtensors
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import Memory
 from scenarios.workloads.script.gpu.repeated import Outcome, Repeated, key_of
 from scenarios.workloads.script.gpu.shadows import Shadows
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import Memory
 
 _SYNC_MODES = ("default", "warn", "error")
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from scenarios.config.units import format_bytes
-from scenarios.workloads.script.gpu.allocator import BLOCK_BYTES, Allocator, Block
+from scenarios.workloads.script.gpu.memory.allocator import BLOCK_BYTES, Allocator, Block
 
 # What torch gives cuBLAS for each thread and stream that multiplies matrices, unless CUBLAS_WORKSPACE_CONFIG is set:
 # 32 MiB on Hopper and data centers' Blackwell (also what the cuBLAS documentation recommends, cublasSetWorkspace),
