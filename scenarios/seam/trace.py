@@ -283,13 +283,12 @@ class Thinned:
 class RunInfo:
     """Which run this was. `world` is "sim" or "real"; `complete` is false when it ended early, and `error` says why.
 
-    `played_on` is what the hosts of a real run were: "this machine", EMULATED_HOSTS, or those of "torchrun" or
-    "srun"; "" in the simulator, and where not known. `thinned` says which spans were left out by choice; None: none.
-    `host_counts`: each representative host and how many hosts it represents, itself included; empty: every host was
-    simulated. `cores`: how many processors a real run's machines had for its ranks; 0: not known. `devices`: its GPUs
-    or processors by name; empty: not known. `plan_notes`: on what a comparison of a script's plan with ours rests, in
-    sentences. `left_out`: what steps did of which nothing is predicted, in words; `on_cpu`: what hosts computed beside
-    their GPUs, likewise. `advice`: what changes of the program save that were simulated beside it, the largest first.
+    `played_on`: a real run's hosts: "this machine", EMULATED_HOSTS, or those of "torchrun" or "srun"; "": not known.
+    `thinned`: which spans were left out by choice. `host_counts`: each representative host and how many hosts it
+    represents; empty: every host was simulated. `cores`: of a real run's machines; 0: not known. `devices`: its GPUs or
+    processors by name. `plan_notes`: on what a comparison of a script's plan with ours rests, in sentences.
+    `left_out`: what steps did of which nothing is predicted, in words; `on_cpu`: what hosts computed beside their GPUs.
+    `advice`: what changes of the program save that were simulated beside it, the largest first.
     `rank_classes`: each rank of a script that was played for its class, how many ranks that has, and which, in words.
     """
 

@@ -13,6 +13,7 @@ from typing import Any
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_ns
 from scenarios.seam.errors import ScriptError
+from scenarios.seam.trace import ALWAYS, CACHED, MemoryRow
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.cpu_work import CpuWork
 
@@ -261,3 +262,14 @@ def _numbered(what: str, numbers: Sequence[int]) -> str:
 
 def _list(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def memory_of(rank: int, peaks: Mapping[str, int], capacity_bytes: int, rank_count: int) -> tuple[MemoryRow, MemoryRow]:
+    """Return a rank's memory by part, of its peaks in bytes: of "memory" that tensors took, of what was "reserved"."""
+    held = peaks.get("memory", 0)
+    known = {"rank": rank, "capacity_bytes": capacity_bytes, "rank_count": rank_count}
+    free = max(0, peaks.get("reserved", 0) - held)
+    return (
+        MemoryRow(part="tensors and cuBLAS workspaces", size_bytes=held, phases=ALWAYS, **known),
+        MemoryRow(part="free blocks of torch's allocator", size_bytes=free, phases=CACHED, **known),
+    )

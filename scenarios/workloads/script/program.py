@@ -24,7 +24,6 @@ from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import ALWAYS, CACHED, MemoryRow
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
@@ -34,7 +33,7 @@ from scenarios.workloads.script.further_groups import further_group, recorded_ho
 from scenarios.workloads.script.live import Doing, LivePlayer, Start
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.stores import Meeting, Stores
-from scenarios.workloads.script.outcome import Outcome, Outcomes
+from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
 from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
@@ -145,18 +144,9 @@ class ScriptProgram(Program):
     def note_memory(self, rank: int, kind: str, peak_bytes: int) -> None:
         """Note the most that tensors and workspaces took of a rank's GPU, or with kind "reserved" what they lie in."""
         self._peaks.setdefault(rank, {})[kind] = peak_bytes
-        self.memory = tuple(row for each in sorted(self._peaks) for row in self._memory_of(each))
-
-    def _memory_of(self, rank: int) -> Iterator[MemoryRow]:
-        held = self._peaks[rank].get("memory", 0)
-        parts = {
-            ("tensors and cuBLAS workspaces", ALWAYS): held,
-            ("free blocks of torch's allocator", CACHED): max(0, self._peaks[rank].get("reserved", 0) - held),
-        }
         capacity_bytes = round(self.scenario.cluster.host.gpu.memory_bytes)
-        known = {"rank": rank, "capacity_bytes": capacity_bytes, "rank_count": self._counts[rank]}
-        for (part, phases), size_bytes in parts.items():
-            yield MemoryRow(part=part, size_bytes=size_bytes, phases=phases, **known)
+        rows = (memory_of(each, peaks, capacity_bytes, self._counts[each]) for each, peaks in self._peaks.items())
+        self.memory = tuple(sorted(chain.from_iterable(rows), key=lambda row: row.rank))
 
     def place(self, found: Mapping[str, Any]) -> None:
         """Take the plan that a rank has found, once however often the program is played."""

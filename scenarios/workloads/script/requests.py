@@ -151,7 +151,10 @@ Request = tuple[Spent, str, Any]
 # What a process with a GPU goes on after at once, as the answer says nothing but the time: it computes ahead of its
 # simulated host until it asks for something else, or reads the clock; at most `_MOST_AHEAD` answers are on their way.
 _NOT_AWAITED = frozenset(
-    {"synchronize", "synchronize_event", "synchronize_call", "memory", "on_cpu", "loaded", "record", "compiled"}
+    {
+        *("synchronize", "synchronize_event", "synchronize_call"),
+        *("memory", "reserved", "on_cpu", "loaded", "record", "compiled"),
+    }
 )
 _MOST_AHEAD = 16
 

@@ -103,7 +103,7 @@ def _is_shaped_alike(func: Any) -> bool:
 def _empty(given: Any) -> Any:
     """Return an operator's arguments with a meta tensor in place of each DTensor's specification."""
     match given:
-        case DTensorSpec(tensor_meta=meta) if meta is not None:
+        case DTensorSpec(tensor_meta=TensorMeta() as meta):
             return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=META)
         case dict():
             return {name: _empty(each) for name, each in given.items()}

@@ -283,7 +283,7 @@ class ScriptGroup(dist.ProcessGroup):
         """Return whether gloo carries these tensors; a call of none, such as a barrier, goes by GPUs where it may."""
         given = next(chain(inputs, targets), None)
         found = self._backends.get("cuda", self.name()) if given is None else self._backend_of(given)
-        return found if found == GLOO else ""
+        return GLOO if found == GLOO else ""
 
     def _check_sizes(self, verb: str, listed: Sequence[Tensor], own: Tensor) -> None:
         """Raise RuntimeError where torch's gloo raises one: tensors of several sizes."""
@@ -311,11 +311,9 @@ class ScriptGroup(dist.ProcessGroup):
 
     def _world_rank(self, member: int) -> int:
         """Return a member's rank in the world; raise RuntimeError, as torch does, where there is no such member."""
-        if not 0 <= member < len(self._ranks):
-            raise RuntimeError(
-                f"member {member} of a group of {len(self._ranks)}: expected 0 to {len(self._ranks) - 1}"
-            )
-        return int(self._ranks[member])
+        if 0 <= member < (size := len(self._ranks)):
+            return int(self._ranks[member])
+        raise RuntimeError(f"member {member} of a group of {size}: expected 0 to {size - 1}")
 
     def _own(
         self,
@@ -368,7 +366,6 @@ class ScriptGroup(dist.ProcessGroup):
         return work
 
 
-# By which torch's enumeration looks them up each time.
 _SCALED = "PREMUL_SUM"  # NCCL's sum of what each rank's factor has multiplied
 _OPS = {op: str(op.name) for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)}
 
@@ -385,8 +382,7 @@ def _rooms(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _is_of_reducer(tensors: Sequence[Tensor], caller: FrameType | None) -> bool:
     """Whether DistributedDataParallel's reducer calls: from C++, in a backward pass, on GPUs in autograd's thread."""
-    is_in_backward = caller is None or caller.f_code.co_name == "_engine_run_backward"
-    return tensors[0].is_floating_point() and is_in_backward
+    return tensors[0].is_floating_point() and (caller is None or caller.f_code.co_name == "_engine_run_backward")
 
 
 def _op(options: Any) -> str:
@@ -398,8 +394,7 @@ def _op(options: Any) -> str:
 
 
 def _label(verb: str) -> str:
-    """The verb, and the line of the user's: that of the main thread where another of torch's makes the call."""
-    line = users_line(sys._getframe().f_back) or users_line(
-        sys._current_frames().get(threading.main_thread().ident or 0)
-    )
+    """Return the verb and the user's line: that of the main thread where another of torch's makes the call."""
+    main_frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    line = users_line(sys._getframe().f_back) or users_line(main_frame)
     return f"{line} {verb}" if line else verb

@@ -31,11 +31,11 @@ from scenarios.workloads.script.host.calls import CountedCalls
 from scenarios.workloads.script.host.compiled import Call, Compiled
 from scenarios.workloads.script.host.measured import Stretches
 from scenarios.workloads.script.host.polls import Polls
+from scenarios.workloads.script.host.through_host import ThroughHost
 from scenarios.workloads.script.meeting.store import SimulatedStore
 from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
-from scenarios.workloads.script.host.through_host import ThroughHost
 from scenarios.workloads.script.requests import Asking, Collective, Computed, Launched, Packed, Spent
 from scenarios.workloads.script.streams import KIND
 
@@ -69,11 +69,9 @@ class SimulatedLink:
         self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
         self._here = threading.local()  # each thread has its own stream
         self.on_cpu: Callable[..., Any] = lambda func, args, kwargs: func(*args, **kwargs)  # operators on CPU tensors
-        self.staged: Callable[[int], None] = _nothing  # bytes of pageable memory that the host copies
-        self.measured: Callable[[float, FrameType | None], None] = _nothing  # ns of other work, and where it ends
-        self.clock = Clock(
-            self._computing_ns, lambda ns: self.launched is None and self.ask("sleep", ns) is not None, self._catch_up
-        )
+        self.staged: Callable[[int], None] = lambda _: None  # bytes of pageable memory that the host copies
+        self.measured: Callable[[float, FrameType | None], None] = lambda *_: None  # ns of other work, where it ends
+        self.clock = Clock(self._computing_ns, self._sleep, self._catch_up)
         self._asking = Asking(connection, self.clock.hear)
         self._asking.receive()
 
@@ -120,6 +118,9 @@ class SimulatedLink:
             if kind == "step":
                 self._begin_step()
             return answer
+
+    def _sleep(self, slept_ns: int) -> bool:
+        return self.launched is None and self.ask("sleep", slept_ns) is not None
 
     def _catch_up(self) -> None:
         """Hear the time of answers that were not awaited."""
@@ -307,10 +308,6 @@ class SimulatedLink:
     def forget_time(self) -> None:
         """What was computed since the last request is nobody's."""
         self._mark_ns = time.process_time_ns()
-
-
-def _nothing(*_: Any) -> None:
-    """Count nothing: beside a CPU there is no memory to copy, and all that it computes is measured."""
 
 
 class SimulatedGroup(ScriptGroup):

@@ -138,7 +138,7 @@ def test_a_list_of_results_is_made_of_new_tensors() -> None:
     assert made[0] is not made[1]
 
 
-MESH = DeviceMesh("cpu", [0], _init_backend=False, _rank=0)  # type: ignore[no-untyped-call]
+MESH = DeviceMesh("cpu", [0], _init_backend=False, _rank=0)
 
 
 def spec(*shape: int, stride: tuple[int, ...] | None = None) -> DTensorSpec:
