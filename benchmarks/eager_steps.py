@@ -22,6 +22,7 @@ import pandas as pd
 from reports.analysis.step_breakdown import steady_steps, timed_steps
 from reports.run import Run
 from reports.store import run_folder as store
+from scenarios.seam.trace import CACHED
 
 DATA = Path(__file__).parent / "data"
 SCRIPT, MEASURED = DATA / "h200_steps.py", DATA / "h200_steps.csv"
@@ -49,8 +50,17 @@ def played(script: Sequence[str], on: Sequence[str], out: Path) -> Run:
         subprocess.CalledProcessError: it cannot be predicted; what was said is on stderr.
     """
     command = [sys.executable, "-m", "sim", *on, "--out", str(out), *script]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    ended = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    sys.stderr.write(ended.stderr)
+    ended.check_returncode()
     return store.load(out)
+
+
+def torch_bytes(run: Run, *, is_reserved: bool = False) -> float:
+    """Return the most that torch has allocated on a GPU, or reserved: without NCCL's buffers."""
+    memory = run.memory[run.memory["part"] != "communication buffers"]
+    rows = memory if is_reserved else memory[memory["phases"] != CACHED]
+    return float(rows.groupby("rank")["size_bytes"].sum().max()) if len(rows) else 0.0
 
 
 def step_ms(run: Run) -> float:
@@ -74,7 +84,7 @@ def compared(names: list[str], traces: Path | None = None) -> pd.DataFrame:
     with TemporaryDirectory() as folder:
         there = {name: file for name, file in files.items() if file is None or file.exists()}
         runs = ((name, predicted(name, Path(folder), file)) for name, file in there.items())
-        rows = [(name, step_ms(run), run.memory["size_bytes"].sum() / _MIB, _kernels_ms(run)) for name, run in runs]
+        rows = [(name, step_ms(run), torch_bytes(run) / _MIB, _kernels_ms(run)) for name, run in runs]
     columns = ["name", "predicted_ms", "predicted_mib", "predicted_kernels_ms"]
     frame = pd.DataFrame(rows, columns=columns).set_index("name")
     frame["measured_ms"], frame["measured_mib"] = measured["step_ms"], measured["peak_bytes"] / _MIB

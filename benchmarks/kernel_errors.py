@@ -50,11 +50,11 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def parts(page: str) -> tuple[str, str, str]:
-    """Return what stands before the table, the table, and what stands behind it."""
-    before, rest = page.split(BEGIN)
-    inside, after = rest.split(END)
-    return before + BEGIN, inside.strip("\n"), END + after
+def parts(page: str, begin: str = BEGIN) -> tuple[str, str, str]:
+    """Return what stands before the table behind this mark, the table, and what stands behind it."""
+    before, rest = page.split(begin)
+    inside, after = rest.split(END, 1)
+    return before + begin, inside.strip("\n"), END + after
 
 
 def main() -> None:

@@ -1,60 +1,103 @@
-"""`python -m benchmarks.published_memory [ID ...]`: peak memory a GPU that others published, predicted by scripts.
+"""`python -m benchmarks.published_memory [ID ...] [--missing]`: peak memory of GPUs that others published, predicted.
 
 Rows of `data/published_memory.csv` are Llama 3 as torchtitan trained it, whose logs have the most memory that torch's
-allocator had reserved; a prediction has what tensors, cuBLAS's workspaces and NCCL's buffers take. A row takes some
-minutes.
+allocator had reserved, and TorchRec's benchmark of its pipelines, which prints what was allocated, too; TorchRec's need
+`make .venv-benchmarks/.installed` and that environment's Python. Each row is a script of our own or TorchRec's, played
+on simulated GPUs; what comes of it is kept in `data/predicted_memory.csv`. `--write` puts all rows that are kept into
+docs/accuracy.md. A row takes some minutes.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
 
 from benchmarks import eager_steps
+from benchmarks.kernel_errors import parts
 
-DATA = Path(__file__).parent / "data"
-PUBLISHED, SCRIPT = DATA / "published_memory.csv", DATA / "published_llama.py"
+ROOT = Path(__file__).parent.parent
+DATA, PAGE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy.md"
+PUBLISHED, PREDICTED = DATA / "published_memory.csv", DATA / "predicted_memory.csv"
+BEGIN = "<!-- benchmarks.published_memory -->"
+KINDS = ("allocated", "reserved")
 _GIB = 1 << 30
+_PLAYED = ["profile", "hosts", "gpus_per_host", "options", "script"]  # rows that agree in these are one prediction
+_STEPS, _TIMEOUT = "2", "1800 s"
 
 
-def predicted_gib(row: pd.Series, folder: Path) -> float:
-    """Return the most memory that a row's fullest GPU is predicted to take, in GiB.
+def predicted(row: pd.Series, folder: Path) -> dict[str, float]:
+    """Return what torch is predicted to allocate and to reserve at most of a row's fullest GPU, in GiB.
 
     Raises:
         subprocess.CalledProcessError: it cannot be predicted; what was said is on stderr.
     """
     on = ["--profile", row["profile"], "--hosts", str(row["hosts"]), "--gpus-per-host", str(row["gpus_per_host"])]
-    on += ["--ranks", "alike", "--steps", "1", "--timeout", "600 s"]
-    run = eager_steps.played([str(SCRIPT), *row["arguments"].split()], on, folder / row["id"])
-    return float(run.memory.groupby("rank")["size_bytes"].sum().max() / _GIB)
+    on += ["--steps", _STEPS, "--timeout", _TIMEOUT, *row["options"].split()]
+    run = eager_steps.played(row["script"].format(data=DATA).split(), on, folder / row["id"])
+    return {kind: eager_steps.torch_bytes(run, is_reserved=kind == "reserved") / _GIB for kind in KINDS}
 
 
-def compared(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """Yield for each row its id, what it is, published_gib, predicted_gib and error."""
-    with TemporaryDirectory() as folder:
-        for _, row in rows.iterrows():
-            found = predicted_gib(row, Path(folder))
-            same = {name: row[name] for name in ("id", "what", "published_gib")}
-            yield {**same, "predicted_gib": found, "error": found / row["published_gib"] - 1}
+def kept() -> pd.DataFrame:
+    """Return what has been predicted before: id, allocated, reserved."""
+    return pd.read_csv(PREDICTED) if PREDICTED.exists() else pd.DataFrame(columns=["id", *KINDS])
+
+
+def compared() -> pd.DataFrame:
+    """Return the rows with what is kept of them: PREDICTED's columns begin with predicted_, the errors' with error_."""
+    rows = pd.read_csv(PUBLISHED).merge(
+        kept().add_prefix("predicted_"), left_on="id", right_on="predicted_id", how="left"
+    )
+    for kind in KINDS:
+        rows[f"error_{kind}"] = rows[f"predicted_{kind}"] / rows[f"{kind}_gib"] - 1
+    return rows
+
+
+def table(rows: pd.DataFrame) -> str:
+    """Return the rows, as of `compared`, as a table of Markdown."""
+    heads = [f"{kind}, published | predicted | error" for kind in KINDS]
+    lines = [f"| row | what | {' | '.join(heads)} |", "|---|---|" + 3 * len(KINDS) * "---|"]
+    for _, row in rows.iterrows():
+        cells = [row["id"], row["what"]]
+        for kind in KINDS:
+            published, found, error = (row[name] for name in (f"{kind}_gib", f"predicted_{kind}", f"error_{kind}"))
+            cells += [_size(published), _size(found), "" if pd.isna(error) else f"{error:+.1%}".replace("%", " %")]
+        if pd.isna(row[f"predicted_{KINDS[-1]}"]):
+            cells[-2] = f"not predicted: {'not run' if pd.isna(row['why_not']) else row['why_not']}"
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _size(gib: float) -> str:
+    return "" if pd.isna(gib) else f"{gib:.2f} GiB"
 
 
 def main() -> None:
-    """Print each row as it is predicted."""
+    """Predict the rows that are asked for, keep them, and print or write all of them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("ids", nargs="*", metavar="ID", help="rows; default: all")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="rows; default: all that can be predicted")
+    parser.add_argument("--missing", action="store_true", help="only rows that are not kept yet")
+    parser.add_argument("--write", action="store_true", help="put what is kept into docs/accuracy.md, predict nothing")
     options = parser.parse_args()
     rows = pd.read_csv(PUBLISHED)
     if unknown := sorted(set(options.ids).difference(rows["id"])):
         parser.error(f"{', '.join(unknown)}: expected ids of {PUBLISHED.name}")
-    for row in compared(rows[rows["id"].isin(options.ids)] if options.ids else rows):
-        print(
-            "{id:10} {what:70} {published_gib:6.2f} GiB, predicted {predicted_gib:6.2f}, {error:+.1%}".format(**row),
-            flush=True,
-        )
+    asked = rows[rows["id"].isin(options.ids)] if options.ids else rows[rows["script"].notna()]
+    if options.missing:
+        asked = asked[~asked["id"].isin(kept()["id"])]
+    with TemporaryDirectory() as folder:
+        for _, alike in asked.head(0 if options.write else len(asked)).groupby(_PLAYED, sort=False):
+            found = alike[["id"]].assign(**predicted(alike.iloc[0], Path(folder)))
+            before = kept()
+            made = pd.concat([before[~before["id"].isin(found["id"])], found])
+            made.sort_values("id").to_csv(PREDICTED, index=False, float_format="%.2f")
+    made_table = table(compared())
+    if options.write:
+        before_table, _, after = parts(PAGE.read_text(encoding="utf-8"), BEGIN)
+        PAGE.write_text(f"{before_table}\n{made_table}\n{after}", encoding="utf-8")
+    print(made_table)
 
 
 if __name__ == "__main__":

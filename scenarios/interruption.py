@@ -5,6 +5,7 @@ Of the standard library only, so that an entry point has it before anything that
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -38,6 +39,7 @@ def end(command: Callable[[], int], leave: Callable[[int], NoReturn] = sys.exit)
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     for number in _heeded():
         signal.signal(number, signal.SIG_IGN)  # what follows is Python's own end, which would complain
+    gc.freeze()  # and look through all that was loaded, for 0.4 s with torch and pandas
     leave(code)
 
 

@@ -187,6 +187,7 @@ def _info(
         plan_notes=program.plan_notes,
         left_out=program.left_out,
         on_cpu=program.on_cpu,
+        rank_classes=program.rank_classes,
     )
 
 

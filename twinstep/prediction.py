@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scenarios.collector import loading
 from scenarios.interruption import code_of
 
 if TYPE_CHECKING:
@@ -127,13 +128,14 @@ _OVERRIDES: dict[str, dict[str, Any]] = {
 
 
 def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> int:
-    from scenarios.config.load import report_mistakes
-    from scenarios.config.overrides.option import given_by
-    from scenarios.config.warnings import print_notes
-    from scenarios.seam.errors import ScenarioError
-    from scenarios.workloads.script.config import Script
-    from scenarios.workloads.script.forking import start_loading
-    from twinstep.phases import Phases
+    with loading():
+        from scenarios.config.load import report_mistakes
+        from scenarios.config.overrides.option import given_by
+        from scenarios.config.warnings import print_notes
+        from scenarios.seam.errors import ScenarioError
+        from scenarios.workloads.script.config import Script
+        from scenarios.workloads.script.forking import start_loading
+        from twinstep.phases import Phases
 
     given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
     phases = Phases("loading")
@@ -145,10 +147,11 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         scenario = asked.load({})
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
             start_loading(scenario, scenario.options)  # beside what this process loads
-        from reports.store import replace
-        from reports.store import run_folder as store
-        from reports.store.drafts import changing
-        from reports.terminal.present import check_free, output, present, write_kernels
+        with loading():
+            from reports.store import replace
+            from reports.store import run_folder as store
+            from reports.store.drafts import changing
+            from reports.terminal.present import check_free, output, present, write_kernels
 
         folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
         if options.what_if and folder.exists():  # now, not when all is done
@@ -183,10 +186,11 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
 
 def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phases: Phases) -> _Job:
     """Plan the scenario's tables, build its program and prepare it; what this loads, such as torch, takes seconds."""
-    from sim.rank.observed import Observed
-    from sim.span_filter import Keeping, chosen_by
-    from twinstep.plan_choice import build_planned
-    from twinstep.progress import Bar
+    with loading():
+        from sim.rank.observed import Observed
+        from sim.span_filter import Keeping, chosen_by
+        from twinstep.plan_choice import build_planned
+        from twinstep.progress import Bar
 
     keeping = Keeping(
         chosen_by("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from scenarios.planner.placed import Plan
 
 
+_CLASSES_LATER = (
+    "how many hosts are simulated, and whether this machine has the memory, is known once the script has been played"
+)
+
+
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m scenarios") -> int:
     """The exit code: 0; 1 when the output cannot be written; 2 when a file has mistakes; 128 + n for signal n."""
     code = 0
@@ -93,13 +98,13 @@ def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
     from scenarios.config.load import check_without_code, load
     from scenarios.config.warnings import print_notes
     from scenarios.seam.errors import ScenarioError
-    from scenarios.workloads.build import build_simulation, effort_of
+    from scenarios.workloads.build import are_classes_known, build_unprepared, effort_of
 
     code = 0
     for file in files:
         try:
             scenario = load(file) if runs_code else check_without_code(file)
-            program = build_simulation(scenario) if scenario is not None else None
+            program = build_unprepared(scenario) if scenario is not None else None
         except ScenarioError as error:
             code = 2
             with _output():
@@ -111,6 +116,8 @@ def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
                     continue
                 print(f"{file}: ok")
                 print_notes(scenario, program.host_classes, effort_of(scenario, program))
+                if not are_classes_known(scenario, program):
+                    print(f"note: {scenario.path}: run.ranks = 'alike': {_CLASSES_LATER}", file=sys.stderr)
     return code
 
 

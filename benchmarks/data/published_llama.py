@@ -1,13 +1,21 @@
 """Llama 3 as torchtitan trains it: FSDP2 in bfloat16 with gradients reduced in float32, or with it tensor parallelism.
 
-Activation checkpoints are those of torchtitan: "full", each block; "selective", in each block the results of attention
-and of every second product of matrices are kept. `--compile`: each block, and with `--compile-loss` the loss. Products in
+`--early`: as torchtitan was in December 2024, with embedding and output in one unit, norms and AdamW operator by
+operator. torchtitan's launcher asks for expandable segments, and so does this without `--segments`. Activation
+checkpoints are those of torchtitan: "full", each block; "selective", in each block the results of attention and of
+every second product of matrices are kept. `--context-parallel`: each sequence lies on so many GPUs. `--compile`: each block, and with `--compile-loss` the loss. Products in
 float8 keep their inputs in bfloat16, so that memory is nearly that of bfloat16, in which all is computed here.
 """
 
 import argparse
 import os
+import sys
+
+if "--segments" not in sys.argv:
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")  # before torch looks
+
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -17,6 +25,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -35,7 +44,10 @@ parser.add_argument("--model", choices=SIZES, default="8b")
 parser.add_argument("--batch", type=int, required=True)
 parser.add_argument("--seq", type=int, default=8192)
 parser.add_argument("--tensor-parallel", type=int, default=1)
+parser.add_argument("--context-parallel", type=int, default=1)
 parser.add_argument("--checkpoint", choices=("none", "selective", "full"), default="selective")
+parser.add_argument("--early", action="store_true")
+parser.add_argument("--segments", action="store_true")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--compile-loss", action="store_true")
 given = parser.parse_args()
@@ -50,6 +62,22 @@ def rotated(x, turns):
     """Return queries or keys [batch, length, heads, head size] with rotary embeddings, computed in float32."""
     found = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2)) * turns
     return torch.view_as_real(found).flatten(3).type_as(x)
+
+
+class RMSNorm(nn.Module):
+    """The norm of 2024, in float32 operator by operator."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(DIM))
+
+    def forward(self, x):
+        high = x.float()
+        return (high * torch.rsqrt((high * high).mean(-1, keepdim=True) + 1e-5)).type_as(x) * self.weight
+
+
+def norm():
+    return RMSNorm() if given.early else nn.RMSNorm(DIM, eps=1e-5)
 
 
 class Attention(nn.Module):
@@ -101,7 +129,7 @@ def contexts():
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.norm_1, self.norm_2 = nn.RMSNorm(DIM, eps=1e-5), nn.RMSNorm(DIM, eps=1e-5)
+        self.norm_1, self.norm_2 = norm(), norm()
         self.attention, self.feed_forward = Attention(), FeedForward()
 
     def inner(self, x, turns):
@@ -119,7 +147,7 @@ class Llama(nn.Module):
     def __init__(self):
         super().__init__()
         self.words, self.blocks = nn.Embedding(VOCABULARY, DIM), nn.ModuleList(Block() for _ in range(LAYERS))
-        self.norm, self.output = nn.RMSNorm(DIM, eps=1e-5), nn.Linear(DIM, VOCABULARY, bias=False)
+        self.norm, self.output = norm(), nn.Linear(DIM, VOCABULARY, bias=False)
 
     def forward(self, ids, turns):
         x = self.words(ids)
@@ -149,7 +177,10 @@ def loss_of(logits, ids):
     return F.cross_entropy(logits.flatten(0, 1).float(), ids.flatten(0, 1))
 
 
-mesh = init_device_mesh("cuda", (dist.get_world_size() // given.tensor_parallel, given.tensor_parallel), mesh_dim_names=("data", "tensor"))
+replicas = dist.get_world_size() // (given.context_parallel * given.tensor_parallel)
+sizes = (replicas, given.context_parallel, given.tensor_parallel)
+mesh = init_device_mesh("cuda", sizes, mesh_dim_names=("data", "context", "tensor"))
+shards = mesh["data", "context"]._flatten("shards") if given.context_parallel > 1 else mesh["data"]
 with torch.device("meta"):
     model = Llama()
 if given.tensor_parallel > 1:
@@ -158,8 +189,12 @@ policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
 for block in model.blocks:
     if given.compile:
         block.compile(fullgraph=True)
-    fully_shard(block, mesh=mesh["data"], mp_policy=policy)
-fully_shard(model, mesh=mesh["data"], mp_policy=policy)
+    is_freed = not given.early or block is not model.blocks[-1]
+    fully_shard(block, mesh=shards, mp_policy=policy, reshard_after_forward=is_freed)
+if not given.early:
+    fully_shard(model.words, mesh=shards, mp_policy=policy)
+    fully_shard([model.norm, model.output], mesh=shards, mp_policy=policy, reshard_after_forward=False)
+fully_shard(model, mesh=shards, mp_policy=policy)
 model.to_empty(device=device)
 for parameter in model.parameters():
     nn.init.normal_(parameter, 0, 0.02)
@@ -167,11 +202,14 @@ if given.compile_loss:
     loss_of = torch.compile(loss_of)
 angles = torch.outer(torch.arange(given.seq, device=device).float(), torch.ones(HEAD // 2, device=device))
 turns = torch.polar(torch.ones_like(angles), angles)[None, :, None]
-optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=not given.early)
 while True:
     optimizer.zero_grad()
     ids = torch.randint(VOCABULARY, (given.batch, given.seq), device=device)
-    with loss_parallel() if given.tensor_parallel > 1 else torch.enable_grad():
+    cut_sequence = nullcontext()
+    if given.context_parallel > 1:
+        cut_sequence = context_parallel(mesh["context"], buffers=[ids, turns], buffer_seq_dims=[1, 1])
+    with cut_sequence, loss_parallel() if given.tensor_parallel > 1 else torch.enable_grad():
         logits = model(ids, turns)
         loss = loss_of(logits, ids)
         del logits

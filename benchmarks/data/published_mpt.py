@@ -19,8 +19,10 @@ for name in ("layers", "hidden", "heads", "seq", "micro-batch", "grad-accum"):
     parser.add_argument(f"--{name}", type=int, required=True)
 parser.add_argument("--checkpoint", action="store_true")
 parser.add_argument("--pure", action="store_true", help="gradients are reduced in bfloat16")
+parser.add_argument("--grad-op", action="store_true", help="parameters stay whole between forward and backward")
+parser.add_argument("--vocabulary", type=int, default=50368)
 given = parser.parse_args()
-VOCABULARY = 50368
+VOCABULARY = given.vocabulary
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
 torch.cuda.set_device(device)
 dist.init_process_group("nccl")
@@ -62,9 +64,8 @@ class MPT(nn.Module):
 with torch.device("meta"):
     model = MPT()
 policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16 if given.pure else torch.float32)
-for block in model.blocks:
-    fully_shard(block, mp_policy=policy)
-fully_shard(model, mp_policy=policy)
+for part in (*model.blocks, model):
+    fully_shard(part, mp_policy=policy, reshard_after_forward=not given.grad_op)
 model.to_empty(device=device)
 for parameter in model.parameters():
     nn.init.normal_(parameter, 0, 0.02)

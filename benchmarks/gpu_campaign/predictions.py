@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.eager_steps import recorded_step_ms, step_ms
+from benchmarks.eager_steps import recorded_step_ms, step_ms, torch_bytes
 from benchmarks.gpu_campaign.plans import Plan
 from reports.store import run_folder as store
 
@@ -65,7 +65,7 @@ def _predicted(run: Path, words: tuple[str, ...]) -> Predicted:
         if done.returncode:
             return Predicted(why_not=(done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
     found = store.load(run)
-    return Predicted(step_ms=step_ms(found), peak_bytes=int(found.memory["size_bytes"].sum()))
+    return Predicted(step_ms=step_ms(found), peak_bytes=int(torch_bytes(found)))
 
 
 def measured_ms(folder: Path, name: str) -> Mapping[str, float]:

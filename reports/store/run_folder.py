@@ -48,7 +48,18 @@ _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write
 
 # Fields of run.json that earlier releases did not write: they have their defaults.
 _LATER = frozenset(
-    {"played_on", "thinned", "host_counts", "cores", "devices", "plan_notes", "left_out", "on_cpu", "advice"}
+    {
+        "played_on",
+        "thinned",
+        "host_counts",
+        "cores",
+        "devices",
+        "plan_notes",
+        "left_out",
+        "on_cpu",
+        "advice",
+        "rank_classes",
+    }
 )
 
 # Of a table that is read as a whole.
@@ -63,6 +74,7 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "dict[str, str]": (dict,),
     "tuple[str, ...]": (list,),
     "tuple[tuple[int, int], ...]": (list,),
+    "tuple[tuple[int, int, str], ...]": (list,),
     "tuple[Advice, ...]": (list,),
     "Thinned | None": (dict, type(None)),
 }
@@ -273,6 +285,7 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
         "advice": tuple(_advice(path, one) for one in content.get("advice", ())),
         "thinned": _thinned(path, content.get("thinned")),
         "host_counts": _host_counts(path, content.get("host_counts", [])),
+        "rank_classes": _rank_classes(path, content.get("rank_classes", [])),
     }
     return RunInfo(**{**known, **tuples})
 
@@ -303,6 +316,13 @@ def _host_counts(path: Path, content: list[Any]) -> tuple[tuple[int, int], ...]:
         if not (is_pair and pair[0] >= 0 and pair[1] >= 1):
             raise ReportError(f"{path}: host_counts = {content!r}: expected pairs of a host and how many are like it")
     return tuple((host, count) for host, count in content)
+
+
+def _rank_classes(path: Path, content: list[Any]) -> tuple[tuple[int, int, str], ...]:
+    for each in content:
+        if not (isinstance(each, list) and [type(one) for one in each] == [int, int, str]):
+            raise ReportError(f"{path}: rank_classes: {each!r}: expected a rank, how many are like it, and which")
+    return tuple((rank, count, ranks) for rank, count, ranks in content)
 
 
 def _fits(name: str, value: object) -> bool:

@@ -28,7 +28,7 @@ from reports.analysis.step_breakdown import (
     why_no_step,
 )
 from reports.run import Run
-from reports.terminal import changes, text
+from reports.terminal import changes, rank_classes, text
 from reports.terminal.causes import DOMINANT_TITLE, dominant
 from reports.terminal.headline import headline, only, rests_on
 from reports.terminal.kernels import shares
@@ -99,6 +99,7 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
         sections += [_operations(run, kept), *_bandwidths(run, kept), *_formulas(run, kept), _ranks(run, kept)]
     elif len(run.steps):
         sections.append(text.paragraph("Operations: no spans of these steps were kept."))
+    sections += rank_classes.summarize(run)
     sections += [_links(run), _imbalance(run), *_costs(run, shown), _memory(run), _metrics(run)]
     sections += changes.summarize(run)
     return Group(*sections)
@@ -131,6 +132,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "kernels_priced_by": shares(run),
         "complete": info.complete,
         "host_counts": info.host_counts,
+        "rank_classes": rank_classes.as_rows(run),
         "thinned": None if info.thinned is None else dataclasses.asdict(info.thinned),
         "error": info.error,
         "plan_notes": info.plan_notes,

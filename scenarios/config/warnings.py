@@ -41,7 +41,7 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
             f" {scenario.chosen}; --ranks and --fidelity override"
         )
     if effort is not None and effort.may_be_long(scenario.steps):
-        if classes is None and effort.is_large(1):
+        if classes is None and scenario.ranks == "each" and effort.is_large(1):
             key = f"run.ranks = 'each': {scenario.cluster.world_size:,} ranks one by one take"
             less = f"'alike' takes seconds, with fidelity 'links', payload 'sizes' and library {folding()}"
         else:

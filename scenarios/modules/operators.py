@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -167,25 +167,40 @@ def tensors_in(tree: Any) -> list[Tensor]:
     """The tensors in an operator's arguments or results: nested tuples, lists and dicts, which torch's own
     `tree_leaves` takes several times as long for.
     """
-    if isinstance(tree, Tensor):
-        return [tree]
-    if isinstance(tree, (tuple, list)):
-        return [tensor for each in tree if each is not None for tensor in tensors_in(each)]
-    if isinstance(tree, dict):
-        return [tensor for each in tree.values() if each is not None for tensor in tensors_in(each)]
-    return []
+    found: list[Tensor] = []
+    _collect((tree,), found)
+    return found
+
+
+def _collect(tree: Iterable[Any], found: list[Tensor]) -> None:
+    for each in tree:
+        if isinstance(each, Tensor):
+            found.append(each)
+        elif isinstance(each, (tuple, list)):
+            _collect(each, found)
+        elif isinstance(each, dict):
+            _collect(each.values(), found)
 
 
 def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
     """The arguments that the operator changes in place, and those that it is given for its results."""
-    schema = func._schema
     changed: list[Tensor] = []
     overwritten: list[Tensor] = []
-    for place, declared in enumerate(schema.arguments if schema.is_mutable else ()):
-        if declared.alias_info is not None and declared.alias_info.is_write:
-            value = args[place] if place < len(args) else kwargs.get(declared.name)
-            (overwritten if declared.is_out else changed).extend(tensors_in(value))
+    for place, name, is_out in _written_arguments(func):
+        value = args[place] if place < len(args) else kwargs.get(name)
+        _collect((value,), overwritten if is_out else changed)
     return changed, overwritten
+
+
+@cache
+def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
+    """Return the places and names of the arguments that an operator writes, and whether they are for its results."""
+    arguments = enumerate(func._schema.arguments if func._schema.is_mutable else ())
+    return tuple(
+        (place, each.name, each.is_out)
+        for place, each in arguments
+        if each.alias_info is not None and each.alias_info.is_write
+    )
 
 
 def _bytes(name: str, given: list[Tensor], made: list[Tensor]) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from typing import Protocol, overload
 @dataclass(frozen=True, slots=True)
 class Group:
     """A process group: the global ranks in it, in group order. `name` is unique in a run, the same on all members.
+    `library` carries its calls in a prediction; "": the scenario's does.
 
     Where a prediction simulates one representative host for each class of identical hosts, the others' ranks do not
     exist: each member represents `counts` ranks, itself among them (docs/scale.md). Empty: itself alone. What a member
@@ -20,6 +21,7 @@ class Group:
     name: str
     ranks: tuple[int, ...]
     counts: tuple[int, ...] = ()
+    library: str = ""
 
     @property
     def size(self) -> int:

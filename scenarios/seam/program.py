@@ -28,6 +28,7 @@ class Program(ABC):
         effort: what simulating a step of every rank takes of the machine; None: not known.
         left_out: what its steps did of which nothing is predicted, in words; known when all ranks are at their end.
         on_cpu: what hosts computed in steps beside their GPUs, in words; likewise.
+        rank_classes: the ranks that were played for others, as `RunInfo` has them.
         does: called with the phase in which the program is, and the words that a user sees, or "" to see how far the
             simulation is; whoever plays the program sets it.
 
@@ -41,12 +42,14 @@ class Program(ABC):
         section: the section's name; `scenario.options` holds its values.
         reads: what it reads besides: "buckets", "compression", and "run.batch_size", which then must be there.
         needs_values: whether it goes other ways without the values of tensors.
+        finds_classes: whether it finds its host classes, if it has any, when it prepares, and then states its effort.
     """
 
     Options: ClassVar[type | None] = None
     section: ClassVar[str] = "options"
     reads: ClassVar[tuple[str, ...]] = ()
     needs_values: ClassVar[bool] = False
+    finds_classes: ClassVar[bool] = False
 
     plan: tuple[PlanRow, ...] = ()
     own_plan: tuple[PlanRow, ...] = ()
@@ -56,6 +59,7 @@ class Program(ABC):
     effort: Effort | None = None
     left_out: tuple[str, ...] = ()
     on_cpu: tuple[str, ...] = ()
+    rank_classes: tuple[tuple[int, int, str], ...] = ()
     does: Callable[[str, str], None] = staticmethod(lambda phase, words: None)
 
     @abstractmethod

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# Grows when earlier releases would misread what is written; a new field with a default is no such change.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 1  # grows when earlier releases would misread what is written, which a field with a default is not
 
 # Keys of a scenario that change how it is simulated, not what it computes and sends: digests, by which runs are
 # compared, leave them out.
@@ -16,9 +15,9 @@ PLAYING = frozenset(
     {"path", "payload", "fidelity", "timeout_s", "compute_times", "balanced", "ranks", "rests_on", "known_errors"}
 )
 
-
-# `MemoryRow.phases` of a part that is there all the time, and of one that is in the host's memory.
-ALWAYS, IN_HOST = "always", "host memory"
+# `MemoryRow.phases` of a part that is there all the time, of one that is in the host's memory, and of what an allocator
+# keeps until something else needs it.
+ALWAYS, IN_HOST, CACHED = "always", "host memory", "cached"
 
 # `Span.kernel` of computations that take nothing of what a rank computes with: data loaders' work, copies to the GPU.
 LOADING, COPYING = "data_loader", "memcpy"
@@ -123,7 +122,8 @@ class MemoryRow:
 
     `rank_count` ranks are represented by this one. `phases`: those of a step in which it is there, "forward",
     "backward" and "update", with a space between, or ALWAYS; a part that grows or shrinks has several rows. IN_HOST: it
-    takes nothing of the device, but of the host's memory, of which `capacity_bytes` is the rank's share.
+    takes nothing of the device, but of the host's memory, of which `capacity_bytes` is the rank's share. CACHED: it is
+    there, but leaves room for whatever needs it.
     """
 
     rank: int
@@ -282,14 +282,13 @@ class Thinned:
 class RunInfo:
     """Which run this was. `world` is "sim" or "real"; `complete` is false when it ended early, and `error` says why.
 
-    `played_on` is what the hosts of a real run were: "this machine", EMULATED_HOSTS, or those of "torchrun" or
-    "srun"; "" in the simulator, and in what releases wrote that did not know it. `thinned` says which spans were left
-    out by choice; None: none. `host_counts`: each representative host and how many hosts it represents, itself
-    included; empty: every host was simulated. `cores`: how many processors the machines of a real run had for its
-    ranks; 0: not known. `devices`: the names of its GPUs or processors; empty: not known. `plan_notes`: on what a
-    comparison of a script's plan with ours rests, in sentences; empty: there is none. `left_out`: what steps did of
-    which nothing is predicted, in words; `on_cpu`: what hosts computed in steps of a script beside their GPUs,
-    likewise. `advice`: what changes of the program save that were simulated beside it, those that save most first.
+    `played_on`: a real run's hosts: "this machine", EMULATED_HOSTS, or those of "torchrun" or "srun"; "": not known.
+    `thinned`: which spans were left out by choice. `host_counts`: each representative host and how many hosts it
+    represents; empty: every host was simulated. `cores`: of a real run's machines; 0: not known. `devices`: its GPUs or
+    processors by name. `plan_notes`: on what a comparison of a script's plan with ours rests, in sentences.
+    `left_out`: what steps did of which nothing is predicted, in words; `on_cpu`: what hosts computed beside their GPUs.
+    `advice`: what changes of the program save that were simulated beside it, the largest first.
+    `rank_classes`: each rank of a script that was played for its class, how many ranks that has, and which, in words.
     """
 
     name: str
@@ -314,6 +313,7 @@ class RunInfo:
     left_out: tuple[str, ...] = ()
     on_cpu: tuple[str, ...] = ()
     advice: tuple[Advice, ...] = ()
+    rank_classes: tuple[tuple[int, int, str], ...] = ()
     schema_version: int = SCHEMA_VERSION
 
 
@@ -396,5 +396,5 @@ def _usual(works: Sequence[Work], run: Counter[int], kept: Counter[int]) -> froz
             steps[operation] += kept[work]
             calls[operation] += kept[work] * times
     half, often = kept.total() / 2, run.total() / 2
-    halved = {one for one, have in steps.items() if have == half and (calls[one] >= 2 * half or in_run[one] > often)}
-    return frozenset(halved.union(one for one, have in steps.items() if have > half))
+    halved = (one for one, have in steps.items() if have == half and (calls[one] >= 2 * half or in_run[one] > often))
+    return frozenset([*halved, *(one for one, have in steps.items() if have > half)])

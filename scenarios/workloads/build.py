@@ -11,7 +11,6 @@ from scenarios.seam.program import Program
 from scenarios.workloads.device_memory import CONTEXT, FRAGMENTATION, check_fits, device_rows
 from scenarios.workloads.effort import Effort, check_memory
 from scenarios.workloads.locate import BUILT_IN, factory
-from scenarios.workloads.script.config import Script
 
 _LEAST_OPERATIONS = 2  # of a rank in a step
 
@@ -42,8 +41,8 @@ def build(scenario: Scenario) -> Program:
             f"{key}: expected a function that returns a"
             f" scenarios.seam.program.Program, but it returns a {type(program).__name__}"
         )
-    is_script = isinstance(scenario.options, Script)  # whose recording may have hosts of which each is simulated
-    if scenario.ranks == "alike" and program.host_classes is None and not (scenario.chosen or is_script):
+    has_classes = program.host_classes is not None or program.finds_classes
+    if scenario.ranks == "alike" and not (has_classes or scenario.chosen):
         raise ScenarioError(
             f"{scenario.path}: run.ranks = 'alike': expected 'each', because program '{scenario.program}' sets no"
             " host_classes; where all ranks do the same work,"
@@ -58,30 +57,47 @@ def _name(make: object) -> str:
     return str(getattr(make, "__qualname__", type(make).__name__))
 
 
-def build_simulation(scenario: Scenario, does: Callable[[str, str], None] | None = None) -> Program:
-    """Build a scenario's program for this machine to simulate; `does`, if it is given, makes the program prepare, which
-    may take long, and is told what the program does.
+def build_unprepared(scenario: Scenario) -> Program:
+    """Build a scenario's program for this machine to simulate, without what takes long to find out.
 
     Raises:
         ScenarioError: as `build` does, or the simulation takes more memory than this machine has.
-        ProgramError: as `Program.prepare` does.
     """
     program = build(scenario)
     check_memory(scenario, effort_of(scenario, program))
-    if does is not None:
-        program.does = does
-        program.prepare()
-        check_memory(scenario, effort_of(scenario, program))  # there may be more hosts
     return program
+
+
+def build_simulation(scenario: Scenario, does: Callable[[str, str], None] = Program.does) -> Program:
+    """Build a scenario's program for this machine to simulate, and make it prepare, which may take long; `does` is told
+    what the program does.
+
+    Raises:
+        ScenarioError: as `build_unprepared` does.
+        ProgramError: as `Program.prepare` does.
+    """
+    program = build_unprepared(scenario)
+    program.does = does
+    program.prepare()
+    check_memory(scenario, effort_of(scenario, program))  # there may be more hosts, and what they do is known
+    return program
+
+
+def are_classes_known(scenario: Scenario, program: Program) -> bool:
+    """Return whether it is known which hosts are simulated; of some programs only once they have prepared."""
+    return scenario.ranks == "each" or not program.finds_classes or program.effort is not None
 
 
 def effort_of(scenario: Scenario, program: Program) -> Effort:
     """Return what simulating a step takes; with payload, all that the ranks hold is there.
 
-    Of a program that does not state it, a barrier and a call of each rank count, which is the least.
+    Of a program that does not state it, a barrier and a call of each rank count, which is the least; of one host where
+    it is not known yet which hosts do the same.
     """
     effort = program.effort or Effort(operations=_LEAST_OPERATIONS * scenario.cluster.world_size)
-    if program.host_classes is not None:
+    if not are_classes_known(scenario, program):
+        effort = effort.of_share(1 / scenario.cluster.hosts)
+    elif program.host_classes is not None:
         effort = effort.of_share(len(program.host_classes.ranks) / scenario.cluster.world_size)
     tensors = (row.size_bytes for row in program.memory if row.part not in (CONTEXT, FRAGMENTATION))
     held = sum(tensors) if scenario.payload == "values" else 0

@@ -26,6 +26,7 @@ class Prices:
         # Peaks: a law has its own shares of them.
         self._peaks = dataclasses.replace(gpu, efficiency={}, ramp_ns=0, ramps_ns={}) if gpu.has_laws else None
         self._known: dict[Operation, tuple[float, Correction]] = {}
+        self._of_parts: dict[int, tuple[tuple[Kernel, ...], Cost]] = {}  # by their identity, which is kept with them
         self._tables: list[Table] | None = None
 
     def cost(self, kernel: Kernel) -> Cost:
@@ -66,7 +67,13 @@ class Prices:
     def _without_host(self, kernel: Kernel, peaks: Gpu) -> Cost:
         if not kernel.parts:
             return self._by_law(kernel, peaks) if kernel.operations else without_host(kernel, self._gpu)
-        return together([self._without_host(part, peaks) for part in kernel.parts], self._gpu)
+        parts, found = self._of_parts.get(id(kernel.parts), (None, None))
+        if found is None or parts is not kernel.parts:
+            if len(self._of_parts) >= _MOST_KNOWN:
+                self._of_parts.clear()
+            found = together([self._without_host(part, peaks) for part in kernel.parts], self._gpu)
+            self._of_parts[id(kernel.parts)] = kernel.parts, found
+        return found
 
     def _correction(self, operation: Operation) -> Correction:
         if self._tables is None:

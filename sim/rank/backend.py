@@ -86,6 +86,11 @@ class SimBackend:
         taken.append(name)
         return SimBackend(self.shared, self.rank, name, made_in)
 
+    def open_own_stream(self, name: str) -> SimBackend:
+        """Return this rank on a stream that others may lack, and on whose groups nobody calls."""
+        self.shared.streams[self.rank].append(name)
+        return SimBackend(self.shared, self.rank, name)
+
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
         work = self._operation("spawn", getattr(coroutine, "__name__", "spawn"), is_recorded=False)
         pending, step = self.shared.pending, STEP.get()
@@ -227,7 +232,7 @@ class SimBackend:
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
         world = self.shared
-        lane, rendezvous = world.lane(group.name, self.rank), world.next_rendezvous(group, self.rank)
+        lane, rendezvous = world.lane(group, self.rank), world.next_rendezvous(group, self.rank)
         member = group.ranks.index(self.rank)
         work = self._operation(call.op, call.label or call.op)
         work.call, work.rendezvous = call, rendezvous
@@ -256,7 +261,7 @@ class SimBackend:
             through.then(lambda: end(through))
             rendezvous.enter(member, met, payload, through, travels)
             if not (through.done or rendezvous.is_wrong):
-                world.transport.play(rendezvous, member, self.thread)
+                world.transport_of(group).play(rendezvous, member, self.thread)
 
         def end(through: Signal[None]) -> None:
             work.formula_ns = rendezvous.formula_ns
@@ -271,6 +276,10 @@ class SimBackend:
             cost_ns = self.threads.issue_ns(is_cold=world.has_computed[self.rank])
             self.thread.run(cost_ns, lambda: lane.enter(lambda: _after(before, begin)))
         return work
+
+    def over(self, group: Group, library: str) -> Group:
+        """Return a group's members as a group whose calls another library carries."""
+        return self.shared.over(group, library)
 
     def pend(self, label: str) -> Operation:
         """Return a work that another rank finishes, for which this one waits outside of calls."""

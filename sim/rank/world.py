@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from scenarios.config.compute_times import Calls
 from scenarios.config.host_classes import HostClasses
+from scenarios.config.interconnect import LibraryName
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError, told, users_traceback
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import Metric
 from sim.engine.machine import Machine
-from sim.library import Library
+from sim.library import Library, Transport, library_of
 from sim.rank.balance import Balance, Computation
 from sim.rank.kernel_ledger import KernelLedger
 from sim.rank.observed import Observed, Rewrite, as_it_is
@@ -95,7 +97,7 @@ class World:
         self.waiting: dict[Operation, None] = {}
         # Coroutines that were spawned and have not begun: closed when the run ends early.
         self.pending: dict[Coroutine[Any, Any, Any], None] = {}
-        self._library = library
+        self._libraries = {"": (library, self.transport)}  # by the names that groups have
         self._groups: dict[str, Group] = {}
         self._group_rendezvous: list[GroupRendezvous] = []
         self._made = [0] * size  # how often each rank has made a group or a stream
@@ -113,7 +115,13 @@ class World:
             self.kernels.give_up(number)
 
     def group(
-        self, name: str, ranks: Sequence[int], made_in: GroupRendezvous | None = None, *, is_in_host: bool = False
+        self,
+        name: str,
+        ranks: Sequence[int],
+        made_in: GroupRendezvous | None = None,
+        *,
+        is_in_host: bool = False,
+        library: str = "",
     ) -> Group:
         """Give one object to all its members: a tuple of ranks for each rank would be ranks squared.
 
@@ -126,10 +134,27 @@ class World:
             if self.classes is not None and not is_in_host:
                 members = tuple(rank for rank in self.ranks if rank in ranks)
                 counts = tuple(self.rank_counts[rank] for rank in members)
-            group = self._groups[name] = Group(name, members, counts)
+            group = self._groups[name] = Group(name, members, counts, library)
             if made_in is not None:
                 self._made_in[name] = made_in
         return group
+
+    def over(self, group: Group, library: str) -> Group:
+        """Return a group's members as a group whose calls another library carries, not where some represent others."""
+        assert not group.counts, "what represents others is folded, which few libraries can be"
+        return self.group(f"{group.name} over {library}", group.ranks, self._made_in.get(group.name), library=library)
+
+    def transport_of(self, group: Group) -> Transport:
+        """Return what carries a group's calls."""
+        return self._carrying(group)[1]
+
+    def _carrying(self, group: Group) -> tuple[Library, Transport]:
+        """Return a group's library; one that is not the scenario's plays no message by itself in large groups."""
+        if group.library not in self._libraries:
+            library = library_of(cast(LibraryName, group.library))
+            by_links = replace(self.scenario, fidelity="links")
+            self._libraries[group.library] = library, library.transport(by_links, self.machine, None)
+        return self._libraries[group.library]
 
     def knows(self, group: Group) -> bool:
         """Whether the group was made in this run; CollectiveError if the ranks have made it differently."""
@@ -183,17 +208,19 @@ class World:
         self._calls[name, rank] = index + 1
         found = self._rendezvous.get((name, index))
         if found is None:
-            found = self._rendezvous[name, index] = Rendezvous(group, index, self._library.reduce, self._forget)
+            found = self._rendezvous[name, index] = Rendezvous(
+                group, index, self._carrying(group)[0].reduce, self._forget
+            )
         return found
 
     def _forget(self, rendezvous: Rendezvous) -> None:
         del self._rendezvous[rendezvous.group.name, rendezvous.index]
 
-    def lane(self, group: str, rank: int) -> Lane:
+    def lane(self, group: Group, rank: int) -> Lane:
         """The queue in which this rank's calls on a group are served."""
-        lane = self._lanes.get((group, rank))
+        lane = self._lanes.get((group.name, rank))
         if lane is None:
-            lane = self._lanes[group, rank] = Lane(self._library.lanes)
+            lane = self._lanes[group.name, rank] = Lane(self._carrying(group)[0].lanes)
         return lane
 
 

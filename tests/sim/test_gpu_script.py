@@ -121,7 +121,7 @@ assert given.grad.is_contiguous(**last)
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("range(int(x.long()[0]))", "RuntimeError: a value decides how the script goes on"),
+        ("range(int(x.long()[0]))", "RuntimeError: a value decides how the script goes on, .*: expected --play live"),
         ("torch.nonzero(x)", "RuntimeError: what nonzero gives decides how the script goes on"),
         ("x @ torch.ones(3, device='cuda')", "RuntimeError: .*size"),  # the user's own mistake
     ],

@@ -118,8 +118,9 @@ def test_a_script_is_ended_after_so_many_steps() -> None:
         ("dist.all_reduce(torch.ones(2 + dist.get_rank()))\n", r"bad\.py:5 all_reduce"),
         ("import sys\nsys.exit(3)\n", r"bad\.py ended with exit code 3"),
         ("import os\nos._exit(4)\n", r"bad\.py: its process ended with code 4"),
+        ("import os\nos.kill(os.getpid(), 9)\n", r"bad\.py: its process was killed \(SIGKILL\), as the system does"),
     ],
-    ids=["raises", "hangs", "alone", "sizes", "exits", "dies"],
+    ids=["raises", "hangs", "alone", "sizes", "exits", "dies", "killed"],
 )
 def test_a_bad_script_is_a_sentence(body: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises((ProgramError, CollectiveError, DeadlockError), match=sentence):

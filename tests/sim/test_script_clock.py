@@ -62,6 +62,18 @@ def test_times_on_cpus_are_those_predicted(tmp_path: Path) -> None:
         assert times == pytest.approx([step] * 7, rel=0.1)
 
 
+def test_what_a_cpu_sleeps_is_in_its_step(tmp_path: Path) -> None:
+    """As on a real host; also where the recording is played again."""
+    file = tmp_path / "sleeps.py"
+    file.write_text(
+        "import time, torch\nlayer = torch.nn.Linear(8, 8)\noptimizer = torch.optim.SGD(layer.parameters())\n"
+        "for _ in range(4):\n    layer(torch.ones(8)).sum().backward()\n    optimizer.step()\n    time.sleep(0.2)\n"
+    )
+    recording = played(file, profile="emulated_200mbit", ranks=(1, 1), steps=3)
+    assert steps_ms(recording) == pytest.approx([200] * 3, rel=0.2)
+    assert steps_ms(play(given(keep(recording, tmp_path / "run")))) == steps_ms(recording)
+
+
 @pytest.mark.parametrize(("ranks", "count"), [("each", 0), ("alike", 1)])
 @pytest.mark.slow
 def test_where_nothing_is_simulated_yet_that_is_said(ranks: str, count: int, tmp_path: Path) -> None:

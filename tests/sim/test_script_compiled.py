@@ -82,10 +82,13 @@ def test_what_is_not_compiled_stays_as_it_is(tmp_path: Path, eager: tuple[int, f
 
 
 MEMORY = """
+from functools import partial
+
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 dist.init_process_group("nccl")
 N, D, V = 4096, 1024, 8192
@@ -102,13 +105,24 @@ target = torch.randint(V, (N,), device="cuda")
 head = nn.Linear(D, V, bias=False, device="cuda")
 short = nn.Linear(D, V, bias=False, device="cuda", dtype=torch.bfloat16)
 deep = nn.Sequential(nn.Linear(D, D), Gelu(), nn.Linear(D, D), Gelu()).cuda()
+added = nn.Sequential(nn.Linear(D, D, bias=False), nn.ReLU(), nn.Linear(D, D, bias=False)).cuda()
 dropping = nn.Sequential(nn.Linear(D, D), nn.Dropout(0.1), nn.Linear(D, D)).cuda()
 optimizer = torch.optim.SGD([*head.parameters(), *short.parameters(), *deep.parameters(), *dropping.parameters()])
+optimizer.add_param_group({"params": list(added.parameters())})
 
 
 def autocast_loss(x):
     with torch.autocast("cuda", torch.bfloat16):
         return F.cross_entropy(head(x), target)
+
+
+def policy(context, operator, *_, **__):
+    return CheckpointPolicy.MUST_SAVE if operator == torch.ops.aten.mm.default else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def products_kept(x):
+    contexts = partial(create_selective_checkpoint_contexts, policy)
+    return checkpoint(lambda x: x + added(x), x, use_reentrant=False, context_fn=contexts)
 
 
 def loss_alone(function):
@@ -138,7 +152,7 @@ def near(found, wanted):
     assert wanted <= found < wanted + (1 << 20), (found / half, wanted / half)
 
 
-for call in (autocast_loss, loss_alone(of_logits), deep):  # cuBLAS's workspaces
+for call in (autocast_loss, loss_alone(of_logits), deep, products_kept):  # cuBLAS's workspaces
     call(x).mean().backward()
 optimizer.step()
 operands = N * D * 2  # in bfloat16: x, of which the gradient of the weight is made
@@ -158,6 +172,8 @@ assert kept > 8 * each, kept / each
 kept, peak = measured(torch.compile(deep))
 near(kept, 4 * each)  # what the linear layers give, and what they are given
 assert peak < 6 * each, peak / each
+near(measured(products_kept)[0], 3 * each)  # two products, and the sum
+near(measured(torch.compile(products_kept))[0], 2 * each)  # of the second product no gradient needs anything
 with torch.no_grad():
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

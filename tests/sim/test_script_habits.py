@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.trace import Recording, Span
+from scenarios.seam.trace import CACHED, Recording, Span
 from tests.sim.test_gpu_script import SCRIPTS, played
 
 HABITS = SCRIPTS / "habits.py"
@@ -128,6 +128,12 @@ WRITTEN = {
         "turns, far = 0, (layer.weight > 3).any()\n"
         "while far:\n    turns += 1\nassert turns == 20, turns"
     ),
+    "nested tensors": (
+        "layer = torch.nn.Linear(8, 8, device='cuda')\nparts = [torch.randn(5, 8), torch.randn(9, 8)]\n"
+        "y = layer(torch.nested.nested_tensor(parts, layout=torch.jagged).to('cuda'))\n"
+        "assert (y.device.index, y.values().shape) == (0, (14, 8))\ny.values().sum().backward()\n"
+        "assert layer.weight.grad.is_cuda"
+    ),
     "FSDP2 made on meta": (
         "import torch.distributed as dist\nfrom torch.distributed.fsdp import fully_shard\n"
         "dist.init_process_group('nccl')\nwith torch.device('meta'):\n    model = torch.nn.Linear(8, 8)\n"
@@ -167,6 +173,18 @@ def test_what_scripts_write(name: str, tmp_path: Path) -> None:
     file = tmp_path / "written.py"
     file.write_text(f"import torch\n{WRITTEN[name]}\n")
     played(file, ranks=(1, 2) if name == "what tensors say" else (1, 1))
+
+
+def test_passes_until_convergence_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "converges.py"
+    file.write_text(
+        "import torch\nlayer = torch.nn.Linear(256, 256, device='cuda')\n"
+        "optimizer = torch.optim.LBFGS(layer.parameters())\ndef again():\n    optimizer.zero_grad()\n"
+        "    loss = layer(torch.ones(1, 256, device='cuda')).sum()\n    loss.backward()\n    return loss\n"
+        "for _ in range(3):\n    optimizer.step(again)\n"
+    )
+    with pytest.raises(ProgramError, match=r"converges.py:10: .* how many passes LBFGS makes: expected --play live"):
+        played(file, ranks=(1, 1))
 
 
 @pytest.mark.supports("`torch.library.custom_op`", "GPUs")
@@ -239,8 +257,12 @@ for _ in range(4):
 assert 8 << 20 < torch.cuda.max_memory_allocated() - 2 * (32 << 20) < 16 << 20  # beside cuBLAS's workspaces
 """
     )
-    (row,) = played(file, ranks=(1, 1)).memory
-    assert row.size_bytes == (4 << 20) + (1 << 30)
+    tensors, free = played(file, ranks=(1, 1)).memory
+    assert tensors.size_bytes == (4 << 20) + (1 << 30)
+    assert (free.phases, free.size_bytes) == (
+        CACHED,
+        18 << 20,
+    )  # a segment of 20 MiB has the parameters, one of 2 MiB x
     file.write_text('import torch\nfull = [torch.empty(1 << 30, device="cuda") for _ in range(100)]\n')
     with pytest.raises(ProgramError, match=r"takes.py:2: OutOfMemoryError: .* room for 4 GiB; .* 76 GiB of 79.1 GiB"):
         played(file, ranks=(1, 1))

@@ -25,6 +25,7 @@ def test_polls_end_in_simulated_time(tmp_path: Path) -> None:
     assert again.kept == live.kept
 
 
+LAUNCHING_NS = 150_000  # for the host, behind a look that finds something over
 POLLED_BEFORE_A_KERNEL = """
 import torch, torch.distributed as dist
 dist.init_process_group("nccl")
@@ -45,20 +46,23 @@ for _ in range(3):
 """
 
 
-def test_a_recording_of_polls_waits_on_slower_hardware(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("recorded", "played_on"), [("dgx_h100", "a100_pcie"), ("a100_pcie", "dgx_h100")])
+def test_a_recording_of_polls_waits_as_long_as_the_hardware_takes(
+    recorded: str, played_on: str, tmp_path: Path
+) -> None:
     """A kernel on another stream starts where the call has ended, and the optimizer's where that kernel has."""
     file = tmp_path / "train.py"
     file.write_text(POLLED_BEFORE_A_KERNEL)
-    live = play(given(file, world=(1, 2), profile="dgx_h100", steps=2))
-    slower = play(given(keep(live, tmp_path / "run"), profile="a100_pcie"))
+    live = play(given(file, world=(1, 2), profile=recorded, steps=2))
+    other = play(given(keep(live, tmp_path / "run"), profile=played_on))
     took = []
-    for recording in (live, slower):
+    for recording in (live, other) if played_on == "a100_pcie" else (other, live):
         own = [span for span in recording.spans if (span.rank, span.step) == (0, 1)]
         (call,) = (span for span in own if span.kind == "all_reduce")
         (kernel,) = (span for span in own if span.kind == "compute" and span.stream != "main")
         (update,) = (span for span in own if span.label == "SGD.step")
-        assert call.end_ns <= kernel.start_ns
-        assert kernel.end_ns <= update.start_ns
+        assert 0 <= kernel.start_ns - call.end_ns < LAUNCHING_NS
+        assert 0 <= update.start_ns - kernel.end_ns < LAUNCHING_NS
         took.append(call.end_ns - call.start_ns)
     assert took[1] > 2 * took[0]
 

@@ -28,7 +28,7 @@ def reduced(path: Path, rank: int, profile: str, steps: int) -> list[list[int]]:
 )
 def test_rank_r_of_a_spawn_is_rank_r_of_the_world(profile: str) -> None:
     """The script asserts it in each way to start ranks; each of them makes one step."""
-    assert reduced(SCRIPTS / "launches.py", 1, profile, 8) == [[4 * (20 * 10 + 10)]] * 8
+    assert reduced(SCRIPTS / "launches.py", 1, profile, 14) == [[4 * (20 * 10 + 10)]] * 14
 
 
 @pytest.mark.parametrize("name", ["stores.py", "probes.py"])
@@ -147,6 +147,19 @@ if __name__ == "__main__":
     assert said.read_text().startswith("helped.py:14: starts ranks of its own: expected ")
 
 
+def test_a_worker_of_a_pool_cannot_make_a_process_group(tmp_path: Path) -> None:
+    """As many as it has are no ranks here."""
+    file = tmp_path / "pools.py"
+    file.write_text(
+        "import torch.distributed as dist\nimport torch.multiprocessing as mp\ndef train(number):\n"
+        '    dist.init_process_group("gloo", init_method="tcp://localhost:1", rank=number, world_size=3)\n'
+        'if __name__ == "__main__":\n    with mp.get_context("spawn").Pool(3) as pool:\n'
+        "        pool.map(train, range(3))\n"
+    )
+    with pytest.raises(ProgramError, match=r"pools.py:7: .* starts ranks of its own: expected "):
+        played(file, hosts=1, gpus=2, timeout="100 s")
+
+
 # The body of a script's function of (rank, port), which trains for three steps and asserts that ports are equal.
 _TRAINING = """
     dist.init_process_group("gloo", init_method=f"tcp://localhost:{port}", rank=rank, world_size=2)
@@ -194,11 +207,17 @@ def test_pools_that_compute_ahead_of_the_group_are_pools(tmp_path: Path) -> None
     """The script asserts what the pools give, and that nothing of the task that was tried stays."""
     file = tmp_path / "computes.py"
     file.write_text(
-        """import multiprocessing
+        """import itertools
+import multiprocessing
 import os
+from concurrent.futures import ProcessPoolExecutor, as_completed, wait
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+
+
+def given_to(number):
+    return number, bool(multiprocessing.current_process()._identity)
 
 
 def begin(text):
@@ -226,6 +245,21 @@ if __name__ == "__main__":
     assert "given" not in globals() and "GIVEN" not in os.environ
     with multiprocessing.Pool(2) as pool:
         assert pool.map(place, range(2)) == [True, True]
+    with multiprocessing.Pool(2) as pool:  # looked at ahead of the second task
+        first = pool.apply_async(given_to, (0,))
+        assert first.get(60) == (0, True) and first.successful()
+        assert pool.apply_async(given_to, (1,)).get(60) == (1, True)
+        assert next(pool.imap(given_to, itertools.count())) == (0, True)
+    with ProcessPoolExecutor(2) as executor:
+        futures = [executor.submit(given_to, number) for number in range(2)]
+        assert sorted(future.result() for future in as_completed(futures)) == [(0, True), (1, True)]
+    with ProcessPoolExecutor(2) as executor:
+        futures = [executor.submit(given_to, 0)]
+        futures[0].add_done_callback(futures.append)
+        assert wait(futures[:1]).done == {futures[1]} and futures[0].result() == (0, True)
+    with ProcessPoolExecutor(2) as executor:
+        failed = executor.submit(int, "no number")
+        assert isinstance(failed.exception(), ValueError)
     for which, times in ((0, 1), (1, 2)):  # so that neither has made as many pools as the other
         for _ in range(times if rank == which else 0):
             with multiprocessing.Pool(2) as pool:

@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+import twinstep
 from reports.store import run_folder as store
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.trace import Recording, Span
+from scenarios.workloads import effort
 from scenarios.workloads.build import build
+from scenarios.workloads.effort import Effort
 from scenarios.workloads.script import program as script_program
 from scenarios.workloads.script.command import load_given
 from scenarios.workloads.script.recording import hints
@@ -26,6 +29,7 @@ from scenarios.workloads.script.recording.file import NAME
 from sim.run import simulate
 from tests.commands import command
 from tests.small import with_free_host
+from twinstep.scenario_files import check_files
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS, EXAMPLES = ROOT / "tests" / "data" / "scripts", ROOT / "examples" / "scripts"
@@ -226,6 +230,9 @@ def test_ranks_of_each_class_are_as_if_they_were_recorded(
     monkeypatch.setattr(script_program, "MOST_PROCESSES", 2)
     extended = play(made)
     assert f"note: {classes}\n" in capfd.readouterr().err
+    assert "".join(f", rank {rank} for {count}" for rank, count, _ in sorted(extended.info.rank_classes)) in (
+        f", {classes.split(': ')[1]}"
+    )
     for rank in range(world[0] * world[1]):
         assert by_rank(extended.spans, rank) == by_rank(each.spans, rank)
 
@@ -242,6 +249,28 @@ def test_of_ranks_that_are_alike_those_are_kept_that_classes_of_ranks_leave(tmp_
     assert again.returncode == 0, again.stderr
     for folder in (tmp_path / "run", tmp_path / "again"):
         assert set(store.load(folder).spans.query("kind != 'step'")["rank"]) == {2}
+
+
+def test_memory_is_checked_for_all_ranks_that_classes_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two hosts of stages make 16 calls in two steps on each rank; before they are played, two on each of one host."""
+    (tmp_path / "stages.py").write_text(STAGES)
+    (file := tmp_path / "stages.toml").write_text(
+        'program = "script"\n[run]\nsteps = 2\nranks = "alike"\n[cluster]\nprofile = "dgx_h100"\nhosts = 2\n'
+        'gpus_per_host = 2\n[script]\npath = "stages.py"\n'
+    )
+    least = Effort(operations=2 * 2).size_bytes(2)
+    monkeypatch.setattr(effort, "free_memory_bytes", lambda: (least + 4 * 2 * 16 * 1000) / effort.MEMORY_LEFT)
+    assert check_files([str(file)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{file}: ok\n"
+    assert printed.err == (
+        f"note: {file}: run.ranks = 'alike': how many hosts are simulated, and whether this machine has the memory, is"
+        " known once the script has been played\n"
+    )
+    with pytest.raises(ScenarioError, match=r"run.steps = 2: .* of free memory; this one takes about"):
+        twinstep.predict(file)
 
 
 def test_ctrl_c_while_classes_are_found_ends_the_command_at_once(

@@ -61,3 +61,31 @@ while True:
     recording = played(file, ranks=(1, 1))
     forward = [row.count for row in recording.kernels if row.operator == "scaled_dot_product_attention"]
     assert sum(forward) == (2 if kept == "[]" else 1)
+
+
+@pytest.mark.supports("tensor parallelism, sequence parallelism, meshes of two dimensions", "GPUs")
+def test_a_dtensor_that_is_cut_elsewhere_sends_each_rank_its_piece(tmp_path: Path) -> None:
+    """From Shard(0) to Shard(1), and back in the backward pass: each call has all of a rank's shard."""
+    file = tmp_path / "cut_elsewhere.py"
+    file.write_text(
+        """import os
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+mesh = init_device_mesh("cuda", (2,))
+rows = torch.nn.Parameter(DTensor.from_local(torch.ones(4, 6, device="cuda"), mesh, [Shard(0)]))
+optimizer = torch.optim.SGD([rows])
+while True:
+    columns = rows.redistribute(placements=[Shard(1)])
+    assert columns.to_local().shape == (8, 3)
+    (columns * columns).sum().backward()
+    assert rows.grad.placements == (Shard(0),) and rows.grad.to_local().shape == (4, 6)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    )
+    spans = [span for span in played(file, ranks=(1, 2)).spans if span.rank == 0 and span.step == 1]
+    exchanged = [(span.bytes_in, span.bytes_out) for span in spans if span.kind == "all_to_all"]
+    assert exchanged == [(4 * 6 * FLOAT32_BYTES, 8 * 3 * FLOAT32_BYTES)] * 2

@@ -33,6 +33,10 @@ def by_hand():
         each.data -= 0.1 * each.grad
         each.grad = None
 """
+SERVES = (
+    "whole = torch.nn.Sequential(model, torch.nn.ReLU())\nfor _ in range(4):\n"
+    "    with torch.no_grad():\n        whole(torch.ones(2, 4))\n    dist.all_reduce(torch.ones(9))\n"
+)
 BY_HAND = "for _ in range(7):\n    backward()\n    by_hand()\n"
 
 
@@ -53,8 +57,8 @@ def run(
 NO_GPUS = "if torch.cuda.device_count() < 2:\n    print('Unable to find 2 GPUs')\n    sys.exit()\n"
 NOTHING = "no step of an optimizer, no backward pass and no call of torch.distributed"
 ARGUMENTS = (
-    "expected arguments (behind the script) and data with which it trains, or twinstep.step() at the end of each step,"
-    " where no optimizer steps"
+    "expected arguments (behind the script) and data with which it trains, --step-every forward where it only runs"
+    " modules, or twinstep.step() at the end of each step, where no optimizer steps"
 )
 OWN_RANKS = "starts ranks of its own: expected torch.multiprocessing.spawn, Processes of one function"
 
@@ -158,6 +162,7 @@ for number in range(9):
         (BY_ITSELF, ["--step-every", "backward:2"], [4, 7]),  # which goes before what the script says
         (BY_HAND, ["--step-every", "backward"], [2, 2, 2, 2, 2, 2, 2]),
         (BY_HAND, ["--step-every", "all_reduce:7"], [7, 7]),
+        (SERVES, ["--step-every", "forward"], [1, 1, 1, 1]),  # of the whole model, not of its parts
         (TWO_OPTIMIZERS, ["--step-every", "optimizer:2"], [3, 3, 3, 4]),
     ],
 )
@@ -242,7 +247,7 @@ def test_a_mark_behind_an_optimizers_is_an_error(tmp_path: Path) -> None:
 def test_a_word_that_marks_nothing_is_refused(word: str, tmp_path: Path) -> None:
     done = run(tmp_path, script(tmp_path, BY_HAND), "--step-every", word)
     assert done.returncode == 2
-    assert f"script.step_every = '{word}': expected optimizer, backward or a collective's name" in done.stderr
+    assert f"script.step_every = '{word}': expected optimizer, backward, forward or a collective's name" in done.stderr
 
 
 def test_python_predicts_with_marks(tmp_path: Path) -> None:

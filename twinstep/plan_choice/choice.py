@@ -65,7 +65,9 @@ def with_simulated_plan(scenario: Scenario, say: Callable[[str], None] = lambda 
 
 
 def build_planned(
-    scenario: Scenario, say: Callable[[str], None] = lambda _: None, does: Callable[[str, str], None] | None = None
+    scenario: Scenario,
+    say: Callable[[str], None] = lambda _: None,
+    does: Callable[[str, str], None] = Program.does,
 ) -> tuple[Scenario, Program]:
     """Plan the scenario's tables as it asks, and build the program of the scenario with that plan.
 

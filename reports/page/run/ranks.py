@@ -18,7 +18,7 @@ from reports.page.blocks import Block, Chart, Section, Table, Words
 from reports.page.run.times import why_absent
 from reports.run import Run
 from reports.terminal import headline as about
-from reports.terminal import text
+from reports.terminal import rank_classes, text
 from reports.terminal.plans import (
     COSTS_COLUMNS,
     COSTS_NOTE,
@@ -74,6 +74,8 @@ def ranks(run: Run) -> Section:
     else:
         blocks += _rank_histograms(each, of)
     blocks.append(_rank_table(each, frame))
+    if run.info.rank_classes:
+        blocks.append(Table(rank_classes.TITLE, rank_classes.COLUMNS, rank_classes.table_rows(run)))
     return Section("ranks", "Balance of ranks", blocks)
 
 

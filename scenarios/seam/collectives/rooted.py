@@ -167,7 +167,7 @@ class _Message(_Rooted):
         if isinstance(peer, bool) or not isinstance(peer, Integral) or peer not in group or peer == rank:
             return None
         source, target = (rank, int(peer)) if self.name == "send" else (int(peer), rank)
-        return Group(f"{group.name}/{source}->{target}", (source, target))
+        return Group(f"{group.name}/{source}->{target}", (source, target), library=group.library)
 
     def agree(self, call: Call, other: Call) -> bool:
         return True

@@ -49,7 +49,7 @@ class Script:
 
 
 class Marking(NamedTuple):
-    """A rule for the ends of steps: each `period`-th "optimizer" step, "backward" pass, or call of a collective."""
+    """A rule for the ends of steps: each `period`-th "optimizer" step, "backward" or "forward" pass, or collective."""
 
     word: str
     period: int
@@ -74,7 +74,7 @@ class Marking(NamedTuple):
         return self.word in CALLS
 
 
-_MARKS = ("optimizer", "backward")
+_MARKS = ("optimizer", "backward", "forward")
 # Functions of torch.distributed that can mark a step.
 CALLS = (
     "all_reduce",
@@ -115,8 +115,9 @@ class ScriptSection(Section):
         " collective."
     )
     step_every: str | None = about(
-        "What marks the end of a step: 'optimizer', 'backward' or a collective's name such as 'all_reduce', each with"
-        " ':N' for every N-th one. Default: twinstep.step() where the script imports twinstep, else 'optimizer'."
+        "What marks the end of a step: 'optimizer', 'backward', 'forward' or a collective's name such as 'all_reduce',"
+        " each with ':N' for every N-th one. Default: twinstep.step() where the script imports twinstep, else"
+        " 'optimizer'."
     )
     traceback: bool | None = about("Whether an error in the script shows all frames, not only its own. Default false.")
 

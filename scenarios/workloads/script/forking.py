@@ -19,6 +19,8 @@ from scenarios.workloads.script.config import Script
 # Packages that, while they are imported, ask for no rank, take no decision by what GPUs there are (the test of this
 # module looks), and keep no function that a rank replaces later. Each rank imports any other by itself.
 SHARED = frozenset({"fbgemm_gpu", "numpy", "pandas", "torch", "torchrec"})
+# What a package imports where it is first used, in each rank 0.2 s later: torch's optimizers for TorchScript.
+LATE = {"torchrec": "torch.distributed.optim"}
 # The variable of the environment that names the modules to that process.
 MODULES = "TWINSTEP_MODULES"
 # Own files of a script that are searched for imports, at most.
@@ -29,11 +31,13 @@ def start_loading(scenario: Scenario, script: Script) -> None:
     """Start the process, unless it runs: it loads torch and the script's libraries while the caller does other work."""
     is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
     of_gpus = [f"{__package__}.gpu.play"] if is_on_gpu else []
-    loaded = [f"{__package__}.process.player", *of_gpus, f"{__package__}.process.loaded"]
-    multiprocessing.get_context("forkserver").set_forkserver_preload(loaded)
+    shared = shared_modules(script.path)
+    late = [module for package, module in LATE.items() if any(each.split(".")[0] == package for each in shared)]
+    loaded = [f"{__package__}.process.player", *of_gpus, *shared, *late]
+    multiprocessing.get_context("forkserver").set_forkserver_preload([f"{__package__}.process.loaded"])
     # torch's reducer warns on each rank, from C++, that it has no timer for tensors without values.
     quiet = {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")} if is_on_gpu else {}
-    with without_main(), mock.patch.dict(os.environ, {MODULES: " ".join(shared_modules(script.path)), **quiet}):
+    with without_main(), mock.patch.dict(os.environ, {MODULES: " ".join(loaded), **quiet}):
         forkserver.ensure_running()
 
 

@@ -32,12 +32,12 @@ def further_group(rank: Rank, members: tuple[int, ...], host_classes: HostClasse
 def recorded_host_classes(scenario: Scenario, recorded: Recorded) -> HostClasses | None:
     """Return classes of hosts whose ranks do the same, one host of each to be simulated.
 
-    None: all hosts are simulated, as there are too many classes, messages between single ranks, or other groups than
-    all ranks, those of a host and those of a place on all hosts.
+    None: all hosts are simulated, as there are too many classes, messages between single ranks, calls over another
+    library than the scenario's, or other groups than all ranks, those of a host and those of a place on all hosts.
     """
     cluster = scenario.cluster
     lines = [recorded.lines[each] for sequence in recorded.sequences for each in set(sequence)]
-    if any(line[0] == "issue" and line[1] in MESSAGES for line in lines):
+    if any(line[0] == "issue" and (line[1] in MESSAGES or line[-1] not in ("", scenario.library)) for line in lines):
         return None
     groups = (line[1] for line in lines if line[0] == "new_group")
     if any(_kind(tuple(each), cluster.world_size, cluster.host.gpus) is None for each in groups):

@@ -23,6 +23,7 @@ from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
 from scenarios.workloads.script.forking import start_loading, without_main
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
+from scenarios.workloads.script.outcome import process_ended
 from scenarios.workloads.script.process.children import allow_children, end
 from scenarios.workloads.script.process.player import main
 from scenarios.workloads.script.process.stands import STANDS, line_of
@@ -87,7 +88,7 @@ class LivePlayer:
         self._simulated, self._rank = rank, f"rank {rank.rank}"
         self._look = (lambda: None) if doing is None else doing.go_on
         self._name = f"{self._rank}: {script.path}"
-        self._timeout_s = scenario.timeout_s
+        self._timeout_s, self._called_s = scenario.timeout_s, time.monotonic()
         is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
         self._beside = "" if is_on_gpu else ", while only one rank runs at a time"
         self._connection: Connection
@@ -106,19 +107,26 @@ class LivePlayer:
         assert self._process.pid is not None, "it was started"
         starved_s = partial(_starved_s, self._process.pid)
         if not comes_in_time(self._connection, self._timeout_s, starved_s, self._look):
-            raise ProgramError(
-                f"{self._name} made no call for {self._timeout_s:g} s (run.timeout){self._where()}: it computes,"
-                " sleeps, or waits for other ranks by other means than a collective (a store or a file of its own,"
-                f" say){self._beside}"
-            )
+            raise self._late()
         try:
             found: Request = self._connection.recv()
         except EOFError:
             self._process.join(1)
-            raise ProgramError(f"{self._name}: its process ended with code {self._process.exitcode}") from None
+            raise ProgramError(f"{self._name}: {process_ended(self._process.exitcode)}") from None
         if found[1] == "error":
             raise ScriptError(f"{self._rank}: {found[2]}")
+        if found[1] != "sleep":
+            self._called_s = time.monotonic()
+        elif time.monotonic() > self._called_s + self._timeout_s:
+            raise self._late()
         return found
+
+    def _late(self) -> ProgramError:
+        return ProgramError(
+            f"{self._name} made no call for {self._timeout_s:g} s (run.timeout){self._where()}: it computes,"
+            " sleeps, or waits for other ranks by other means than a collective (a store or a file of its own,"
+            f" say){self._beside}"
+        )
 
     def _where(self) -> str:
         """Return where the script stands, in words; "" if its process does not say."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_ns
 from scenarios.seam.errors import ScriptError
+from scenarios.seam.trace import ALWAYS, CACHED, MemoryRow
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.cpu_work import CpuWork
 
@@ -68,6 +70,13 @@ def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
             " each trains by itself: expected collectives, such as DistributedDataParallel's, or one rank (--hosts 1"
             " --gpus-per-host 1)"
         )
+
+
+def process_ended(code: int | None) -> str:
+    """Return how a rank's process ended that nothing else was heard of, in words."""
+    if code != -signal.SIGKILL:
+        return f"its process ended with code {code}"
+    return "its process was killed (SIGKILL), as the system does where memory runs out: expected room for all ranks"
 
 
 class Outcomes:
@@ -236,8 +245,8 @@ def _expected(script: Script, outcome: Outcome) -> str:
         most = max(calls, key=lambda name: int(calls[name]))
         return f"expected --step-every {most}, or twinstep.step() at the end of each step, where no optimizer steps"
     return (
-        "expected arguments (behind the script) and data with which it trains, or twinstep.step() at the end of each"
-        " step, where no optimizer steps"
+        "expected arguments (behind the script) and data with which it trains, --step-every forward where it only runs"
+        " modules, or twinstep.step() at the end of each step, where no optimizer steps"
     )
 
 
@@ -253,3 +262,14 @@ def _numbered(what: str, numbers: Sequence[int]) -> str:
 
 def _list(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def memory_of(rank: int, peaks: Mapping[str, int], capacity_bytes: int, rank_count: int) -> tuple[MemoryRow, MemoryRow]:
+    """Return a rank's memory by part, of its peaks in bytes: of "memory" that tensors took, of what was "reserved"."""
+    held = peaks.get("memory", 0)
+    known = {"rank": rank, "capacity_bytes": capacity_bytes, "rank_count": rank_count}
+    free = max(0, peaks.get("reserved", 0) - held)
+    return (
+        MemoryRow(part="tensors and cuBLAS workspaces", size_bytes=held, phases=ALWAYS, **known),
+        MemoryRow(part="free blocks of torch's allocator", size_bytes=free, phases=CACHED, **known),
+    )

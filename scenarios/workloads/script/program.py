@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import chain, groupby
 from typing import Any, cast
 
-from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
+from scenarios.config.host_classes import simulated_ranks
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import StepGivenUp, Work
 from scenarios.seam.calls import MISTAKES
@@ -24,7 +24,7 @@ from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import MemoryRow
+from scenarios.workloads.effort import Effort
 from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
@@ -33,12 +33,12 @@ from scenarios.workloads.script.further_groups import further_group, recorded_ho
 from scenarios.workloads.script.live import Doing, LivePlayer, Start
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.stores import Meeting, Stores
-from scenarios.workloads.script.outcome import Outcome, Outcomes
+from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
 from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
 from scenarios.workloads.script.recording.file import NAME, read
-from scenarios.workloads.script.recording.hints import Hint, note_classes
+from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_classes
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.recording.recorded import Recorded
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Refused, Spent, issue, part_of
@@ -55,7 +55,7 @@ class ScriptProgram(Program):
         ProgramError: a rank raises, says nothing for `run.timeout`, or makes calls that do not fit the others'.
     """
 
-    needs_values = True
+    needs_values = finds_classes = True
 
     def __init__(self, scenario: Scenario) -> None:
         assert isinstance(scenario.options, Script)
@@ -65,7 +65,7 @@ class ScriptProgram(Program):
         is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
         self._is_extended = is_large or scenario.ranks == "alike"
         self._hint = Hint(scenario)
-        self._peaks: dict[int, MemoryRow] = {}
+        self._peaks: dict[int, dict[str, int]] = {}
         self._playing: dict[int, _Played] = {}
         self.doing = Doing(self, scenario)
         self._replays: Replays | None = None
@@ -87,10 +87,11 @@ class ScriptProgram(Program):
     def _take(self, recorded: Recorded | None) -> None:
         """Take what is known before the first play: the recording, and which hosts are simulated."""
         scenario = self.scenario
-        self._replays = None if recorded is None else Replays(recorded)
-        self.host_classes = uniform_host_classes(scenario)
-        if recorded is not None and scenario.ranks == "alike":
-            self.host_classes = recorded_host_classes(scenario, recorded)
+        if recorded is not None:
+            self.rank_classes = rank_classes(recorded.recorded_by)
+            self._replays, self.effort = Replays(recorded), Effort(operations=recorded.operations / recorded.steps)
+            if scenario.ranks == "alike":
+                self.host_classes = recorded_host_classes(scenario, recorded)
         self._counts = dict(simulated_ranks(scenario, self.host_classes))
         self.outcomes = Outcomes(scenario, len(self._counts))
 
@@ -141,16 +142,12 @@ class ScriptProgram(Program):
                 " written"
             ) from error
 
-    def note_memory(self, rank: int, peak_bytes: int) -> None:
-        """Note the most that tensors and workspaces took of a rank's GPU."""
-        self._peaks[rank] = MemoryRow(
-            rank=rank,
-            part="tensors and cuBLAS workspaces",
-            size_bytes=peak_bytes,
-            capacity_bytes=round(self.scenario.cluster.host.gpu.memory_bytes),
-            rank_count=self._counts[rank],
-        )
-        self.memory = tuple(self._peaks[each] for each in sorted(self._peaks))
+    def note_memory(self, rank: int, kind: str, peak_bytes: int) -> None:
+        """Note the most that tensors and workspaces took of a rank's GPU, or with kind "reserved" what they lie in."""
+        self._peaks.setdefault(rank, {})[kind] = peak_bytes
+        capacity_bytes = round(self.scenario.cluster.host.gpu.memory_bytes)
+        rows = (memory_of(each, peaks, capacity_bytes, self._counts[each]) for each, peaks in self._peaks.items())
+        self.memory = tuple(sorted(chain.from_iterable(rows), key=lambda row: row.rank))
 
     def place(self, found: Mapping[str, Any]) -> None:
         """Take the plan that a rank has found, once however often the program is played."""
@@ -247,7 +244,7 @@ class _Played:
             spent, kind, argument = request = self._player.next()
             if self._log is not None and kind != "elapsed":  # which waits for nothing that was not waited for before
                 self._log.note(request)
-            if kind != "store":
+            if kind not in ("store", "sleep"):
                 self._program.stores.goes_on(self._rank.rank)
             await self._charge(spent)
             is_running = kind != "end" and not (kind == "step" and not await self._next_step())
@@ -279,7 +276,7 @@ class _Played:
             case "new_group":
                 self._groups.append(further_group(self._rank, tuple(argument), self._program.host_classes))
                 return len(self._groups) - 1
-            case "synchronize" | "synchronize_event" | "synchronize_call" | "elapsed" | "query":
+            case "synchronize" | "synchronize_event" | "synchronize_call" | "elapsed" | "query" | "sleep":
                 return await self._streams.wait(kind, argument, self._works)
             case "plan":
                 self._program.place(argument)
@@ -289,8 +286,8 @@ class _Played:
                 self._beside.hear(kind, argument, is_in_step=self._step is not None)
             case "store":
                 return await self._program.stores.meet(self._rank, argument)
-            case "memory":
-                self._program.note_memory(self._rank.rank, argument)
+            case "memory" | "reserved":
+                self._program.note_memory(self._rank.rank, kind, argument)
             case "record" if self._step is not None:
                 self._rank.record(*argument)
         return None
@@ -375,6 +372,10 @@ class _Played:
         given = call.inputs if has_values else [replace(each, values=None) for each in call.inputs]
         inputs, targets = ([each.tensor(device) for each in tensors] for tensors in (given, call.outputs))
         group = self._groups[call.group]
+        if call.library not in ("", self._scenario.library):
+            group = cast(Meeting, self._rank.backend).over(group, call.library)
+            if self._step is not None:
+                self._program.outcomes.note_left_out([f"sums and a host's own messages of {call.library}, on CPUs"])
         stream = self._streams.of(call.stream)
         asked = stream, call.verb, inputs, targets
         try:

@@ -14,7 +14,9 @@ A request is (what was computed since the last answer, kind, argument):
     "replica"       a module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape,
                     type] of its gradients in the order of their arrival
     "store"         a `Stored`, answered once other ranks allow it
+    "sleep"         the script sleeps on a CPU: for how many ns
     "memory"        the most bytes that the GPU's tensors took so far
+    "reserved"      the most bytes that the allocator reserved of the GPU's memory so far
     "left_out"      what the present step did that is not predicted, in words
     "on_cpu"        what the present step computed on the CPU beside a GPU: [what, line, counts of `HostWork`] of each
     "loaded"        workers of a data loader have loaded a batch: [the loader's number, how many workers, how many
@@ -31,6 +33,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import torch
@@ -75,7 +78,8 @@ class Packed:
 class Collective:
     """A call of torch.distributed: a verb of `Rank`, the number of its group, tensors that it reads and that it writes,
     and what else the verb takes. Verbs that write over what they read have `inputs` alone. `of_reducer`: it is
-    DistributedDataParallel's, of gradients.
+    DistributedDataParallel's, of gradients. `library`: what torch would take for it, where that is gloo; "": the
+    scenario's.
     """
 
     number: int
@@ -87,6 +91,7 @@ class Collective:
     outputs: Sequence[Packed] = ()
     options: dict[str, Any] = field(default_factory=dict)
     of_reducer: bool = False
+    library: str = ""
 
 
 class Refused(NamedTuple):
@@ -143,6 +148,40 @@ def part_of(each: Computed | Launched | HostWork) -> str | Launched | None:
 Spent = Sequence[Computed | Launched | HostWork]
 # What was computed since the last one, its kind and its argument.
 Request = tuple[Spent, str, Any]
+# What a process with a GPU goes on after at once, as the answer says nothing but the time: it computes ahead of its
+# simulated host until it asks for something else, or reads the clock; at most `_MOST_AHEAD` answers are on their way.
+_NOT_AWAITED = frozenset(
+    {
+        *("synchronize", "synchronize_event", "synchronize_call"),
+        *("memory", "reserved", "on_cpu", "loaded", "record", "compiled"),
+    }
+)
+_MOST_AHEAD = 16
+
+
+class Asking:
+    """A rank's end of its connection to the simulator; `heard(now_ns)` is called with the time of each answer."""
+
+    def __init__(self, connection: Connection, heard: Callable[[int | None], None]) -> None:
+        self._connection, self._heard = connection, heard
+        self.behind = 1  # answers that have not been received: the first one says that all ranks have started
+
+    def ask(self, request: Request, *, is_on_gpu: bool) -> Any:
+        """Send a request and return its answer; None where it is not awaited."""
+        self._connection.send(request)
+        self.behind += 1
+        is_ahead = is_on_gpu and request[1] in _NOT_AWAITED
+        return self.receive(until=_MOST_AHEAD if is_ahead else 0)
+
+    def receive(self, until: int = 0) -> Any:
+        """Receive answers until as many are behind, and return the last one."""
+        answer = None
+        while self.behind > until:
+            answer, now_ns = self._connection.recv()
+            self.behind -= 1
+            self._heard(now_ns)
+        return answer
+
 
 Tensors = list[Tensor]
 # What verbs take, of the tensors that they read and those that they fill; others take each by itself, these first.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Protocol, cast
 
 from scenarios.config.scenario import Scenario
-from scenarios.seam.backend import Work
+from scenarios.seam.backend import Backend, Work
 from scenarios.seam.host_work import HostWork, total
-from scenarios.seam.kernel import together
+from scenarios.seam.kernel import Kernel, together
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.requests import Launched
 
@@ -26,8 +27,12 @@ def cpu_flops_per_s(scenario: Scenario) -> float:
     return gpu.flops_per_s["float32"] * gpu.efficiency.get(KIND, gpu.efficiency.get("default", 1.0))
 
 
-class Sleeping(Protocol):
-    """A backend whose ranks can let simulated time pass: the simulator's."""
+class Simulated(Protocol):
+    """A backend whose ranks can let simulated time pass, and have streams that other ranks lack: the simulator's."""
+
+    def open_own_stream(self, name: str) -> Backend:
+        """Return this rank on another stream, whose own groups nobody uses."""
+        ...
 
     def sleep(self, until_ns: int) -> Work[Any]:
         """Return a work that is over at that time."""
@@ -49,7 +54,8 @@ class Streams:
     def of(self, number: int) -> Rank:
         """The rank on that stream."""
         if number not in self._ranks:
-            self._ranks[number] = self._ranks[0].stream(f"stream {number}")
+            backend = cast(Simulated, self._ranks[0].backend)
+            self._ranks[number] = Rank(backend.open_own_stream(f"stream {number}"))
         return self._ranks[number]
 
     def launch(self, launched: Iterable[Launched | HostWork]) -> None:
@@ -89,8 +95,12 @@ class Streams:
     async def wait(self, kind: str, argument: Any, calls: Mapping[int, Work[Any]]) -> int | None:
         """Have the host wait as a request asks: for a stream, for all that is under way with these `calls`, for what a
         stream was given before an event, for a call, for two events, whose distance in ns is returned, or for as long
-        as a look at an event, a stream or a call takes, with whether that is over.
+        as a look at an event, a stream or a call takes, with whether that is over. Or for a time in which the script
+        sleeps, which is returned.
         """
+        if kind == "sleep":
+            await self._sleep_until(self._ranks[0].backend.now_ns + argument)
+            return int(argument)
         if kind == "elapsed":
             return await self.elapsed_ns(*argument)
         if kind == "query":
@@ -112,12 +122,16 @@ class Streams:
             self._kernels.pop(work, None)
             await self._ranks[0].synchronize(work)
 
+    async def _sleep_until(self, until_ns: int) -> None:
+        host = self._ranks[0]
+        await host.synchronize(cast(Simulated, host.backend).sleep(until_ns))
+
     async def _are_over(self, works: Sequence[Work[Any]]) -> bool:
         """Have the host take as long as a look at works does; return whether they are over then."""
         host = self._ranks[0]
         least_ns = host.backend.now_ns + _POLL_NS
         until_ns = max(least_ns, host.host_work(HostWork(waits_ns=_POLL_NS)))
-        await host.synchronize(cast(Sleeping, host.backend).sleep(until_ns))
+        await self._sleep_until(until_ns)
         return all(getattr(work, "end_ns", 0) >= 0 for work in works)  # -1 while a work of the simulator's runs
 
     async def elapsed_ns(self, first: int, second: int) -> int:
@@ -141,7 +155,7 @@ class Streams:
         kernels = [each.kernel for each in launched if each.kernel is not None]
         if not self._has_host_path:
             kernels = [replace(each, host_read=0.0, host_written=0.0) for each in kernels]
-        kernel = kernels[0] if len(kernels) == 1 else together(kernels)
+        kernel = kernels[0] if len(kernels) == 1 else _together(tuple(kernels))
         if host:
             kernel = replace(kernel, host=total(host))
         work = self.of(number).compute(kernel, nothing, label=label or KIND)
@@ -158,6 +172,12 @@ class Streams:
             for work in new:
                 self.of(number).after(work)
             self._tails[number] = (*own, *new)
+
+
+@lru_cache(maxsize=1 << 14)
+def _together(kernels: tuple[Kernel, ...]) -> Kernel:
+    """Return one kernel made of others, the same one for all ranks and steps that launch these."""
+    return together(kernels)
 
 
 def _with_host_work(

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 
 import torch
@@ -21,7 +22,7 @@ ways = []
 
 
 def train(number: int, args: argparse.Namespace, **init) -> None:
-    assert number == int(os.environ["LOCAL_RANK"]), "a rank's function runs in the process of that rank"
+    assert number == int(os.environ["RANK"]), "a rank's function runs in the process of that rank"
     device = torch.device("cuda", number) if IS_ON_GPU else torch.device("cpu")
     dist.init_process_group("nccl" if IS_ON_GPU else "gloo", **init)
     assert (dist.get_rank(), dist.get_world_size()) == (number, SIZE)
@@ -51,7 +52,7 @@ def there(rank: int, args: argparse.Namespace, method: str) -> None:
 def agent(args: argparse.Namespace) -> int:
     assert distributed.is_torchelastic_launched()
     assert os.environ["TORCHELASTIC_RUN_ID"] == "mine"
-    train(int(os.environ["LOCAL_RANK"]), args)
+    train(int(os.environ["RANK"]), args)
     return 7
 
 
@@ -83,7 +84,9 @@ def put(rank: int, args: argparse.Namespace, queue) -> None:
 
 
 def helpers() -> None:
-    """A process that is given 0 and is no rank does its work by the time of the join."""
+    """A process that is given 0 does its work by the time of the join: in a process of its own, unless a host has one
+    rank, which it then is.
+    """
     queue = mp.SimpleQueue()
     for text in ("one", "two"):
         helper = mp.Process(target=fill, args=(0, queue, text))
@@ -92,7 +95,7 @@ def helpers() -> None:
         assert helper.exitcode == 0
         number, found, process = queue.get()
         assert (number, found) == (0, text)
-        assert process != os.getpid()
+        assert (process == os.getpid()) == (os.environ["LOCAL_WORLD_SIZE"] == "1")
 
 
 def of_queue(args: argparse.Namespace) -> None:
@@ -101,9 +104,22 @@ def of_queue(args: argparse.Namespace) -> None:
     ranks = [mp.Process(target=put, args=(rank, args, queue)) for rank in range(SIZE)]
     for process in ranks:
         process.start()
-    assert queue.get() == int(os.environ["LOCAL_RANK"])
+    assert queue.get() == int(os.environ["RANK"])
     for process in ranks:
         process.join()
+
+
+def pools(args: argparse.Namespace) -> None:
+    """Tasks that a pool is given one by one, or whose results come later."""
+    with mp.Pool(SIZE) as pool:
+        waits = [pool.apply_async(meet, (rank,), {"args": args}) for rank in range(SIZE)]
+        assert [wait.get() for wait in waits] == [None] * SIZE
+        assert pool.starmap_async(meet, [(rank, args) for rank in range(SIZE)]).get(60) == [None] * SIZE
+        assert [*pool.imap_unordered(partial(meet, args=args), range(SIZE))] == [None] * SIZE
+    with ProcessPoolExecutor(SIZE, mp.get_context("spawn")) as executor:
+        futures = [executor.submit(partial(meet, rank), args) for rank in range(SIZE)]
+        assert [future.result() for future in as_completed(futures)] == [None] * SIZE
+        assert [*executor.map(meet, range(SIZE), [args] * SIZE)] == [None] * SIZE
 
 
 def main() -> None:
@@ -124,6 +140,7 @@ def main() -> None:
     of_queue(args)
     with mp.get_context("spawn").Pool(SIZE) as pool:
         assert pool.starmap(meet, [(rank, args) for rank in range(SIZE)]) == [None] * SIZE
+    pools(args)
     with mp.Pool(SIZE) as pool:  # of which no task is a rank
         assert pool.map(int, range(SIZE)) == [*range(SIZE)]
         assert pool.map(str, "abc") == ["a", "b", "c"]
@@ -131,7 +148,7 @@ def main() -> None:
     assert elastic_launch(config, agent)(args) == dict.fromkeys(range(SIZE), 7)
     helper.join()
     assert helper.exitcode == 0
-    assert len(ways) == 10, ways
+    assert len(ways) == 15, ways
     from torch.distributed.run import main as run  # noqa: PLC0415  (as scripts do that have both)
 
     run(f"--nproc-per-node {SIZE} --rdzv-id mine --rdzv-backend c10d --rdzv-endpoint :0 {__file__} rank".split())

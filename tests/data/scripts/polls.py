@@ -71,7 +71,7 @@ for step in range(3):
         for looks in (lambda work, _: polled(work.is_completed), looked_in_turn):
             took = timed(looks)
             assert abs(took - expected) < 1e-3, (took, expected)
-    if step == 2:  # what the host does between, which is measured, may take as long as the call in one of the steps
-        assert any(not is_over and 0 < count < 1_000 for is_over, count in found), found
+    if step == 2:
+        assert all(not is_over and 200 < count < 300 for is_over, count in found), found
     small.record()
     optimizer.step()

@@ -31,6 +31,10 @@ found = [
     raised(dist.all_to_all_single, zeros(4), zeros(4), [1, 1], [1, 1]),
     raised(dist.all_to_all_single, zeros(4), zeros(4), [4], [4]),
     raised(dist.all_reduce, 3),
+    raised(dist.broadcast, zeros(2), 7),
+    raised(dist.new_group, [0, 9]),
+    raised(dist.new_group, [0, 0]),
+    raised(dist.send, zeros(2), rank),
 ]
 errors = {"RuntimeError", "ValueError", "TypeError"}
 assert set(found) <= errors, found

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 from datetime import timedelta
 
 import torch
@@ -44,6 +45,12 @@ if hasattr(mine, "queue_push"):
     assert mine.queue_pop("queue").decode() in {"0", "1"}
 dist.init_process_group("gloo", store=dist.PrefixStore("group", store), rank=rank, world_size=size)
 dist.monitored_barrier()
+told = [tempfile.mkdtemp() if rank == 0 else ""]
+dist.broadcast_object_list(told)
+if rank == 1:
+    open(os.path.join(told[0], "ready"), "w").close()
+while not os.path.exists(os.path.join(told[0], "ready")):  # a rank that sleeps lets others run
+    time.sleep(0.01)
 layer = DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 for _ in range(4):

@@ -4,6 +4,7 @@ The first argument is a file for the number of bytes of an object that is gather
 """
 
 import copy
+import gc
 import io
 import multiprocessing
 import pickle
@@ -249,6 +250,7 @@ def repeats():
 
 
 def memory():
+    gc.collect()  # tensors in cycles of the checks before would go at any time
     cuda, before = torch.cuda, torch.cuda.memory_allocated()
     kept = torch.zeros(1 << 20, device=device)
     assert cuda.memory_allocated() == before + (4 << 20)
@@ -257,11 +259,12 @@ def memory():
     del gone
     assert cuda.max_memory_allocated() == before + (12 << 20) == cuda.memory_stats()["allocated_bytes.all.peak"]
     assert cuda.memory_reserved() >= cuda.memory_allocated() == torch.accelerator.memory_allocated()
+    reserved = cuda.memory_reserved()
     cuda.empty_cache()
-    assert cuda.memory_reserved() == cuda.memory_allocated() == before + (4 << 20)
+    assert reserved >= cuda.memory_reserved() >= cuda.memory_allocated() == before + (4 << 20)
     free, total = cuda.mem_get_info()
     assert total - free == cuda.memory_reserved()
-    assert sum(each["total_size"] for each in cuda.memory_snapshot()) == cuda.memory_allocated()
+    assert sum(each["total_size"] for each in cuda.memory_snapshot()) == cuda.memory_reserved()
     assert "Allocated memory" in cuda.memory_summary()
     assert kept.is_cuda
     cuda.reset_accumulated_memory_stats()

@@ -237,6 +237,12 @@ def test_advice_is_kept_and_a_foreign_word_in_it_is_said(tmp_path):
     assert sentence(folder) == f"{path}: advice: {{'change': 'pad'}}: expected change, made_by, saved_ns, share"
 
 
+def test_a_foreign_class_of_ranks_is_said(tmp_path):
+    folder = store.write(by_hand(), tmp_path / "run")
+    path = edited(folder, rank_classes=[[0, 4, "0-3"], [4, "4"]])
+    assert sentence(folder) == f"{path}: rank_classes: [4, '4']: expected a rank, how many are like it, and which"
+
+
 def test_of_what_is_thinned_only_what_is_there_is_said(tmp_path):
     whole, run = Run.of(by_hand()), store.load(store.write(thinned(), tmp_path / "run"))
     pd.testing.assert_frame_equal(run.steps, whole.steps)

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 
 from reports.errors import ReportError
+from reports.page.run.ranks import ranks
 from reports.run import Run
+from reports.store import run_folder as store
 from reports.terminal import run_tables as tables
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -289,3 +291,20 @@ def test_json_says_what_the_frames_say():
 def test_a_run_without_steps_has_no_median():
     content = tables.as_json(Run.of(dataclasses.replace(by_hand(), spans=[])))
     assert (content["median_step_ns"], content["median_of_steps"]) == (None, [])
+
+
+def test_classes_of_ranks_are_a_table_of_the_summary_and_of_the_page(tmp_path):
+    """The largest first; sixteen are shown, and JSON has all."""
+    recording = by_hand()
+    classes = ((0, 1, "0"), (1, 40, "1-40"), *((rank, 2, f"{rank}-{rank + 1}") for rank in range(41, 75, 2)))
+    recording.info = dataclasses.replace(recording.info, rank_classes=classes)
+    run = store.load(store.write(recording, tmp_path / "run"))
+    title = "Classes of ranks, of each of which one was played"
+    shown = section(text.as_text(tables.summarize(run)), title)
+    assert shown[:2] == [["rank", "1", "40", "1-40"], ["rank", "41", "2", "41-42"]]
+    assert (len(shown), shown[-1]) == (17, ["3", "smaller", "classes", "not", "shown"])
+    found = tables.as_json(run)["rank_classes"]
+    assert found[0] == {"rank": 0, "count": 1, "ranks": "0"}
+    assert len(found) == len(classes)
+    assert ranks(run).blocks[-1].title == title
+    assert title not in printed(by_hand())

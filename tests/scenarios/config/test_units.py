@@ -122,3 +122,8 @@ def test_a_formatted_time_reads_back_within_half_a_percent(time_ns: int) -> None
 )
 def test_people_read_three_digits(text: str, wanted: str) -> None:
     assert text == wanted
+
+
+@pytest.mark.parametrize(("unit", "target"), units.COMMON)
+def test_common_units_are_those_of_pint(unit: str, target: str) -> None:
+    assert units.converted(unit, target) == units.COMMON[unit, target]

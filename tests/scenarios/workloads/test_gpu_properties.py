@@ -11,7 +11,7 @@ import pytest
 from scenarios.config.scenario import Scenario
 from scenarios.workloads.script.command import scenario_of
 from scenarios.workloads.script.gpu.cuda.pretend import answers_of_gpu
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import Memory
 from scenarios.workloads.script.live import seen
 
 PROFILES = Path(__file__).parents[3] / "scenarios" / "profiles"

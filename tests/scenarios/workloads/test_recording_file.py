@@ -30,7 +30,7 @@ RECORDED = Recorded(
     lines=[
         ["kernel", 0, KERNEL, "train.py:3"],
         ["cpu", 1000, "train.py:4"],
-        ["issue", "all_reduce", 0, "train.py:5", 0, [SHAPE], [], {"op": "sum"}, False],
+        ["issue", "all_reduce", 0, "train.py:5", 0, [SHAPE], [], {"op": "sum"}, False, ""],
         ["wait", 0, 0],
         ["event", 1],
         ["after", 0, 0],
@@ -38,6 +38,7 @@ RECORDED = Recorded(
         ["new_group", [0, 1]],
         ["record", ["loss", math.nan]],
         ["memory", 1 << 30],
+        ["sleep", 1000],
         ["synchronize"],
         ["step"],
     ],
@@ -50,7 +51,7 @@ RECORDED = Recorded(
 
 def written(folder: Path, changes: dict[str, Any]) -> Path:
     path = folder / "recording.json.gz"
-    path.write_bytes(gzip.compress(json.dumps({"format": 5, **asdict(RECORDED), **changes}).encode()))
+    path.write_bytes(gzip.compress(json.dumps({"format": 6, **asdict(RECORDED), **changes}).encode()))
     return path
 
 
@@ -103,8 +104,9 @@ def test_a_wrong_value_is_named(key: str, value: Any, wrong: str, tmp_path: Path
         ["cpu", -1, ""],
         ["cpu", math.inf, ""],
         ["wait", 0],
-        ["issue", "all_reduce", 0, "", 0, [[[-1], "float32", False]], [], {}, False],
-        ["issue", "__init__", 0, "", 0, [], [], {}, False],
+        ["issue", "all_reduce", 0, "", 0, [[[-1], "float32", False]], [], {}, False, ""],
+        ["issue", "__init__", 0, "", 0, [], [], {}, False, ""],
+        ["issue", "barrier", 0, "", 0, [], [], {}, False, "mpi"],
         ["synchronize_call"],
         ["synchronize_call", -1],
         ["new_group", [0, 0]],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scenarios.workloads.script.gpu.memory import Memory, workspace_bytes
+from scenarios.workloads.script.gpu.memory.memory import Memory, workspace_bytes
 
 KIB = 1024
 

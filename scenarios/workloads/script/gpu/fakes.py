@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
 from scenarios.workloads.script.gpu.shadows import META, Shadows
 
@@ -61,6 +67,59 @@ def leave_fakes_alone(shadows: Shadows, current: Callable[[], int]) -> None:
     FakeTensorMode.__torch_dispatch__ = honest  # type: ignore[method-assign]
     fake.__new__ = created
     fake.device = property(device)
+
+
+def find_shapes_of_dtensors(shadows: Shadows) -> None:
+    """Have DTensor find the shapes of what most operators give by meta tensors until Python's calls are counted, which
+    are those of torch's own way: a FakeTensorMode each time, which takes long and gives the same shapes and strides.
+    """
+    kind: Any = ShardingPropagator
+    usual = kind._propagate_tensor_meta_non_cached
+
+    def found(self: Any, call: Any) -> Any:
+        is_own = _is_shaped_alike(call.op) and "device" not in call.kwargs_schema and detect_fake_mode() is None
+        if not is_own or sys.getprofile() is not None:
+            return usual(self, call)
+        before = shadows.now.is_honest
+        shadows.now.is_honest = True
+        try:
+            with shadows.suspended(), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+                return _shapes_of(call.op(*map(_empty, call.args_schema), **_empty(call.kwargs_schema)))
+        finally:
+            shadows.now.is_honest = before
+
+    kind._propagate_tensor_meta_non_cached = found
+
+
+@cache
+def _is_shaped_alike(func: Any) -> bool:
+    """Return whether an operator has one rule of shapes on all devices: a view, or one that works element by element,
+    also on lists of tensors.
+    """
+    is_plain = func.is_view or torch.Tag.pointwise in func.tags or func.overloadpacket.__name__.startswith("_foreach_")
+    return func.namespace == "aten" and is_plain
+
+
+def _empty(given: Any) -> Any:
+    """Return an operator's arguments with a meta tensor in place of each DTensor's specification."""
+    match given:
+        case DTensorSpec(tensor_meta=TensorMeta() as meta):
+            return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=META)
+        case dict():
+            return {name: _empty(each) for name, each in given.items()}
+        case list() | tuple():
+            return type(given)(map(_empty, given))
+    return given
+
+
+def _shapes_of(made: Any) -> Any:
+    """Return what DTensor notes of an operator's results: of each tensor, alone or in a row, None of others."""
+    match made:
+        case Tensor():
+            return TensorMeta(made.shape, made.stride(), made.dtype)
+        case list() | tuple():
+            return type(made)(_shapes_of(each) if isinstance(each, Tensor) else None for each in made)
+    return None
 
 
 def _without_driver(value: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Functional collectives (torch.ops._c10d_functional) of a GPU that is not there: issued, where meta tensors make torch
-leave them out.
+"""Functional collectives (torch.ops._c10d_functional, and DTensor's own) of a GPU that is not there: issued, where meta
+tensors make torch leave them out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
 from scenarios.workloads.script.gpu.shadows import Shadows
 
-_NAMESPACE = "_c10d_functional"
+_NAMESPACE, _RESHARD = "_c10d_functional", "_dtensor::shard_dim_alltoall"
 _SINGLE = ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
 _WRAP = "_wrap_tensor_autograd"
 _NAMES = {"wait_tensor", _WRAP, *(name + end for name in _SINGLE for end in ("", "_", "_coalesced", "_coalesced_"))}
@@ -22,7 +22,7 @@ _NAMES = {"wait_tensor", _WRAP, *(name + end for name in _SINGLE for end in ("",
 
 def is_functional(func: Any) -> bool:
     """Return whether an operator is a functional collective."""
-    return bool(func.namespace == _NAMESPACE)
+    return bool(func.namespace == _NAMESPACE or func.name() == _RESHARD)
 
 
 class Functional:
@@ -42,8 +42,11 @@ class Functional:
 
         AsyncCollectiveTensor.__new__ = made  # type: ignore[method-assign,assignment]
 
-    def call(self, name: str, args: tuple[Any, ...]) -> Any:
+    def call(self, func: Any, args: tuple[Any, ...]) -> Any:
         """Return what the operator gives; RuntimeError for one that is not simulated."""
+        name = func.overloadpacket.__name__
+        if func.name() == _RESHARD:
+            return _reshard(*args)
         if name not in _NAMES:  # for meta tensors torch would leave it out
             raise RuntimeError(f"torch.ops.{_NAMESPACE}.{name} on a GPU: expected the function of torch.distributed")
         if name == _WRAP:  # whose kernel for meta tensors forgets what is to be waited for
@@ -116,6 +119,17 @@ class Functional:
         if work is not None:
             work.wait()
         return tensor
+
+
+def _reshard(tensor: Tensor, gathered: int, cut: int, group: Any) -> Tensor:
+    """Cut dimension `cut` among the members and gather `gathered`, which they had cut: a piece to each, and a wait."""
+    if not isinstance(group, dist.ProcessGroup):  # its name, or, from torch 2.13 on, the group
+        group = torch._C._distributed_c10d._resolve_process_group(group)
+    length = tensor.shape[cut] // group.size()
+    sent = [tensor.narrow(cut, member * length, length).contiguous() for member in range(group.size())]
+    received = [torch.empty_like(piece) for piece in sent]
+    group.alltoall(received, sent).wait()
+    return torch.cat(received, gathered)
 
 
 def _op(name: str) -> Any:

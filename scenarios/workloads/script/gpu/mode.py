@@ -21,11 +21,12 @@ from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
+from scenarios.workloads.script.gpu.repeated import Repeated, key_of
 from scenarios.workloads.script.gpu.shadows import META, Shadows, is_meta
 from scenarios.workloads.script.gpu.tensors import Transfers, pinned
 from scenarios.workloads.script.gpu.values.asked import Asked, unknown_sizes
 from scenarios.workloads.script.gpu.values.computed import NOT_KNOWN, Computed, is_view
-from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_counts
+from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_bags, even_counts
 from scenarios.workloads.script.gpu.values.sparse import Sparse, moved
 from scenarios.workloads.script.host.calls import uncounted
 from scenarios.workloads.script.host.compiled import Call
@@ -108,6 +109,7 @@ class OnGpu(TorchDispatchMode):
         self._on_cpu, self._dispatched, self._transfers = on_cpu, dispatched, transfers
         self._shadows, self._launched, self._functional, self._flex = shadows, launched, functional, flex
         self._computed, self._asked, self._sparse = computed, asked, Sparse(shadows, lambda: self)
+        self._repeated = Repeated()
 
     @uncounted
     def __torch_dispatch__(
@@ -133,7 +135,8 @@ class OnGpu(TorchDispatchMode):
         if place is not None and place < len(args):
             names = [each.name for each in func._schema.arguments]
             args, kwargs = args[:place], {**dict(zip(names[place:], args[place:], strict=False)), **kwargs}
-        given = [tensor for tensor in tensors_in((args, kwargs)) if self._shadows.is_of_gpu(tensor)]
+        tensors = tensors_in((args, kwargs))
+        given = [tensor for tensor in tensors if self._shadows.is_of_gpu(tensor)]
         wanted = kwargs.get("device")
         kind = None if wanted is None else torch.device(wanted).type
         # C++ makes tensors where others are, and those of the GPU are on the meta device.
@@ -147,7 +150,7 @@ class OnGpu(TorchDispatchMode):
         if not (given or is_of_gpu):
             is_pinned = kwargs.pop("pin_memory", False)
             return pinned(self._on_cpu(func, args, kwargs)) if is_pinned else self._on_cpu(func, args, kwargs)
-        if self._sparse.takes(func, args):
+        if self._sparse.takes(func, args, tensors):
             return self._sparse.call(func, args, kwargs)
         made_of = self._made_of(func)
         if made_of is not None:
@@ -177,7 +180,7 @@ class OnGpu(TorchDispatchMode):
     def _made_of(self, func: Any) -> Callable[..., Any] | None:
         """What calls an operator's parts, of one that is made of others; None: it is one itself."""
         if is_functional(func):
-            return lambda *args, **_: self._functional.call(func.overloadpacket.__name__, args)
+            return lambda *args, **_: self._functional.call(func, args)
         if is_composite(func):  # in inference mode, where autograd does not take it apart
             found: Callable[..., Any] = FUSED.get(func, func.decompose)
             return found
@@ -193,35 +196,35 @@ class OnGpu(TorchDispatchMode):
             return self._copy(func, args, kwargs, leaves_gpu=leaves_gpu)
         return self._run(func, args, kwargs)
 
+    def _counts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        if func.namespace == "fbgemm":
+            return even_bags(func, args, kwargs, tensors_in(result), self._shadows.of)
+        return even_counts(func, args, kwargs)
+
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result, failed = None, None
+        known = self._repeated.find(key := key_of(func, args, kwargs))
         try:
-            result = as_laid_out(func, args, func(*args, **kwargs))
+            result = as_laid_out(func, args, func(*args, **kwargs)) if known is None else known.again(args)
         except RuntimeError as error:  # sizes of what it gives depend on values, or nobody has said which
             failed = error
-        values = self._computed.of(func, args, kwargs, result)
-        if values is NOT_KNOWN and (counts := even_counts(func, args, kwargs)) is not None:
+        decides = self._computed.may_decide(func, result) if known is None else known.decides
+        values = self._computed.of(func, args, kwargs, result) if decides else NOT_KNOWN
+        if values is NOT_KNOWN and (counts := self._counts(func, args, kwargs, result)) is not None:
             values = counts
             self._asked.say(SENTENCE)
         if failed is not None:
-            if values is NOT_KNOWN and not isinstance(failed, NotImplementedError):
-                raise failed
-            masked = self._computed.masked(func, args) if values is NOT_KNOWN else values
-            if masked is None:
-                raise unknown_sizes(func) from failed
-            result = tree_map_only(Tensor, self._of_gpu, masked)
+            result = self._in_its_place(failed, func, args, values)
         made = tensors_in(result)
         self._shadows.adopt(made, is_in_host=_is_in_host(func))
         self._computed.advance(func, kwargs, made)
         if values is not NOT_KNOWN:
             self._computed.note(func, values, tensors_in((args, kwargs)), made)
         else:
-            _, written = touched(func, args, kwargs, result)
-            if not is_view(func):
-                self._shadows.forget(written)
-            if func is _UNSCALE:  # gradients are finite
-                self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
-        kernel, is_known = price(func, args, kwargs, result, on_gpu=True)
+            self._forget(func, args, kwargs, result)
+        kernel, is_known = price(func, args, kwargs, result, on_gpu=True) if known is None else (known.kernel, True)
+        if known is None and key is not None and failed is None:
+            self._repeated.note(key, tensors_in((args, kwargs)), result, args[0] if args else None, kernel, decides)
         if kernel is not None:
             if not is_known and func.namespace not in TORCHS:
                 self._asked.say(f"{func.name()} is priced by the bytes of its arguments and results")
@@ -229,6 +232,22 @@ class OnGpu(TorchDispatchMode):
         if _is_read(func, args, kwargs):
             self._transfers.wait()
         return result
+
+    def _in_its_place(self, failed: RuntimeError, func: Any, args: tuple[Any, ...], values: Any) -> Any:
+        """Return what an operator gives that fails without values: by its `values`, or what a mask leaves."""
+        if values is NOT_KNOWN and not isinstance(failed, NotImplementedError):
+            raise failed
+        masked = self._computed.masked(func, args) if values is NOT_KNOWN else values
+        if masked is None:
+            raise unknown_sizes(func) from failed
+        return tree_map_only(Tensor, self._of_gpu, masked)
+
+    def _forget(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Forget the values of what an operator has written, of which nothing is known."""
+        if not is_view(func):
+            self._shadows.forget(touched(func, args, kwargs, result)[1])
+        if func is _UNSCALE:  # gradients are finite
+            self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
 
     def _of_gpu(self, value: Tensor) -> Tensor:
         made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META)

@@ -21,11 +21,11 @@ from scenarios.workloads.script.gpu.cuda.generators import make_generators
 from scenarios.workloads.script.gpu.cuda.pretend import pretend
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.gpu.cuda.torch_streams import Streams
-from scenarios.workloads.script.gpu.fakes import leave_fakes_alone
+from scenarios.workloads.script.gpu.fakes import find_shapes_of_dtensors, leave_fakes_alone
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional
 from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
-from scenarios.workloads.script.gpu.memory import Memory, workspace_bytes
+from scenarios.workloads.script.gpu.memory.memory import Memory, workspace_bytes
 from scenarios.workloads.script.gpu.mode import Meta, OnGpu
 from scenarios.workloads.script.gpu.parameters import keep_parameters
 from scenarios.workloads.script.gpu.shadows import Shadows
@@ -43,7 +43,7 @@ from scenarios.workloads.script.process.simulated import SimulatedLink
 @contextmanager
 def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     """Inside, torch has `gpu.count` GPUs; what is launched there goes with the requests of `link`."""
-    memory = Memory(gpu.memory_bytes, workspace_bytes(gpu.capability))
+    memory = Memory(gpu.memory_bytes, workspace_bytes(gpu.capability), lambda: link.stream)
     current = Current(gpu.count)
     shadows = Shadows(memory, current.get, has_all=gpu.has_values)
     link.shadows, link.labels, link.launched = shadows, Labels(), []
@@ -53,6 +53,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     make_generators(indexed, gpu.count)
     pretend(gpu, current, Streams(link), partial(_memory_of, shadows, current))
     leave_fakes_alone(shadows, current.get)
+    find_shapes_of_dtensors(shadows)
     watch_bags(link, gpu.l2_bytes)
     torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by
     functional = Functional(shadows)

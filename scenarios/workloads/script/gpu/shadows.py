@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import Memory
 
 _KEYS = torch._C._dispatch_keys
 
@@ -79,10 +79,9 @@ class Shadows:
         return self._indices[key]
 
     def _key(self, tensor: Tensor) -> int | None:
-        """Return that of a meta tensor's storage, also of what DTensor and AsyncCollectiveTensor hold."""
+        """Return that of a meta tensor's storage, also of what DTensor and other wrapping tensors hold."""
         while wraps(tensor):
-            inner = getattr(tensor, "_local_tensor", None)
-            inner = getattr(tensor, "elem", None) if inner is None else inner
+            inner = _inner(tensor)
             if inner is None:
                 return None
             tensor = inner
@@ -174,6 +173,10 @@ class Shadows:
         """Return whether its values follow from something that is not known."""
         return bool(self._guesses) and tensor.untyped_storage()._cdata in self._guesses
 
+    def knows(self, tensor: Tensor) -> bool:
+        """Return whether `of` has a tensor's values."""
+        return self._values.get(tensor.untyped_storage()._cdata) is not None
+
     def of(self, tensor: Tensor) -> Tensor | None:
         """Its values, as a view of them; None where they are not known."""
         storage = self._values.get(tensor.untyped_storage()._cdata)
@@ -193,6 +196,18 @@ class Shadows:
 def wraps(tensor: Tensor) -> bool:
     """Whether it is of a subclass that plays operators itself, such as DTensor."""
     return type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+
+
+def _inner(tensor: Tensor) -> Tensor | None:
+    """Return what a tensor of such a subclass holds, None: nothing yet, or it does not say."""
+    for name in ("_local_tensor", "elem"):  # DTensor, AsyncCollectiveTensor
+        if (inner := getattr(tensor, name, None)) is not None:
+            return inner  # type: ignore[no-any-return]
+    try:
+        names, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+        return next((getattr(tensor, name) for name in names), None)
+    except AttributeError:
+        return None
 
 
 def is_data(tensor: Tensor) -> bool:

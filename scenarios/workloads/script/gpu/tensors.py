@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,12 +55,21 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     tensor.record_stream = lambda *_, **__: None
     tensor.pin_memory = lambda self, device=None: self if is_pinned(self) else pinned(self.clone())
     tensor.is_pinned = lambda self, device=None: is_pinned(self)
+    tensor._make_wrapper_subclass = staticmethod(partial(_wrapped, tensor._make_wrapper_subclass))
     _move(indexed)
     _parse(indexed)
     _follow_default_device(shadows, indexed)
     _group()
     UninitializedTensorMixin._allowed_methods += [tensor.to, tensor.cuda, tensor.get_device]  # of lazy modules
     return indexed
+
+
+def _wrapped(make: Callable[..., Tensor], *args: Any, **more: Any) -> Tensor:
+    """Make a tensor of a subclass that wraps others; for C++ it is where those are."""
+    given = [torch.device("meta") if isinstance(each, torch.device) and each.type == "cuda" else each for each in args]
+    if torch.device(more.get("device") or "cpu").type == "cuda":
+        more["device"] = torch.device("meta")
+    return make(*given, **more)
 
 
 _pinned = set[int]()  # storages of pinned memory

@@ -15,7 +15,7 @@ from scenarios.modules.operators import size_bytes, tensors_in, touched
 from scenarios.modules.recorder import Operator
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import Memory
 from scenarios.workloads.script.host.compiled_memory import CompiledMemory
 
 # A call's arguments and result: the operator, what it was given by place and by name, what it gave.

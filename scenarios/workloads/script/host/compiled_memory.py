@@ -6,7 +6,8 @@ kernel. Some of the rest autograd keeps for the backward pass. A compiler comput
 products and the inputs that it is made of, if keeping those takes less: what AOTAutograd's min-cut partitioner finds,
 decided here for the operators between two products at a time. Under autocast `cross_entropy` then keeps the logits in
 bfloat16, instead of their logarithms in bfloat16 and in float32. What is written takes the place of what is read for
-the last time.
+the last time. A product that a selective checkpoint keeps, but that is only added to others, no gradient needs: eager
+torch keeps it nevertheless, a compiler does not.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from dataclasses import dataclass, field
 
 from scenarios.modules.fusion import COPIES, POINTWISE
 from scenarios.modules.recorder import Operator
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import Memory
 
 _FUSED = POINTWISE | {"reduction"}
+# Operators whose gradients need neither what they read nor what they make.
+_PASSES_ON = COPIES | {"add", "add_", "sub", "sub_", "neg", "cat"}
 # What is drawn at random is kept, and not drawn anew.
 _RANDOM = ("dropout", "bernoulli", "rand", "normal_", "uniform_")
 
@@ -28,6 +31,7 @@ class _Storage:
     """A storage that appears while compiled code runs; `number` is that of the tensor that its operator makes."""
 
     size_bytes: int
+    stream: int
     number: int | None = None
 
 
@@ -39,8 +43,8 @@ class _Journal:
     entries: list[tuple[Hashable, _Storage | None]] = field(default_factory=list)
     there: dict[Hashable, _Storage | None] = field(default_factory=dict)
 
-    def hold(self, key: Hashable, size_bytes: int) -> None:
-        self._note(key, _Storage(size_bytes))
+    def hold(self, key: Hashable, size_bytes: int, stream: int) -> None:
+        self._note(key, _Storage(size_bytes, stream))
 
     def drop(self, key: Hashable) -> None:
         self._note(key, None)
@@ -92,14 +96,19 @@ class CompiledMemory:
         runs, sizes = _Runs(operators), journal.sizes()
         alive = {each.number for each in journal.there.values() if each is not None and each.number is not None}
         sources: dict[int, set[int]] = {}
+        unneeded: list[int] = []
         if outputs is not None:
-            sources = runs.sources(sizes, alive, {number for key, number in numbers.items() if key in outputs})
+            given = {number for key, number in numbers.items() if key in outputs}
+            sources, unneeded = runs.sources(sizes, alive, given), runs.unneeded(alive - given)
         keys: dict[int, Hashable] = {number: key for key, number in numbers.items()}
         users = {source: {keys[each] for each in made} for source, made in sources.items()}
         self._replay(journal, runs, (runs.within - alive).union(*sources.values()), users)
         for source, using in users.items():
             if source in keys:
                 self._memory.keep(keys[source], using)
+        for number in unneeded:
+            if number in keys:
+                self._memory.hold(keys[number], 0)
 
     def _replay(self, journal: _Journal, runs: _Runs, unwritten: set[int], users: Mapping[int, set[Hashable]]) -> None:
         """Tell the memory what is written; the peak counts behind each run, which writes over what it reads last.
@@ -121,7 +130,7 @@ class CompiledMemory:
                 self._memory.count()
             run = own
             size_bytes = 0 if storage.number in unwritten else storage.size_bytes
-            self._memory.hold(key, size_bytes, is_counted=own is None)
+            self._memory.hold(key, size_bytes, is_counted=own is None, stream=storage.stream)
         self._memory.count()
 
 
@@ -142,12 +151,15 @@ class _Runs:
 
     def __init__(self, operators: Sequence[Operator]) -> None:
         self._makers: dict[int, _Maker] = {}
+        self._readers: dict[int, list[Operator]] = {}
         written, last = set[int](), 0
         for operator in operators:
             is_fused = operator.kernel.kind in _FUSED or operator.name in COPIES
             last += not is_fused
             run = last if is_fused else None
             written.update(tensor for tensor in operator.reads if run is None or self.run_of(tensor) != run)
+            for tensor in operator.reads:
+                self._readers.setdefault(tensor, []).append(operator)
             for tensor in operator.writes:
                 if run is None or tensor in self._makers or tensor in operator.reads:
                     written.add(tensor)
@@ -181,6 +193,23 @@ class _Runs:
                 for root, made in roots.items():
                     found.setdefault(root, set()).update(made)
         return found
+
+    def unneeded(self, tensors: set[int]) -> list[int]:
+        """Return those of these tensors that are products and that no gradient needs."""
+        made = (each for each in sorted(tensors) if each in self._makers)
+        return [each for each in made if self._makers[each].operator.kernel.kind == "gemm" and self._is_passed_on(each)]
+
+    def _is_passed_on(self, tensor: int) -> bool:
+        """Return whether what is made of a tensor is the sum of it and others alone, which somebody reads."""
+        left, seen = [tensor], {tensor}
+        while left:
+            for reader in self._readers.get(left.pop(), ()):
+                if reader.name not in _PASSES_ON:
+                    return False
+                made = reader.writes.keys() - seen
+                seen |= made
+                left += made
+        return tensor in self._readers
 
     def _roots(self, tensor: int, alive: set[int]) -> Iterator[int]:
         """Yield what a tensor is computed from: results of a library, inputs, and what is written and there."""

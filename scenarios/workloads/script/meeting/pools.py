@@ -1,32 +1,37 @@
-"""multiprocessing's pools whose tasks are ranks: this rank's task runs here, and no worker is started.
+"""Pools of processes whose tasks are ranks: this rank's task runs here, and no worker is started.
 
-Tasks are ranks if there are as many as the pool has workers and as the script can start ranks, the i-th one is given
-the number i, and the one that is tried here makes a process group. Other pools have their workers from the first task
-on.
+Other pools have their workers from the first task on, or the first look at a result.
 """
 
 from __future__ import annotations
 
+import concurrent.futures.process
+import multiprocessing
 import multiprocessing.pool
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future
 from functools import partial
+from itertools import chain, islice
 from typing import Any, ClassVar
 
-from scenarios.workloads.script.meeting.seats import MEETING_POINT, Seats, as_process, has_group, plain, with_plain
+from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.store import put
+from scenarios.workloads.script.meeting.trial import Kept, Task, Workers
 
 _Pool: Any = multiprocessing.pool.Pool
+_Executor: Any = concurrent.futures.process.ProcessPoolExecutor
 
 
 def install_pools(seats: Seats) -> None:
     """Have pools that have as many workers as there are ranks run this rank's part where their tasks are ranks."""
-    RankPool.seats, RankPool.process = seats, os.getpid()
-    put({_Pool: RankPool})
+    for usual, own in ((_Pool, RankPool), (_Executor, RankExecutor)):
+        own.seats, own.process = seats, os.getpid()
+        put({usual: own})
 
 
 class RankPool(_Pool):  # type: ignore[misc]
-    """A pool whose workers are started by the first use of what usual ones have.
+    """A pool of multiprocessing whose workers are started by the first use of what usual ones have.
 
     Attributes:
         seats: the ranks that the script can start.
@@ -45,9 +50,11 @@ class RankPool(_Pool):  # type: ignore[misc]
         **more: Any,
     ) -> None:
         initargs = tuple(initargs)
-        self._number, self._initializer = processes or 0, partial(initializer or _nothing, *initargs)
         self._given = ((processes, initializer, initargs, *given), more)
-        if os.getpid() != self.process or has_group() or self.seats.index(self._number) is None:
+        self._workers = Workers(
+            self.seats, processes or 0, partial(initializer or _nothing, *initargs), self._start_kept
+        )
+        if os.getpid() != self.process or not self._workers.may_be_ranks():
             self._begin()
 
     def __getattr__(self, name: str) -> Any:
@@ -64,24 +71,67 @@ class RankPool(_Pool):  # type: ignore[misc]
 
     def _begin(self) -> None:
         given, more = self._given
-        del self._given, self._initializer
+        del self._given
         super().__init__(*given, **more)
+        self._workers.start()
+
+    def _start_kept(self, kept: Kept) -> None:
+        super().apply_async(kept.function, *kept.task, kept.set_result, kept.set_exception)
+
+    def _run(self, function: Callable[..., Any], tasks: Iterable[Task]) -> list[Any]:
+        return [] if self._has_begun() else self._workers.run(function, [*tasks])
 
     def map(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
         tasks = [*iterable]
-        return self._run(func, func, tasks) or super().map(func, tasks, chunksize)
+        return self._run(func, (Task((task,)) for task in tasks)) or super().map(func, tasks, chunksize)
 
     def starmap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
         tasks = [*iterable]
-        return self._run(func, lambda task: func(*task), tasks) or super().starmap(func, tasks, chunksize)
+        return self._run(func, (Task(tuple(task)) for task in tasks)) or super().starmap(func, tasks, chunksize)
 
-    def _run(self, func: Callable[..., Any], call: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
-        """Run this rank's task; return what it gives for each, nothing where tasks are no ranks."""
-        if self._has_begun() or has_group() or not _are_ranks(tasks, self._number):
-            return []
-        return _Trial(self.seats, (self._initializer, func), call, tasks).run() * len(tasks)
+    def map_async(self, func: Callable[[Any], Any], iterable: Iterable[Any], *given: Any, **more: Any) -> Any:
+        tasks = [*iterable]
+        found = self._run(func, (Task((task,)) for task in tasks))
+        return _ran(found, *given[1:], **more) if found else super().map_async(func, tasks, *given, **more)
+
+    def starmap_async(self, func: Callable[..., Any], iterable: Iterable[Any], *given: Any, **more: Any) -> Any:
+        tasks = [*iterable]
+        found = self._run(func, (Task(tuple(task)) for task in tasks))
+        return _ran(found, *given[1:], **more) if found else super().starmap_async(func, tasks, *given, **more)
+
+    def imap(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
+        found, tasks = self._run_first(func, iterable)
+        return iter(found) if found else super().imap(func, tasks, chunksize)
+
+    def imap_unordered(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
+        found, tasks = self._run_first(func, iterable)
+        return iter(found) if found else super().imap_unordered(func, tasks, chunksize)
+
+    def _run_first(self, func: Callable[[Any], Any], iterable: Iterable[Any]) -> tuple[list[Any], Iterator[Any]]:
+        """Return what `_run` does, and all tasks, of which there may be no end."""
+        tasks = iter(iterable)
+        first = [*islice(tasks, self.seats.world_size + 1)]
+        return self._run(func, (Task((task,)) for task in first)), chain(first, tasks)
+
+    def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> Any:
+        return self.apply_async(func, args, kwds).get()
+
+    def apply_async(
+        self,
+        func: Callable[..., Any],
+        args: Iterable[Any] = (),
+        kwds: Mapping[str, Any] | None = None,
+        callback: Callable[[Any], Any] | None = None,
+        error_callback: Callable[[BaseException], Any] | None = None,
+    ) -> Any:
+        task = Task(tuple(args), kwds or {})
+        kept = None if self._has_begun() else self._workers.take(func, task)
+        if kept is None:
+            return super().apply_async(func, *task, callback, error_callback)
+        return _Result(kept, callback, error_callback)
 
     def close(self) -> None:
+        self._workers.start()
         if self._has_begun():
             super().close()
 
@@ -98,98 +148,108 @@ class RankPool(_Pool):  # type: ignore[misc]
             super().__del__(*given)
 
 
-class _Again(BaseException):
-    """An end of a task that was given other values than the first rank has."""
+class RankExecutor(_Executor):  # type: ignore[misc]
+    """An executor of concurrent.futures, which starts its workers at its first task by itself.
 
-
-class _Trial:
-    """A task of this rank's, run in its process as long as it may be a rank.
-
-    The ranks exchange what their parent computes where the task makes its group, as only then all of them run one. A
-    task that has begun with other values than the first rank has is run again, with those. What an initializer and a
-    task have set in the environment and in their modules' globals is undone where the task is run again or is no rank;
-    values that were changed in place, other modules, the states of generators, files and output stay.
+    Attributes:
+        seats: the ranks that the script can start.
+        process: the id of this rank's process; executors of its children are usual ones.
     """
+
+    seats: ClassVar[Seats]
+    process: ClassVar[int]
 
     def __init__(
         self,
-        seats: Seats,
-        functions: tuple[Callable[[], Any], Callable[..., Any]],
-        call: Callable[[Any], Any],
-        tasks: Sequence[Any],
+        max_workers: int | None = None,
+        mp_context: Any = None,
+        initializer: Callable[..., Any] | None = None,
+        initargs: Iterable[Any] = (),
+        **more: Any,
     ) -> None:
-        self._seats, (self._initializer, _), self._call, self._tasks = seats, functions, call, [*tasks]
-        self._point = {name: os.environ.get(name, "") for name in MEETING_POINT}
-        self._plain = plain([self._tasks, self._point])
-        self._environment, self._globals = dict(os.environ), [(each, {**each}) for each in map(_globals, functions)]
+        initargs, self._has_begun = tuple(initargs), os.getpid() != self.process
+        self._rank_workers = Workers(
+            self.seats, max_workers or 0, partial(initializer or _nothing, *initargs), self._start_kept
+        )
+        super().__init__(max_workers, mp_context, initializer, initargs, **more)
 
-    def run(self) -> list[Any]:
-        """Return the task's result; nothing where it has made no process group, as it has ended or raised before."""
-        before, usual = self._seats.groups, self._seats.at_group
-        self._seats.at_group = self._meet
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        kept = None if self._has_begun else self._rank_workers.take(fn, Task(args, kwargs))
+        return self._submit(fn, *args, **kwargs) if kept is None else kept
+
+    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **more: Any) -> Iterator[Any]:
+        if self._has_begun or not self._rank_workers.may_be_ranks():
+            return super().map(fn, *iterables, **more)  # type: ignore[no-any-return]
+        more.pop("chunksize", None)  # tasks of one each
+        return Executor.map(self, fn, *iterables, **more)
+
+    def shutdown(self, *given: Any, **more: Any) -> None:
+        self._rank_workers.start()
+        super().shutdown(*given, **more)
+
+    def _submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+        self._has_begun = True
+        found: Future[Any] = super().submit(fn, *args, **kwargs)
+        return found
+
+    def _start_kept(self, kept: Kept) -> None:
+        self._submit(kept.function, *kept.task.args, **kept.task.by_name).add_done_callback(partial(_settle, kept))
+
+
+class _Result:
+    """What `apply_async` and its like return of a task that was kept, or has run here."""
+
+    def __init__(
+        self,
+        future: Future[Any],
+        callback: Callable[[Any], Any] | None = None,
+        error_callback: Callable[[BaseException], Any] | None = None,
+    ) -> None:
+        self._future = future
+        future.add_done_callback(partial(_call_back, callback or _nothing, error_callback or _nothing))
+
+    def get(self, timeout: float | None = None) -> Any:
         try:
-            result = self._run_task()
-        except Exception:
-            if self._seats.groups > before:
+            return self._future.result(timeout)
+        except TimeoutError:
+            if self.ready():
                 raise
-        finally:
-            self._seats.at_group = usual
-        if self._seats.groups > before:
-            return [result]
-        self._undo()
-        return []
+            raise multiprocessing.TimeoutError from None
 
-    def _run_task(self) -> Any:
-        try:
-            return as_process(self._do)
-        except _Again:
-            self._undo()
-            os.environ.update(self._point)
-            return as_process(self._do)
+    def wait(self, timeout: float | None = None) -> None:
+        concurrent.futures.wait([self._future], timeout)
 
-    def _do(self) -> Any:
-        index = self._seats.index(len(self._tasks))
-        assert index is not None
-        self._initializer()
-        return self._call(self._tasks[index])
+    def ready(self) -> bool:
+        return self._future.done()
 
-    def _meet(self) -> None:
-        """Take what the first rank has, as this task is about to make its group.
-
-        Raises:
-            _Again: the task has begun with other values.
-        """
-        self._seats.has_run, self._seats.at_group = True, _nothing
-        found = self._seats.of_first(plain(self._plain), len(self._tasks))
-        if found != self._plain:
-            self._tasks, self._point = with_plain([self._tasks, self._point], found)
-            raise _Again
-
-    def _undo(self) -> None:
-        for name in os.environ.keys() - self._environment.keys():
-            del os.environ[name]
-        os.environ.update(self._environment)
-        for now, before in self._globals:
-            for name in now.keys() - before.keys():
-                del now[name]
-            now.update(before)
+    def successful(self) -> bool:
+        if not self.ready():
+            raise ValueError(f"{self!r} not ready")
+        return self._future.exception() is None
 
 
-def _nothing() -> None:
+def _ran(found: list[Any], *callbacks: Any, **by_name: Any) -> _Result:
+    future = Future[Any]()
+    future.set_result(found)
+    by_name.pop("chunksize", None)
+    return _Result(future, *callbacks, **by_name)
+
+
+def _settle(kept: Kept, future: Future[Any]) -> None:
+    if (error := future.exception()) is None:
+        kept.set_result(future.result())
+    else:
+        kept.set_exception(error)
+
+
+def _call_back(
+    callback: Callable[[Any], Any], error_callback: Callable[[BaseException], Any], future: Future[Any]
+) -> None:
+    if (error := future.exception()) is None:
+        callback(future.result())
+    else:
+        error_callback(error)
+
+
+def _nothing(*_: Any) -> None:
     """Do nothing."""
-
-
-def _globals(function: Any) -> dict[str, Any]:
-    """Return the globals of a function's module, or of a partial one's; none of what is no function."""
-    while isinstance(function, partial):
-        function = function.func
-    found: dict[str, Any] = getattr(function, "__globals__", {})
-    return found
-
-
-def _are_ranks(tasks: Sequence[Any], workers: int) -> bool:
-    return len(tasks) == workers and all(_is_given(task, number) for number, task in enumerate(tasks))
-
-
-def _is_given(task: Any, number: int) -> bool:
-    return any(type(each) is int and each == number for each in (task if isinstance(task, tuple | list) else [task]))

@@ -24,7 +24,8 @@ from scenarios.workloads.script.users_lines import is_users_file, users_line
 
 # How long what a process has put into a queue may take to be there.
 _FILLED_S = 10.0
-# Modules whose processes are their own: data loaders' workers, pools, managers.
+# Modules whose processes are their own: data loaders' workers, pools, managers; and those whose tasks are the script's.
+_POOLS = ("multiprocessing.pool", "concurrent.futures.process")
 _OWN = ("torch.utils.data", "multiprocessing", "concurrent", "torch.multiprocessing")
 
 
@@ -83,7 +84,8 @@ class Processes:
                 process._popen = _Here(self, process, line)  # type: ignore[attr-defined]
                 process._sentinel = process._popen.sentinel  # type: ignore[attr-defined]
                 return True
-        self._help(process, line, is_of_user=is_users_file(starter.f_code.co_filename))
+        is_guarded = is_users_file(starter.f_code.co_filename) or starter.f_globals.get("__name__") in _POOLS
+        self._help(process, line, is_guarded=is_guarded)
         return False
 
     def _is_next(self, process: BaseProcess) -> bool:
@@ -91,16 +93,16 @@ class Processes:
         is_alike = not kept or _function(process) == _function(kept[0])
         return is_alike and _is_given(process, len(kept))
 
-    def _help(self, process: BaseProcess, line: str, *, is_of_user: bool) -> None:
+    def _help(self, process: BaseProcess, line: str, *, is_guarded: bool) -> None:
         """Note a process that is no rank, and keep it from becoming one."""
         self.helpers.append(line)
         how = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
-        if how != "fork" and is_of_user:  # a fork has this one's torch
+        if how != "fork" and is_guarded:  # a fork has this one's torch
             process._target = Guarded(process._target, line)  # type: ignore[attr-defined]
 
     def _start(self, processes: Sequence[BaseProcess]) -> None:
         for process in processes:
-            self._help(process, _here(process).line, is_of_user=True)
+            self._help(process, _here(process).line, is_guarded=True)
             process._popen, self._is_starting = None, True  # type: ignore[attr-defined]
             try:
                 BaseProcess.start(process)

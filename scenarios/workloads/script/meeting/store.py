@@ -26,7 +26,7 @@ _made: list[Store] = []  # which stay: a store in C++ that is made of one of the
 
 # Modules whose functions and classes can be replaced. Where others have them, by the id of each, as some of torch's
 # names warn where they are compared; and the modules that were searched for them.
-_REPLACED = ("torch", "multiprocessing.pool")
+_REPLACED = ("torch", "multiprocessing.pool", "concurrent.futures")
 _names = dict[int, list[tuple[ModuleType, str]]]()
 _searched = set[str]()
 

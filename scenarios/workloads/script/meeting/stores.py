@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
+    from scenarios.seam.group import Group
     from scenarios.seam.rank import Rank
 
 # Where TCPStore counts those that have come, which is one of its keys.
@@ -39,7 +40,11 @@ class Pending(Protocol):
 
 
 class Meeting(Protocol):
-    """A backend whose ranks also wait for each other outside of calls: the simulator's."""
+    """A backend whose ranks also wait for each other outside of calls, and have several libraries: the simulator's."""
+
+    def over(self, group: Group, library: str) -> Group:
+        """Return a group's members as a group whose calls another library carries."""
+        ...
 
     def pend(self, label: str) -> Pending:
         """Return a work that another rank finishes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import timeit
 from collections.abc import Callable
@@ -22,13 +23,20 @@ _NOT_SIMULATED = (
 class Clock:
     """Simulated time, as the simulator tells it with each answer; between two answers a CPU's time goes on.
 
-    `computing_ns` gives how long a CPU has computed since the last answer. Readings never fall. What the simulator
+    `computing_ns` gives how long a CPU has computed since the last answer. `pass_ns` has the simulator pass time in
+    which the script sleeps and other ranks go on, and returns whether it has: beside a GPU ranks run at once.
+    `catch_up` hears the answers that have not been awaited, ahead of a reading. Readings never fall. What the simulator
     does not charge, such as setting up, the script has seen to pass all the same. torch and other libraries read this
     machine's clock, by which their time-outs go.
     """
 
-    def __init__(self, computing_ns: Callable[[], int]) -> None:
-        self._computing_ns = computing_ns
+    def __init__(
+        self,
+        computing_ns: Callable[[], int],
+        pass_ns: Callable[[int], bool],
+        catch_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._computing_ns, self._pass_ns, self._catch_up = computing_ns, pass_ns, catch_up
         self._told_ns: int | None = None
         self._base_ns = self._seen_ns = self._shown_ns = 0
         self._has_said = False
@@ -46,6 +54,7 @@ class Clock:
 
     def read_ns(self) -> int:
         """Return the time of the host, in ns since the script began."""
+        self._catch_up()
         self._seen_ns = self._base_ns + self._computing_ns()
         self._shown_ns = self._seen_ns if self._seen_ns > self._shown_ns else self._shown_ns + _READING_NS
         return self._shown_ns
@@ -63,12 +72,16 @@ class Clock:
         for name in ("time", "perf_counter", "monotonic"):
             self._replace(name, getattr(time, f"{name}_ns")())
         timeit.default_timer = time.perf_counter
-        sleep = time.sleep
+        sleep, own = time.sleep, os.getpid()
 
         def slept(seconds: Any) -> None:
             sleep(seconds)
-            if is_users_file(sys._getframe(1).f_code.co_filename):
-                self._base_ns = max(self._base_ns, self._shown_ns) + round(seconds * 1e9)
+            slept_ns, is_main = round(seconds * 1e9), threading.current_thread() is threading.main_thread()
+            if not is_users_file(sys._getframe(1).f_code.co_filename):
+                return
+            self._catch_up()
+            if not (is_main and os.getpid() == own and self._pass_ns(slept_ns)):
+                self._base_ns = max(self._base_ns, self._shown_ns) + slept_ns
 
         time.sleep = slept
 

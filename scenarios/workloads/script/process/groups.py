@@ -102,8 +102,16 @@ class _Groups:
         *_: Any,
         **more: Any,
     ) -> Any:
-        """Make a further group; that of torch's backend "fake" is torch's own, in which nothing is sent."""
-        members = list(range(dist.get_world_size())) if ranks is None else [int(rank) for rank in ranks]
+        """Make a further group; that of torch's backend "fake" is torch's own, in which nothing is sent.
+
+        Raises:
+            ValueError: a rank is none of the world's, or is given twice.
+            RuntimeError: there is no such backend here.
+        """
+        size = dist.get_world_size()
+        members = list(range(size)) if ranks is None else [int(rank) for rank in ranks]
+        if len({*members}) < len(members) or not {*members} <= {*range(size)}:
+            raise ValueError(f"new_group: ranks {members}: expected distinct ranks of a world of {size}")
         self._named = str(backend or dist.get_backend()).lower()
         if self._named == _FAKE:
             return self._new_group(members, timeout, _FAKE, **_without_backends(more))

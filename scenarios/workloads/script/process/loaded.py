@@ -1,5 +1,5 @@
-"""Does, in the process from which all ranks fork, what they share: loads libraries that the script names, and looks
-through torch's modules. Imported for this alone.
+"""Does, in the process from which all ranks fork, what they share: loads what a rank runs and libraries that the script
+names, and looks through torch's modules. Imported for this alone.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import importlib
 import os
 from contextlib import suppress
 
+from scenarios.collector import loading
 from scenarios.workloads.script.forking import MODULES
-from scenarios.workloads.script.meeting.store import find_names
 
 
 def _load() -> None:
@@ -18,10 +18,12 @@ def _load() -> None:
     for name in os.environ.pop(MODULES, "").split():
         with suppress(Exception):
             importlib.import_module(name)
+    from scenarios.workloads.script.meeting.store import find_names  # noqa: PLC0415  (loads torch)
+
     find_names()
-    # Ranks share the memory of what was loaded, and their garbage collector need not look through it.
+
+
+# Ranks share the memory of what was loaded, and their garbage collector need not look through it.
+with loading():
+    _load()
     gc.collect()
-    gc.freeze()
-
-
-_load()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from scenarios.workloads.script.config import CALLS, Marking
@@ -22,7 +24,7 @@ _NAMES = {name.replace("_", ""): name for name in CALLS}
 _MOST_UNMARKED = 1000
 _MARKED = "expected --step-every backward, or twinstep.step() at the end of each step, where no optimizer steps"
 # Who marks steps where nobody has said who: the script itself by `twinstep.step()`, or its first optimizer.
-_ITSELF, _OPTIMIZER, _BACKWARD = "twinstep.step()", "optimizer", "backward"
+_ITSELF, _OPTIMIZER, _BACKWARD, _FORWARD = "twinstep.step()", "optimizer", "backward", "forward"
 _here: list[Marks] = []
 
 
@@ -78,6 +80,8 @@ class Marks:
         self._look_ups = LookUps(getattr(link, "shadows", None)) if is_planned else None
         register_optimizer_step_post_hook(self._stepped)
         self._losses, self._backwards = losses, self._watch_backward()
+        if self._marking is not None and self._marking.word == _FORWARD:  # torch.compile looks at hooks of all modules
+            self._watch_forward()
         ScriptGroup.called = staticmethod(self._called)
         _here[:] = [self]
 
@@ -176,6 +180,27 @@ class Marks:
         name = _NAMES.get(asked.native[0].replace("_", ""), asked.verb)
         self.calls[name] += 1
         self._count({asked.verb, name})
+
+    def _watch_forward(self) -> None:
+        """Count calls of modules on this thread that are in no other module's and in no backward pass."""
+        thread, depth = threading.get_ident(), 0
+
+        def is_followed() -> bool:  # what is compiled is in the module that was called
+            return not torch.compiler.is_compiling() and threading.get_ident() == thread
+
+        def begin(*_: Any) -> None:
+            nonlocal depth
+            depth += is_followed()
+
+        def end(*_: Any) -> None:
+            nonlocal depth
+            if is_followed():
+                depth -= 1
+                if not depth and torch._C._current_autograd_node() is None:  # not a checkpoint that runs anew
+                    self._count({_FORWARD})
+
+        register_module_forward_pre_hook(begin)
+        register_module_forward_hook(end, always_call=True)
 
     def _watch_backward(self) -> Replaced:
         backward = torch.autograd.backward

@@ -26,7 +26,7 @@ from scenarios.seam.collectives.several import Several
 from scenarios.seam.collectives.sparse import SparseSum
 from scenarios.workloads.script.users_lines import users_line
 
-BACKEND = "twinstep"
+BACKEND, GLOO = "twinstep", "gloo"
 # torch 2.13 renamed these, too.
 _GATHER_COALESCED, _SCATTER_COALESCED = (
     new if hasattr(dist.ProcessGroup, new) else old
@@ -59,6 +59,7 @@ class Asked:
         native: the method of torch's own process groups that was called, and its arguments.
         is_async: whether the caller goes on before it is over.
         of_reducer: whether it is DistributedDataParallel that calls, for its gradients.
+        library: "gloo" where torch would take that for it; "": the scenario's.
     """
 
     verb: str
@@ -71,6 +72,7 @@ class Asked:
     native: tuple[str, tuple[Any, ...]]
     is_async: bool
     of_reducer: bool = False
+    library: str = ""
     factor: float | Tensor | None = None
 
 
@@ -165,17 +167,17 @@ class ScriptGroup(dist.ProcessGroup):
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         outputs, native = tensors if self.rank() == opts.rootRank else [], ("reduce", (tensors,))
-        root = self._ranks[opts.rootRank]
+        root = self._world_rank(opts.rootRank)
         return self._issue("reduce", tensors, [], outputs, tensors, native, opts, op=_op(opts), dst=root)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        return self._own("broadcast", tensors, ("broadcast", (tensors,)), opts, src=self._ranks[opts.rootRank])
+        return self._own("broadcast", tensors, ("broadcast", (tensors,)), opts, src=self._world_rank(opts.rootRank))
 
     def barrier(self, opts: Any = None) -> dist.Work:
         return self._own("barrier", [], ("barrier", ()), opts)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        if "gloo" not in self._backends.values():
+        if GLOO not in self._backends.values():
             raise RuntimeError(f"monitored_barrier: torch's {self.name()} has none, expected gloo")
         native = "monitored_barrier", () if timeout is None else (timeout, wait_all_ranks)
         self._own("monitored_barrier", [], native, None).wait()
@@ -187,7 +189,7 @@ class ScriptGroup(dist.ProcessGroup):
         )
 
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:
-        if self._backend_of(inputs[0]) != "gloo":
+        if self._backend_of(inputs[0]) != GLOO:
             raise RuntimeError(f"all_gather_coalesced: torch's {self._backend_of(inputs[0])} has none, expected gloo")
         targets, native = [*chain.from_iterable(outputs)], ("allgather_coalesced", (outputs, inputs))
         return self._issue("all_gather_coalesced", _plain(inputs), _rooms(targets), targets, outputs, native, opts)
@@ -227,7 +229,7 @@ class ScriptGroup(dist.ProcessGroup):
     ) -> dist.Work:
         splits = {"output_split_sizes": output_splits or None, "input_split_sizes": input_splits or None}
         native = "alltoall_base", (output, input, output_splits, input_splits)
-        if not (output_splits or input_splits) and self._backend_of(input) == "gloo":
+        if not (output_splits or input_splits) and self._backend_of(input) == GLOO:
             output, input = self._even(output), self._even(input)
             if output.numel() != input.numel():
                 raise RuntimeError(
@@ -241,21 +243,21 @@ class ScriptGroup(dist.ProcessGroup):
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> dist.Work:
         native, parts = ("gather", (outputs, inputs)), outputs[0] if self.rank() == opts.rootRank else []
-        root, given = self._ranks[opts.rootRank], _plain(inputs)
+        root, given = self._world_rank(opts.rootRank), _plain(inputs)
         return self._issue("gather", given, _rooms(parts), parts, outputs, native, opts, dst=root)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> dist.Work:
         native, parts = ("scatter", (outputs, inputs)), inputs[0] if self.rank() == opts.rootRank else []
-        root, rooms = self._ranks[opts.rootRank], _rooms(outputs)
+        root, rooms = self._world_rank(opts.rootRank), _rooms(outputs)
         return self._issue("scatter", _plain(parts), rooms, outputs, outputs, native, opts, src=root)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> dist.Work:
         native = "send", (tensors, dst, tag)
-        return self._issue("send", tensors, [], [], tensors, native, None, dst=self._ranks[dst])
+        return self._issue("send", tensors, [], [], tensors, native, None, dst=self._world_rank(dst))
 
     def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> dist.Work:
         native = "recv", (tensors, src, tag)
-        return self._issue("recv", [], tensors, tensors, tensors, native, None, src=self._ranks[src])
+        return self._issue("recv", [], tensors, tensors, tensors, native, None, src=self._world_rank(src))
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> dist.Work:
         raise RuntimeError("recv without src: expected the source, as which message comes first is not simulated")
@@ -277,10 +279,16 @@ class ScriptGroup(dist.ProcessGroup):
     def _backend_of(self, tensor: Tensor) -> str:
         return self._backends.get(tensor.device.type, self.name())
 
+    def _library(self, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> str:
+        """Return whether gloo carries these tensors; a call of none, such as a barrier, goes by GPUs where it may."""
+        given = next(chain(inputs, targets), None)
+        found = self._backends.get("cuda", self.name()) if given is None else self._backend_of(given)
+        return GLOO if found == GLOO else ""
+
     def _check_sizes(self, verb: str, listed: Sequence[Tensor], own: Tensor) -> None:
         """Raise RuntimeError where torch's gloo raises one: tensors of several sizes."""
         sizes = {tuple(each.shape) for each in (own, *listed)}
-        if self._backend_of(own) == "gloo" and len({each.numel() for each in (own, *listed)}) > 1:
+        if self._backend_of(own) == GLOO and len({each.numel() for each in (own, *listed)}) > 1:
             raise RuntimeError(
                 f"{verb} over gloo: expected tensors of one size, got {', '.join(map(str, sorted(sizes)))}"
             )
@@ -300,6 +308,12 @@ class ScriptGroup(dist.ProcessGroup):
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
     reduce_scatter_single = _reduce_scatter_base
     all_to_all_single = alltoall_base
+
+    def _world_rank(self, member: int) -> int:
+        """Return a member's rank in the world; raise RuntimeError, as torch does, where there is no such member."""
+        if 0 <= member < (size := len(self._ranks)):
+            return int(self._ranks[member])
+        raise RuntimeError(f"member {member} of a group of {size}: expected 0 to {size - 1}")
 
     def _own(
         self,
@@ -342,6 +356,7 @@ class ScriptGroup(dist.ProcessGroup):
             native=(name, given if opts is None else (*given, opts)),
             is_async=bool(getattr(opts, "asyncOp", True)),
             of_reducer=of_reducer,
+            library=self._library(inputs, targets),
             factor=factor,
         )
         self.called(asked)
@@ -351,7 +366,6 @@ class ScriptGroup(dist.ProcessGroup):
         return work
 
 
-# By which torch's enumeration looks them up each time.
 _SCALED = "PREMUL_SUM"  # NCCL's sum of what each rank's factor has multiplied
 _OPS = {op: str(op.name) for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)}
 
@@ -368,8 +382,7 @@ def _rooms(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _is_of_reducer(tensors: Sequence[Tensor], caller: FrameType | None) -> bool:
     """Whether DistributedDataParallel's reducer calls: from C++, in a backward pass, on GPUs in autograd's thread."""
-    is_in_backward = caller is None or caller.f_code.co_name == "_engine_run_backward"
-    return tensors[0].is_floating_point() and is_in_backward
+    return tensors[0].is_floating_point() and (caller is None or caller.f_code.co_name == "_engine_run_backward")
 
 
 def _op(options: Any) -> str:
@@ -381,8 +394,7 @@ def _op(options: Any) -> str:
 
 
 def _label(verb: str) -> str:
-    """The verb, and the line of the user's: that of the main thread where another of torch's makes the call."""
-    line = users_line(sys._getframe().f_back) or users_line(
-        sys._current_frames().get(threading.main_thread().ident or 0)
-    )
+    """Return the verb and the user's line: that of the main thread where another of torch's makes the call."""
+    main_frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    line = users_line(sys._getframe().f_back) or users_line(main_frame)
     return f"{line} {verb}" if line else verb

@@ -31,11 +31,12 @@ from scenarios.workloads.script.host.calls import CountedCalls
 from scenarios.workloads.script.host.compiled import Call, Compiled
 from scenarios.workloads.script.host.measured import Stretches
 from scenarios.workloads.script.host.polls import Polls
+from scenarios.workloads.script.host.through_host import ThroughHost
 from scenarios.workloads.script.meeting.store import SimulatedStore
 from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
-from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Spent
+from scenarios.workloads.script.requests import Asking, Collective, Computed, Launched, Packed, Spent
 from scenarios.workloads.script.streams import KIND
 
 # The step that is also noted as torch.compile would have it: the first one's host is not yet ahead.
@@ -46,7 +47,7 @@ class SimulatedLink:
     """A rank's way to the simulator. What the process computes between two requests is told with the later one."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection, self._lock, self._mark_ns = connection, threading.RLock(), time.process_time_ns()
+        self._lock, self._mark_ns = threading.RLock(), time.process_time_ns()
         self._group = 0
         self._before: list[Computed | Launched] = []  # on a CPU, until the last turn or gradient
         self._label = KIND  # of what is computed on a CPU
@@ -62,16 +63,17 @@ class SimulatedLink:
         self.numbers = count(1)
         self.is_captured = False  # whether what is launched now becomes a CUDA graph
         self.has_own_code = False  # whether the script compiles or captures code itself
-        self._told_bytes = 0
+        self._told_bytes: dict[str, int] = {}
         self.polls = Polls(self)
         self.is_busy = False  # with what is not the script's own
         self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
         self._here = threading.local()  # each thread has its own stream
-        self.on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = _call  # an operator on CPU tensors
-        self.staged: Callable[[int], None] = _nothing  # bytes of pageable memory that the host copies
-        self.measured: Callable[[float, FrameType | None], None] = _nothing  # ns of other work, and where it ends
-        self.clock = Clock(self._computing_ns)
-        self.clock.hear(connection.recv()[1])
+        self.on_cpu: Callable[..., Any] = lambda func, args, kwargs: func(*args, **kwargs)  # operators on CPU tensors
+        self.staged: Callable[[int], None] = lambda _: None  # bytes of pageable memory that the host copies
+        self.measured: Callable[[float, FrameType | None], None] = lambda *_: None  # ns of other work, where it ends
+        self.clock = Clock(self._computing_ns, self._sleep, self._catch_up)
+        self._asking = Asking(connection, self.clock.hear)
+        self._asking.receive()
 
     @property
     def stream(self) -> int:
@@ -100,23 +102,31 @@ class SimulatedLink:
                 self.polls.end()
             self.compiled.flush()
             if self.shadows is not None and kind == "step":
-                self._tell_memory(self.shadows.memory.highest_bytes)
+                self._tell("memory", self.shadows.memory.highest_bytes)
+                self._tell("reserved", self.shadows.memory.allocator.highest_bytes)
             if self.launched or kind in ("issue", "wait"):
                 self._idle.clear()
             with self.busy():
                 spent = self._spent(is_cut=is_cut)
                 if self.as_compiled is not None:
-                    self._connection.send(((), "compiled", self.as_compiled.take()))
-                    self._connection.recv()
-                self._connection.send((spent, kind, argument if make is None else make()))
-            answer, now_ns = self._connection.recv()
-            self.clock.hear(now_ns)
+                    self._asking.ask(((), "compiled", self.as_compiled.take()), is_on_gpu=True)
+                request = spent, kind, argument if make is None else make()
+            answer = self._asking.ask(request, is_on_gpu=self.launched is not None)
             self._mark_ns = time.process_time_ns()
             if kind == "new_group":
                 self._group = answer
             if kind == "step":
                 self._begin_step()
             return answer
+
+    def _sleep(self, slept_ns: int) -> bool:
+        return self.launched is None and self.ask("sleep", slept_ns) is not None
+
+    def _catch_up(self) -> None:
+        """Hear the time of answers that were not awaited."""
+        if self._asking.behind:
+            with self._lock:
+                self._asking.receive()
 
     def _begin_step(self) -> None:
         """Note one step as torch.compile would have it, unless the script has compiled code or CUDA graphs."""
@@ -178,10 +188,10 @@ class SimulatedLink:
         before_ns = sum(each.cpu_ns for each in self._before if isinstance(each, Computed))
         return before_ns + time.process_time_ns() - self._mark_ns
 
-    def _tell_memory(self, highest_bytes: int) -> None:
-        if highest_bytes > self._told_bytes:
-            self._told_bytes = highest_bytes
-            self.ask("memory", highest_bytes)
+    def _tell(self, kind: str, highest_bytes: int) -> None:
+        if highest_bytes > self._told_bytes.get(kind, 0):
+            self._told_bytes[kind] = highest_bytes
+            self.ask(kind, highest_bytes)
 
     def dispatched(self) -> None:
         """Take notice of an operator on the script's GPU, ahead of its kernel."""
@@ -216,9 +226,7 @@ class SimulatedLink:
 
     def _append(self, given: Launched, work: HostWork, call: Call | None = None) -> None:
         assert self.launched is not None, "there is a GPU"
-        if any(work) and not self.is_captured:
-            self.launched.append(work)
-        self.launched.append(given)
+        self.launched += [work, given] if any(work) and not self.is_captured else [given]
         if self.as_compiled is not None:
             self.as_compiled.launch(given, work, call)
 
@@ -239,6 +247,10 @@ class SimulatedLink:
             if self.as_compiled is not None:
                 self.as_compiled.note(work)
 
+    def wait(self, number: int, *, is_cut: bool) -> Any:
+        """Have the current stream, or a CPU, wait for a call; return what the call gives."""
+        return self.ask("wait", (number, self.stream), is_cut=is_cut)
+
     def synchronize(self, stream: int | None = None) -> None:
         """The script waits for a stream of the GPU, or for all of them; not while a graph is captured."""
         with self._lock:
@@ -258,8 +270,7 @@ class SimulatedLink:
             self.synchronize_event(event)
         if not self.clock.is_read():
             return None
-        elapsed_ns: int = self.ask("elapsed", (first, second))
-        return elapsed_ns / 1e6
+        return float(self.ask("elapsed", (first, second))) / 1e6
 
     def fill(self, output: Tensor, part: Tensor) -> None:
         """A call gives this output that part, or if it is a meta tensor one whose values are not known."""
@@ -272,9 +283,8 @@ class SimulatedLink:
 
     def known(self, tensor: Tensor) -> Tensor | None:
         """See `Link.known`."""
-        if self.shadows is None or not self.shadows.is_of_gpu(tensor):
-            return tensor
-        return self.shadows.of(tensor)
+        shadows = self.shadows
+        return tensor if shadows is None or not shadows.is_of_gpu(tensor) else shadows.of(tensor)
 
     def pack(self, tensor: Tensor, factor: float | Tensor | None = None) -> Packed:
         """With its values, times a factor, if there are any."""
@@ -300,14 +310,6 @@ class SimulatedLink:
         self._mark_ns = time.process_time_ns()
 
 
-def _call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return func(*args, **kwargs)
-
-
-def _nothing(*_: Any) -> None:
-    """Count nothing: beside a CPU there is no memory to copy, and all that it computes is measured."""
-
-
 class SimulatedGroup(ScriptGroup):
     """The ranks of one group; `number` is how the simulator knows it."""
 
@@ -319,7 +321,7 @@ class SimulatedGroup(ScriptGroup):
         """Begin a call in simulated time."""
         if self._link.is_captured:
             raise RuntimeError(f"{asked.label}: expected no collective while a CUDA graph is captured")
-        number = next(self._link.numbers)
+        number, through = next(self._link.numbers), ThroughHost.of(self._link, asked)
 
         def make() -> Collective:
             return Collective(
@@ -330,22 +332,24 @@ class SimulatedGroup(ScriptGroup):
                 inputs=[self._link.pack(each, asked.factor) for each in asked.inputs],
                 outputs=[Packed.shape_of(each) for each in asked.targets],
                 options=asked.options,
-                stream=self._link.stream,
+                stream=self._link.stream if through is None else through.stream,
                 of_reducer=asked.of_reducer,
+                library=asked.library,
             )
 
         refused = self._link.ask("issue", make=make)
         if refused is not None:
             raise refused.error
-        return SimulatedWork(self._link, number, asked)
+        return SimulatedWork(self._link, number, asked, (through or self._link).wait)
 
 
 class SimulatedWork(dist.Work):
     """A call that is on its way in simulated time."""
 
-    def __init__(self, link: SimulatedLink, number: int, asked: Asked) -> None:
+    def __init__(self, link: SimulatedLink, number: int, asked: Asked, wait: Callable[..., Any]) -> None:
+        """`wait` has the script wait for the call and gives what it gives."""
         super().__init__()
-        self._link, self._number, self._asked = link, number, asked
+        self._link, self._number, self._asked, self._wait = link, number, asked, wait
         self._future: torch.futures.Future[Any] | None = None
         self._is_done = False
 
@@ -353,10 +357,7 @@ class SimulatedWork(dist.Work):
         """Wait until the call is over, in simulated time; then its outputs are there."""
         if not self._is_done:
             self._is_done = True
-            outputs, found = (
-                self._asked.outputs,
-                self._link.ask("wait", (self._number, self._link.stream), is_cut=self._asked.is_async),
-            )
+            outputs, found = self._asked.outputs, self._wait(self._number, is_cut=self._asked.is_async)
             with torch.no_grad(), self._link.busy():
                 parts = [packed.tensor(torch.device("meta")) for packed in found]
                 if len(parts) == 1 and outputs:  # all members' at once

@@ -25,6 +25,7 @@ from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
 from scenarios.workloads.script.recording.lines import MESSAGES, Families
 from scenarios.workloads.script.requests import Collective, Packed, Refused, issue
 
+_MOST_TOLD = 8  # more are those of values that differ from rank to rank
 _META = torch.device("meta")
 
 
@@ -53,21 +54,29 @@ class Sent:
         self.messages = defaultdict[tuple[Key, int, int], list[Packed]](list)
         self.stores, self.may_send = Stores(), may_send
 
-    def message(self, group: Key, ends: tuple[int, int], number: int, *, is_last: bool) -> Packed | Waits | None:
+    def message(
+        self, group: Key, ends: tuple[int, int], number: int, made: Families, *, is_last: bool
+    ) -> Packed | Waits | None:
         """Return a message from a source to a target (`ends`); if it does not come, the one that a rank as far from
-        another one has sent; None if there is none, either.
+        another one has sent, in this group or in one of its family among those `made`, at the same places there; None
+        if there is none, either.
         """
         found, members = self.messages[group, *ends], group[0]
         if len(found) > number:
             return found[number]
         if not is_last and self.may_send(ends[0], True):
             return Waits(ends[0])
-        size, away = len(members), members.index(ends[1]) - members.index(ends[0])
-        for (other, source, target), sent in self.messages.items():
-            is_like = other == group and (members.index(target) - members.index(source) - away) % size == 0
-            if is_like and len(sent) > number:
+        size, places = len(members), [members.index(end) for end in ends]
+        family, likes = made.family(members), list[Packed]()
+        for (other, *others), sent in self.messages.items():
+            if len(sent) <= number or made.family(other[0]) != family:
+                continue
+            theirs = [other[0].index(end) for end in others]
+            if theirs == places:
                 return sent[number]
-        return None
+            if other == group and (theirs[1] - theirs[0] - places[1] + places[0]) % size == 0:
+                likes.append(sent[number])
+        return likes[0] if likes else None
 
 
 class Alone:
@@ -76,12 +85,14 @@ class Alone:
     Attributes:
         made: the groups that it has made.
         has_messages: the members of groups in which it sent or received messages, each with how far the ends are apart.
+        told_apart: ranks that its calls give other sizes than the members before them, where there are few.
     """
 
     def __init__(self, rank: int, world_size: int, sent: Sent) -> None:
         self._rank, self._sent = rank, sent
         self.made = Families(world_size)
         self.has_messages = set[tuple[tuple[int, ...], int]]()
+        self.told_apart = set[int]()
         self._groups = [Group("world", tuple(range(world_size)))]
         self._keys: list[Key] = [(self._groups[0].ranks, 0)]
         self._checks = Rank(cast(Backend, _Checking(rank, self._groups[0])))
@@ -106,6 +117,7 @@ class Alone:
                 if (mistake := self._mistake(argument)) is not None:
                     return mistake
                 self._answers[argument.number] = self._begun(argument)
+                self._tell_apart(argument)
             case "wait":
                 given = self._answers[argument[0]]
                 found = given(is_last) if callable(given) else given
@@ -141,16 +153,34 @@ class Alone:
             return partial(self._broadcasted, call, key)
         return self._result(call)
 
+    def _tell_apart(self, call: Collective) -> None:
+        """Note which members begin to get or give something else, by split sizes or tensors of which each has one."""
+        members = self._groups[call.group].ranks
+        splits = [call.options.get(f"{side}_split_sizes") or () for side in ("input", "output")]
+        shapes = [[each.shape for each in side] for side in (call.inputs, call.outputs)]
+        for sizes in (each for each in (*splits, *shapes) if len(each) == len(members)):
+            found = [members[place] for place in range(1, len(sizes)) if sizes[place] != sizes[place - 1]]
+            if len(found) <= _MOST_TOLD:
+                self.told_apart.update(found)
+
     def _received(self, call: Collective, source: int, number: int, is_last: bool) -> list[Packed] | Waits:
-        """Return what a rank receives: of many floats the shape, as whoever sends them does not know their values."""
+        """Return what a rank receives: of many floats the shape, as whoever sends them does not know their values.
+
+        Raises:
+            ProgramError: nobody knows the values of integers that a script may go by.
+        """
         (target,) = call.outputs or call.inputs
         found: Packed | Waits | None = None
-        if not target.dtype.is_floating_point or math.prod(target.shape) <= MOST_FLOATS:
+        are_few = math.prod(target.shape) <= MOST_FLOATS
+        if not target.dtype.is_floating_point or are_few:
             ends = source, self._rank
-            found = self._sent.message(self._keys[call.group], ends, number, is_last=is_last)
-        if isinstance(found, Waits):
-            return found
-        return [Packed(target.shape, target.dtype) if found is None else found]
+            found = self._sent.message(self._keys[call.group], ends, number, self.made, is_last=is_last)
+        if found is None and are_few and not target.dtype.is_floating_point:
+            raise ProgramError(
+                f"rank {self._rank}: {call.label}: expected integers that a rank which is played has sent, but rank"
+                f" {source} is not, nor one that sends as far; run.ranks = 'each' plays all, at most 64"
+            )
+        return [Packed(target.shape, target.dtype)] if found is None else found if isinstance(found, Waits) else [found]
 
     def _broadcasted(self, call: Collective, key: tuple[Key, int, int], is_last: bool) -> list[Packed] | Waits:
         """Return what the source has sent, if it is played; else the rank's own, as if it were the source."""

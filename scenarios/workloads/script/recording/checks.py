@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
+from scenarios.config.interconnect import LIBRARIES
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import is_operation
@@ -156,6 +157,7 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], ...]] = {
         *(_is_verb, _is_whole, _is_text, _is_whole, _is_tensors, _is_tensors),
         lambda one: isinstance(one, dict),
         lambda one: type(one) is bool,
+        lambda one: one == "" or one in LIBRARIES,
     ),
     "wait": (_is_whole, _is_whole),
     "synchronize_event": (_is_whole,),
@@ -163,6 +165,8 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], ...]] = {
     "query": (lambda one: one in ("event", "stream", "call"), lambda one: type(one) is int),
     "new_group": (_is_group,),
     "memory": (_is_whole,),
+    "sleep": (_is_whole,),
+    "reserved": (_is_whole,),
     "step": (),
     "record": (lambda one: isinstance(one, list) and len(one) == 2 and _is_text(one[0]),),
 }

@@ -1,7 +1,8 @@
 """Finds the classes of a script's ranks: those that ask the same, each in groups of its own. Few ranks are played.
 
 Ranks are taken to differ by their places along axes: their groups, their hosts, GPUs of a host, all ranks. Along each
-the second is played to the end of its first step, all of those that send each other messages, and the last rank of all.
+the second is played to the end of its first step, all of those that send each other messages, those to which sizes in
+rank 0's calls begin to be others, and the last rank of all. One inside an axis that no call tells apart is not seen.
 Where one differs from what its places make it, where the axis parts is searched, until all that were played agree.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
@@ -65,6 +67,8 @@ class Classes:
         self._compare([axis.lines[0][1] for axis in self._axes if len(axis.lines[0]) > 1])
         self._compare(self._with_messages())
         self._fill()
+        self._cut_told()
+        self._fill()
         self._compare([self._world[-1]])
         self._fill()
         classes = self._classes()
@@ -87,6 +91,14 @@ class Classes:
         """Play the first rank of each part of the world of which none was played."""
         while missing := self._missing():
             self._compare(missing)
+
+    def _cut_told(self) -> None:
+        """Cut the axis of all ranks where a call of rank 0 tells ranks apart that do not do the same."""
+        told = self._few.told_apart
+        self._play(*told)
+        for one, two in pairwise([self._world[0], *told]):
+            if self._few.difference(one, two):
+                next(axis for axis in self._axes if len(axis.lines[0]) == len(self._world)).cut(two)
 
     def _with_messages(self) -> list[int]:
         """Return the ranks of one group of each family that may send each other messages, where few are in it; for

@@ -50,6 +50,11 @@ class Few:
         return self._of[0].alone.made
 
     @property
+    def told_apart(self) -> list[int]:
+        """The ranks that calls of rank 0 give other sizes than those before them, in ascending order."""
+        return sorted(self._of[0].alone.told_apart)
+
+    @property
     def messages(self) -> set[tuple[tuple[int, ...], int]]:
         """The members of groups in which messages were sent, each with how far the ranks at their ends are apart."""
         return {each for played in self._of.values() for each in played.alone.has_messages}

@@ -17,6 +17,32 @@ MANY_RANKS, LONG_S = 16, 30.0
 _MOST_LISTED = 8
 
 
+def rank_classes(recorded_by: Sequence[int]) -> tuple[tuple[int, int, str], ...]:
+    """Return each rank that was played for its class, how many ranks it stands for, and which; none if each was."""
+    members: dict[int, list[int]] = {}
+    for rank, played in enumerate(recorded_by):
+        members.setdefault(played, []).append(rank)
+    if len(members) == len(recorded_by):
+        return ()
+    return tuple((played, len(ranks), _ranges(ranks)) for played, ranks in members.items())
+
+
+def _ranges(ranks: Sequence[int]) -> str:
+    """Return ascending ranks in words, such as "0, 3-7, 8-64 in steps of 8"."""
+    parts, first = list[str](), 0
+    while first < len(ranks):
+        rest = ranks[first:]
+        step = rest[1] - rest[0] if len(rest) > 1 else 1
+        count = next((place for place, rank in enumerate(rest) if rank != rest[0] + place * step), len(rest))
+        if count == 2 and step > 1:
+            count = 1
+        by = f" in steps of {step}" if step > 1 and count > 1 else ""
+        parts.append(f"{rest[0]}-{rest[count - 1]}{by}" if count > 1 else str(rest[0]))
+        first += count
+    more = [f"{len(parts) - _MOST_LISTED:,} more ranges"] if len(parts) > _MOST_LISTED + 1 else parts[_MOST_LISTED:]
+    return ", ".join([*parts[:_MOST_LISTED], *more])
+
+
 def note_classes(classes: Sequence[int]) -> None:
     """Print which classes of ranks there are: for each rank the one that is played for it."""
     counts = Counter(classes)

@@ -7,14 +7,12 @@ from itertools import count
 from typing import Any
 
 from scenarios.seam.host_work import HostWork
-from scenarios.workloads.script.recording.lines import Replay
+from scenarios.workloads.script.recording.lines import AFTER_POLLS, Replay
 from scenarios.workloads.script.requests import Collective, Request
 
 # What ranks that do the same may tell otherwise: what their hosts load and compute, a little more or less memory, how
-# often they poll and meet in stores, and the plan, which rank 0 tells for all.
-_OF_ONE = frozenset({"left_out", "loaded", "memory", "met", "on_cpu", "plan", "query"})
-# The waits that end loops of polls; how many there are depends on when each rank comes to them.
-_AFTER_POLLS = {"event": "synchronize_event", "stream": "synchronize", "call": "synchronize_call"}
+# often they poll, sleep and meet in stores, and the plan, which rank 0 tells for all.
+_OF_ONE = frozenset({"left_out", "loaded", "memory", "met", "on_cpu", "plan", "query", "reserved", "sleep"})
 # Of which the argument is each rank's own: values, and how its script ended.
 _OWN = frozenset({"end", "record"})
 _TOLD = {
@@ -65,7 +63,7 @@ def _next(replay: Replay) -> tuple[Request, bool]:
     while True:
         found = replay.next()
         spent += found[0]
-        if last is not None and looks[last] > 1 and found[1:] == (_AFTER_POLLS[last[0]], last[1]):
+        if last is not None and looks[last] > 1 and found[1:] == (AFTER_POLLS[last[0]], last[1]):
             has_polled = True
         elif found[1] not in _OF_ONE:
             break

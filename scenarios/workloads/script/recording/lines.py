@@ -7,7 +7,7 @@ Numbers of calls and events are left out, or are how many came since, so that wh
     ["kernel", stream, {...}, label]            a kernel's figures, those that are not as usual, and what it is for
     ["event", stream], ["after", stream, back]  recorded; waited for, the last one with 0
     ["gradient", stream, [replica, place]]      is there
-    ["issue", verb, group, label, stream, inputs, outputs, options, of_reducer]
+    ["issue", verb, group, label, stream, inputs, outputs, options, of_reducer, library]
                                                 a collective; tensors as [shape, dtype, is known]
     ["wait", back, stream]                      for the collective issued last with 0
     ["synchronize_event", back]                 the host waits for the event recorded last with 0
@@ -34,6 +34,10 @@ from scenarios.seam.operations.as_json import from_json, to_json
 from scenarios.workloads.script.recording.recorded import Recorded
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Request, Spent
 
+# Waits that end loops of looks, by what is looked at.
+AFTER_POLLS = {"event": "synchronize_event", "stream": "synchronize", "call": "synchronize_call"}
+# What lies between two looks of a loop.
+_IN_LOOPS = frozenset({"query", "host", "cpu"})
 # Calls between two ranks.
 MESSAGES = frozenset({"send", "recv"})
 _USUAL = {field.name: field.default for field in fields(Kernel)}
@@ -105,7 +109,8 @@ class RankLog:
                 call: Collective = argument
                 self._calls = call.number
                 tensors = [[_shape(each) for each in side] for side in (call.inputs, call.outputs)]
-                return [kind, call.verb, call.group, call.label, call.stream, *tensors, call.options, call.of_reducer]
+                head = [kind, call.verb, call.group, call.label, call.stream]
+                return [*head, *tensors, call.options, call.of_reducer, call.library]
             case "wait":
                 number, stream = argument
                 return [kind, self._calls - number, stream]
@@ -255,17 +260,19 @@ _NO_GROUP = (
 
 
 class Replay:
-    """A rank that asks what a recording says; answers count for nothing, as values do not."""
+    """A rank that asks what a recording says; but for looks, answers count for nothing, as values do not."""
 
     def __init__(self, lines: Sequence[Sequence[Any]], indices: Sequence[int], members: Members) -> None:
-        self._lines, self._indices, self._members = lines, iter(indices), members
+        self._lines, self._indices, self._members = lines, indices, members
+        self._place = 0  # of the next index
         self._events, self._calls = -1, 0
 
     def next(self) -> Request:
         """As a script's rank; past the end of the recording it ends."""
         spent = list[Computed | Launched | HostWork]()
-        for index in self._indices:
-            line = self._lines[index]
+        while self._place < len(self._indices):
+            line = self._lines[self._indices[self._place]]
+            self._place += 1
             match line[0]:
                 case "cpu":
                     spent.append(Computed(*line[1:]))
@@ -283,7 +290,18 @@ class Replay:
         return (), "end", None
 
     def answer(self, value: Any = None) -> None:
-        """Nobody asks."""
+        """End a loop of looks, known by the wait behind it, at the first look that finds over what it waits for, which
+        is sooner than where it was recorded on faster hardware.
+        """
+        looked = self._lines[self._indices[self._place - 1]]
+        if looked[0] != "query" or value is False:
+            return
+        for place in range(self._place, len(self._indices)):
+            line = self._lines[self._indices[place]]
+            if line[0] not in _IN_LOOPS:
+                ends_it = line[0] == AFTER_POLLS[looked[1]] and [abs(each) for each in line[1:]] == [abs(looked[2])]
+                self._place = place if ends_it else self._place
+                return
 
     def close(self) -> None:
         """Nothing is open."""
@@ -294,7 +312,7 @@ class Replay:
         match kind:
             case "issue":
                 self._calls += 1
-                _, verb, group, label, stream, inputs, outputs, options, of_reducer = line
+                _, verb, group, label, stream, inputs, outputs, options, of_reducer, library = line
                 return Collective(
                     number=self._calls,
                     verb=verb,
@@ -305,6 +323,7 @@ class Replay:
                     outputs=outputs,
                     options=self._members.options(group, verb, options),
                     of_reducer=of_reducer,
+                    library=library,
                 )
             case "wait":
                 return self._calls - line[1], line[2]

@@ -6,9 +6,10 @@ import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from typing import Any, Literal
 
-FORMAT = 5
+FORMAT = 6
 _STEP = "step"
 
 
@@ -45,6 +46,19 @@ class Recorded:
     ranks: list[int]
     recorded_by: list[int]
 
+    @property
+    def operations(self) -> int:
+        """Computations and collectives that all ranks make, the runs of kernels of one label and stream being one."""
+        of_sequences = [self._operations(sequence) for sequence in self.sequences]
+        return sum(of_sequences[each] for each in self.ranks)
+
+    def _operations(self, sequence: Sequence[int]) -> int:
+        found = 0
+        runs = groupby((self.lines[each] for each in sequence if self.lines[each][0] != "host"), _kind)
+        for (kind, *_), lines in runs:
+            found += sum(1 for _ in lines) if kind == "issue" else kind in ("cpu", "kernel")
+        return found
+
     def as_compiled(self) -> Recorded | None:
         """Return the recording with modules compiled in all steps alike; None where no step was noted so."""
         if not all(self.compiled):
@@ -61,3 +75,8 @@ class Recorded:
         """The file's content; the same for the same recording."""
         text = json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":"))
         return gzip.compress(text.encode(), mtime=0)
+
+
+def _kind(line: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what lines have in common that are played as one operation: kind, label and, on GPUs, stream."""
+    return (line[0], line[1], line[3]) if line[0] == "kernel" else (line[0], line[-1] if line[0] == "cpu" else "")

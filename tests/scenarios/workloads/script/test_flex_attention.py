@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.workloads.script.gpu import flex_attention
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import Memory
 from scenarios.workloads.script.gpu.shadows import META, Shadows
 
 

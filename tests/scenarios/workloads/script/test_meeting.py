@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import torch
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.gpu.shadows import MOST_FLOATS
 from scenarios.workloads.script.live import LivePlayer
 from scenarios.workloads.script.meeting.commands import Commands
 from scenarios.workloads.script.meeting.mail import Mail
@@ -283,6 +285,38 @@ def test_ranks_that_are_played_in_turns_wait_for_what_others_send_and_set() -> N
     assert second.answers == [b"set"]
     ((received,),) = third.answers[1:]
     assert received.tensor(torch.device("cpu")).tolist() == [7, 7]
+
+
+def alone_in_pairs(rank: int, sent: Sent) -> Alone:
+    """Return a rank of 128, of which each even one makes a pair with the next one."""
+    made = Alone(rank, 128, sent)
+    for first in range(0, 128, 2):
+        made.answer("new_group", (first, first + 1))
+    return made
+
+
+def pairs_message(verb: str, rank: int, dtype: torch.dtype, size: int = 1) -> Collective:
+    """Return a message of a rank to or from the other of its pair."""
+    made = replace(message(verb, rank ^ 1, rank), group=1 + rank // 2)
+    packed = [Packed.of(torch.full((size,), rank, dtype=dtype))]
+    return replace(made, number=1, inputs=packed if verb == "send" else [], outputs=packed if verb == "recv" else [])
+
+
+def test_integers_from_a_rank_that_is_not_played_are_those_of_its_place_in_another_group() -> None:
+    sent = nothing_sent()
+    receiver = alone_in_pairs(101, sent)
+    receiver.answer("issue", pairs_message("recv", 101, torch.int64))
+    with pytest.raises(ProgramError, match=r"rank 101: .*: expected integers .* but rank 100 is not, nor one"):
+        receiver.answer("wait", (1, 0), is_last=True)
+    for dtype, size in ((torch.float32, 1), (torch.int64, MOST_FLOATS + 1)):
+        receiver.answer("issue", pairs_message("recv", 101, dtype, size))
+        (found,) = receiver.answer("wait", (1, 0), is_last=True)
+        assert (found.shape, found.values) == ((size,), None)
+    alone_in_pairs(2, sent).answer("issue", pairs_message("send", 2, torch.int64))
+    again = alone_in_pairs(101, sent)
+    again.answer("issue", pairs_message("recv", 101, torch.int64))
+    (found,) = again.answer("wait", (1, 0), is_last=True)
+    assert found.tensor(torch.device("cpu")).tolist() == [2]
 
 
 def test_ranks_that_all_wait_for_others_end_with_a_sentence() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import Memory
 
 _SYNC_MODES = ("default", "warn", "error")
 
@@ -114,7 +114,7 @@ class Driver:
                 index_of(device)
             ).reset_accumulated(),
             "_accelerator_getMemoryInfo": lambda device=None: self._memory_of(index_of(device)).free_and_total(),
-            "_accelerator_setAllocatorSettings": nothing,
+            "_accelerator_setAllocatorSettings": self._take_settings,
         }
 
     def _of_memory(self) -> dict[str, Callable[..., Any]]:
@@ -154,6 +154,9 @@ class Driver:
                 do_nothing,
             ),
         }
+
+    def _take_settings(self, settings: str) -> None:
+        self._memory_of(self._current.get()).allocator.take(settings)
 
     def _set_sync_mode(self, mode: int) -> None:
         if not 0 <= mode < len(_SYNC_MODES):

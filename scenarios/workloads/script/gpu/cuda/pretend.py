@@ -15,7 +15,7 @@ from scenarios.workloads.script.gpu.cuda.legacy_tensors import follow_types
 from scenarios.workloads.script.gpu.cuda.names import follow_names
 from scenarios.workloads.script.gpu.cuda.properties import Properties, SeenGpu
 from scenarios.workloads.script.gpu.cuda.torch_streams import Streams
-from scenarios.workloads.script.gpu.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import Memory
 
 # GPUs have bfloat16 and TF32 since compute capability 8.0 (CUDA C++ Programming Guide, "Compute Capabilities").
 _AMPERE = 8

@@ -22,6 +22,8 @@ MOST_TURNS = 20
 MOST_ASKED, MOST_ASKED_ELSEWHERE = 1000, 100_000
 # Files whose calls lie between the line that asks for a value and ours.
 _BETWEEN = ("torch/_dynamo/eval_frame.py", "torch/_compile.py", "torch/overrides.py", "torch/_tensor.py")
+# An optimizer that goes on until values say otherwise: no answer to all of its questions gives its number of passes.
+_UNTIL_CONVERGED = "torch/optim/lbfgs.py"
 _OWN = ("script/gpu/mode.py", "script/host/calls.py", __file__)
 
 
@@ -32,7 +34,8 @@ class Asked:
 
     Raises:
         RuntimeError: where a value decides that is not known, or a line asks for `MOST_ASKED` of them in a step in a
-            loop that only a value ends, elsewhere for `MOST_ASKED_ELSEWHERE`; the message is one sentence.
+            loop that only a value ends, elsewhere for `MOST_ASKED_ELSEWHERE`, or LBFGS asks for one; the message is
+            one sentence.
     """
 
     def __init__(self, shadows: Shadows, said: Callable[[str], None], step: Callable[[], int]) -> None:
@@ -98,8 +101,13 @@ class Asked:
         if self._counted_step != self._step():
             self._counted_step = self._step()
             self._often.clear()
-        where = users_line(sys._getframe())
-        _, is_endless = loop_around(_asking(sys._getframe()))
+        where, asking = users_line(sys._getframe()), _asking(sys._getframe())
+        if asking.f_code.co_filename.endswith(_UNTIL_CONVERGED):
+            raise RuntimeError(
+                "values that nothing computes decide how many passes LBFGS makes: expected --play live, or another"
+                " optimizer"
+            )
+        _, is_endless = loop_around(asking)
         most = MOST_ASKED if is_endless else MOST_ASKED_ELSEWHERE
         self._often[where] += 1
         if self._often[where] > most:
@@ -123,4 +131,7 @@ def unknown_sizes(func: Any) -> RuntimeError:
             f"{func.name()} has no kernel for tensors without values: expected one of torch.library.register_fake"
         )
     what = "a value" if func is None else f"what {func.overloadpacket.__name__} gives"
-    return RuntimeError(f"{what} decides how the script goes on, and is not known where nothing is computed")
+    return RuntimeError(
+        f"{what} decides how the script goes on, and is not known where nothing is computed: expected --play live,"
+        " which computes all values on CPUs, or an argument of the script that leaves this out, such as an evaluation"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ _OF_DATA = {"isnan", "isinf"}
 _FILLS = {"zero_", "fill_", "random_", "bernoulli_", "multinomial"}
 # What takes the shape alone of its first argument.
 _LIKE = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "randint_like", "rand_like"}
+# What gives values although it is given unknown ones.
+_TAKE_UNKNOWN = _COMPARISONS | _FILLS | _LIKE
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 # What is drawn by value. Normal numbers are data, of which nothing is known.
 _DRAWN = {
@@ -49,6 +52,8 @@ _DRAWN = {
 _MOST_DRAWN = 1 << 20
 # Libraries of operators on ids, whose integers do not depend on floats: weights go where ids go.
 _OF_IDS = frozenset({"fbgemm"})
+# Of those what moves bags of ids by (places, lengths, ids, ...), and gives lengths that do not depend on the ids.
+_MOVES_BAGS = frozenset({"fbgemm::permute_1D_sparse_data", "fbgemm::permute_2D_sparse_data"})
 
 
 class Computed:
@@ -61,18 +66,25 @@ class Computed:
     def __init__(self, shadows: Shadows, guessed: Callable[[], None], generator: Callable[[], torch.Generator]) -> None:
         self._shadows, self._guessed, self._generator = shadows, guessed, generator
 
+    def may_decide(self, func: Any, result: Any) -> bool:
+        """Return whether the values that an operator gives may be kept; `result` as in `of`."""
+        name = func.overloadpacket.__name__
+        is_any_kept = result is None or any(self._may_be_kept(name, each) for each in tensors_in(result))
+        return is_any_kept and not is_view(func)
+
     def of(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Return the values that an operator gives, meta tensors for unknown ones; `NOT_KNOWN` if all are unknown.
 
-        `result` is what the operator gives without values, None if its size depends on values.
+        `result` is what the operator gives without values, None if its size depends on values; `may_decide` is true.
         """
         name, given = func.overloadpacket.__name__, tensors_in((args, kwargs))
         made = tensors_in(result)
-        if is_view(func) or not (result is None or any(self._may_be_kept(name, each) for each in made)):
-            return NOT_KNOWN
         if not self._shadows.has_all and name in _EMPTY:  # zeros, as their parts may be written one by one
             return filled(made[0], 0) if made and not is_data(made[0]) else NOT_KNOWN
         if not (given or self._shadows.has_all or name in _DRAWN or "rand" not in name):
+            return NOT_KNOWN
+        takes_unknown = func.namespace in _OF_IDS or name in _TAKE_UNKNOWN
+        if not takes_unknown and any(is_meta(each) and not self._shadows.knows(each) for each in given):
             return NOT_KNOWN
         found = {id(each): self._shadows.of(each) if is_meta(each) else each for each in given}
         if given and (name in _LIKE or (name in _FILLS and found[id(given[0])] is None)):
@@ -117,12 +129,21 @@ class Computed:
     def _beside_floats(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[int, Any], made: Sequence[Tensor]
     ) -> Any:
-        """Return the integers that an operator gives beside floats of which only the number is known."""
+        """Return the integers that an operator gives beside floats, or too many ids, whose number alone is known."""
         floats = [each for each in tensors_in((args, kwargs)) if found[id(each)] is None]
-        if (made and all(map(is_data, made))) or not all(map(is_data, floats)):
+        if made and all(map(is_data, made)):
             return NOT_KNOWN
+        if not all(map(is_data, floats)):
+            return self._lengths(func, args, found, made)
         values = self._call(func, args, kwargs, {**found, **{id(each): filled(each, 0) for each in floats}})
         return tree_map_only(Tensor, lambda each: each.to("meta") if is_data(each) else each, values)
+
+    def _lengths(self, func: Any, args: tuple[Any, ...], found: dict[int, Any], made: Sequence[Tensor]) -> Any:
+        """Return the lengths of bags of unknown ids that are moved."""
+        if func._schema.name not in _MOVES_BAGS or not made or len(args) < 2:
+            return NOT_KNOWN
+        places, lengths = (found[id(each)] for each in args[:2])
+        return NOT_KNOWN if places is None or lengths is None else (lengths[places], *made[1:])
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[int, Any]) -> Any:
         own = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
@@ -156,12 +177,18 @@ class Computed:
             own.advance(made[0].numel())
 
     def _generator_of(self, func: Any, kwargs: dict[str, Any]) -> GpuGenerator | None:
-        if torch.Tag.nondeterministic_seeded not in func.tags:
+        if not _draws(func):
             return None
         own = kwargs.get("generator")
         return of_gpu(self._generator() if own is None else own)
 
 
+@cache
+def _draws(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+@cache
 def is_view(func: Any) -> bool:
     """Return whether an operator's result lies in a storage that exists already, whose values stay as they are."""
     return bool(func.is_view) or func.overloadpacket is _aten.set_ or torch.Tag.inplace_view in func.tags

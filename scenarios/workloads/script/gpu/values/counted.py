@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +10,30 @@ from torch import Tensor
 
 _aten = torch.ops.aten
 SENTENCE = "how many of unknown values (such as a router's experts) are in each bin is taken to be even"
+_BLOCKS = "fbgemm::block_bucketize_sparse_features"
+
+
+def even_bags(
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    made: Sequence[Tensor],
+    known: Callable[[Tensor], Tensor | None],
+) -> tuple[Tensor, ...] | None:
+    """Return what fbgemm makes of bags whose ids it gives to the ranks that have their rows: of `known` lengths each
+    rank gets as many ids of a bag as the others, ranks in turn one more; the ids stay unknown.
+
+    None: the operator is another one, or the lengths are not known.
+    """
+    if func._schema.name != _BLOCKS or not made:
+        return None
+    given = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | kwargs
+    lengths, ranks = known(given["lengths"]), given["my_size"]
+    if lengths is None:
+        return None
+    turns = (torch.arange(ranks).view(-1, 1) - torch.arange(lengths.numel())) % ranks
+    counts = lengths // ranks + (turns < lengths % ranks)
+    return counts.view(-1).to(lengths.dtype), *made[1:]
 
 
 def even_counts(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.modules.operators import tensors_in
 from scenarios.workloads.script.gpu.shadows import META, Shadows
 
 _aten = torch.ops.aten
@@ -72,11 +71,11 @@ class Sparse:
     def __init__(self, shadows: Shadows, run: Callable[[], Any]) -> None:
         self._shadows, self._run = shadows, run
 
-    def takes(self, func: Any, args: tuple[Any, ...]) -> bool:
-        """Return whether the operator makes a sparse tensor, or is given one."""
+    def takes(self, func: Any, args: tuple[Any, ...], given: Sequence[Tensor]) -> bool:
+        """Return whether the operator makes a sparse tensor, or is given one among all tensors that are `given`."""
         if func is _MAKES or (func is _BAGS_BACK and args[_IS_SPARSE]):
             return True
-        return any(each.layout == torch.sparse_coo for each in tensors_in(args))
+        return any(each.layout is torch.sparse_coo for each in given)
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what an operator gives.
@@ -92,7 +91,8 @@ class Sparse:
         if name in _READ:
             return func(*args, **kwargs)
         if name in _PARTS:
-            return self._adopted(_PARTS[name](args[0]))
+            found = self._adopted(_PARTS[name](args[0]))
+            return found if name.startswith("_") else _aten.alias.default(found)  # which autograd makes a view, once
         with self._run():
             if func is _BAGS_BACK:
                 return self._bags_back(*args)

@@ -7,11 +7,14 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import cast
 
 import pytest
+import torch
 
 from scenarios.seam.errors import ProgramError
+from scenarios.workloads.script.recording.alone import Alone, Sent
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import Few
 from scenarios.workloads.script.recording.lines import Families
+from scenarios.workloads.script.requests import Collective, Packed
 
 
 class Told:
@@ -23,7 +26,9 @@ class Told:
         world_size: int,
         groups: Iterable[Sequence[int]] = (),
         messages: Iterable[tuple[int, int]] = (),
+        told_apart: Sequence[int] = (),
     ) -> None:
+        self.told_apart = told_apart
         self.does, self.world_size = does, world_size
         self.begun, self.to_end = set[int](), set[int]()
         self.made = Families(world_size)
@@ -97,6 +102,31 @@ def test_classes_are_found_of_few_ranks(
     assert set(found) <= few.to_end
     assert few.to_end <= {*found, size - 1}
     assert len(few.ranks) <= most
+
+
+@pytest.mark.parametrize(("alone", "told"), [({37}, [37, 38]), ({37, 38, 39}, [37, 40]), ({8}, [8, 9]), ({63}, [63])])
+def test_ranks_inside_an_axis_that_calls_tell_apart_are_found(alone: set[int], told: list[int]) -> None:
+    few = Told(lambda rank: rank in alone, 64, told_apart=told)
+    found = Classes(cast(Few, few), 8).find()
+    assert [rank in alone for rank in found] == [rank in alone for rank in range(64)]
+    assert len(few.ranks) <= 16
+
+
+def test_a_call_tells_apart_to_whom_it_sends_more_or_less() -> None:
+    """Few are told; as many as have other sizes by values are not."""
+    alone = Alone(0, 16, Sent(lambda *_: False))
+    for sizes in ([1] * 5 + [3] + [1] * 10, [*range(16)]):
+        rows = [Packed((sum(sizes),), torch.float32)]
+        splits = {"input_split_sizes": sizes, "output_split_sizes": sizes}
+        call = Collective(
+            number=1, verb="all_to_all_single", group=0, label="", inputs=rows, outputs=rows, options=splits
+        )
+        alone.answer("issue", call)
+    gathered = [Packed((2 if rank == 9 else 1,), torch.float32) for rank in range(16)]
+    alone.answer(
+        "issue", Collective(number=2, verb="all_gather", group=0, label="", inputs=gathered[:1], outputs=gathered)
+    )
+    assert alone.told_apart == {5, 6, 9, 10}
 
 
 def test_ranks_that_all_differ_are_a_sentence() -> None:

@@ -1,17 +1,18 @@
-"""What a script takes of the memory of a GPU that is not there: its tensors, and cuBLAS's workspaces."""
+"""What a script takes of the memory of a GPU that is not there: its tensors, cuBLAS's workspaces, and what torch's
+allocator reserves for them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
 from scenarios.config.units import format_bytes
+from scenarios.workloads.script.gpu.memory.allocator import BLOCK_BYTES, Allocator, Block
 
-# Of which CUDA's caching allocator makes its blocks.
-_BLOCK_BYTES = 512
 # What torch gives cuBLAS for each thread and stream that multiplies matrices, unless CUBLAS_WORKSPACE_CONFIG is set:
 # 32 MiB on Hopper and data centers' Blackwell (also what the cuBLAS documentation recommends, cublasSetWorkspace),
 # elsewhere 2 x 4 MiB and 8 x 16 KiB. An H200 takes 2 x 32 MiB beside the tensors of GPT-2, forward and back
@@ -30,8 +31,8 @@ def workspace_bytes(capability: tuple[int, int]) -> int:
 class Journal(Protocol):
     """Storages that appear and go while compiled code runs, of which only some are in memory."""
 
-    def hold(self, key: Hashable, size_bytes: int) -> None:
-        """Note that a storage is there, or has another size."""
+    def hold(self, key: Hashable, size_bytes: int, stream: int) -> None:
+        """Note that a storage is there, or has another size, and the stream that made it."""
         ...
 
     def drop(self, key: Hashable) -> None:
@@ -47,7 +48,7 @@ class Journal(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Loan:
     """Bytes that are kept until all of their users are gone."""
 
@@ -56,19 +57,22 @@ class _Loan:
 
 
 class Memory:
-    """Bytes of the storages that there are, by what stands for them; and the most that there were.
+    """Bytes of the storages that there are, by what stands for them; and the most that there were. Blocks are those of
+    the current `stream()`.
 
     Attributes:
+        allocator: what is reserved for the storages.
         journal: what is told of storages in the memory's place, while there is one.
 
     Raises:
         torch.OutOfMemoryError: there is no room for one.
     """
 
-    def __init__(self, total_bytes: int, workspace_bytes: int = 0) -> None:
-        self.total_bytes, self._workspace_bytes = total_bytes, workspace_bytes
+    def __init__(self, total_bytes: int, workspace_bytes: int = 0, stream: Callable[[], int] = lambda: 0) -> None:
+        self.total_bytes, self._workspace_bytes, self._stream = total_bytes, workspace_bytes, stream
         self.now_bytes = self.peak_bytes = self.highest_bytes = 0  # the highest no script resets
-        self._cached_bytes = self._peak_cached_bytes = 0  # blocks that the allocator keeps, in use or not
+        self.allocator = Allocator(total_bytes)
+        self._uncounted: dict[Hashable, tuple[int, int]] = {}  # bytes and streams of what has no block until it counts
         self._given, self._taken = _Count(), _Count()  # allocations, since a script has reset them
         self._most_allocations, self._limit_bytes = 0, total_bytes
         self.journal: Journal | None = None
@@ -77,12 +81,15 @@ class Memory:
         self._users: dict[Hashable, set[Hashable]] = {}
         self._loans: list[_Loan] = []
 
-    def hold(self, key: Hashable, size_bytes: int, *, is_counted: bool = True) -> None:
-        """Count a storage that is there, or has another size than before; `is_counted`: so does the peak."""
+    def hold(self, key: Hashable, size_bytes: int, *, is_counted: bool = True, stream: int | None = None) -> None:
+        """Count a storage that is there, or has another size than before; `is_counted`: so does the peak; `stream`: not
+        the current one has made it.
+        """
+        stream = self._stream() if stream is None else stream
         if self.journal is not None:
-            self.journal.hold(key, size_bytes)
+            self.journal.hold(key, size_bytes, stream)
             return
-        size_bytes = -(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
+        size_bytes = -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
         wanted_bytes = self.now_bytes - self._sizes.get(key, 0) + size_bytes
         if is_counted and wanted_bytes > self._limit_bytes:
             raise torch.OutOfMemoryError(
@@ -92,15 +99,18 @@ class Memory:
         self._taken.add(self._sizes.pop(key, 0))
         self._given.add(size_bytes)
         self._sizes[key], self.now_bytes = size_bytes, wanted_bytes
+        self._free(key)
+        self._uncounted[key] = size_bytes, stream
         if is_counted:
             self.count()
 
     def count(self) -> None:
-        """Let the peak be at least what is there now."""
+        """Let the peak be at least what is there now, of which all has blocks."""
+        while self._uncounted:
+            key = next(iter(self._uncounted))
+            self.allocator.allocate(key, *self._uncounted.pop(key, (0, 0)))
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
         self.highest_bytes = max(self.highest_bytes, self.now_bytes)
-        self._cached_bytes = max(self._cached_bytes, self.now_bytes)
-        self._peak_cached_bytes = max(self._peak_cached_bytes, self._cached_bytes)
         self._most_allocations = max(self._most_allocations, len(self._sizes))
 
     def drop(self, key: Hashable) -> None:
@@ -112,14 +122,23 @@ class Memory:
         self._taken.add(size_bytes)
         users = self._users.pop(key, set()) & self._sizes.keys()
         if users:
-            self._loans.append(_Loan(size_bytes, users))
+            self._loans.append(loan := _Loan(size_bytes, users))
+            self.allocator.move(key, loan)
+            if key in self._uncounted:
+                self._uncounted[loan] = self._uncounted.pop(key)
         else:
             self.now_bytes -= size_bytes
+            self._free(key)
         for loan in [each for each in self._loans if key in each.users]:
             loan.users.discard(key)
             if not loan.users:
                 self._loans.remove(loan)
                 self.now_bytes -= loan.size_bytes
+                self._free(loan)
+
+    def _free(self, key: Hashable) -> None:
+        if self._uncounted.pop(key, None) is None:
+            self.allocator.free(key)
 
     def keep(self, key: Hashable, users: Iterable[Hashable]) -> None:
         """Have a storage take memory, if it goes, until its users are gone, too."""
@@ -147,7 +166,8 @@ class Memory:
 
     def reset_peak(self) -> None:
         """As `torch.cuda.reset_peak_memory_stats`."""
-        self.peak_bytes, self._peak_cached_bytes = self.now_bytes, self._cached_bytes
+        self.peak_bytes = self.now_bytes
+        self.allocator.reset_peak()
         self._most_allocations = len(self._sizes)
 
     def reset_accumulated(self) -> None:
@@ -156,22 +176,23 @@ class Memory:
 
     def empty_cache(self) -> None:
         """As `torch.cuda.empty_cache`."""
-        self._cached_bytes = self.now_bytes
+        self.allocator.release()
 
     def limit(self, fraction: float) -> None:
         """As `torch.cuda.set_per_process_memory_fraction`."""
-        self._limit_bytes = int(fraction * self.total_bytes)
+        self._limit_bytes = self.allocator.limit_bytes = int(fraction * self.total_bytes)
 
     def free_and_total(self) -> tuple[int, int]:
         """As `torch.cuda.mem_get_info`, in bytes."""
-        return self.total_bytes - self._cached_bytes, self.total_bytes
+        return self.total_bytes - self.allocator.reserved_bytes, self.total_bytes
 
     def statistics(self) -> dict[str, Any]:
         """Return what `torch.cuda.memory_stats_as_nested_dict` does, all blocks as of the large pool."""
-        given, taken = self._given, self._taken
+        given, taken, allocator = self._given, self._taken, self.allocator
         nothing = _statistic(0, 0, 0, 0)
         in_use = _statistic(self.now_bytes, self.peak_bytes, given.size_bytes, taken.size_bytes)
-        cached = _statistic(self._cached_bytes, self._peak_cached_bytes, self._cached_bytes, 0)
+        reserved = allocator.reserved_bytes
+        cached = _statistic(reserved, allocator.peak_bytes, reserved, 0)
         counts = _statistic(len(self._sizes), self._most_allocations, given.number, taken.number)
         metrics = {
             **dict.fromkeys(("allocated_bytes", "active_bytes", "requested_bytes"), in_use),
@@ -179,27 +200,20 @@ class Memory:
             **dict.fromkeys(("inactive_split_bytes", "inactive_split"), nothing),
             "reserved_bytes": cached,
         }
-        names = ("num_ooms", "num_alloc_retries", "num_sync_all_streams", "max_split_size")
+        names = ("num_ooms", "num_sync_all_streams", "max_split_size")
         return {
             **{name: {"all": found, "large_pool": found, "small_pool": nothing} for name, found in metrics.items()},
             "oversize_allocations": nothing,
             "oversize_segments": nothing,
-            "num_device_alloc": given.number,
+            "num_alloc_retries": allocator.retries,
+            "num_device_alloc": allocator.segments,
             "num_device_free": 0,
             **dict.fromkeys(names, 0),
         }
 
     def segments(self, device: int) -> list[dict[str, Any]]:
-        """Return what `torch.cuda.memory_snapshot` does, with a segment of one block for each storage."""
-        found, address = list[dict[str, Any]](), _BLOCK_BYTES
-        for size in self._sizes.values():
-            state = {"state": "active_allocated", "size": size, "requested_size": size, "address": address}
-            of_segment = {"device": device, "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0)}
-            sizes = {"total_size": size, "allocated_size": size, "active_size": size, "requested_size": size}
-            blocks = [{**state, "frames": []}]
-            found.append({**of_segment, **sizes, "address": address, "frames": [], "blocks": blocks})
-            address += size
-        return found
+        """Return what `torch.cuda.memory_snapshot` does."""
+        return [_segment(device, blocks) for blocks in self.allocator.chains()]
 
 
 @dataclass(slots=True)
@@ -213,6 +227,25 @@ class _Count:
         """Count one, unless it is empty."""
         self.number += size_bytes > 0
         self.size_bytes += size_bytes
+
+
+def _segment(device: int, blocks: list[Block]) -> dict[str, Any]:
+    pool, held = blocks[0].pool, sum(each.size_bytes for each in blocks if not each.is_free)
+    return {
+        **{"device": device, "stream": pool.stream, "address": blocks[0].start, "frames": []},
+        **{"segment_type": "small" if pool.is_small else "large", "segment_pool_id": (0, 0)},
+        "is_expandable": blocks[0].is_expandable,
+        "total_size": sum(each.size_bytes - each.unmapped_bytes for each in blocks),
+        **dict.fromkeys(("allocated_size", "active_size", "requested_size"), held),
+        "blocks": [
+            {
+                "state": "inactive" if each.is_free else "active_allocated",
+                **{"size": each.size_bytes, "requested_size": each.size_bytes},
+                **{"address": each.start, "frames": []},
+            }
+            for each in blocks
+        ],
+    }
 
 
 def _statistic(current: int, peak: int, allocated: int, freed: int) -> dict[str, int]:

@@ -1,0 +1,20 @@
+"""Keeps Python's garbage collector from looking through what a command has loaded; loads nothing itself."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Load inside without collections, a fifth of the time that it takes; what is loaded then stays until the end."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if is_enabled:
+            gc.enable()

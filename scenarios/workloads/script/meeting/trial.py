@@ -1,0 +1,206 @@
+"""Tasks of a pool that may be ranks: this rank's task is tried here, in its process.
+
+Tasks are ranks if there are as many as the pool has workers and as the script can start ranks, the i-th one is given
+the number i, and the one that is tried here makes a process group.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, NamedTuple
+
+from scenarios.workloads.script.meeting.seats import MEETING_POINT, Seats, as_process, has_group, plain, with_plain
+
+
+class Task(NamedTuple):
+    """What a task is given."""
+
+    args: tuple[Any, ...]
+    by_name: Mapping[str, Any] = {}
+
+    def is_given(self, number: int) -> bool:
+        """Return whether this number is among the arguments, or within the only one."""
+        only = self.args[0] if len(self.args) == 1 and isinstance(self.args[0], tuple | list) else self.args
+        return any(type(each) is int and each == number for each in (*only, *self.by_name.values()))
+
+
+class Workers:
+    """The workers of a pool, none of which is started as long as its tasks may be ranks.
+
+    Args:
+        number: how many there are.
+        initializer: what each runs first.
+        start: starts a task in a usual worker, which settles the task's result.
+    """
+
+    def __init__(self, seats: Seats, number: int, initializer: Callable[[], Any], start: Callable[[Kept], Any]) -> None:
+        self._seats, self._number, self._initializer, self._start = seats, number, initializer, start
+        self._kept = list[Kept]()
+
+    def may_be_ranks(self) -> bool:
+        """Return whether the script can start as many ranks."""
+        return not has_group() and self._seats.index(self._number) is not None
+
+    def run(self, function: Callable[..., Any], tasks: Sequence[Task]) -> list[Any]:
+        """Run this rank's task; return what it gives for each, nothing where tasks are no ranks."""
+        are_alike = len(tasks) == self._number and all(task.is_given(place) for place, task in enumerate(tasks))
+        if self._kept or not (are_alike and self.may_be_ranks()):
+            return []
+        return _Trial(self._seats, (self._initializer, function), tasks).run() * len(tasks)
+
+    def take(self, function: Callable[..., Any], task: Task) -> Kept | None:
+        """Keep one of the tasks that a script hands over one by one, and run this rank's when all are there.
+
+        Returns:
+            The task's result; None: it is no rank's, and is to be started.
+        """
+        while isinstance(function, partial):  # one of its own for each task
+            task = Task((*function.args, *task.args), {**function.keywords, **task.by_name})
+            function = function.func
+        is_next = not self._kept or self._kept[0].function == function
+        if not (is_next and task.is_given(len(self._kept)) and self.may_be_ranks()):
+            self.start()
+            return None
+        self._kept.append(kept := Kept(self, function, task))
+        if len(self._kept) == self._number:
+            self._run_kept()
+        return kept
+
+    def start(self) -> None:
+        """Start what was kept, as it is no rank's."""
+        kept, self._kept = self._kept, []
+        for each in kept:
+            self._start(each)
+
+    def keeps(self, kept: Kept) -> bool:
+        """Return whether a task is neither started nor run."""
+        return any(each is kept for each in self._kept)
+
+    def _run_kept(self) -> None:
+        kept, self._kept = self._kept, []
+        results = self.run(kept[0].function, [each.task for each in kept])
+        for place, each in enumerate(kept):
+            if results:
+                each.set_result(results[place])
+            else:
+                self._start(each)
+
+
+class Kept(Future[Any]):
+    """The result of a task that waits for others: to look at it starts the task.
+
+    Attributes:
+        function: what the task calls.
+        task: what that is given.
+    """
+
+    def __init__(self, workers: Workers, function: Callable[..., Any], task: Task) -> None:
+        self._workers, self.function, self.task = workers, function, task
+        super().__init__()
+
+    @property
+    def _condition(self) -> Any:
+        """What every look at a future takes first, those of `wait` and `as_completed` too."""
+        self._workers.start()
+        return self._own_condition
+
+    @_condition.setter
+    def _condition(self, condition: Any) -> None:
+        self._own_condition = condition
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], Any]) -> None:
+        if self._workers.keeps(self):
+            self._done_callbacks: list[Callable[[Future[Any]], Any]]
+            self._done_callbacks.append(fn)
+        else:
+            super().add_done_callback(fn)
+
+
+class _Again(BaseException):
+    """An end of a task that was given other values than the first rank has."""
+
+
+class _Trial:
+    """A task of this rank's, run in its process as long as it may be a rank.
+
+    The ranks exchange what their parent computes where the task makes its group, as only then all of them run one. A
+    task that has begun with other values than the first rank has is run again, with those. What an initializer and a
+    task have set in the environment and in their modules' globals is undone where the task is run again or is no rank;
+    values that were changed in place, other modules, the states of generators, files and output stay.
+    """
+
+    def __init__(
+        self, seats: Seats, functions: tuple[Callable[[], Any], Callable[..., Any]], tasks: Sequence[Task]
+    ) -> None:
+        self._seats, (self._initializer, self._function) = seats, functions
+        self._tasks = [(task.args, dict(task.by_name)) for task in tasks]
+        self._point = {name: os.environ.get(name, "") for name in MEETING_POINT}
+        self._plain = plain([self._tasks, self._point])
+        self._environment, self._globals = dict(os.environ), [(each, {**each}) for each in map(_globals, functions)]
+
+    def run(self) -> list[Any]:
+        """Return the task's result; nothing where it has made no process group, as it has ended or raised before."""
+        before, usual = self._seats.groups, self._seats.at_group
+        self._seats.at_group = self._meet
+        try:
+            result = self._run_task()
+        except Exception:
+            if self._seats.groups > before:
+                raise
+        finally:
+            self._seats.at_group = usual
+        if self._seats.groups > before:
+            return [result]
+        self._undo()
+        return []
+
+    def _run_task(self) -> Any:
+        try:
+            return as_process(self._do)
+        except _Again:
+            self._undo()
+            os.environ.update(self._point)
+            return as_process(self._do)
+
+    def _do(self) -> Any:
+        index = self._seats.index(len(self._tasks))
+        assert index is not None
+        self._initializer()
+        args, by_name = self._tasks[index]
+        return self._function(*args, **by_name)
+
+    def _meet(self) -> None:
+        """Take what the first rank has, as this task is about to make its group.
+
+        Raises:
+            _Again: the task has begun with other values.
+        """
+        self._seats.has_run, self._seats.at_group = True, _nothing
+        found = self._seats.of_first(plain(self._plain), len(self._tasks))
+        if found != self._plain:
+            self._tasks, self._point = with_plain([self._tasks, self._point], found)
+            raise _Again
+
+    def _undo(self) -> None:
+        for name in os.environ.keys() - self._environment.keys():
+            del os.environ[name]
+        os.environ.update(self._environment)
+        for now, before in self._globals:
+            for name in now.keys() - before.keys():
+                del now[name]
+            now.update(before)
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _globals(function: Any) -> dict[str, Any]:
+    """Return the globals of a function's module, or of a partial one's; none of what is no function."""
+    while isinstance(function, partial):
+        function = function.func
+    found: dict[str, Any] = getattr(function, "__globals__", {})
+    return found

@@ -1,0 +1,55 @@
+"""A script that wants gloo has gloo's calls, of a GPU's tensors through the host; other calls are the scenario's."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from scenarios.config.load import load_profile
+from scenarios.seam.trace import Recording, Span
+from tests.sim.test_gpu_script import SCRIPTS, played
+
+HOST = load_profile("dgx_h100").host
+SIZE = 4 << 22
+assert HOST.inside.host_bytes_per_s is not None
+CROSSING_NS = 1e9 * SIZE / HOST.inside.host_bytes_per_s
+
+
+@cache
+def recording(backend: str) -> Recording:
+    return played(SCRIPTS / "over_gloo.py", backend, ranks=(2, 1), steps=2)
+
+
+def of_step(backend: str) -> list[Span]:
+    return [one for one in recording(backend).spans if (one.rank, one.step) == (1, 1)]
+
+
+def call(backend: str, size_bytes: int) -> Span:
+    (found,) = (one for one in of_step(backend) if one.kind == "all_reduce" and one.bytes_in == size_bytes)
+    return found
+
+
+@pytest.mark.supports("gloo asked for on GPUs", "GPUs")
+def test_gloo_takes_a_gpus_tensors_through_the_host() -> None:
+    """What a call reads is copied behind what was launched before, and what it gives back behind it."""
+    given, back = (one for one in of_step("gloo") if one.kind == "compute" and one.stream == call("gloo", SIZE).stream)
+    for one in (given, back):
+        assert one.end_ns - one.start_ns == pytest.approx(CROSSING_NS, rel=0.05)
+    assert given.end_ns <= call("gloo", SIZE).start_ns < call("gloo", SIZE).end_ns <= back.start_ns
+    assert not [one for one in of_step("nccl") if one.stream != "main"]
+
+
+def test_a_ring_of_gloo_sends_as_many_bytes_over_the_network_and_in_more_messages() -> None:
+    ends = [call(backend, SIZE) for backend in ("gloo", "nccl")]
+    assert ends[0].bytes_sent == ends[1].bytes_sent
+    assert ends[0].end_ns - ends[0].start_ns != ends[1].end_ns - ends[1].start_ns
+
+
+def test_of_a_group_of_both_cpu_tensors_go_over_gloo() -> None:
+    """A step with gloo's and NCCL's calls is NCCL's for the GPU's tensors and gloo's for the CPU's."""
+    both = "cpu:gloo,cuda:nccl"
+    for size_bytes, alone in ((SIZE, "nccl"), (16, "gloo")):
+        times = [call(each, size_bytes).end_ns - call(each, size_bytes).start_ns for each in (both, alone)]
+        assert times[0] == pytest.approx(times[1], rel=0.02)
+    assert recording(both).info.left_out == recording("gloo").info.left_out != recording("nccl").info.left_out
