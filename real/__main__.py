@@ -1,7 +1,7 @@
 """`python -m real`: runs steps on real devices; `twinstep.measurement` says how."""
 
-from real.launch.rank_process import end_process
-from twinstep.measurement import main
+from scenarios.interruption import end
+from twinstep.measurement import leave, main
 
 if __name__ == "__main__":
-    end_process(main)
+    end(main, leave)

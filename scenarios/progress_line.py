@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
+# What is done at most, as the line goes on until it is removed.
+_MOST = 0.9999
+
+
 class ProgressLine:
     """A line that is drawn anew where stderr is a terminal, and gone at the end.
 
@@ -65,8 +69,10 @@ class ProgressLine:
         if self._progress is None:
             self._begin()
         assert self._progress is not None, "it was begun"
-        known = {"total": None} if share is None else {"total": 1.0, "completed": share}
-        self._progress.update(self._task, description=words, more=more, refresh=not self._ticks, **known)
+        # Of rich: a task that has ended once keeps its time, and `update` cannot say that the total is not known.
+        self._progress.tasks[0].total = None if share is None else 1.0
+        done = min(share or 0.0, _MOST)
+        self._progress.update(self._task, description=words, completed=done, more=more, refresh=not self._ticks)
 
     def show(self, what: str, done: int = 0, total: int | None = None) -> None:
         """Draw what is under way, and how far it is."""

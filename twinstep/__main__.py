@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
 from scenarios.interruption import end
+from twinstep.measurement import leave
 
 
 class _Command(NamedTuple):
@@ -76,13 +77,7 @@ class _Release(argparse.Action):
 
 def script(prog: str = "twinstep") -> NoReturn:
     """Be the command: run what the command line says, and exit."""
-    end(lambda: main(sys.argv[1:], prog), _leave)
-
-
-def _leave(code: int) -> NoReturn:
-    """As the command's own module does, if it has come to be loaded."""
-    leave: Callable[[int], NoReturn] = getattr(sys.modules.get("real.launch.rank_process"), "leave", sys.exit)
-    leave(code)
+    end(lambda: main(sys.argv[1:], prog), leave)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ import argparse
 import shlex
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NoReturn, get_args
 
 from scenarios.interruption import code_of
 
@@ -214,3 +214,10 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
 
     with output():
         present(folder, as_json=options.json, quiet=options.quiet)
+
+
+def leave(code: int) -> NoReturn:
+    """Exit with a code; where this process has been a rank, its threads are not waited for."""
+    ranks = sys.modules.get("real.launch.rank_process")  # loaded once there is a rank, or a mistake to say
+    leaving: Callable[[int], NoReturn] = getattr(ranks, "leave", sys.exit)
+    leaving(code)
