@@ -261,7 +261,8 @@ class SimBackend:
             through.then(lambda: end(through))
             rendezvous.enter(member, met, payload, through, travels)
             if not (through.done or rendezvous.is_wrong):
-                world.transport_of(group).play(rendezvous, member, self.thread)
+                transport = world.transport_of(group) if group.library else world.transport
+                transport.play(rendezvous, member, self.thread)
 
         def end(through: Signal[None]) -> None:
             work.formula_ns = rendezvous.formula_ns

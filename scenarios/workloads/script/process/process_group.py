@@ -1,7 +1,6 @@
 """torch.distributed's process group in a script's rank, in either world: hands each call on as a verb of `Rank`.
 
-A subclass of torch.distributed.ProcessGroup, registered as backend "twinstep" for all devices. torch 2.13 renamed some
-methods; both names are here.
+A subclass of torch.distributed.ProcessGroup, backend "twinstep" on all devices, with torch 2.13's names and older ones.
 """
 
 # torch's stubs say other than what its bindings take and call.
@@ -311,9 +310,9 @@ class ScriptGroup(dist.ProcessGroup):
 
     def _world_rank(self, member: int) -> int:
         """Return a member's rank in the world; raise RuntimeError, as torch does, where there is no such member."""
-        if 0 <= member < (size := len(self._ranks)):
-            return int(self._ranks[member])
-        raise RuntimeError(f"member {member} of a group of {size}: expected 0 to {size - 1}")
+        if not 0 <= member < (size := len(self._ranks)):
+            raise RuntimeError(f"member {member} of a group of {size}: expected 0 to {size - 1}")
+        return int(self._ranks[member])
 
     def _own(
         self,
@@ -395,6 +394,7 @@ def _op(options: Any) -> str:
 
 def _label(verb: str) -> str:
     """Return the verb and the user's line: that of the main thread where another of torch's makes the call."""
-    main_frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    line = users_line(sys._getframe().f_back) or users_line(main_frame)
+    line = users_line(sys._getframe().f_back) or users_line(  # a frame kept by a name would hold itself, and tensors
+        sys._current_frames().get(threading.main_thread().ident or 0)
+    )
     return f"{line} {verb}" if line else verb
