@@ -53,3 +53,12 @@ def test_of_a_group_of_both_cpu_tensors_go_over_gloo() -> None:
         times = [call(each, size_bytes).end_ns - call(each, size_bytes).start_ns for each in (both, alone)]
         assert times[0] == pytest.approx(times[1], rel=0.02)
     assert recording(both).info.left_out == recording("gloo").info.left_out != recording("nccl").info.left_out
+
+
+def test_a_call_of_cpu_tensors_waits_for_no_gpu_and_holds_the_host() -> None:
+    """The script also asserts it, as it would not end. What is launched after a wait for gloo is launched after it."""
+    both = "cpu:gloo,cuda:nccl"
+    of_gpu, of_host = call(both, SIZE), call(both, 16)
+    assert of_host.start_ns < of_gpu.end_ns  # for which the stream waits
+    after = [one for one in of_step(both) if one.kind == "compute" and one.start_ns >= of_host.end_ns]
+    assert min(one.start_ns for one in after) > of_host.end_ns
