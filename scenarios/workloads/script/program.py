@@ -269,7 +269,7 @@ class _Played:
             case "issue":
                 # Setting up is as it was recorded.
                 if argument.of_reducer and self._exchange is not None and self._step is not None:
-                    self._exchanged.add(argument.number)
+                    self._exchanged.add(self._exchange.in_place_of(argument))
                 else:
                     return self._issue(argument)
             case "wait":
