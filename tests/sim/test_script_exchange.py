@@ -79,6 +79,12 @@ def test_a_hook_cannot_be_exchanged(tmp_path: Path) -> None:
         exchanged(tmp_path, POWERSGD, steps=2)
 
 
+def test_gradients_over_another_library_cannot_be_exchanged(tmp_path: Path) -> None:
+    recorded(tmp_path, DDP, profile="dgx_h100", steps=2)
+    with pytest.raises(ProgramError, match=r"ddp.py:\d+ all_reduce: .* gradients over gloo, expected .* = 'nccl'"):
+        exchanged(tmp_path, BUCKETS, profile="dgx_h100", steps=2)
+
+
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [

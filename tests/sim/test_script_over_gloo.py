@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from scenarios.config.load import load_profile
 from scenarios.seam.trace import Recording, Span
 from tests.sim.test_gpu_script import SCRIPTS, played
+from tests.sim.test_script_recording import given, play
 
 HOST = load_profile("dgx_h100").host
 SIZE = 4 << 22
 assert HOST.inside.host_bytes_per_s is not None
+ALIKE = {"profile": "dgx_h100", "ranks": "alike", "payload": "sizes", "steps": 2}
+BARRIER = """import sys
+import torch
+torch.distributed.init_process_group("nccl")
+torch.distributed.barrier(torch.distributed.new_group(backend=sys.argv[1]))
+parameter = torch.nn.Parameter(torch.ones(4, device="cuda"))
+optimizer = torch.optim.SGD([parameter])
+for _ in range(3):
+    parameter.sum().backward()
+    torch.distributed.all_reduce(parameter.grad)
+    optimizer.step()
+"""
 CROSSING_NS = 1e9 * SIZE / HOST.inside.host_bytes_per_s
 
 
@@ -53,3 +67,25 @@ def test_of_a_group_of_both_cpu_tensors_go_over_gloo() -> None:
         times = [call(each, size_bytes).end_ns - call(each, size_bytes).start_ns for each in (both, alone)]
         assert times[0] == pytest.approx(times[1], rel=0.02)
     assert recording(both).info.left_out == recording("gloo").info.left_out != recording("nccl").info.left_out
+
+
+def test_a_call_of_cpu_tensors_waits_for_no_gpu_and_holds_the_host() -> None:
+    """The script also asserts it, as it would not end. What is launched after a wait for gloo is launched after it."""
+    both = "cpu:gloo,cuda:nccl"
+    of_gpu, of_host = call(both, SIZE), call(both, 16)
+    assert of_host.start_ns < of_gpu.end_ns  # for which the stream waits
+    after = [one for one in of_step(both) if one.kind == "compute" and one.start_ns >= of_host.end_ns]
+    assert min(one.start_ns for one in after) > of_host.end_ns
+
+
+def test_a_call_over_gloo_that_has_all_hosts_simulated_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "barrier.py"
+    script.write_text(BARRIER)
+    hosts: list[set[int]] = []
+    for backend in ("gloo", "nccl"):
+        hosts.append({one.rank for one in play(given(script, backend, world=(4, 1), **ALIKE)).spans})
+        noted = "note: barrier.py:4 barrier goes over gloo, so that all hosts are simulated"
+        assert (noted in capsys.readouterr().err) == (backend == "gloo")
+    assert hosts == [{0, 1, 2, 3}, {0}]

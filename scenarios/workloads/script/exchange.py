@@ -12,6 +12,9 @@ from scenarios.modules.ddp_buckets import GradientReducer, assign_buckets
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.requests import Collective
+
+_WHAT = "another compression or other buckets"
 
 
 class Exchange:
@@ -25,20 +28,32 @@ class Exchange:
         self._reducers: dict[int, GradientReducer] = {}
         self._shapes: dict[int, list[tuple[tuple[int, ...], torch.dtype]]] = {}
 
+    def in_place_of(self, call: Collective) -> int:
+        """Return the number of a call of DistributedDataParallel's, in whose place others are made.
+
+        Raises:
+            ProgramError: another library carries it than the others'.
+        """
+        if call.library not in ("", self._scenario.library):
+            raise ProgramError(
+                f"rank {self._rank.rank}: {call.label}: {_WHAT}: gradients over {call.library}, expected a recording"
+                f" whose DistributedDataParallel reduces over run.library = '{self._scenario.library}'"
+            )
+        return call.number
+
     def begin(self, number: int, group: int, has_hook: bool, shapes: Sequence[Any]) -> None:
         """A replica, whose gradients have arrived in this order for the first time.
 
         Raises:
             ProgramError: it reduces them by a hook, or not over all ranks.
         """
-        what = "another compression or other buckets"
         if has_hook:
             raise ProgramError(
-                f"rank {self._rank.rank}: {what}: expected a recording of DistributedDataParallel without a"
+                f"rank {self._rank.rank}: {_WHAT}: expected a recording of DistributedDataParallel without a"
                 " communication hook"
             )
         if group:
-            raise ProgramError(f"rank {self._rank.rank}: {what}: expected a recording in which all ranks reduce")
+            raise ProgramError(f"rank {self._rank.rank}: {_WHAT}: expected a recording in which all ranks reduce")
         own = self._shapes[number] = [(tuple(shape), getattr(torch, dtype)) for shape, dtype in shapes]
         dtypes = [dtype for _, dtype in own]
         sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in own]

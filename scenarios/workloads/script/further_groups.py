@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -32,12 +34,14 @@ def further_group(rank: Rank, members: tuple[int, ...], host_classes: HostClasse
 def recorded_host_classes(scenario: Scenario, recorded: Recorded) -> HostClasses | None:
     """Return classes of hosts whose ranks do the same, one host of each to be simulated.
 
-    None: all hosts are simulated, as there are too many classes, messages between single ranks, calls over another
-    library than the scenario's, or other groups than all ranks, those of a host and those of a place on all hosts.
+    None: all hosts are simulated, as there are too many classes, messages between single ranks, other groups than all
+    ranks, those of a host and those of a place on all hosts, or calls over another library than the scenario's. Where
+    it is these alone, a note says so.
     """
     cluster = scenario.cluster
     lines = [recorded.lines[each] for sequence in recorded.sequences for each in set(sequence)]
-    if any(line[0] == "issue" and (line[1] in MESSAGES or line[-1] not in ("", scenario.library)) for line in lines):
+    calls = [line for line in lines if line[0] == "issue"]
+    if any(line[1] in MESSAGES for line in calls):
         return None
     groups = (line[1] for line in lines if line[0] == "new_group")
     if any(_kind(tuple(each), cluster.world_size, cluster.host.gpus) is None for each in groups):
@@ -45,7 +49,22 @@ def recorded_host_classes(scenario: Scenario, recorded: Recorded) -> HostClasses
     loads = np.array(recorded.ranks, np.float64).reshape(cluster.hosts, cluster.host.gpus)
     if len(np.unique(loads, axis=0)) > max(1, MOST_RANKS // cluster.host.gpus):
         return None
+    others = ((line[3], line[-1]) for line in calls if line[-1] not in ("", scenario.library))
+    if (other := next(others, None)) is not None:
+        if cluster.hosts > 1:
+            _say_all_are_simulated(*other, scenario.library)
+        return None
     return HostClasses.of(loads, cluster.host.gpus, cluster.faulty_hosts, cluster.hosts_per_domain)
+
+
+@cache
+def _say_all_are_simulated(label: str, library: str, usual: str) -> None:
+    """Print, once, that a call is why no host stands for others, and what would help."""
+    print(
+        f"note: {label} goes over {library}, so that all hosts are simulated; expected"
+        f' init_process_group("{usual}") and no group of {library}, for one host of each class to stand for the others',
+        file=sys.stderr,
+    )
 
 
 def _kind(members: Sequence[int], size: int, gpus: int) -> str | None:

@@ -222,6 +222,7 @@ class _Played:
         self._program, self._scenario, self._rank = program, program.scenario, rank
         self._player, self._log = player, log
         self._works: dict[int, Work[Any]] = {}
+        self._on_host: set[int] = set()  # of these, what gloo carries beside a GPU
         self._streams = Streams(rank, self._scenario)
         self._beside = BesideGpu(rank, self._scenario, program.outcomes)
         self._is_on_gpu = self._scenario.cluster.host.gpu.kind == "cuda"
@@ -268,7 +269,7 @@ class _Played:
             case "issue":
                 # Setting up is as it was recorded.
                 if argument.of_reducer and self._exchange is not None and self._step is not None:
-                    self._exchanged.add(argument.number)
+                    self._exchanged.add(self._exchange.in_place_of(argument))
                 else:
                     return self._issue(argument)
             case "wait":
@@ -277,7 +278,7 @@ class _Played:
                 self._groups.append(further_group(self._rank, tuple(argument), self._program.host_classes))
                 return len(self._groups) - 1
             case "synchronize" | "synchronize_event" | "synchronize_call" | "elapsed" | "query" | "sleep":
-                return await self._streams.wait(kind, argument, self._works)
+                return await self._streams.wait(kind, argument, self._works, self._on_host)
             case "plan":
                 self._program.place(argument)
             case "replica" if self._exchange is not None:
@@ -299,6 +300,7 @@ class _Played:
             await self._wait_for_gradients(stream)
             return []
         work = self._works.pop(number)
+        self._on_host.discard(number)
         if number in self._receives:
             await work
             return [self._program.mail.take(self._receives.pop(number))]
@@ -382,6 +384,8 @@ class _Played:
             self._works[call.number] = issue(*asked, group=group, label=call.label, options=call.options)
         except MISTAKES as mistake:
             return Refused.of(mistake)
+        if call.library:
+            self._on_host.add(call.number)
         if (key := self._posted(call, group)) is not None:
             self._receives[call.number] = key
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
@@ -92,11 +92,13 @@ class Streams:
         """What its stream had been given last, with what it waited for, when an event was recorded."""
         return self._events.get(event, ())
 
-    async def wait(self, kind: str, argument: Any, calls: Mapping[int, Work[Any]]) -> int | None:
-        """Have the host wait as a request asks: for a stream, for all that is under way with these `calls`, for what a
-        stream was given before an event, for a call, for two events, whose distance in ns is returned, or for as long
-        as a look at an event, a stream or a call takes, with whether that is over. Or for a time in which the script
-        sleeps, which is returned.
+    async def wait(
+        self, kind: str, argument: Any, calls: Mapping[int, Work[Any]], on_host: Collection[int]
+    ) -> int | None:
+        """Have the host wait as a request asks: for a stream, for all that a GPU is at with those of these `calls` that
+        are not `on_host`, for what a stream was given before an event, for a call, for two events, whose distance in ns
+        is returned, or for as long as a look at an event, a stream or a call takes, with whether that is over. Or for a
+        time in which the script sleeps, which is returned.
         """
         if kind == "sleep":
             await self._sleep_until(self._ranks[0].backend.now_ns + argument)
@@ -112,7 +114,8 @@ class Streams:
         elif kind == "synchronize_call":
             works = _of_call(calls, argument)
         else:
-            works = (*self.tails(), *calls.values()) if argument is None else self.tail(argument)
+            of_gpu = (work for number, work in calls.items() if number not in on_host)
+            works = (*self.tails(), *of_gpu) if argument is None else self.tail(argument)
         await self.synchronize(works)
         return None
 

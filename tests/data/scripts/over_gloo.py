@@ -20,6 +20,24 @@ if sys.argv[1] == "gloo":
     except RuntimeError as error:
         refused = str(error)
     assert "expected a tensor of the CPU" in refused, refused
+own = torch.tensor([rank])
+if "gloo" in sys.argv[1]:  # which asks no GPU, nor does a wait for the GPU ask it
+    torch.ones(64, device="cuda").exp()
+    if rank == 0:
+        answer = dist.irecv(torch.tensor([0]), 1)
+        torch.cuda.synchronize()
+        dist.send(own, 1)
+        answer.wait()
+    elif rank == 1:
+        dist.recv(own, 0)
+        dist.send(own, 0)
+if sys.argv[1] == "cpu:gloo,cuda:nccl":  # each rank's GPU waits for the other's, and its host does not
+    if rank == 0:
+        dist.all_reduce(large)
+        dist.send(own, 1)
+    elif rank == 1:
+        dist.recv(own, 0)
+        dist.all_reduce(large)
 for _ in range(3):
     if rank == 0:
         with torch.cuda.stream(side):

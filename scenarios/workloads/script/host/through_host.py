@@ -1,7 +1,8 @@
-"""How tensors of a simulated GPU come to gloo, which sends memory of the host: by copies to pinned memory and back.
+"""Calls of gloo beside a simulated GPU: gloo sends memory of the host, and a wait for it holds the host.
 
-torch's ProcessGroupGloo makes them on streams of its own: a call begins when what it reads is on the host, and a wait
-for it holds the host until gloo is through and the current stream until what it gives is back on the GPU.
+A call of the host's own tensors, or of none, begins at once, whatever the GPU is at. A GPU's tensors come to gloo by
+copies to pinned memory and back, which torch's ProcessGroupGloo makes on streams of its own: a call begins when what it
+reads is on the host, and the current stream goes on when what it gives is back on the GPU.
 """
 
 from __future__ import annotations
@@ -29,44 +30,36 @@ class _Link(Protocol):
     def launch(self, given: Kernel) -> None: ...
 
 
-class ThroughHost:
-    """The copies of one call."""
+class OnHost:
+    """One call of the host's own tensors."""
 
-    def __init__(self, link: _Link, back_bytes: float) -> None:
-        self._link, self._side, self._back_bytes = link, _side_stream(), back_bytes
-
-    @staticmethod
-    def of(link: _Link, asked: Asked) -> ThroughHost | None:
-        """Copy what a call reads to the host; None: gloo does not carry it, or it reads and writes nothing of a GPU.
-
-        Raises:
-            RuntimeError: torch's gloo has no such call of a GPU's tensors.
-        """
-        if link.shadows is None or not asked.library:
-            return None
-        is_of_gpu = link.shadows.is_of_gpu
-        given, made = ([each for each in some if is_of_gpu(each)] for some in (asked.inputs, asked.outputs))
-        if not (given or made):
-            return None
-        if asked.verb in ("send", "recv"):
-            raise RuntimeError(f"{asked.verb} over gloo: expected a tensor of the CPU, as torch's sends none of a GPU")
-        found = ThroughHost(link, _bytes(made))
-        found._side.wait_stream(torch.cuda.current_stream())
-        found._copy(Kernel(kind=COPYING, bytes_read=_bytes(given), host_written=_bytes(given), dtype=""))
-        return found
+    def __init__(self, link: _Link, use: str = "host") -> None:
+        self._link, self._side = link, _side_stream(use)
 
     @property
     def stream(self) -> int:
-        """The number of the stream that the copies are on."""
+        """The number of the stream that the call is on."""
         return int(self._side.number)
 
     def wait(self, number: int, *, is_cut: bool) -> Any:
-        """Have the host wait until gloo is through with a call, and the current stream until what the call gives is
-        copied to the GPU; return what is known of that.
-        """
+        """Have the host wait until gloo is through with a call; return what is known of what the call gives."""
         self._link.ask("synchronize_call", number, is_cut=is_cut)
         with torch.cuda.stream(self._side):
-            found = self._link.wait(number, is_cut=False)
+            return self._link.wait(number, is_cut=False)
+
+
+class ThroughHost(OnHost):
+    """One call of a GPU's tensors, with the copies."""
+
+    def __init__(self, link: _Link, given_bytes: float, back_bytes: float) -> None:
+        super().__init__(link, "copies")
+        self._back_bytes = back_bytes
+        self._side.wait_stream(torch.cuda.current_stream())
+        self._copy(Kernel(kind=COPYING, bytes_read=given_bytes, host_written=given_bytes, dtype=""))
+
+    def wait(self, number: int, *, is_cut: bool) -> Any:
+        """See `OnHost.wait`; have the current stream wait until what the call gives is copied to the GPU."""
+        found = super().wait(number, is_cut=is_cut)
         self._copy(Kernel(kind=COPYING, host_read=self._back_bytes, bytes_written=self._back_bytes, dtype=""))
         torch.cuda.current_stream().wait_stream(self._side)
         return found
@@ -77,8 +70,25 @@ class ThroughHost:
                 self._link.launch(kernel)
 
 
+def through_host(link: _Link, asked: Asked) -> OnHost | None:
+    """Copy what a call of gloo's reads of a GPU to the host; None: gloo does not carry it, or there is no GPU.
+
+    Raises:
+        RuntimeError: torch's gloo has no such call of a GPU's tensors.
+    """
+    if link.shadows is None or not asked.library:
+        return None
+    is_of_gpu = link.shadows.is_of_gpu
+    given, made = ([each for each in some if is_of_gpu(each)] for some in (asked.inputs, asked.outputs))
+    if not (given or made):
+        return OnHost(link)
+    if asked.verb in ("send", "recv"):
+        raise RuntimeError(f"{asked.verb} over gloo: expected a tensor of the CPU, as torch's sends none of a GPU")
+    return ThroughHost(link, _bytes(given), _bytes(made))
+
+
 @cache
-def _side_stream() -> Any:
+def _side_stream(use: str) -> Any:
     """Return one for all groups: the copies of several share the way to the host."""
     return torch.cuda.Stream()
 

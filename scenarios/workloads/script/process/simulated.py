@@ -31,7 +31,7 @@ from scenarios.workloads.script.host.calls import CountedCalls
 from scenarios.workloads.script.host.compiled import Call, Compiled
 from scenarios.workloads.script.host.measured import Stretches
 from scenarios.workloads.script.host.polls import Polls
-from scenarios.workloads.script.host.through_host import ThroughHost
+from scenarios.workloads.script.host.through_host import through_host
 from scenarios.workloads.script.meeting.store import SimulatedStore
 from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
@@ -321,7 +321,7 @@ class SimulatedGroup(ScriptGroup):
         """Begin a call in simulated time."""
         if self._link.is_captured:
             raise RuntimeError(f"{asked.label}: expected no collective while a CUDA graph is captured")
-        number, through = next(self._link.numbers), ThroughHost.of(self._link, asked)
+        number, through = next(self._link.numbers), through_host(self._link, asked)
 
         def make() -> Collective:
             return Collective(

@@ -25,7 +25,8 @@ from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
 from scenarios.workloads.script.recording.lines import MESSAGES, Families
 from scenarios.workloads.script.requests import Collective, Packed, Refused, issue
 
-_MOST_TOLD = 8  # more are those of values that differ from rank to rank
+# Ranks that a call may tell apart, and all calls: more are those of values that differ from rank to rank.
+_MOST_TOLD, _MOST_TOLD_IN_ALL = 8, 16
 _META = torch.device("meta")
 
 
@@ -85,7 +86,8 @@ class Alone:
     Attributes:
         made: the groups that it has made.
         has_messages: the members of groups in which it sent or received messages, each with how far the ends are apart.
-        told_apart: ranks that its calls give other sizes than the members before them, where there are few.
+        told_apart: ranks that its calls give other sizes than the members before them, where there are few; the
+            first calls' where those of all are too many.
     """
 
     def __init__(self, rank: int, world_size: int, sent: Sent) -> None:
@@ -160,7 +162,7 @@ class Alone:
         shapes = [[each.shape for each in side] for side in (call.inputs, call.outputs)]
         for sizes in (each for each in (*splits, *shapes) if len(each) == len(members)):
             found = [members[place] for place in range(1, len(sizes)) if sizes[place] != sizes[place - 1]]
-            if len(found) <= _MOST_TOLD:
+            if len(found) <= _MOST_TOLD and len(self.told_apart.union(found)) <= _MOST_TOLD_IN_ALL:
                 self.told_apart.update(found)
 
     def _received(self, call: Collective, source: int, number: int, is_last: bool) -> list[Packed] | Waits:

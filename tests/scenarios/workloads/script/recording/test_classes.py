@@ -112,21 +112,36 @@ def test_ranks_inside_an_axis_that_calls_tell_apart_are_found(alone: set[int], t
     assert len(few.ranks) <= 16
 
 
+def exchange(sizes: list[int]) -> Collective:
+    """Return an exchange with these split sizes, of what is sent and of what is received."""
+    rows = [Packed((sum(sizes),), torch.float32)]
+    splits = {"input_split_sizes": sizes, "output_split_sizes": sizes}
+    return Collective(number=1, verb="all_to_all_single", group=0, label="", inputs=rows, outputs=rows, options=splits)
+
+
 def test_a_call_tells_apart_to_whom_it_sends_more_or_less() -> None:
     """Few are told; as many as have other sizes by values are not."""
     alone = Alone(0, 16, Sent(lambda *_: False))
     for sizes in ([1] * 5 + [3] + [1] * 10, [*range(16)]):
-        rows = [Packed((sum(sizes),), torch.float32)]
-        splits = {"input_split_sizes": sizes, "output_split_sizes": sizes}
-        call = Collective(
-            number=1, verb="all_to_all_single", group=0, label="", inputs=rows, outputs=rows, options=splits
-        )
-        alone.answer("issue", call)
+        alone.answer("issue", exchange(sizes))
     gathered = [Packed((2 if rank == 9 else 1,), torch.float32) for rank in range(16)]
     alone.answer(
         "issue", Collective(number=2, verb="all_gather", group=0, label="", inputs=gathered[:1], outputs=gathered)
     )
     assert alone.told_apart == {5, 6, 9, 10}
+
+
+def test_many_calls_tell_few_apart_in_all() -> None:
+    """Splits of values are other ones in each call: the ranks that they name do not leave too few to play."""
+    alone = Alone(0, 512, Sent(lambda *_: False))
+    for number in range(10):
+        own = {7 * number + place + 1 for place in range(7)}
+        alone.answer("issue", exchange([1 + rank * (rank in own) for rank in range(512)]))
+    told = sorted(alone.told_apart)
+    assert told == [*range(1, 16)]
+    few = Told(lambda rank: rank == 3, 512, told_apart=told)
+    Classes(cast(Few, few), 8).find()
+    assert len(few.ranks) <= 24
 
 
 def test_ranks_that_all_differ_are_a_sentence() -> None:
