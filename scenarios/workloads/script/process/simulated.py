@@ -98,7 +98,7 @@ class SimulatedLink:
         if kind == "record":
             argument = (argument[0], float(argument[1]))
         with self._lock:
-            if kind != "query":
+            if kind not in ("query", "sleep"):
                 self.polls.end()
             self.compiled.flush()
             if self.shadows is not None and kind == "step":
