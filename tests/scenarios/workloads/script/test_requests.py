@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from multiprocessing import Pipe
+from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
+from threading import RLock, Thread
 
 import pytest
 
@@ -49,4 +50,26 @@ def test_a_cpu_whose_time_is_measured_awaits_each_answer(
     asking, there, heard = simulator
     there.send((None, 1))
     asking.ask(SYNCHRONIZE, is_on_gpu=False)
+    assert heard == [0, 1]
+
+
+def test_a_fork_and_a_thread_leave_answers_to_whom_they_are_for(
+    simulator: tuple[Asking, Connection, list[int | None]],
+) -> None:
+    """Whoever reads the clock there goes on at once."""
+    asking, there, heard = simulator
+    asking.ask(SYNCHRONIZE, is_on_gpu=True)
+    there.send((None, 1))
+    lock = RLock()
+    with lock:  # held as the child forks, and by the thread that asks
+        child = get_context("fork").Process(target=asking.catch_up, args=(lock,))
+        child.start()
+        child.join(20)
+        assert child.exitcode == 0
+        thread = Thread(target=asking.catch_up, args=(lock,), daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+    assert asking._connection.poll()  # nobody has taken it
+    asking.catch_up(lock)
     assert heard == [0, 1]
