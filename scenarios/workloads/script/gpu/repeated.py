@@ -64,7 +64,7 @@ class Repeated:
         row = type(result) if type(result) in (tuple, list) else None
         made = list(result) if row is not None else [result]
         taken = {each.untyped_storage()._cdata for each in given}
-        if key[0]._schema.is_mutable or not made or not all(type(each) is Tensor for each in made):
+        if key[0]._schema.is_mutable or not made or not all(type(each) is Tensor and is_meta(each) for each in made):
             return
         found = tuple((each.shape, each.stride(), each.dtype) for each in made)
         known = Outcome(found, row, False, kernel, decides)
@@ -98,10 +98,13 @@ def _note(value: Any, parts: list[Any], numbers: dict[int, int], has_floats: boo
     kind = type(value)
     if kind in _TENSORS:
         dtype = value.dtype
+        is_on_gpu = is_meta(value)
         if dtype.is_complex or value.layout is not torch.strided:
             return False
+        if not (is_on_gpu or dtype.is_floating_point):  # sizes may be its values
+            return False
         number = numbers.setdefault(id(value), len(numbers))
-        parts.append((value.shape, value.stride(), dtype, number, is_meta(value)))
+        parts.append((value.shape, value.stride(), dtype, number, is_on_gpu))
         return True
     if kind in _VALUES:
         parts.append((kind, value if has_floats or kind is not float else None))

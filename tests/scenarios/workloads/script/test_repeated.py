@@ -132,6 +132,23 @@ def test_what_values_decide_has_no_key() -> None:
     assert key_of(aten.mul.Tensor, (meta(4), meta(4, dtype=torch.complex64)), {}) is None
 
 
+def test_sizes_that_a_tensor_on_the_cpu_gives_are_not_remembered() -> None:
+    found = []
+    with Remembering() as remembering:
+        for lengths in ([5, 3, 2], [5, 5, 4], [5, 3, 2]):
+            data, sizes = aten._pack_padded_sequence(meta(5, 3, 8), torch.tensor(lengths), False)
+            padded, again = aten._pad_packed_sequence(data, sizes, False, 0.0, 5)
+            found.append((len(data), padded.shape, again.tolist()))
+    assert found == [(10, (5, 3, 8), [5, 3, 2]), (14, (5, 3, 8), [5, 5, 4]), (10, (5, 3, 8), [5, 3, 2])]
+    assert {"_pack_padded_sequence", "_pad_packed_sequence"}.isdisjoint(remembering.found)
+
+
+def test_results_on_the_cpu_are_not_remembered() -> None:
+    repeated, key = Repeated(), key_of(aten.max.dim, (meta(4, 6), 1), {})
+    repeated.note(key, [], (meta(4), torch.zeros(4, dtype=torch.int64)), None, None, False)
+    assert repeated.find(key) is None
+
+
 def test_a_list_of_results_is_made_of_new_tensors() -> None:
     made = Outcome(((torch.Size([2]), (1,), torch.float32),) * 2, list, False, None, False).again(())
     assert isinstance(made, list)
