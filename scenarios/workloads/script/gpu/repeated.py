@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from scenarios.modules.operators import rounds_to_tf32
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.shadows import META, is_meta
 
@@ -81,8 +82,7 @@ def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return what decides about the shapes and the price of an operator's results; None where values may decide."""
     if not _is_repeatable(func):
         return None
-    core: Any = torch._C
-    parts = [func, torch.get_default_dtype(), core._get_cublas_allow_tf32(), core._get_cudnn_allow_tf32()]
+    parts = [func, torch.get_default_dtype(), rounds_to_tf32()]
     numbers: dict[int, int] = {}  # the same tensor may be given twice
     is_known = _note(args, parts, numbers, has_floats := not func.overloadpacket.__name__.startswith("_foreach_"))
     for name, value in kwargs.items():
