@@ -190,10 +190,11 @@ def test_tf32_is_what_torch_is_told() -> None:
 
 
 def _set_fp32_precision(of_products: str, of_convolutions: str) -> None:
-    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+    cudnn: Any = torch.backends.cudnn
+    if not hasattr(cudnn, "conv"):
         pytest.skip("this torch has no fp32_precision")
     torch.backends.cuda.matmul.fp32_precision = of_products
-    torch.backends.cudnn.conv.fp32_precision = of_convolutions
+    cudnn.conv.fp32_precision = of_convolutions
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_script_with_mistakes_shares_nothing(tmp_path: Path, text: str) -> Non
 
 def test_ranks_with_gpus_start_from_a_server_that_has_loaded_what_they_need(tmp_path: Path) -> None:
     script: Any = SimpleNamespace(path=tmp_path / "train.py")
-    pids = []
+    pids: list[int] = []
     for kind in ("cpu", "cuda", "cuda", "cpu"):
         scenario: Any = SimpleNamespace(cluster=SimpleNamespace(host=SimpleNamespace(gpu=SimpleNamespace(kind=kind))))
         if kind == "cpu" and not pids:
