@@ -129,6 +129,40 @@ def test_a_bad_script_is_a_sentence(body: str, sentence: str, tmp_path: Path) ->
     assert not left
 
 
+def test_a_rank_that_is_killed_while_answers_are_on_their_way_is_the_same_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "killed.py"
+    file.write_text(
+        "import os\nimport torch\nx = torch.ones(8, device='cuda')\n"
+        "for _ in range(12):\n    x.add_(1).sum().item()\nos.kill(os.getpid(), 9)\n"
+    )
+    with pytest.raises(ProgramError, match=r"rank 0: .*killed\.py: its process was killed \(SIGKILL\)"):
+        played(file, hosts=1, profile="dgx_h100")
+
+
+def test_a_rank_that_waits_asleep_for_one_that_makes_calls_is_not_late(tmp_path: Path) -> None:
+    """Longer than run.timeout, in which the other one makes some."""
+    body = f"""import os
+file, store = {str(tmp_path / "made")!r}, dist.distributed_c10d._get_default_store()
+if dist.get_rank() == 0:
+    for number in range(3):
+        until_s = time.process_time() + 0.8
+        while time.process_time() < until_s:
+            pass
+        store.set(str(number), "made")
+        time.sleep(0.05)
+    open(file, "w").close()
+while not os.path.exists(file):
+    time.sleep(0.02)
+layer = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(layer.parameters())
+for _ in range(2):
+    layer(torch.ones(8)).sum().backward()
+    optimizer.step()
+"""
+    recording = played(bad(tmp_path, body), timeout="2 s", steps=1)
+    assert {span.rank for span in recording.spans if span.kind == "step"} == {0, 1}
+
+
 def test_a_file_says_what_a_script_cannot_have(tmp_path: Path) -> None:
     file = tmp_path / "wrong.toml"
     run = "[run]\npayload = 'sizes'\nranks = 'alike'\n"

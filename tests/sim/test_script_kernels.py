@@ -94,6 +94,21 @@ def test_what_a_cpu_computes_before_it_polls_is_charged(tmp_path: Path) -> None:
     assert min(steps) >= 50_000_000
 
 
+def test_a_recording_of_polls_with_sleeps_ends_where_the_call_is_over(tmp_path: Path) -> None:
+    """Where the network is faster no sleep follows the first look that says yes."""
+    file = tmp_path / "train.py"
+    body = POLLED_ON_CPUS.replace("ones(8)", "ones(8192)").replace("Linear(8, 8)", "Linear(8192, 128)")
+    body = body.replace("is_completed():\n        pass", "is_completed():\n        time.sleep(0.02)")
+    file.write_text(body.replace("0.05", "0"))
+    live = play(given(file, world=(2, 1), profile="emulated_200mbit", steps=2))
+    other = play(given(keep(live, tmp_path / "run"), profile="cpu_local"))
+    own = [span for each in (live, other) for span in each.spans if (span.rank, span.step) == (0, 1)]
+    slow, fast = (span for span in own if span.kind == "all_reduce")
+    assert slow.end_ns - slow.start_ns > 120_000_000
+    (_, step) = (span for span in own if span.kind == "step")
+    assert step.end_ns - fast.start_ns < 80_000_000
+
+
 @pytest.mark.supports("`torch.cuda.make_graphed_callables`", "GPUs")
 def test_a_captured_callable_is_one_launch_a_pass() -> None:
     """Forward and backward; the graphs compute what the module does, and what is left out is no gradient."""

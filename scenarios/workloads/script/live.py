@@ -36,9 +36,14 @@ _LOOK_S = 0.25
 
 
 class Start:
-    """What starts processes, and what they share: a folder that they save into."""
+    """What starts processes, and what they share: a folder that they save into.
+
+    Attributes:
+        called_s: when any of them has last made a call that is no sleep.
+    """
 
     def __init__(self, scenario: Scenario, script: Script) -> None:
+        self.called_s = 0.0
         self.context = multiprocessing.get_context("forkserver")
         allow_children()  # workers of a study are daemons
         start_loading(scenario, script)
@@ -85,10 +90,10 @@ class LivePlayer:
         scenario: Scenario,
         doing: Doing | None = None,
     ) -> None:
-        self._simulated, self._rank = rank, f"rank {rank.rank}"
+        self._start, self._simulated, self._rank = start, rank, f"rank {rank.rank}"
         self._look = (lambda: None) if doing is None else doing.go_on
         self._name = f"{self._rank}: {script.path}"
-        self._timeout_s, self._called_s = scenario.timeout_s, time.monotonic()
+        self._timeout_s, start.called_s = scenario.timeout_s, time.monotonic()
         is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
         self._beside = "" if is_on_gpu else ", while only one rank runs at a time"
         self._connection: Connection
@@ -110,14 +115,14 @@ class LivePlayer:
             raise self._late()
         try:
             found: Request = self._connection.recv()
-        except EOFError:
+        except (EOFError, OSError):  # the latter where answers were on their way to it
             self._process.join(1)
             raise ProgramError(f"{self._name}: {process_ended(self._process.exitcode)}") from None
         if found[1] == "error":
             raise ScriptError(f"{self._rank}: {found[2]}")
         if found[1] != "sleep":
-            self._called_s = time.monotonic()
-        elif time.monotonic() > self._called_s + self._timeout_s:
+            self._start.called_s = time.monotonic()
+        elif time.monotonic() > self._start.called_s + self._timeout_s:  # all that run only sleep
             raise self._late()
         return found
 
@@ -142,7 +147,8 @@ class LivePlayer:
     def answer(self, value: Any = None) -> None:
         """Answer a request, with the simulated time of the rank's host; one that is recorded by itself has none."""
         now_ns = self._simulated.backend.now_ns if isinstance(self._simulated, Rank) else None
-        self._connection.send((value, now_ns))
+        with suppress(ConnectionError):  # how the process has ended, `next` says
+            self._connection.send((value, now_ns))
 
     def close(self) -> None:
         end(self._process)

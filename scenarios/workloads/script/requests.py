@@ -30,12 +30,14 @@ A request is (what was computed since the last answer, kind, argument):
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
+from threading import RLock
 from typing import Any, NamedTuple
 
 import torch
@@ -162,10 +164,12 @@ _MOST_AHEAD = 16
 
 
 class Asking:
-    """A rank's end of its connection to the simulator; `heard(now_ns)` is called with the time of each answer."""
+    """A rank's end of its connection to the simulator; `heard(now_ns)` is called with the time of each answer. Forked
+    processes have copies of it, and receive nothing.
+    """
 
     def __init__(self, connection: Connection, heard: Callable[[int | None], None]) -> None:
-        self._connection, self._heard = connection, heard
+        self._connection, self._heard, self._process = connection, heard, os.getpid()
         self.behind = 1  # answers that have not been received: the first one says that all ranks have started
         self._is_talking = False
 
@@ -202,6 +206,14 @@ class Asking:
             answer, now_ns = ForkingPickler.loads(given)
             self._heard(now_ns)
         return answer
+
+    def catch_up(self, lock: RLock) -> None:
+        """Receive all answers that are behind; none in a forked process, or while another thread has the lock."""
+        if self.behind and os.getpid() == self._process and lock.acquire(blocking=False):
+            try:
+                self.receive()
+            finally:
+                lock.release()
 
 
 Tensors = list[Tensor]

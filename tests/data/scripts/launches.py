@@ -1,6 +1,7 @@
 """Starts its own ranks, in each way that there is, one after the other; the optimizer steps once in each."""
 
 import argparse
+import asyncio
 import os
 import sys
 import tempfile
@@ -109,9 +110,19 @@ def of_queue(args: argparse.Namespace) -> None:
         process.join()
 
 
+async def awaited(executor: ProcessPoolExecutor, args: argparse.Namespace) -> list[None]:
+    """Return the results of tasks that coroutines hand over, each of which waits for its own."""
+
+    async def task(rank: int) -> None:
+        await asyncio.get_running_loop().run_in_executor(executor, meet, rank, args)
+
+    return await asyncio.gather(*map(task, range(SIZE)))
+
+
 def pools(args: argparse.Namespace) -> None:
     """Tasks that a pool is given one by one, or whose results come later."""
     with mp.Pool(SIZE) as pool:
+        assert pool.imap(partial(meet, args=args), range(SIZE)).next(60) is None
         waits = [pool.apply_async(meet, (rank,), {"args": args}) for rank in range(SIZE)]
         assert [wait.get() for wait in waits] == [None] * SIZE
         assert pool.starmap_async(meet, [(rank, args) for rank in range(SIZE)]).get(60) == [None] * SIZE
@@ -120,6 +131,8 @@ def pools(args: argparse.Namespace) -> None:
         futures = [executor.submit(partial(meet, rank), args) for rank in range(SIZE)]
         assert [future.result() for future in as_completed(futures)] == [None] * SIZE
         assert [*executor.map(meet, range(SIZE), [args] * SIZE)] == [None] * SIZE
+    with ProcessPoolExecutor(SIZE) as executor:
+        assert asyncio.run(awaited(executor, args)) == [None] * SIZE
 
 
 def main() -> None:
@@ -148,7 +161,7 @@ def main() -> None:
     assert elastic_launch(config, agent)(args) == dict.fromkeys(range(SIZE), 7)
     helper.join()
     assert helper.exitcode == 0
-    assert len(ways) == 15, ways
+    assert len(ways) == 17, ways
     from torch.distributed.run import main as run  # noqa: PLC0415  (as scripts do that have both)
 
     run(f"--nproc-per-node {SIZE} --rdzv-id mine --rdzv-backend c10d --rdzv-endpoint :0 {__file__} rank".split())

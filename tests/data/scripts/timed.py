@@ -20,6 +20,20 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 x, found = torch.randn(256, 512, device=device), []
 
 
+class Stamped(torch.utils.data.Dataset):
+    """Times at which workers read."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return time.time()
+
+
+x.sum().item()  # the answer to which may be on its way while workers fork
+assert len([*torch.utils.data.DataLoader(Stamped(), num_workers=2)]) == 4
+
+
 def synchronize():
     if has_gpu:
         torch.cuda.synchronize()

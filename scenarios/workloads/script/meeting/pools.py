@@ -101,11 +101,11 @@ class RankPool(_Pool):  # type: ignore[misc]
 
     def imap(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
         found, tasks = self._run_first(func, iterable)
-        return iter(found) if found else super().imap(func, tasks, chunksize)
+        return _Results(found) if found else super().imap(func, tasks, chunksize)
 
     def imap_unordered(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
         found, tasks = self._run_first(func, iterable)
-        return iter(found) if found else super().imap_unordered(func, tasks, chunksize)
+        return _Results(found) if found else super().imap_unordered(func, tasks, chunksize)
 
     def _run_first(self, func: Callable[[Any], Any], iterable: Iterable[Any]) -> tuple[list[Any], Iterator[Any]]:
         """Return what `_run` does, and all tasks, of which there may be no end."""
@@ -136,6 +136,7 @@ class RankPool(_Pool):  # type: ignore[misc]
             super().close()
 
     def terminate(self) -> None:
+        self.seats.pools.discard(self._workers)
         if self._has_begun():
             super().terminate()
 
@@ -185,6 +186,7 @@ class RankExecutor(_Executor):  # type: ignore[misc]
 
     def shutdown(self, *given: Any, **more: Any) -> None:
         self._rank_workers.start()
+        self._has_begun = True
         super().shutdown(*given, **more)
 
     def _submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
@@ -194,6 +196,18 @@ class RankExecutor(_Executor):  # type: ignore[misc]
 
     def _start_kept(self, kept: Kept) -> None:
         self._submit(kept.function, *kept.task.args, **kept.task.by_name).add_done_callback(partial(_settle, kept))
+
+
+class _Results(Iterator[Any]):
+    """What `imap` and its like return of tasks that have run here."""
+
+    def __init__(self, found: Iterable[Any]) -> None:
+        self._left = iter(found)
+
+    def next(self, timeout: float | None = None) -> Any:
+        return next(self._left)
+
+    __next__ = next
 
 
 class _Result:

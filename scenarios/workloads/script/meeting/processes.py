@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from functools import partial
+from multiprocessing.managers import BaseProxy
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue, SimpleQueue
 from types import FrameType
@@ -24,6 +25,8 @@ from scenarios.workloads.script.users_lines import is_users_file, users_line
 
 # How long what a process has put into a queue may take to be there.
 _FILLED_S = 10.0
+# Those of a manager.
+_QUEUES = ("Queue", "JoinableQueue")
 # Modules whose processes are their own: data loaders' workers, pools, managers; and those whose tasks are the script's.
 _POOLS = ("multiprocessing.pool", "concurrent.futures.process")
 _OWN = ("torch.utils.data", "multiprocessing", "concurrent", "torch.multiprocessing")
@@ -41,8 +44,9 @@ class Processes:
         self._is_starting, self.helpers = False, list[str]()
 
     def watch(self) -> None:
-        """Keep what may be ranks of the processes that this one starts; taking from a queue is a look at them."""
+        """Keep what may be ranks of the processes that this one starts; taking from a queue is a look at all."""
         watch_children(self._take)
+        self._watch_proxies()
         for kind in (Queue, SimpleQueue):
             self._watch_queue(kind)
 
@@ -114,12 +118,28 @@ class Processes:
 
         def get(queue: Any, *given: Any, **more: Any) -> Any:
             if os.getpid() == own and threading.current_thread() is threading.main_thread():
-                self.run()
+                self._look()
                 if self._seats.has_run and not (given or more or _has_others()):
                     self._check_filled(queue, users_line(sys._getframe().f_back))
             return usual(queue, *given, **more)
 
         kind.get = get
+
+    def _watch_proxies(self) -> None:
+        own, usual = os.getpid(), BaseProxy._callmethod
+
+        def call(proxy: Any, name: str, *given: Any, **more: Any) -> Any:
+            is_taken = name == "get" and proxy._token.typeid in _QUEUES
+            if is_taken and os.getpid() == own and threading.current_thread() is threading.main_thread():
+                self._look()
+            return usual(proxy, name, *given, **more)
+
+        BaseProxy._callmethod = call  # type: ignore[method-assign, assignment]
+
+    def _look(self) -> None:
+        self.run()
+        for each in [*self._seats.pools]:
+            each.start()
 
     def _check_filled(self, queue: Any, line: str) -> None:
         if not queue._reader.poll(_FILLED_S):

@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from itertools import count
 from typing import Any
+from weakref import WeakSet
 
 import torch.distributed as dist
 
@@ -25,11 +26,13 @@ class Seats:
         has_run: whether a rank that the script starts runs, or has run, in this process.
         groups: how often this process has made a group of all ranks.
         at_group: called as it is about to make one.
+        pools: `trial.Workers` of all pools.
     """
 
     def __init__(self, link: Link) -> None:
         self._link, self._exchanges, self.has_run = link, count(), False
         self.groups, self.at_group = 0, _nothing
+        self.pools = WeakSet[Any]()
         self.environment = {name: value for name, value in os.environ.items() if _is_torchruns(name)}
         self.rank, self.world_size, self.local_rank, self.local_world_size = (
             int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")

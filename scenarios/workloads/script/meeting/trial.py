@@ -6,9 +6,11 @@ the number i, and the one that is tried here makes a process group.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -39,6 +41,7 @@ class Workers:
     def __init__(self, seats: Seats, number: int, initializer: Callable[[], Any], start: Callable[[Kept], Any]) -> None:
         self._seats, self._number, self._initializer, self._start = seats, number, initializer, start
         self._kept = list[Kept]()
+        seats.pools.add(self)
 
     def may_be_ranks(self) -> bool:
         """Return whether the script can start as many ranks."""
@@ -115,6 +118,8 @@ class Kept(Future[Any]):
         if self._workers.keeps(self):
             self._done_callbacks: list[Callable[[Future[Any]], Any]]
             self._done_callbacks.append(fn)
+            with suppress(RuntimeError):  # no event loop runs; one waits for callbacks once all that can run has
+                asyncio.get_running_loop().call_soon(self._workers.start)
         else:
             super().add_done_callback(fn)
 

@@ -71,7 +71,7 @@ class SimulatedLink:
         self.on_cpu: Callable[..., Any] = lambda func, args, kwargs: func(*args, **kwargs)  # operators on CPU tensors
         self.staged: Callable[[int], None] = lambda _: None  # bytes of pageable memory that the host copies
         self.measured: Callable[[float, FrameType | None], None] = lambda *_: None  # ns of other work, where it ends
-        self.clock = Clock(self._computing_ns, self._sleep, self._catch_up)
+        self.clock = Clock(self._computing_ns, self._sleep, lambda: self._asking.catch_up(self._lock))
         self._asking = Asking(connection, self.clock.hear)
         self._asking.receive()
 
@@ -98,7 +98,7 @@ class SimulatedLink:
         if kind == "record":
             argument = (argument[0], float(argument[1]))
         with self._lock:
-            if kind != "query":
+            if kind not in ("query", "sleep"):
                 self.polls.end()
             self.compiled.flush()
             if self.shadows is not None and kind == "step":
@@ -121,12 +121,6 @@ class SimulatedLink:
 
     def _sleep(self, slept_ns: int) -> bool:
         return self.launched is None and self.ask("sleep", slept_ns) is not None
-
-    def _catch_up(self) -> None:
-        """Hear the time of answers that were not awaited."""
-        if self._asking.behind:
-            with self._lock:
-                self._asking.receive()
 
     def _begin_step(self) -> None:
         """Note one step as torch.compile would have it, unless the script has compiled code or CUDA graphs."""

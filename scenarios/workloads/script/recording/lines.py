@@ -37,7 +37,7 @@ from scenarios.workloads.script.requests import Collective, Computed, Launched, 
 # Waits that end loops of looks, by what is looked at.
 AFTER_POLLS = {"event": "synchronize_event", "stream": "synchronize", "call": "synchronize_call"}
 # What lies between two looks of a loop.
-_IN_LOOPS = frozenset({"query", "host", "cpu"})
+_IN_LOOPS = frozenset({"query", "host", "cpu", "sleep"})
 # Calls between two ranks.
 MESSAGES = frozenset({"send", "recv"})
 _USUAL = {field.name: field.default for field in fields(Kernel)}

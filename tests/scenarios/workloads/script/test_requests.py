@@ -6,9 +6,9 @@ import pickle
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import Pipe
+from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
-from threading import Timer
+from threading import RLock, Thread, Timer
 
 import pytest
 
@@ -94,3 +94,25 @@ def test_an_answer_that_cannot_be_unpickled_is_behind_no_longer(
     assert not asking.behind
     there.send(("answer", 1))
     assert asking.ask(STEP, is_on_gpu=False) == "answer"
+
+
+def test_a_fork_and_a_thread_leave_answers_to_whom_they_are_for(
+    simulator: tuple[Asking, Connection, list[int | None]],
+) -> None:
+    """Whoever reads the clock there goes on at once."""
+    asking, there, heard = simulator
+    asking.ask(SYNCHRONIZE, is_on_gpu=True)
+    there.send((None, 1))
+    lock = RLock()
+    with lock:  # held as the child forks, and by the thread that asks
+        child = get_context("fork").Process(target=asking.catch_up, args=(lock,))
+        child.start()
+        child.join(20)
+        assert child.exitcode == 0
+        thread = Thread(target=asking.catch_up, args=(lock,), daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+    assert asking._connection.poll()  # nobody has taken it
+    asking.catch_up(lock)
+    assert heard == [0, 1]

@@ -34,3 +34,13 @@ def test_polls_part_ranks_only_where_one_alone_waits(one: Any, two: Any, parts_a
         found = difference(replay(0, *first), replay(1, *second), steps=1)
         assert (found is None) == (parts_at is None)
     assert difference(replay(0, *one), replay(1, *two), steps=1) == parts_at
+
+
+def test_a_loop_with_sleeps_ends_at_the_first_look_that_finds_over_what_it_waits_for() -> None:
+    sleep = ["sleep", 1_000]
+    found = replay(0, LOOK, sleep, LOOK, sleep, LOOK, WAIT)
+    kinds = []
+    for answer in (False, 1_000, True, None):
+        kinds.append(found.next()[1])
+        found.answer(answer)
+    assert kinds == ["query", "sleep", "query", "synchronize_event"]
