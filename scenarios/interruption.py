@@ -31,6 +31,7 @@ def end(command: Callable[[], int], leave: Callable[[int], NoReturn] = sys.exit)
     """Be the process of a command: run it, and leave with its exit code, or with that of the signal which ended it."""
     for number in _heeded():
         signal.signal(number, _unwind)
+    gc.freeze()  # as `collector.loading` does from here on
     try:
         code = command() if _has_directory() else 2
     except KeyboardInterrupt as interruption:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -77,6 +77,8 @@ _FILLED = frozenset(
 )
 # Where operators have the names of these tables; elsewhere, in anyone's library, a name says nothing.
 TORCHS = frozenset({"aten", "prims", "prim", "fsdp", "fbgemm", "c10d", "_c10d_functional"})
+# Not `allow_tf32`, which raises once a script has set `fp32_precision`; releases of torch without the latter lack it.
+_PRECISION: Callable[[str, str], str] | None = getattr(torch._C, "_get_fp32_precision_getter", None)
 _ATTENTION, _BACK = "_scaled_dot_product_", "_backward"
 
 
@@ -242,11 +244,17 @@ def _operand(args: Sequence[Any], made: list[Tensor]) -> Tensor:
     return next((leaf for leaf in tensors_in(list(args)) if leaf.is_floating_point()), made[0])
 
 
+def rounds_to_tf32() -> tuple[bool, bool]:
+    """Return whether a GPU rounds float32 to TF32 in products of matrices, and whether in convolutions."""
+    if _PRECISION is None:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    return _PRECISION("cuda", "matmul") == "tf32", _PRECISION("cuda", "conv") == "tf32"
+
+
 def _arithmetic(kind: str | None, operand: Tensor, *, on_gpu: bool) -> str:
     """The dtype's name; "tf32" where a GPU rounds products of float32 to it."""
-    if on_gpu and operand.dtype == torch.float32:
-        if kind == "gemm" and torch.backends.cuda.matmul.allow_tf32:
-            return "tf32"
-        if kind == "convolution" and torch.backends.cudnn.allow_tf32:
+    if on_gpu and kind in ("gemm", "convolution") and operand.dtype == torch.float32:
+        of_products, of_convolutions = rounds_to_tf32()
+        if of_products if kind == "gemm" else of_convolutions:
             return "tf32"
     return dtype_name(operand)

@@ -16,6 +16,8 @@ from sim.operators.tables.table import Table, correction
 
 # Operators whose time is kept: steps with drawn ids have other look-ups each.
 _MOST_KNOWN = 1 << 16
+# Kernels made of parts, all of which are kept alive with the time: some have thousands.
+_MOST_OF_PARTS = 1 << 12
 
 
 class Prices:
@@ -69,7 +71,7 @@ class Prices:
             return self._by_law(kernel, peaks) if kernel.operations else without_host(kernel, self._gpu)
         parts, found = self._of_parts.get(id(kernel.parts), (None, None))
         if found is None or parts is not kernel.parts:
-            if len(self._of_parts) >= _MOST_KNOWN:
+            if len(self._of_parts) >= _MOST_OF_PARTS:
                 self._of_parts.clear()
             found = together([self._without_host(part, peaks) for part in kernel.parts], self._gpu)
             self._of_parts[id(kernel.parts)] = kernel.parts, found

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from unittest import mock
 
 from scenarios.config.scenario import Scenario
@@ -23,12 +24,17 @@ SHARED = frozenset({"fbgemm_gpu", "numpy", "pandas", "torch", "torchrec"})
 LATE = {"torchrec": "torch.distributed.optim"}
 # The variable of the environment that names the modules to that process.
 MODULES = "TWINSTEP_MODULES"
+# Servers that have loaded what ranks with GPUs need, such as torch's compiler, which each rank of another server would
+# load by itself, and with a Triton that it finds beside the script.
+_WITH_GPUS = set[int]()
 # Own files of a script that are searched for imports, at most.
 _MOST_FILES = 100
 
 
 def start_loading(scenario: Scenario, script: Script) -> None:
-    """Start the process, unless it runs: it loads torch and the script's libraries while the caller does other work."""
+    """Start the process, unless one runs that has what GPUs need: it loads torch and the script's libraries while the
+    caller does other work.
+    """
     is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
     of_gpus = [f"{__package__}.gpu.play"] if is_on_gpu else []
     shared = shared_modules(script.path)
@@ -38,7 +44,22 @@ def start_loading(scenario: Scenario, script: Script) -> None:
     # torch's reducer warns on each rank, from C++, that it has no timer for tensors without values.
     quiet = {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")} if is_on_gpu else {}
     with without_main(), mock.patch.dict(os.environ, {MODULES: " ".join(loaded), **quiet}):
+        server: Any = forkserver._forkserver
+        if is_on_gpu and server._forkserver_pid not in _WITH_GPUS:
+            _leave(server)
         forkserver.ensure_running()
+        if is_on_gpu:
+            _WITH_GPUS.add(server._forkserver_pid)
+
+
+def _leave(server: Any) -> None:
+    """Have processes start from another server than this one, which ends once all that it has started have ended:
+    nobody waits for it, as that may be later.
+    """
+    with server._lock:
+        if server._forkserver_pid is not None:
+            os.close(server._forkserver_alive_fd)
+            server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None
 
 
 def shared_modules(script: Path) -> list[str]:

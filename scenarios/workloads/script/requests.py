@@ -32,9 +32,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -169,20 +171,39 @@ class Asking:
     def __init__(self, connection: Connection, heard: Callable[[int | None], None]) -> None:
         self._connection, self._heard, self._process = connection, heard, os.getpid()
         self.behind = 1  # answers that have not been received: the first one says that all ranks have started
+        self._is_talking = False
 
     def ask(self, request: Request, *, is_on_gpu: bool) -> Any:
         """Send a request and return its answer; None where it is not awaited."""
-        self._connection.send(request)
-        self.behind += 1
         is_ahead = is_on_gpu and request[1] in _NOT_AWAITED
-        return self.receive(until=_MOST_AHEAD if is_ahead else 0)
+        with self._talking():
+            self._connection.send(request)
+            self.behind += 1
+            return self._received(until=_MOST_AHEAD if is_ahead else 0)
 
-    def receive(self, until: int = 0) -> Any:
+    def receive(self) -> None:
+        """Receive all answers that are behind. Called while the thread sends or receives, by a signal's handler or a
+        finalizer of the script, do nothing: the thread would wait for ever for the answer.
+        """
+        if not self._is_talking:
+            with self._talking():
+                self._received(until=0)
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        before, self._is_talking = self._is_talking, True
+        try:
+            yield
+        finally:
+            self._is_talking = before
+
+    def _received(self, until: int) -> Any:
         """Receive answers until as many are behind, and return the last one."""
         answer = None
         while self.behind > until:
-            answer, now_ns = self._connection.recv()
-            self.behind -= 1
+            given = self._connection.recv_bytes()
+            self.behind -= 1  # also where it cannot be unpickled
+            answer, now_ns = ForkingPickler.loads(given)
             self._heard(now_ns)
         return answer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,9 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from scenarios.modules.operators import price, rounds_to_tf32
 from scenarios.modules.trace import Trace, tensors_of, trace
+from scenarios.workloads.script.gpu.repeated import key_of
 from tests.scenarios.modules.zoo import ZOO, Case
 from tests.scenarios.workloads.operators import Computed, Watch
 
@@ -185,3 +187,34 @@ def test_tf32_is_what_torch_is_told() -> None:
     ]
     assert {each.dtype for each in products} == {"tf32"}
     assert {each.kernel.dtype for each in traced(case, case.arguments()).forward} == {"float32"}
+
+
+def _set_fp32_precision(of_products: str, of_convolutions: str) -> None:
+    cudnn: Any = torch.backends.cudnn
+    if not hasattr(cudnn, "conv"):
+        pytest.skip("this torch has no fp32_precision")
+    torch.backends.cuda.matmul.fp32_precision = of_products
+    cudnn.conv.fp32_precision = of_convolutions
+
+
+@pytest.mark.parametrize(
+    ("tell", "expected"),
+    [
+        (lambda: None, (False, True)),
+        (lambda: torch.set_float32_matmul_precision("high"), (True, True)),
+        (lambda: setattr(torch.backends.cudnn, "allow_tf32", False), (False, False)),
+        (lambda: _set_fp32_precision("tf32", "ieee"), (True, False)),
+        (lambda: _set_fp32_precision("ieee", "tf32"), (False, True)),
+    ],
+)
+def test_each_way_to_ask_for_tf32_is_heeded(tell: Callable[[], None], expected: tuple[bool, bool]) -> None:
+    given = (torch.empty(4, 4, device="meta"),) * 2
+    try:
+        tell()
+        assert rounds_to_tf32() == expected
+        kernel, _ = price(torch.ops.aten.mm.default, given, {}, given[0], on_gpu=True)
+        assert kernel is not None
+        assert kernel.dtype == ("tf32" if expected[0] else "float32")
+        assert key_of(torch.ops.aten.mm.default, given, {}) is not None
+    finally:  # `allow_tf32` sets what both ways give
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = False, True

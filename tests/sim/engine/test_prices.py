@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scenarios.config.load import load_profile
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.rows import Gather
 from sim.engine import prices
@@ -44,3 +45,13 @@ def test_operators_of_drawn_ids_do_not_pile_up(priced: list[Operation]) -> None:
         assert kept.seconds(gather(rows)) == seconds(gather(rows), GPU)
         assert len(kept._known) <= 8
     assert len(priced) == 1000
+
+
+def test_kernels_of_many_parts_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prices, "_MOST_OF_PARTS", 8)
+    kept, part = Prices(GPU), Kernel(kind="elementwise", bytes_read=1024.0)
+    costs = set()
+    for _ in range(100):
+        costs.add(kept.cost(Kernel(kind="elementwise", parts=(part, part))))
+        assert len(kept._of_parts) <= 8
+    assert len(costs) == 1

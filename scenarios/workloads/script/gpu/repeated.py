@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from scenarios.modules.operators import rounds_to_tf32
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.shadows import META, is_meta
 
-# Calls that are remembered; then all are forgotten, as shapes may differ from step to step.
-_MOST_CALLS = 20_000
+# Calls that are remembered, and parts of their keys; then all are forgotten, as shapes may differ from step to step.
+_MOST_CALLS, _MOST_PARTS = 20_000, 500_000
 _TENSORS = frozenset({Tensor, torch.nn.Parameter})
 _VALUES = frozenset(
     {int, bool, str, float, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size}
@@ -45,6 +46,7 @@ class Repeated:
 
     def __init__(self) -> None:
         self._known: dict[Any, Outcome] = {}
+        self._parts = 0
 
     def find(self, key: Any) -> Outcome | None:
         """Return the outcome of the call of this key; None if there was none, or the call has no key."""
@@ -56,15 +58,13 @@ class Repeated:
         """Note the outcome of a call, `result` of the tensors `given` and the `first` argument, if another call with
         this key gives the like: new tensors that fill storages of their own, its first argument, or nothing.
         """
-        if len(self._known) >= _MOST_CALLS:
-            self._known.clear()
         if result is None or (result is first and key[0]._schema.is_mutable):
-            self._known[key] = Outcome((), None, result is not None, kernel, decides)
+            self._keep(key, Outcome((), None, result is not None, kernel, decides))
             return
         row = type(result) if type(result) in (tuple, list) else None
         made = list(result) if row is not None else [result]
         taken = {each.untyped_storage()._cdata for each in given}
-        if key[0]._schema.is_mutable or not made or not all(type(each) is Tensor for each in made):
+        if key[0]._schema.is_mutable or not made or not all(type(each) is Tensor and is_meta(each) for each in made):
             return
         found = tuple((each.shape, each.stride(), each.dtype) for each in made)
         known = Outcome(found, row, False, kernel, decides)
@@ -74,17 +74,23 @@ class Repeated:
             if storage._cdata in taken or each.storage_offset() or storage.nbytes() != other.untyped_storage().nbytes():
                 return
             taken.add(storage._cdata)
-        self._known[key] = known
+        self._keep(key, known)
+
+    def _keep(self, key: Any, outcome: Outcome) -> None:
+        if len(self._known) >= _MOST_CALLS or self._parts >= _MOST_PARTS:
+            self._known.clear()
+            self._parts = 0
+        self._known[key] = outcome
+        self._parts += len(key) + len(outcome.made)
 
 
 def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return what decides about the shapes and the price of an operator's results; None where values may decide."""
     if not _is_repeatable(func):
         return None
-    core: Any = torch._C
-    parts = [func, torch.get_default_dtype(), core._get_cublas_allow_tf32(), core._get_cudnn_allow_tf32()]
+    parts = [func, torch.get_default_dtype(), rounds_to_tf32()]
     numbers: dict[int, int] = {}  # the same tensor may be given twice
-    is_known = _note(args, parts, numbers, has_floats := not func.overloadpacket.__name__.startswith("_foreach_"))
+    is_known = _note(args, parts, numbers, has_floats := _has_floats(func))
     for name, value in kwargs.items():
         parts.append(name)
         is_known = is_known and _note(value, parts, numbers, has_floats)
@@ -92,16 +98,19 @@ def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _note(value: Any, parts: list[Any], numbers: dict[int, int], has_floats: bool) -> bool:
-    """Add an argument to the parts of a key; return False if it has no place there. Without `has_floats` floats do not
-    count: those of an optimizer's operators on lists differ from step to step.
+    """Add an argument to the parts of a key; return False if it has no place there. Without `has_floats` their kinds
+    alone count of floats.
     """
     kind = type(value)
     if kind in _TENSORS:
         dtype = value.dtype
+        is_on_gpu = is_meta(value)
         if dtype.is_complex or value.layout is not torch.strided:
             return False
+        if not (is_on_gpu or dtype.is_floating_point):  # sizes may be its values
+            return False
         number = numbers.setdefault(id(value), len(numbers))
-        parts.append((value.shape, value.stride(), dtype, number, is_meta(value)))
+        parts.append((value.shape, value.stride(), dtype, number, is_on_gpu))
         return True
     if kind in _VALUES:
         parts.append((kind, value if has_floats or kind is not float else None))
@@ -110,6 +119,15 @@ def _note(value: Any, parts: list[Any], numbers: dict[int, int], has_floats: boo
         parts.append((kind, len(value)))
         return all(_note(each, parts, numbers, has_floats) for each in value)
     return False
+
+
+@cache
+def _has_floats(func: Any) -> bool:
+    """Return whether floats may decide about shapes: not where an operator works element by element, or on lists, as
+    those of optimizers do, whose floats differ from step to step.
+    """
+    is_of_lists = func.overloadpacket.__name__.startswith(("_foreach_", "_fused_"))
+    return not is_of_lists and torch.Tag.pointwise not in func.tags
 
 
 @cache

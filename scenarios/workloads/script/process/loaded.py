@@ -27,3 +27,4 @@ def _load() -> None:
 with loading():
     _load()
     gc.collect()
+    gc.freeze()

@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from multiprocessing import forkserver
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from scenarios.workloads.script.forking import MODULES, SHARED, shared_modules
+from scenarios.workloads.script.forking import LATE, MODULES, SHARED, _leave, shared_modules, start_loading
 
 # Notes what a package asks of the environment and of torch.cuda while it is imported, and by which file.
 _WATCHING = """
@@ -37,9 +40,9 @@ for what, file in sorted(asked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", sorted(SHARED))
+@pytest.mark.parametrize("package", sorted({*SHARED, *LATE.values()}))
 def test_a_shared_package_asks_for_no_rank_and_no_gpu_while_it_is_imported(package: str) -> None:
-    if find_spec(package) is None:
+    if find_spec(package.partition(".")[0]) is None:
         pytest.skip(f"{package} is not installed")
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _WATCHING, package], capture_output=True, text=True, check=True
@@ -73,6 +76,19 @@ def test_a_script_with_mistakes_shares_nothing(tmp_path: Path, text: str) -> Non
     tmp_path.joinpath("train.py").write_text(text)
     assert shared_modules(tmp_path / "train.py") == []
     assert shared_modules(tmp_path / "missing.py") == []
+
+
+def test_ranks_with_gpus_start_from_a_server_that_has_loaded_what_they_need(tmp_path: Path) -> None:
+    script: Any = SimpleNamespace(path=tmp_path / "train.py")
+    pids: list[int] = []
+    for kind in ("cpu", "cuda", "cuda", "cpu"):
+        scenario: Any = SimpleNamespace(cluster=SimpleNamespace(host=SimpleNamespace(gpu=SimpleNamespace(kind=kind))))
+        if kind == "cpu" and not pids:
+            _leave(forkserver._forkserver)  # an earlier test's
+        start_loading(scenario, script)
+        pids.append(vars(forkserver._forkserver)["_forkserver_pid"])
+    assert pids[0] != pids[1]
+    assert len({*pids[1:]}) == 1
 
 
 def test_what_cannot_be_loaded_ahead_is_left_to_the_script() -> None:

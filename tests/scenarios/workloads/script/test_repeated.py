@@ -112,6 +112,7 @@ def test_views_and_what_is_given_for_results_are_not_remembered(call: Callable[[
         ((aten.mul.Scalar, 2.0), (aten.mul.Scalar, 2)),
         ((aten.mul.Scalar, True), (aten.mul.Scalar, 1)),
         ((aten.sum.dim_IntList, [0]), (aten.sum.dim_IntList, [1])),
+        ((aten.full_like.default, 2.0), (aten.full_like.default, 3.0)),
     ],
 )
 def test_arguments_of_other_types_and_values_are_other_calls(one: Any, other: Any) -> None:
@@ -119,6 +120,35 @@ def test_arguments_of_other_types_and_values_are_other_calls(one: Any, other: An
     keys = [key_of(func, (x, value), {}) for func, value in (one, other)]
     assert None not in keys
     assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize("has_lists", [True, False])
+def test_a_step_of_an_optimizer_repeats_with_another_learning_rate(has_lists: bool) -> None:
+    weight = torch.nn.Parameter(meta(4, 6))
+    weight.grad = meta(4, 6)
+    optimizer = torch.optim.Adam([weight], foreach=has_lists)
+    with Remembering() as remembering:
+        optimizer.step()
+        known = len(remembering.repeated._known)
+        optimizer.param_groups[0]["lr"] /= 2
+        optimizer.step()
+    assert len(remembering.repeated._known) == known
+
+
+def test_a_fused_step_of_an_optimizer_repeats_with_another_learning_rate() -> None:
+    lists, rest = ([meta(4, 6)],) * 5, {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, "eps": 1e-8}
+    keys = [key_of(aten._fused_adamw_.default, lists, {"lr": rate, **rest}) for rate in (0.1, 0.2)]
+    assert keys[0] is not None
+    assert keys[0] == keys[1]
+
+
+def test_long_keys_are_forgotten_ahead_of_many_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scenarios.workloads.script.gpu.repeated._MOST_PARTS", 1_000)
+    tensors = [meta(size) for size in range(1, 201)]
+    with Remembering() as remembering:
+        for count in range(50, 200, 10):
+            torch._foreach_add_(tensors[:count], 1)
+    assert 0 < len(remembering.repeated._known) < 15
 
 
 def test_a_tensor_given_twice_is_not_two_tensors() -> None:
@@ -130,6 +160,23 @@ def test_a_tensor_given_twice_is_not_two_tensors() -> None:
 def test_what_values_decide_has_no_key() -> None:
     assert key_of(aten.nonzero.default, (meta(4),), {}) is None
     assert key_of(aten.mul.Tensor, (meta(4), meta(4, dtype=torch.complex64)), {}) is None
+
+
+def test_sizes_that_a_tensor_on_the_cpu_gives_are_not_remembered() -> None:
+    found = []
+    with Remembering() as remembering:
+        for lengths in ([5, 3, 2], [5, 5, 4], [5, 3, 2]):
+            data, sizes = aten._pack_padded_sequence(meta(5, 3, 8), torch.tensor(lengths), False)
+            padded, again = aten._pad_packed_sequence(data, sizes, False, 0.0, 5)
+            found.append((len(data), padded.shape, again.tolist()))
+    assert found == [(10, (5, 3, 8), [5, 3, 2]), (14, (5, 3, 8), [5, 5, 4]), (10, (5, 3, 8), [5, 3, 2])]
+    assert {"_pack_padded_sequence", "_pad_packed_sequence"}.isdisjoint(remembering.found)
+
+
+def test_results_on_the_cpu_are_not_remembered() -> None:
+    repeated, key = Repeated(), key_of(aten.max.dim, (meta(4, 6), 1), {})
+    repeated.note(key, [], (meta(4), torch.zeros(4, dtype=torch.int64)), None, None, False)
+    assert repeated.find(key) is None
 
 
 def test_a_list_of_results_is_made_of_new_tensors() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
-from threading import RLock, Thread
+from threading import RLock, Thread, Timer
 
 import pytest
 
@@ -51,6 +55,45 @@ def test_a_cpu_whose_time_is_measured_awaits_each_answer(
     there.send((None, 1))
     asking.ask(SYNCHRONIZE, is_on_gpu=False)
     assert heard == [0, 1]
+
+
+@contextmanager
+def alarm(after_s: float, asking: Asking) -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, lambda *_: asking.receive())
+    signal.setitimer(signal.ITIMER_REAL, after_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_signals_handler_that_reads_the_time_takes_no_answer(
+    simulator: tuple[Asking, Connection, list[int | None]],
+) -> None:
+    asking, there, heard = simulator
+
+    def answer() -> None:
+        there.send(("answer", 1))
+        there.close()
+
+    with alarm(0.05, asking):
+        Timer(0.3, answer).start()
+        assert asking.ask(STEP, is_on_gpu=False) == "answer"
+    assert heard == [0, 1]
+    assert not asking.behind
+
+
+def test_an_answer_that_cannot_be_unpickled_is_behind_no_longer(
+    simulator: tuple[Asking, Connection, list[int | None]],
+) -> None:
+    asking, there, _ = simulator
+    there.send_bytes(b"no pickle")
+    with pytest.raises(pickle.UnpicklingError):
+        asking.ask(STEP, is_on_gpu=False)
+    assert not asking.behind
+    there.send(("answer", 1))
+    assert asking.ask(STEP, is_on_gpu=False) == "answer"
 
 
 def test_a_fork_and_a_thread_leave_answers_to_whom_they_are_for(
