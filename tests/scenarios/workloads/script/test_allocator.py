@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.workloads.script.gpu.memory.allocator import BLOCK_BYTES, Allocator, is_expandable
+from scenarios.workloads.script.gpu.memory.allocator import Allocator, is_expandable
+from scenarios.workloads.script.gpu.memory.blocks import BLOCK_BYTES
 
 MIB = 1 << 20
 LIMIT_BYTES = 1 << 40
