@@ -47,10 +47,13 @@ def test_rows_of_one_command_are_renewed_together_and_others_say_why_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = []
+
+    def predicted(row: pd.Series, folder: Path) -> dict[str, float]:
+        asked.append(row["id"])
+        return {"allocated": 1.0, "reserved": 2.0}
+
     monkeypatch.setattr(published_memory, "PREDICTED", tmp_path / "predicted.csv")
-    monkeypatch.setattr(
-        published_memory, "predicted", lambda row, _: asked.append(row["id"]) or {"allocated": 1.0, "reserved": 2.0}
-    )
+    monkeypatch.setattr(published_memory, "predicted", predicted)
     monkeypatch.setattr(sys, "argv", ["published_memory", "titan-03", "titan-12"])
     published_memory.main()
     assert (asked, list(published_memory.kept()["id"])) == (["titan-02"], ["titan-02", "titan-03"])
