@@ -61,6 +61,7 @@ def test_what_is_free_but_in_pieces_is_not_room() -> None:
         memory.hold("another", 45 << 30)
     assert memory.free_and_total() == (40 << 30, 80 << 30)
     assert memory.statistics()["num_ooms"] == 1
+    assert memory.statistics()["allocated_bytes"]["all"]["allocated"] == 50 << 30
     assert (memory.now_bytes, memory.holds("another")) == (10 << 30, False)
     memory.drop("small")
     memory.hold("another", 45 << 30)

@@ -176,6 +176,17 @@ def test_settings_that_change_nothing_here_are_named(settings: str, named: list[
     assert [note.partition(" ")[0] for note in notes] == named
 
 
+def test_the_environment_is_asked_once_when_memory_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    made = Allocator(LIMIT_BYTES, say=notes.append)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:64")
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+    for key in range(3):
+        made.allocate(key, 30 * MIB, 0)
+    assert [note.partition(" ")[0] for note in notes] == ["max_split_size_mb", "PYTORCH_NO_CUDA_MEMORY_CACHING"]
+    assert made.reserved_bytes == 100 * MIB
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [("", False), ("expandable_segments:True", True), ("max_split_size_mb:128, expandable_segments:True", True)],

@@ -101,7 +101,6 @@ class Memory:
         if is_counted and wanted_bytes > self._limit_bytes:
             raise self._out_of_memory(size_bytes, self.now_bytes)
         self._taken.add(self._sizes.pop(key, 0))
-        self._given.add(size_bytes)
         self._sizes[key], self.now_bytes = size_bytes, wanted_bytes
         self._free(key)
         self._uncounted[key] = size_bytes, stream
@@ -109,8 +108,10 @@ class Memory:
             try:
                 self.count()
             except torch.OutOfMemoryError:
+                self._sizes[key], self.now_bytes = 0, self.now_bytes - size_bytes  # it never was there
                 self.drop(key)
                 raise
+        self._given.add(size_bytes)
 
     def _out_of_memory(self, size_bytes: int, held_bytes: int) -> torch.OutOfMemoryError:
         """Return the error of a storage for which there is no room beside those that are held."""
