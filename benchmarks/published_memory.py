@@ -4,12 +4,13 @@ Rows of `data/published_memory.csv` are Llama 3 as torchtitan trained it, whose 
 allocator had reserved, and TorchRec's benchmark of its pipelines, which prints what was allocated, too; TorchRec's need
 `make .venv-benchmarks/.installed` and that environment's Python. Each row is a script of our own or TorchRec's, played
 on simulated GPUs; what comes of it is kept in `data/predicted_memory.csv`. `--write` puts all rows that are kept into
-docs/accuracy.md. A row takes some minutes.
+docs/accuracy.md. Rows that are one command are predicted together. A row takes some minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -84,11 +85,16 @@ def main() -> None:
     rows = pd.read_csv(PUBLISHED)
     if unknown := sorted(set(options.ids).difference(rows["id"])):
         parser.error(f"{', '.join(unknown)}: expected ids of {PUBLISHED.name}")
-    asked = rows[rows["id"].isin(options.ids)] if options.ids else rows[rows["script"].notna()]
+    for _, row in rows[rows["id"].isin(options.ids) & rows["script"].isna()].iterrows():
+        print(f"{row['id']}: not predicted: {row['why_not']}", file=sys.stderr)
+    played = rows[rows["script"].notna()]
+    is_asked = played["id"].isin(options.ids or played["id"])
     if options.missing:
-        asked = asked[~asked["id"].isin(kept()["id"])]
+        is_asked &= ~played["id"].isin(kept()["id"])
     with TemporaryDirectory() as folder:
-        for _, alike in asked.head(0 if options.write else len(asked)).groupby(_PLAYED, sort=False):
+        for _, alike in () if options.write else played.groupby(_PLAYED, sort=False):
+            if not is_asked[alike.index].any():
+                continue
             found = alike[["id"]].assign(**predicted(alike.iloc[0], Path(folder)))
             before = kept()
             made = pd.concat([before[~before["id"].isin(found["id"])], found])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError, ScenarioError, told, users_traceback
 from scenarios.seam.program import Program
+from scenarios.seam.trace import CACHED
 from scenarios.workloads.device_memory import CONTEXT, FRAGMENTATION, check_fits, device_rows
 from scenarios.workloads.effort import Effort, check_memory
 from scenarios.workloads.locate import BUILT_IN, factory
@@ -99,6 +100,7 @@ def effort_of(scenario: Scenario, program: Program) -> Effort:
         effort = effort.of_share(1 / scenario.cluster.hosts)
     elif program.host_classes is not None:
         effort = effort.of_share(len(program.host_classes.ranks) / scenario.cluster.world_size)
-    tensors = (row.size_bytes for row in program.memory if row.part not in (CONTEXT, FRAGMENTATION))
+    rows = (row for row in program.memory if row.part not in (CONTEXT, FRAGMENTATION))
+    tensors = (row.size_bytes for row in rows if row.phases != CACHED)  # a host's memory is this machine's, too
     held = sum(tensors) if scenario.payload == "values" else 0
     return replace(effort, held_bytes=effort.held_bytes + held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +41,23 @@ def test_each_row_says_how_it_is_played_or_why_not() -> None:
     assert (rows["script"].isna() == rows["why_not"].notna()).all()
     assert rows[["allocated_gib", "reserved_gib"]].notna().any(axis=1).all()
     assert rows["id"].is_unique
+
+
+def test_rows_of_one_command_are_renewed_together_and_others_say_why_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def predicted(row: pd.Series, folder: Path) -> dict[str, float]:
+        asked.append(row["id"])
+        return {"allocated": 1.0, "reserved": 2.0}
+
+    monkeypatch.setattr(published_memory, "PREDICTED", tmp_path / "predicted.csv")
+    monkeypatch.setattr(published_memory, "predicted", predicted)
+    monkeypatch.setattr(sys, "argv", ["published_memory", "titan-03", "titan-12"])
+    published_memory.main()
+    assert (asked, list(published_memory.kept()["id"])) == (["titan-02"], ["titan-02", "titan-03"])
+    assert capsys.readouterr().err == "titan-12: not predicted: the script has no asynchronous tensor parallelism\n"
 
 
 def test_the_docs_have_what_is_kept() -> None:

@@ -12,6 +12,7 @@ from scenarios.config.load import load
 from scenarios.config.scenario import Data
 from scenarios.config.warnings import notes
 from scenarios.seam.errors import ScenarioError
+from scenarios.seam.trace import CACHED, MemoryRow
 from scenarios.workloads.build import build, build_simulation, effort_of
 from scenarios.workloads.dlrm import batches
 from scenarios.workloads.effort import Effort, check_memory
@@ -85,6 +86,14 @@ def test_tensors_with_values_are_held(tmp_path: Path) -> None:
     made = load(dlrm(tmp_path, tables=2, hosts=1, batch_size=16), {"payload": "values"})
     held = effort_of(made, build(made)).step_bytes - effort_of(load(made.path), build(load(made.path))).step_bytes
     assert held > 2 * 100_000 * 64 * 4
+
+
+def test_what_an_allocator_keeps_free_is_not_held(tmp_path: Path) -> None:
+    made = load(dlrm(tmp_path, tables=2, hosts=1, batch_size=16), {"payload": "values"})
+    program, before = build(made), effort_of(made, build(made))
+    free = MemoryRow(rank=0, part="free", size_bytes=1 << 30, capacity_bytes=1 << 30, rank_count=1, phases=CACHED)
+    program.memory = (*program.memory, free)
+    assert effort_of(made, program) == before
 
 
 @pytest.mark.parametrize(

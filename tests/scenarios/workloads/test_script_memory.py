@@ -49,6 +49,43 @@ def test_each_thread_and_stream_has_a_workspace(capability: tuple[int, int], siz
     assert memory.now_bytes == memory.peak_bytes == 2 * size_bytes + (1 << 20)
 
 
+def test_what_is_free_but_in_pieces_is_not_room() -> None:
+    """A segment of which a block is held cannot be given back."""
+    memory = Memory(80 << 30)
+    memory.hold("large", 40 << 30)
+    memory.drop("large")
+    memory.hold("small", 10 << 30)
+    with pytest.raises(
+        torch.OutOfMemoryError, match=r"room for 45 GiB.* 10 GiB of 80 GiB, and 30 GiB more .*expandable"
+    ):
+        memory.hold("another", 45 << 30)
+    assert memory.free_and_total() == (40 << 30, 80 << 30)
+    assert memory.statistics()["num_ooms"] == 1
+    assert memory.statistics()["allocated_bytes"]["all"]["allocated"] == 50 << 30
+    assert (memory.now_bytes, memory.holds("another")) == (10 << 30, False)
+    memory.drop("small")
+    memory.hold("another", 45 << 30)
+    assert memory.free_and_total() == (35 << 30, 80 << 30)
+
+
+def test_segments_and_what_is_free_in_them_are_counted_by_pool() -> None:
+    memory = Memory(1 << 30)
+    for key in range(100):
+        memory.hold(key, 512)
+    memory.hold("large", 12 << 20)
+    memory.drop("large")
+    memory.empty_cache()
+    found = memory.statistics()
+    assert found["segment"]["all"] == {"current": 1, "peak": 2, "allocated": 2, "freed": 1}
+    assert (found["segment"]["small_pool"]["current"], found["segment"]["large_pool"]["current"]) == (1, 0)
+    assert found["reserved_bytes"]["all"]["freed"] == 12 << 20
+    assert found["inactive_split_bytes"]["small_pool"]["current"] == (2 << 20) - 100 * 512
+    assert found["inactive_split"]["all"]["current"] == 1
+    assert (found["num_device_alloc"], found["num_device_free"]) == (2, 1)
+    memory.reset_accumulated()
+    assert memory.statistics()["segment"]["all"] == {"current": 1, "peak": 2, "allocated": 0, "freed": 0}
+
+
 def test_a_workspace_without_room_is_out_of_memory() -> None:
     with pytest.raises(torch.OutOfMemoryError, match="expected room for 32"):
         Memory(1 << 20, 32 << 20).hold_workspace("forward", has_bias=False)

@@ -43,7 +43,7 @@ from scenarios.workloads.script.process.simulated import SimulatedLink
 @contextmanager
 def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     """Inside, torch has `gpu.count` GPUs; what is launched there goes with the requests of `link`."""
-    memory = Memory(gpu.memory_bytes, workspace_bytes(gpu.capability), lambda: link.stream)
+    memory = Memory(gpu.memory_bytes, workspace_bytes(gpu.capability), lambda: link.stream, _say)
     current = Current(gpu.count)
     shadows = Shadows(memory, current.get, has_all=gpu.has_values)
     link.shadows, link.labels, link.launched = shadows, Labels(), []

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.workloads.script.gpu.memory.allocator import BLOCK_BYTES, Allocator, is_expandable
+from scenarios.workloads.script.gpu.memory.allocator import Allocator, is_expandable
+from scenarios.workloads.script.gpu.memory.blocks import BLOCK_BYTES
 
 MIB = 1 << 20
 LIMIT_BYTES = 1 << 40
@@ -95,6 +96,95 @@ def test_a_full_gpu_has_free_segments_given_back_first() -> None:
     made.free("a")
     made.allocate("b", 160 * MIB, 0)
     assert (made.reserved_bytes, made.highest_bytes, made.retries) == (160 * MIB, 160 * MIB, 1)
+
+
+def of_pages(*steps: tuple[str, int] | str | None) -> Allocator:
+    """Return an allocator of an expandable segment that takes (key, MiB), frees a key, or gives back at None."""
+    made = Allocator(LIMIT_BYTES, is_expandable=True)
+    for step in steps:
+        if step is None:
+            made.release()
+        elif isinstance(step, str):
+            made.free(step)
+        else:
+            made.allocate(step[0], step[1] * MIB, 0)
+    return made
+
+
+def test_what_is_mapped_and_what_is_not_are_not_one_block() -> None:
+    made = of_pages(("x", 100), ("y", 100), ("z", 20), "y", None, "x", ("a", 80))
+    assert made.reserved_bytes == 120 * MIB
+    made.allocate("b", 60 * MIB, 0)  # 20 MiB that are free, and what follows is not mapped
+    assert made.reserved_bytes == 160 * MIB
+
+
+def test_what_is_mapped_comes_before_what_is_not() -> None:
+    made = of_pages(("h", 100), ("s", 20), ("m", 200), ("t", 20), "h", None, "m", ("a", 60))
+    assert made.reserved_bytes == 240 * MIB
+    made.allocate("b", 150 * MIB, 0)  # neither 140 MiB that are free nor the hole of 100 MiB are enough
+    made.allocate("c", 145 * MIB, 0)
+    assert made.reserved_bytes == (240 + 160 + 140) * MIB
+    made.allocate("d", 100 * MIB, 0)
+    made.allocate("e", 100 * MIB, 0)
+    assert made.reserved_bytes == (240 + 160 + 140 + 100) * MIB
+
+
+def test_only_mapped_ranges_are_listed() -> None:
+    made = of_pages(("x", 100), ("y", 100), ("z", 10), "y", None)
+    assert [[block.size_bytes // MIB for block in blocks] for blocks in made.ranges()] == [[100], [10, 10]]
+
+
+def test_expandable_blocks_are_given_only_while_settings_ask_for_them() -> None:
+    made = of_pages(("a", 100), ("kept", 20), "a")
+    made.take("expandable_segments:False")
+    made.allocate("b", 80 * MIB, 0)
+    assert made.reserved_bytes == 200 * MIB
+    made.take("expandable_segments:True")
+    made.allocate("c", 100 * MIB, 0)
+    assert made.reserved_bytes == 200 * MIB
+
+
+def test_what_comes_before_the_lock_is_released_is_not_left_undone() -> None:
+    made = allocator(a=100, b=100)
+    lock, late = made._lock, ["a", "b"]
+
+    class Lock:
+        acquire = lock.acquire
+
+        def release(self) -> None:
+            if late:  # another thread, which finds the lock taken
+                made.free(late.pop())
+            lock.release()
+
+    made._lock = Lock()  # type: ignore[assignment]
+    made.allocate("c", 100 * MIB, 0)
+    made.allocate("d", 100 * MIB, 0)
+    assert (made.reserved_bytes, made.free_bytes) == (300 * MIB, 100 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ("max_split_size_mb:128, expandable_segments:True", ["max_split_size_mb"]),
+        ("roundup_power2_divisions:[256:1,512:2],backend:cudaMallocAsync", ["roundup_power2_divisions", "backend"]),
+        ("garbage_collection_threshold:0.8,backend:native", ["garbage_collection_threshold"]),
+    ],
+)
+def test_settings_that_change_nothing_here_are_named(settings: str, named: list[str]) -> None:
+    notes: list[str] = []
+    Allocator(LIMIT_BYTES, say=notes.append).take(settings)
+    assert [note.partition(" ")[0] for note in notes] == named
+
+
+def test_the_environment_is_asked_once_when_memory_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    made = Allocator(LIMIT_BYTES, say=notes.append)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:64")
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+    for key in range(3):
+        made.allocate(key, 30 * MIB, 0)
+    assert [note.partition(" ")[0] for note in notes] == ["max_split_size_mb", "PYTORCH_NO_CUDA_MEMORY_CACHING"]
+    assert made.reserved_bytes == 100 * MIB
 
 
 @pytest.mark.parametrize(

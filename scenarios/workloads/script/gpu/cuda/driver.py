@@ -178,7 +178,7 @@ class Driver:
         self._memory_of(self._current.get()).drop(self._raw[address])
 
     def _snapshot(self) -> dict[str, Any]:
-        """Return what torch.cuda.memory._snapshot has: a block for each storage, and no history."""
+        """Return what torch.cuda.memory._snapshot has: segments with their blocks, and no history."""
         device = self._current.get()
         return {
             "segments": self._memory_of(device).segments(device),

@@ -3,116 +3,103 @@
 Blocks are kept when they are freed, for later ones of the same stream and of the same pool (small blocks, up to 1 MiB,
 have their own): what one stream has given back no other takes. A request takes the smallest free block that is large
 enough and leaves the rest of it free; neighbours that are free are one. Where none is large enough more is reserved: a
-segment of its own, or with `expandable_segments:True` (PYTORCH_ALLOC_CONF, or by its older name) pages behind those
-that the stream's pool has. Blocks that others' streams still use (`record_stream`) are taken to be free at once.
+segment of its own, or with `expandable_segments:True` (PYTORCH_ALLOC_CONF, or by its older name) pages of the lowest
+addresses at which there is room, beside what is free there. Where the GPU has no more, what no block is in is given
+back once. Blocks that others' streams still use (`record_stream`) are taken to be free at once.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
 from typing import Any
 
-# torch's c10/core/CachingDeviceAllocator.h and c10/cuda/CUDACachingAllocator.cpp (2.11): the unit of blocks, the
-# largest small one, segments of small blocks and of those below 10 MiB, the unit of larger ones.
-BLOCK_BYTES = 512
-_SMALL_BYTES = 1 << 20
-_SMALL_SEGMENT_BYTES, _LARGE_SEGMENT_BYTES, _UNIT_BYTES = 2 << 20, 20 << 20, 2 << 20
-_OWN_SEGMENT_BYTES = 10 << 20
-_SEGMENT_STRIDE = (
-    _LARGE_SEGMENT_BYTES << 20
-)  # between the addresses of segments here: more than a GPU has, in whole pages
+from scenarios.workloads.script.gpu.memory.blocks import (
+    BLOCK_BYTES,
+    LARGE_SEGMENT_BYTES,
+    Block,
+    Gauges,
+    Pool,
+    cut,
+    put_free,
+    rounded,
+)
+
+_SMALL_BYTES = 1 << 20  # the largest small block (torch's c10/core/CachingDeviceAllocator.h, 2.11)
+# The addresses of a segment that can grow, and between those of others: more than a GPU has, in whole pages.
+_SEGMENT_STRIDE = LARGE_SEGMENT_BYTES << 20
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_UNCACHED = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+_IGNORED = ("max_split_size_mb", "roundup_power2_divisions", "garbage_collection_threshold")
 
 
 def is_expandable(settings: str | None = None) -> bool:
     """Return whether settings of the allocator, by default those of the environment, ask for expandable segments."""
-    if settings is None:
-        settings = next((os.environ[name] for name in _SETTINGS if name in os.environ), "")
+    settings = _of_environment() if settings is None else settings
     pairs = (each.partition(":") for each in settings.replace(" ", "").split(","))
     return {name: value for name, _, value in pairs}.get("expandable_segments", "False") == "True"
 
 
-@dataclass(slots=True, eq=False)
-class Block:
-    """Bytes of a segment from `start` on, beside others of it; the GPU has taken `unmapped_bytes` of them back."""
-
-    pool: Pool
-    start: int
-    size_bytes: int
-    before: Block | None = None
-    behind: Block | None = None
-    is_free: bool = False
-    is_expandable: bool = False
-    unmapped_bytes: int = 0
+def ignored(settings: str | None = None) -> list[str]:
+    """Return the settings, by default of the environment, that change what torch reserves but nothing here."""
+    given = (_of_environment() if settings is None else settings).replace(" ", "")
+    found = [name for name in _IGNORED if name in given]
+    if "backend:" in given and "backend:native" not in given:
+        found.append("backend")
+    return [*found, _UNCACHED] if settings is None and _UNCACHED in os.environ else found
 
 
-@dataclass(slots=True, eq=False)
-class Pool:
-    """Free blocks of one stream, small or large ones, and the last block of its expandable segment."""
-
-    stream: int
-    is_small: bool
-    sizes: list[tuple[int, int]] = field(default_factory=list)  # with starts, sorted
-    free: dict[int, Block] = field(default_factory=dict)
-    last: Block | None = None
-
-    @property
-    def page_bytes(self) -> int:
-        """The unit in which an expandable segment grows."""
-        return _SMALL_SEGMENT_BYTES if self.is_small else _LARGE_SEGMENT_BYTES
-
-    def put(self, block: Block) -> None:
-        """Add a block to the free ones."""
-        block.is_free = True
-        insort(self.sizes, (block.size_bytes, block.start))
-        self.free[block.start] = block
-
-    def take(self, block: Block) -> Block:
-        """Take a block from the free ones."""
-        block.is_free = False
-        del self.sizes[bisect_left(self.sizes, (block.size_bytes, block.start))], self.free[block.start]
-        return block
-
-    def fitting(self, size_bytes: int) -> Block | None:
-        """Return the smallest free block that is large enough; one that can grow counts as larger than all others."""
-        at = bisect_left(self.sizes, (size_bytes, 0))
-        found = [self.free[start] for _, start in self.sizes[at : at + 2]]
-        return found[-1] if found and found[0] is self.last else found[0] if found else None
-
-    def segment_bytes(self, size_bytes: int) -> int:
-        """Return the size of a segment of its own for a block."""
-        if self.is_small or size_bytes < _OWN_SEGMENT_BYTES:
-            return self.page_bytes
-        return _rounded(size_bytes, _UNIT_BYTES)
+def _of_environment() -> str:
+    return next((os.environ[name] for name in _SETTINGS if name in os.environ), "")
 
 
 class Allocator:
-    """The blocks of a GPU's memory, by what they stand for; what is reserved beyond `limit_bytes` has the allocator
-    give back first what no block is in.
+    """The blocks of a GPU's memory, by what they stand for. What would be reserved beyond `limit_bytes` has the
+    allocator give back first what no block is in. `say` is told of settings that change nothing here.
 
     Attributes:
-        is_expandable: whether what is reserved from now on is of expandable segments; None: as the environment says.
-        reserved_bytes, peak_bytes, highest_bytes: what is reserved now, at most since `reset_peak`, and at most.
-        segments, retries: how often memory was asked of the GPU, and how often given back for that.
+        is_expandable: whether what is given from now on is of expandable segments; None: as the environment says.
+        gauges: what is reserved, by torch's names of pools.
+        highest_bytes: what was reserved at most.
+        allocations, releases, retries: how often memory was asked of the GPU, given back, and given back to ask again.
     """
 
-    def __init__(self, limit_bytes: int, *, is_expandable: bool | None = None) -> None:
-        self.limit_bytes, self.is_expandable = limit_bytes, is_expandable
-        self.reserved_bytes = self.peak_bytes = self.highest_bytes = self.segments = self.retries = 0
+    def __init__(
+        self, limit_bytes: int, *, is_expandable: bool | None = None, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.limit_bytes, self.is_expandable, self._say = limit_bytes, is_expandable, say
+        self.gauges = {name: Gauges() for name in ("all", "large_pool", "small_pool")}
+        self.highest_bytes = self.allocations = self.releases = self.retries = 0
         self._pools: dict[tuple[int, bool], Pool] = {}
         self._blocks: dict[Hashable, Block] = {}
+        self._refused: set[Hashable] = set()
         self._end = 0
         self._lock, self._waiting = threading.Lock(), deque[tuple[Callable[..., None], tuple[Any, ...]]]()
 
-    def allocate(self, key: Hashable, size_bytes: int, stream: int) -> None:
-        """Give a block of a multiple of BLOCK_BYTES to what `key` stands for; nothing needs none."""
+    @property
+    def reserved_bytes(self) -> int:
+        """What is reserved now."""
+        return self.gauges["all"].reserved_bytes.current
+
+    @property
+    def peak_bytes(self) -> int:
+        """What was reserved at most since peaks were reset."""
+        return self.gauges["all"].reserved_bytes.peak
+
+    @property
+    def free_bytes(self) -> int:
+        """What is reserved and in no block that is held."""
+        return sum(size for pool in self._pools.values() for size, _ in pool.sizes)
+
+    def allocate(self, key: Hashable, size_bytes: int, stream: int) -> bool:
+        """Give a block of a multiple of BLOCK_BYTES to what `key` stands for, and return whether there is room; nothing
+        needs none.
+        """
         if size_bytes:
             self._do(self._allocate, key, size_bytes, stream)
+        return key not in self._refused
 
     def free(self, key: Hashable) -> None:
         """Take back the block of what `key` stands for, if it has one."""
@@ -127,28 +114,40 @@ class Allocator:
         self._do(self._release)
 
     def take(self, settings: str) -> None:
-        """Take settings as `torch.cuda.memory._set_allocator_settings` does; they hold for what is reserved later."""
+        """Take settings as `torch.cuda.memory._set_allocator_settings` does; they hold for what is given later."""
+        self._note(settings)
         if "expandable_segments" in settings:
             self.is_expandable = is_expandable(settings)
 
-    def reset_peak(self) -> None:
-        """Let the peak be what is reserved now."""
-        self.peak_bytes = self.reserved_bytes
+    def reset(self, *, is_peak: bool) -> None:
+        """Let the peaks be what there is now; else, count from zero what is added and taken."""
+        for gauges in self.gauges.values():
+            for gauge in gauges.all().values():
+                if is_peak:
+                    gauge.peak = gauge.current
+                else:
+                    gauge.allocated = gauge.freed = 0
 
-    def chains(self) -> Iterator[list[Block]]:
-        """Yield the blocks of each segment, in order."""
-        free = (block for pool in self._pools.values() for block in pool.free.values())
-        for block in sorted((*self._blocks.values(), *free), key=lambda each: each.start):
-            if block.before is None:
-                chain = [block]
-                while (behind := chain[-1].behind) is not None:
-                    chain.append(behind)
-                yield chain
+    def ranges(self) -> list[list[Block]]:
+        """Return the blocks of each range of addresses that is mapped, which a segment is unless it can grow."""
+        with self._lock:
+            free = (block for pool in self._pools.values() for block in pool.free.values())
+            found: list[list[Block]] = []
+            for block in sorted((*self._blocks.values(), *free), key=lambda each: each.start):
+                if block.before is None or not block.before.is_mapped:
+                    found.append([])
+                found[-1].append(block)
+        self._work()
+        return found
 
     def _do(self, method: Callable[..., None], *args: Any) -> None:
         """Do this when what is under way is over: Python may free a storage in the midst of any line."""
         self._waiting.append((method, args))
-        if self._lock.acquire(blocking=False):
+        self._work()
+
+    def _work(self) -> None:
+        """Do what waits, also what comes between the last look and the release of the lock."""
+        while self._waiting and self._lock.acquire(blocking=False):
             try:
                 while self._waiting:
                     method, args = self._waiting.popleft()
@@ -157,27 +156,40 @@ class Allocator:
                 self._lock.release()
 
     def _allocate(self, key: Hashable, size_bytes: int, stream: int) -> None:
-        is_small = size_bytes <= _SMALL_BYTES
-        pool = self._pools.get((stream, is_small))
-        if pool is None:
-            pool = self._pools[stream, is_small] = Pool(stream, is_small)
-        block = pool.fitting(size_bytes)
-        block = self._made(pool, size_bytes) if block is None else pool.take(block)
+        if self.is_expandable is None:
+            self._note(None)
+            self.is_expandable = is_expandable()
+        pool = self._pool(stream, is_small=size_bytes <= _SMALL_BYTES)
+        block = pool.fitting(size_bytes, is_expandable=self.is_expandable)
+        if block is None:
+            block = self._made(pool, size_bytes)
+            if block is None:
+                self.retries += 1
+                self._release()
+                block = self._made(pool, size_bytes)
+            if block is None:
+                self._refused.add(key)
+                return
+        pool.take(block)
         self._split(block, size_bytes)
-        if block.unmapped_bytes:
-            self._reserve(block.unmapped_bytes)
-            block.unmapped_bytes = 0
         self._blocks[key] = block
 
+    def _pool(self, stream: int, *, is_small: bool) -> Pool:
+        pool = self._pools.get((stream, is_small))
+        if pool is None:
+            gauges = self.gauges["all"], self.gauges["small_pool" if is_small else "large_pool"]
+            pool = self._pools[stream, is_small] = Pool(stream, is_small, gauges)
+        return pool
+
+    def _note(self, settings: str | None) -> None:
+        for name in ignored(settings):
+            self._say(f"{name} of torch's allocator changes nothing here: what is reserved is predicted without it")
+
     def _free(self, key: Hashable) -> None:
+        self._refused.discard(key)
         block = self._blocks.pop(key, None)
-        if block is None:
-            return
-        if block.before is not None and block.before.is_free:
-            block = _joined(block.pool.take(block.before), block)
-        if block.behind is not None and block.behind.is_free:
-            block = _joined(block, block.pool.take(block.behind))
-        block.pool.put(block)
+        if block is not None:
+            put_free(block)
 
     def _move(self, key: Hashable, to: Hashable) -> None:
         if key in self._blocks:
@@ -187,76 +199,95 @@ class Allocator:
         for pool in self._pools.values():
             for block in list(pool.free.values()):
                 if block.is_expandable:
-                    start, end = _rounded(block.start, pool.page_bytes), block.start + block.size_bytes
-                    unmapped = max(end // pool.page_bytes * pool.page_bytes - start, block.unmapped_bytes)
-                    self.reserved_bytes -= unmapped - block.unmapped_bytes
-                    block.unmapped_bytes = unmapped
+                    self._unmap(block)
                 elif block.before is None and block.behind is None:
-                    self.reserved_bytes -= pool.take(block).size_bytes
+                    self._give_back(pool, pool.take(block).size_bytes)
+                    for gauges in pool.gauges:
+                        gauges.segment.add(-1)
 
-    def _made(self, pool: Pool, size_bytes: int) -> Block:
-        """Return a block of memory that has not been reserved before, which is not smaller."""
-        if self.is_expandable is None:
-            self.is_expandable = is_expandable()
-        if not self.is_expandable:
-            block = Block(pool, self._place(), pool.segment_bytes(size_bytes))
-            self._reserve(block.size_bytes)
-            return block
-        last = pool.last
-        if last is None or not last.is_free:
-            start = self._place() if last is None else last.start + last.size_bytes
-            block = pool.last = Block(pool, start, 0, before=last, is_expandable=True)
-            if last is not None:
-                last.behind = block
-        else:
-            block = pool.take(last)
-        more_bytes = _rounded(size_bytes - block.size_bytes, pool.page_bytes)
-        self._reserve(more_bytes)
-        block.size_bytes += more_bytes
+    def _unmap(self, block: Block) -> None:
+        """Give back the pages that lie within a free block."""
+        pool, behind = block.pool, block.start + block.size_bytes
+        start, end = rounded(block.start, pool.page_bytes), behind // pool.page_bytes * pool.page_bytes
+        if start >= end:
+            return
+        pool.take(block)
+        if end < behind:
+            pool.put(cut(block, end - block.start))
+        if start > block.start:
+            first, block = block, cut(block, start - block.start)
+            pool.put(first)
+        block.is_mapped = False
+        self._give_back(pool, block.size_bytes)
+        put_free(block)
+
+    def _give_back(self, pool: Pool, size_bytes: int) -> None:
+        self.releases += 1
+        for gauges in pool.gauges:
+            gauges.reserved_bytes.add(-size_bytes)
+
+    def _made(self, pool: Pool, size_bytes: int) -> Block | None:
+        """Return a free block which is not smaller, with memory that was not reserved before; None: there is none."""
+        if self.is_expandable:
+            return self._grown(pool, size_bytes)
+        segment_bytes = pool.segment_bytes(size_bytes)
+        if not self._reserve(pool, segment_bytes):
+            return None
+        for gauges in pool.gauges:
+            gauges.segment.add(1)
+        pool.put(block := Block(pool, self._place(), segment_bytes))
         return block
 
+    def _grown(self, pool: Pool, size_bytes: int) -> Block | None:
+        """Return a free block of an expandable segment for which pages are reserved, which stay if they are too few."""
+        block: Block | None = self._lowest(pool, size_bytes)
+        if block is not None and not block.is_mapped:
+            block = self._map(block, min(size_bytes, block.size_bytes))
+        while block is not None and block.size_bytes < size_bytes:
+            hole = block.behind
+            assert hole is not None, "a block was chosen that has no room to grow"
+            block = self._map(hole, min(size_bytes - block.size_bytes, hole.size_bytes))
+        return block
+
+    def _lowest(self, pool: Pool, size_bytes: int) -> Block:
+        """Return the first free block of the lowest addresses where this fits, if all that is free there is mapped."""
+        for start in sorted(pool.holes):
+            block = pool.holes[start]
+            if block.before is not None and block.before.is_free:
+                block = block.before
+            if block.has_room(size_bytes):
+                return block
+        pool.put(hole := Block(pool, self._place(), _SEGMENT_STRIDE, is_expandable=True, is_mapped=False))
+        return hole
+
+    def _map(self, hole: Block, size_bytes: int) -> Block | None:
+        """Return the free block that the first pages of a hole are part of, once reserved; None: there are none."""
+        pool, pages_bytes = hole.pool, rounded(size_bytes, hole.pool.page_bytes)
+        if not self._reserve(pool, pages_bytes):
+            return None
+        pool.take(hole)
+        if pages_bytes < hole.size_bytes:
+            pool.put(cut(hole, pages_bytes))
+        hole.is_mapped = True
+        return put_free(hole)
+
     def _place(self) -> int:
-        """Return where a new segment begins, which lies beside no other."""
+        """Return where a new segment begins, which is a neighbour of no other."""
         self._end += _SEGMENT_STRIDE
         return self._end
 
-    def _reserve(self, size_bytes: int) -> None:
-        self.segments += 1
+    def _reserve(self, pool: Pool, size_bytes: int) -> bool:
+        """Return whether the GPU has as much, which is then reserved."""
         if self.reserved_bytes + size_bytes > self.limit_bytes:
-            self.retries += 1
-            self._release()
-        self.reserved_bytes += size_bytes
-        self.peak_bytes = max(self.peak_bytes, self.reserved_bytes)
+            return False
+        self.allocations += 1
+        for gauges in pool.gauges:
+            gauges.reserved_bytes.add(size_bytes)
         self.highest_bytes = max(self.highest_bytes, self.reserved_bytes)
+        return True
 
     def _split(self, block: Block, size_bytes: int) -> None:
         """Have a block be of this size, and what is left of it a free one, if that is worth it."""
-        pool, rest_bytes = block.pool, block.size_bytes - size_bytes
-        is_fine = pool.is_small or block.is_expandable
-        if rest_bytes < BLOCK_BYTES or not (is_fine or rest_bytes > _SMALL_BYTES):
-            return
-        rest = Block(pool, block.start + size_bytes, rest_bytes, block, block.behind, is_expandable=block.is_expandable)
-        mapped_bytes = min(block.unmapped_bytes, _rounded(size_bytes, pool.page_bytes))
-        block.unmapped_bytes, rest.unmapped_bytes = mapped_bytes, block.unmapped_bytes - mapped_bytes
-        if block.behind is not None:
-            block.behind.before = rest
-        block.behind, block.size_bytes = rest, size_bytes
-        if block is pool.last:
-            pool.last = rest
-        pool.put(rest)
-
-
-def _joined(first: Block, second: Block) -> Block:
-    """Return the block that two neighbours are together, neither of which is among the free ones."""
-    first.size_bytes += second.size_bytes
-    first.unmapped_bytes += second.unmapped_bytes
-    first.behind = second.behind
-    if second.behind is not None:
-        second.behind.before = first
-    if second is second.pool.last:
-        second.pool.last = first
-    return first
-
-
-def _rounded(size_bytes: int, unit_bytes: int) -> int:
-    return -(-size_bytes // unit_bytes) * unit_bytes
+        rest_bytes = block.size_bytes - size_bytes
+        if rest_bytes >= BLOCK_BYTES and (block.pool.is_small or self.is_expandable or rest_bytes > _SMALL_BYTES):
+            block.pool.put(cut(block, size_bytes))

@@ -5,13 +5,14 @@ allocator reserves for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import torch
 
 from scenarios.config.units import format_bytes
-from scenarios.workloads.script.gpu.memory.allocator import BLOCK_BYTES, Allocator, Block
+from scenarios.workloads.script.gpu.memory.allocator import Allocator
+from scenarios.workloads.script.gpu.memory.blocks import BLOCK_BYTES, Block
 
 # What torch gives cuBLAS for each thread and stream that multiplies matrices, unless CUBLAS_WORKSPACE_CONFIG is set:
 # 32 MiB on Hopper and data centers' Blackwell (also what the cuBLAS documentation recommends, cublasSetWorkspace),
@@ -58,20 +59,26 @@ class _Loan:
 
 class Memory:
     """Bytes of the storages that there are, by what stands for them; and the most that there were. Blocks are those of
-    the current `stream()`.
+    the current `stream()`; `say` is told of settings of torch's allocator that change nothing here.
 
     Attributes:
         allocator: what is reserved for the storages.
         journal: what is told of storages in the memory's place, while there is one.
 
     Raises:
-        torch.OutOfMemoryError: there is no room for one.
+        torch.OutOfMemoryError: there is no room for one, or none that is not in pieces.
     """
 
-    def __init__(self, total_bytes: int, workspace_bytes: int = 0, stream: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        total_bytes: int,
+        workspace_bytes: int = 0,
+        stream: Callable[[], int] = lambda: 0,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.total_bytes, self._workspace_bytes, self._stream = total_bytes, workspace_bytes, stream
         self.now_bytes = self.peak_bytes = self.highest_bytes = 0  # the highest no script resets
-        self.allocator = Allocator(total_bytes)
+        self.allocator, self._ooms = Allocator(total_bytes, say=say), 0
         self._uncounted: dict[Hashable, tuple[int, int]] = {}  # bytes and streams of what has no block until it counts
         self._given, self._taken = _Count(), _Count()  # allocations, since a script has reset them
         self._most_allocations, self._limit_bytes = 0, total_bytes
@@ -92,23 +99,41 @@ class Memory:
         size_bytes = -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
         wanted_bytes = self.now_bytes - self._sizes.get(key, 0) + size_bytes
         if is_counted and wanted_bytes > self._limit_bytes:
-            raise torch.OutOfMemoryError(
-                f"CUDA out of memory: expected room for {format_bytes(size_bytes)}; the script's tensors take"
-                f" {format_bytes(self.now_bytes)} of {format_bytes(self._limit_bytes)}"
-            )
+            raise self._out_of_memory(size_bytes, self.now_bytes)
         self._taken.add(self._sizes.pop(key, 0))
-        self._given.add(size_bytes)
         self._sizes[key], self.now_bytes = size_bytes, wanted_bytes
         self._free(key)
         self._uncounted[key] = size_bytes, stream
         if is_counted:
-            self.count()
+            try:
+                self.count()
+            except torch.OutOfMemoryError:
+                self._sizes[key], self.now_bytes = 0, self.now_bytes - size_bytes  # it never was there
+                self.drop(key)
+                raise
+        self._given.add(size_bytes)
+
+    def _out_of_memory(self, size_bytes: int, held_bytes: int) -> torch.OutOfMemoryError:
+        """Return the error of a storage for which there is no room beside those that are held."""
+        self._ooms += 1
+        sentence = (
+            f"CUDA out of memory: expected room for {format_bytes(size_bytes)}; the script's tensors take"
+            f" {format_bytes(held_bytes)} of {format_bytes(self._limit_bytes)}"
+        )
+        if held_bytes + size_bytes <= self._limit_bytes:
+            free = format_bytes(self.allocator.free_bytes)
+            sentence += f", and {free} more is reserved but free, in blocks that are too small or another stream's"
+            if not self.allocator.is_expandable:
+                sentence += "; PYTORCH_ALLOC_CONF=expandable_segments:True avoids most such blocks"
+        return torch.OutOfMemoryError(sentence)
 
     def count(self) -> None:
         """Let the peak be at least what is there now, of which all has blocks."""
         while self._uncounted:
             key = next(iter(self._uncounted))
-            self.allocator.allocate(key, *self._uncounted.pop(key, (0, 0)))
+            size_bytes, stream = self._uncounted.pop(key, (0, 0))
+            if not self.allocator.allocate(key, size_bytes, stream):
+                raise self._out_of_memory(size_bytes, self.allocator.reserved_bytes - self.allocator.free_bytes)
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
         self.highest_bytes = max(self.highest_bytes, self.now_bytes)
         self._most_allocations = max(self._most_allocations, len(self._sizes))
@@ -167,12 +192,13 @@ class Memory:
     def reset_peak(self) -> None:
         """As `torch.cuda.reset_peak_memory_stats`."""
         self.peak_bytes = self.now_bytes
-        self.allocator.reset_peak()
+        self.allocator.reset(is_peak=True)
         self._most_allocations = len(self._sizes)
 
     def reset_accumulated(self) -> None:
         """As `torch.cuda.reset_accumulated_memory_stats`."""
         self._given, self._taken = _Count(), _Count()
+        self.allocator.reset(is_peak=False)
 
     def empty_cache(self) -> None:
         """As `torch.cuda.empty_cache`."""
@@ -187,33 +213,31 @@ class Memory:
         return self.total_bytes - self.allocator.reserved_bytes, self.total_bytes
 
     def statistics(self) -> dict[str, Any]:
-        """Return what `torch.cuda.memory_stats_as_nested_dict` does, all blocks as of the large pool."""
+        """Return what `torch.cuda.memory_stats_as_nested_dict` does, blocks that are held all as of the large pool."""
         given, taken, allocator = self._given, self._taken, self.allocator
         nothing = _statistic(0, 0, 0, 0)
         in_use = _statistic(self.now_bytes, self.peak_bytes, given.size_bytes, taken.size_bytes)
-        reserved = allocator.reserved_bytes
-        cached = _statistic(reserved, allocator.peak_bytes, reserved, 0)
         counts = _statistic(len(self._sizes), self._most_allocations, given.number, taken.number)
-        metrics = {
+        held = {
             **dict.fromkeys(("allocated_bytes", "active_bytes", "requested_bytes"), in_use),
-            **dict.fromkeys(("allocation", "active", "segment"), counts),
-            **dict.fromkeys(("inactive_split_bytes", "inactive_split"), nothing),
-            "reserved_bytes": cached,
+            **dict.fromkeys(("allocation", "active"), counts),
         }
-        names = ("num_ooms", "num_sync_all_streams", "max_split_size")
+        pools = {pool: gauges.all() for pool, gauges in allocator.gauges.items()}
         return {
-            **{name: {"all": found, "large_pool": found, "small_pool": nothing} for name, found in metrics.items()},
+            **{name: {"all": found, "large_pool": found, "small_pool": nothing} for name, found in held.items()},
+            **{name: {pool: asdict(of[name]) for pool, of in pools.items()} for name in pools["all"]},
             "oversize_allocations": nothing,
             "oversize_segments": nothing,
             "num_alloc_retries": allocator.retries,
-            "num_device_alloc": allocator.segments,
-            "num_device_free": 0,
-            **dict.fromkeys(names, 0),
+            "num_device_alloc": allocator.allocations,
+            "num_device_free": allocator.releases,
+            "num_ooms": self._ooms,
+            **dict.fromkeys(("num_sync_all_streams", "max_split_size"), 0),
         }
 
     def segments(self, device: int) -> list[dict[str, Any]]:
         """Return what `torch.cuda.memory_snapshot` does."""
-        return [_segment(device, blocks) for blocks in self.allocator.chains()]
+        return [_segment(device, blocks) for blocks in self.allocator.ranges()]
 
 
 @dataclass(slots=True)
@@ -235,7 +259,7 @@ def _segment(device: int, blocks: list[Block]) -> dict[str, Any]:
         **{"device": device, "stream": pool.stream, "address": blocks[0].start, "frames": []},
         **{"segment_type": "small" if pool.is_small else "large", "segment_pool_id": (0, 0)},
         "is_expandable": blocks[0].is_expandable,
-        "total_size": sum(each.size_bytes - each.unmapped_bytes for each in blocks),
+        "total_size": sum(each.size_bytes for each in blocks),
         **dict.fromkeys(("allocated_size", "active_size", "requested_size"), held),
         "blocks": [
             {

@@ -1,0 +1,174 @@
+"""Blocks of a GPU's memory as torch's caching allocator cuts and joins them, and what it counts of them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+
+# torch's c10/core/CachingDeviceAllocator.h and c10/cuda/CUDACachingAllocator.cpp (2.11): the unit of blocks, segments
+# of small blocks and of those below 10 MiB, the unit of larger ones.
+BLOCK_BYTES = 512
+_SMALL_SEGMENT_BYTES, LARGE_SEGMENT_BYTES, _UNIT_BYTES = 2 << 20, 20 << 20, 2 << 20
+_OWN_SEGMENT_BYTES = 10 << 20
+
+
+@dataclass(slots=True)
+class Gauge:
+    """A quantity as torch's statistics have it: what it is, was at most, and what was added and taken in all."""
+
+    current: int = 0
+    peak: int = 0
+    allocated: int = 0
+    freed: int = 0
+
+    def add(self, amount: int) -> None:
+        """Add an amount, or take one that is negative."""
+        self.current += amount
+        if amount > 0:
+            self.allocated += amount
+            self.peak = max(self.peak, self.current)
+        else:
+            self.freed -= amount
+
+
+class Gauges:
+    """What is reserved by the pools of small blocks, by those of large ones, and by all."""
+
+    def __init__(self) -> None:
+        self.reserved_bytes, self.segment = Gauge(), Gauge()
+        self.inactive_split_bytes, self.inactive_split = Gauge(), Gauge()
+
+    def all(self) -> dict[str, Gauge]:
+        """Return the gauges by torch's names."""
+        return dict(vars(self))
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Bytes of a segment from `start` on, beside others of it; the GPU has not given any that is not mapped."""
+
+    pool: Pool
+    start: int
+    size_bytes: int
+    before: Block | None = None
+    behind: Block | None = None
+    is_free: bool = False
+    is_expandable: bool = False
+    is_mapped: bool = True
+
+    @property
+    def room_bytes(self) -> int:
+        """What it can grow to, with what is not mapped behind it."""
+        hole = self.behind
+        return self.size_bytes + (0 if hole is None or hole.is_mapped else hole.size_bytes)
+
+    def joins(self, neighbour: Block) -> bool:
+        """Return whether a neighbour is free and both are mapped or neither is."""
+        return neighbour.is_free and neighbour.is_mapped == self.is_mapped
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Return whether a free block has as many bytes together with what is free behind it."""
+        block: Block | None = self
+        while size_bytes > 0 and block is not None and block.is_free:
+            size_bytes -= block.size_bytes
+            block = block.behind
+        return size_bytes <= 0
+
+
+@dataclass(slots=True, eq=False)
+class Pool:
+    """Free blocks of one stream, small or large ones, and apart from them those that are not mapped, by their starts;
+    `gauges` count what is free and cannot be given back alone.
+    """
+
+    stream: int
+    is_small: bool
+    gauges: tuple[Gauges, ...]
+    sizes: list[tuple[int, int]] = field(default_factory=list)  # with starts, sorted
+    free: dict[int, Block] = field(default_factory=dict)
+    holes: dict[int, Block] = field(default_factory=dict)
+
+    @property
+    def page_bytes(self) -> int:
+        """The unit in which an expandable segment grows."""
+        return _SMALL_SEGMENT_BYTES if self.is_small else LARGE_SEGMENT_BYTES
+
+    def put(self, block: Block) -> None:
+        """Add a block to the free ones."""
+        block.is_free = True
+        if not block.is_mapped:
+            self.holes[block.start] = block
+            return
+        insort(self.sizes, (block.size_bytes, block.start))
+        self.free[block.start] = block
+        self._count(block, 1)
+
+    def take(self, block: Block) -> Block:
+        """Take a block from the free ones."""
+        block.is_free = False
+        if not block.is_mapped:
+            return self.holes.pop(block.start)
+        del self.sizes[bisect_left(self.sizes, (block.size_bytes, block.start))], self.free[block.start]
+        self._count(block, -1)
+        return block
+
+    def _count(self, block: Block, number: int) -> None:
+        """Count a free block of a segment that others are in, too; pages of expandable ones can be given back alone."""
+        if not block.is_expandable and (block.before is not None or block.behind is not None):
+            for each in self.gauges:
+                each.inactive_split.add(number)
+                each.inactive_split_bytes.add(number * block.size_bytes)
+
+    def fitting(self, size_bytes: int, *, is_expandable: bool) -> Block | None:
+        """Return the free block that is large enough and can grow to least; of expandable segments only if asked."""
+        found: Block | None = None
+        for at in range(bisect_left(self.sizes, (size_bytes, 0)), len(self.sizes)):
+            block = self.free[self.sizes[at][1]]
+            if not is_expandable and block.is_expandable:
+                continue
+            if found is not None and block.room_bytes >= found.room_bytes:
+                break
+            found = block
+            if not found.is_expandable:
+                break
+        return found
+
+    def segment_bytes(self, size_bytes: int) -> int:
+        """Return the size of a segment of its own for a block."""
+        if self.is_small or size_bytes < _OWN_SEGMENT_BYTES:
+            return self.page_bytes
+        return rounded(size_bytes, _UNIT_BYTES)
+
+
+def put_free(block: Block) -> Block:
+    """Return the free block that a block becomes with its neighbours."""
+    if block.before is not None and block.joins(block.before):
+        block = _joined(block.pool.take(block.before), block)
+    if block.behind is not None and block.joins(block.behind):
+        block = _joined(block, block.pool.take(block.behind))
+    block.pool.put(block)
+    return block
+
+
+def cut(block: Block, size_bytes: int) -> Block:
+    """Return what is left of a block that is cut to a size; neither is among the free ones."""
+    start, rest_bytes = block.start + size_bytes, block.size_bytes - size_bytes
+    rest = Block(block.pool, start, rest_bytes, block, block.behind, False, block.is_expandable, block.is_mapped)
+    if block.behind is not None:
+        block.behind.before = rest
+    block.behind, block.size_bytes = rest, size_bytes
+    return rest
+
+
+def _joined(first: Block, second: Block) -> Block:
+    """Return the block that two neighbours are together, neither of which is among the free ones."""
+    first.size_bytes += second.size_bytes
+    first.behind = second.behind
+    if second.behind is not None:
+        second.behind.before = first
+    return first
+
+
+def rounded(size_bytes: int, unit_bytes: int) -> int:
+    """Return the next multiple of a unit."""
+    return -(-size_bytes // unit_bytes) * unit_bytes
