@@ -33,6 +33,10 @@ def by_hand():
         each.data -= 0.1 * each.grad
         each.grad = None
 """
+ONE_STEP = (
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\ndist.all_reduce(torch.ones(9))\nbackward()\n"
+    "for each in model.parameters():\n    dist.all_reduce(each.grad)\noptimizer.step()\n"
+)
 SERVES = (
     "whole = torch.nn.Sequential(model, torch.nn.ReLU())\nfor _ in range(4):\n"
     "    with torch.no_grad():\n        whole(torch.ones(2, 4))\n    dist.all_reduce(torch.ones(9))\n"
@@ -164,6 +168,7 @@ for number in range(9):
         (BY_HAND, ["--step-every", "all_reduce:7"], [7, 7]),
         (SERVES, ["--step-every", "forward"], [1, 1, 1, 1]),  # of the whole model, not of its parts
         (TWO_OPTIMIZERS, ["--step-every", "optimizer:2"], [3, 3, 3, 4]),
+        (ONE_STEP, ["--step-every", "once"], [2, 1]),  # two in the step, one ahead of the first call of a module
     ],
 )
 @pytest.mark.supports("steps of hand-written loops: `twinstep.step()`, `--step-every`", "CPUs")
@@ -247,7 +252,7 @@ def test_a_mark_behind_an_optimizers_is_an_error(tmp_path: Path) -> None:
 def test_a_word_that_marks_nothing_is_refused(word: str, tmp_path: Path) -> None:
     done = run(tmp_path, script(tmp_path, BY_HAND), "--step-every", word)
     assert done.returncode == 2
-    assert f"script.step_every = '{word}': expected optimizer, backward, forward or a collective's name" in done.stderr
+    assert f"script.step_every = '{word}': expected optimizer, backward, forward, once or a collective's name" in done.stderr
 
 
 def test_python_predicts_with_marks(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
     of_script.add_argument(
         "--step-every",
         metavar="WORD",
-        help="what marks the end of a step: optimizer (the default), backward, forward (where nothing trains), or a"
-        " collective's name such as all_reduce; backward:4 is every fourth one; a script can call twinstep.step()"
-        " instead",
+        help="what marks the end of a step: optimizer (the default), backward, forward (where nothing trains), once"
+        " (of a script that makes one step), or a collective's name such as all_reduce; backward:4 is every fourth one;"
+        " a script can call twinstep.step() instead",
     )
     of_script.add_argument(
         "-m", dest="module", metavar="MODULE", help="run a module as a script, as python -m does, with what follows it"

@@ -49,7 +49,9 @@ class Script:
 
 
 class Marking(NamedTuple):
-    """A rule for the ends of steps: each `period`-th "optimizer" step, "backward" or "forward" pass, or collective."""
+    """A rule for the ends of steps: each `period`-th "optimizer" step, "backward" or "forward" pass, or collective; with
+    "once" as "optimizer", and setting up ends where the first call of a module begins.
+    """
 
     word: str
     period: int
@@ -74,7 +76,7 @@ class Marking(NamedTuple):
         return self.word in CALLS
 
 
-_MARKS = ("optimizer", "backward", "forward")
+_MARKS = ("optimizer", "backward", "forward", "once")
 # Functions of torch.distributed that can mark a step.
 CALLS = (
     "all_reduce",
@@ -116,7 +118,8 @@ class ScriptSection(Section):
     )
     step_every: str | None = about(
         "What marks the end of a step: 'optimizer', 'backward', 'forward' or a collective's name such as 'all_reduce',"
-        " each with ':N' for every N-th one. Default: twinstep.step() where the script imports twinstep, else"
+        " each with ':N' for every N-th one; or 'once', as 'optimizer', with a first step from the first call of a"
+        " module on, for scripts that make one step. Default: twinstep.step() where the script imports twinstep, else"
         " 'optimizer'."
     )
     traceback: bool | None = about("Whether an error in the script shows all frames, not only its own. Default false.")

@@ -236,8 +236,8 @@ def _expected(script: Script, outcome: Outcome) -> str:
         return f"expected at least two marks of a step, of which --step-every = {script.step_every} made fewer"
     if optimizers:
         return (
-            "expected at least two steps of the optimizer that steps first, as a step is what lies between two, or"
-            " twinstep.step() at the end of each step"
+            "expected at least two steps of the optimizer that steps first, as a step is what lies between two,"
+            " --step-every once for the first one, or twinstep.step() at the end of each step"
         )
     if seen.get("backward", 0) >= _LEAST:
         return "expected --step-every backward, or twinstep.step() at the end of each step, where no optimizer steps"

@@ -25,6 +25,7 @@ _MOST_UNMARKED = 1000
 _MARKED = "expected --step-every backward, or twinstep.step() at the end of each step, where no optimizer steps"
 # Who marks steps where nobody has said who: the script itself by `twinstep.step()`, or its first optimizer.
 _ITSELF, _OPTIMIZER, _BACKWARD, _FORWARD = "twinstep.step()", "optimizer", "backward", "forward"
+_ONCE = "once"
 _here: list[Marks] = []
 
 
@@ -82,6 +83,8 @@ class Marks:
         self._losses, self._backwards = losses, self._watch_backward()
         if self._marking is not None and self._marking.word == _FORWARD:  # torch.compile looks at hooks of all modules
             self._watch_forward()
+        if self._marking is not None and self._marking.word == _ONCE:
+            self._watch_begin()
         ScriptGroup.called = staticmethod(self._called)
         _here[:] = [self]
 
@@ -147,7 +150,7 @@ class Marks:
             self._others[id(optimizer)] = type(optimizer).__name__
             self._stepped_since.add(id(optimizer))
         elif self._marking is not None:
-            self._count({_OPTIMIZER})
+            self._count({_OPTIMIZER, _ONCE})
         elif "twinstep" not in sys.modules:
             self._by = _OPTIMIZER
             self._say_who_skips(type(optimizer).__name__)
@@ -180,6 +183,15 @@ class Marks:
         name = _NAMES.get(asked.native[0].replace("_", ""), asked.verb)
         self.calls[name] += 1
         self._count({asked.verb, name})
+
+    def _watch_begin(self) -> None:
+        """End setting up where the first call of a module begins, in a script that makes one step."""
+
+        def begin(*_: Any) -> None:
+            handle.remove()
+            self._mark()
+
+        handle = register_module_forward_pre_hook(begin)
 
     def _watch_forward(self) -> None:
         """Count calls of modules on this thread that are in no other module's and in no backward pass."""
