@@ -252,7 +252,10 @@ def test_a_mark_behind_an_optimizers_is_an_error(tmp_path: Path) -> None:
 def test_a_word_that_marks_nothing_is_refused(word: str, tmp_path: Path) -> None:
     done = run(tmp_path, script(tmp_path, BY_HAND), "--step-every", word)
     assert done.returncode == 2
-    assert f"script.step_every = '{word}': expected optimizer, backward, forward, once or a collective's name" in done.stderr
+    assert (
+        f"script.step_every = '{word}': expected optimizer, backward, forward, once or a collective's name"
+        in done.stderr
+    )
 
 
 def test_python_predicts_with_marks(tmp_path: Path) -> None:

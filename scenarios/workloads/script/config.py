@@ -49,8 +49,9 @@ class Script:
 
 
 class Marking(NamedTuple):
-    """A rule for the ends of steps: each `period`-th "optimizer" step, "backward" or "forward" pass, or collective; with
-    "once" as "optimizer", and setting up ends where the first call of a module begins.
+    """A rule for the ends of steps: each `period`-th "optimizer" step, "backward" or "forward" pass, or collective.
+
+    "once" is as "optimizer", and setting up ends where the first call of a module begins.
     """
 
     word: str
