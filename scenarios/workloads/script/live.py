@@ -116,7 +116,7 @@ class LivePlayer:
         try:
             found: Request = self._connection.recv()
         except (EOFError, OSError):  # the latter where answers were on their way to it
-            self._process.join(1)
+            self._process.join(10)
             raise ProgramError(f"{self._name}: {process_ended(self._process.exitcode)}") from None
         if found[1] == "error":
             raise ScriptError(f"{self._rank}: {found[2]}")

@@ -161,6 +161,7 @@ _NOT_AWAITED = frozenset(
     }
 )
 _MOST_AHEAD = 16
+_LOOKING_S = 0.01
 
 
 class Asking:
@@ -208,12 +209,16 @@ class Asking:
         return answer
 
     def catch_up(self, lock: RLock) -> None:
-        """Receive all answers that are behind; none in a forked process, or while another thread has the lock."""
-        if self.behind and os.getpid() == self._process and lock.acquire(blocking=False):
-            try:
-                self.receive()
-            finally:
-                lock.release()
+        """Receive all answers that are behind; none in a forked process, or while another thread sends or receives."""
+        if not self.behind or os.getpid() != self._process:
+            return
+        while not lock.acquire(timeout=_LOOKING_S):  # a thread that launches a kernel has it for some microseconds
+            if self._is_talking:
+                return
+        try:
+            self.receive()
+        finally:
+            lock.release()
 
 
 Tensors = list[Tensor]

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from scenarios.modules.fusion import COPIES, POINTWISE
 from scenarios.modules.recorder import Operator
 from scenarios.workloads.script.gpu.memory.memory import Memory
@@ -102,7 +104,12 @@ class CompiledMemory:
             sources, unneeded = runs.sources(sizes, alive, given), runs.unneeded(alive - given)
         keys: dict[int, Hashable] = {number: key for key, number in numbers.items()}
         users = {source: {keys[each] for each in made} for source, made in sources.items()}
-        self._replay(journal, runs, (runs.within - alive).union(*sources.values()), users)
+        try:
+            self._replay(journal, runs, (runs.within - alive).union(*sources.values()), users)
+        except torch.OutOfMemoryError:  # which a script may catch: what has gone since holds nothing
+            for key in [key for key, last in journal.there.items() if last is None]:
+                self._memory.drop(key)
+            raise
         for source, using in users.items():
             if source in keys:
                 self._memory.keep(keys[source], using)

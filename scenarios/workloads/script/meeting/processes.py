@@ -27,6 +27,8 @@ from scenarios.workloads.script.users_lines import is_users_file, users_line
 _FILLED_S = 10.0
 # Those of a manager.
 _QUEUES = ("Queue", "JoinableQueue")
+# Their methods by which a script looks for what its tasks have put there.
+_LOOKS = frozenset({"empty", "get", "get_nowait", "qsize"})
 # Modules whose processes are their own: data loaders' workers, pools, managers; and those whose tasks are the script's.
 _POOLS = ("multiprocessing.pool", "concurrent.futures.process")
 _OWN = ("torch.utils.data", "multiprocessing", "concurrent", "torch.multiprocessing")
@@ -129,7 +131,7 @@ class Processes:
         own, usual = os.getpid(), BaseProxy._callmethod
 
         def call(proxy: Any, name: str, *given: Any, **more: Any) -> Any:
-            is_taken = name == "get" and proxy._token.typeid in _QUEUES
+            is_taken = name in _LOOKS and proxy._token.typeid in _QUEUES
             if is_taken and os.getpid() == own and threading.current_thread() is threading.main_thread():
                 self._look()
             return usual(proxy, name, *given, **more)

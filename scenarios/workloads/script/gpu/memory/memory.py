@@ -186,8 +186,8 @@ class Memory:
         """
         for library, size_bytes in (("lt", _LT_WORKSPACE_BYTES), ("cublas", self._workspace_bytes))[not has_bias :]:
             if (library, user) not in self._workspaces:
-                self._workspaces.add((library, user))
                 self.hold((library, user), size_bytes)
+                self._workspaces.add((library, user))
 
     def reset_peak(self) -> None:
         """As `torch.cuda.reset_peak_memory_stats`."""
