@@ -67,10 +67,12 @@ def test_on_gpus_the_same_buckets_are_the_same_step(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_graphs_leave_out_launching(tmp_path: Path) -> None:
+    """Of the first step, as launches of later ones hide behind kernels where the host takes nothing between them."""
     recording = recorded(tmp_path, EXAMPLES / "transformer_ddp.py", profile="dgx_h100", steps=2)
     graphs = exchanged(tmp_path, "[launching]\ncuda_graphs = true", profile="dgx_h100", steps=2)
     assert sizes(graphs, 1) == sizes(recording, 1)
-    assert lasts(graphs)[-1] < lasts(recording)[-1]
+    assert lasts(graphs)[0] < lasts(recording)[0]
+    assert lasts(graphs)[-1] == lasts(recording)[-1]
 
 
 def test_a_hook_cannot_be_exchanged(tmp_path: Path) -> None:
