@@ -100,11 +100,13 @@ def is_first_of_host() -> bool:
     return here is not None and here.local_rank == 0
 
 
+_OVERRIDES = ("steps", "seed", "library", "profile", "timeout")
+
+
 def _parser(prog: str) -> argparse.ArgumentParser:
     from real.launch.job import Check
-    from scenarios.config.interconnect import LIBRARIES
-    from scenarios.config.overrides.option import add_set
     from scenarios.workloads.script.command import add_options
+    from twinstep.options import add_emulate, add_outputs, add_overrides
 
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -120,29 +122,21 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         nargs="?",
         help="a scenario file, or the name of a ready one; or a training script (.py), whose own arguments follow it",
     )
-    parser.add_argument("--out", type=Path, help="the run's folder; must not exist (default: runs/NAME-real-TIME)")
-    parser.add_argument("--library", choices=LIBRARIES, help="instead of the scenario's")
-    parser.add_argument("--steps", type=int, help="instead of the scenario's")
-    parser.add_argument("--seed", type=int, help="instead of the scenario's")
-    parser.add_argument("--profile", metavar="NAME", help="of the cluster's hardware, instead of the scenario's")
-    parser.add_argument("--timeout", metavar="TIME", help="instead of the scenario's, such as '30 s'")
-    add_set(parser)
+    add_outputs(
+        parser,
+        "the run's folder; must not exist (default: runs/NAME-real-TIME)",
+        json="all tables as JSON",
+        quiet="print the run folder's path only",
+    )
+    add_overrides(parser.add_argument_group("in place of what the scenario says"), _OVERRIDES)
     parser.add_argument(
         "--check",
         choices=get_args(Check),
         default="first",
         help="which collective calls the ranks compare before data moves: all, those of the first step, or none",
     )
-    parser.add_argument(
-        "--emulate",
-        nargs="?",
-        const="",
-        metavar="NAME",
-        help="on emulated hosts: the scenario's own, for this run only, or those of that name (see 'emulate --help')",
-    )
+    add_emulate(parser, "the scenario's own, for this run only")
     add_options(parser)
-    parser.add_argument("--json", action="store_true", help="all tables as JSON")
-    parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
     parser.add_argument("--program", help=argparse.SUPPRESS)  # "module:function" of a scenario
     return parser
 
@@ -152,23 +146,11 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
     from real.launch.launcher import job_of
     from real.launch.placement import place
     from real.machine import cores, cpu_name
-    from scenarios.config.overrides.option import given_by
     from scenarios.config.warnings import print_notes_of_measuring
     from scenarios.seam.errors import ScenarioError
-    from scenarios.workloads.script.command import load_given
+    from twinstep.options import overrides_of, scenario_given
 
-    overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "profile", "timeout")}
-    overrides |= given_by(options.sets)
-    scenario = load_given(
-        options.scenario,
-        overrides,
-        args=of_script,
-        hosts=options.hosts,
-        gpus_per_host=options.gpus_per_host,
-        step_every=options.step_every,
-        traceback=options.traceback,
-        module=options.module or "",
-    )
+    scenario = scenario_given(options, overrides_of(options, _OVERRIDES), of_script)
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
     from real.supervise.recovery import left_behind

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scenarios.collector import loading
 from scenarios.interruption import code_of
@@ -68,8 +68,8 @@ def _study(command: str, words: Sequence[str], prog: str) -> int:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    from scenarios.config.overrides.option import add_set
     from scenarios.workloads.script.command import add_options
+    from twinstep.options import OVERRIDES, add_outputs, add_overrides
 
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -83,8 +83,12 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help="a scenario file (docs/scenario.md), or the name of a ready one; or a training script (.py), whose own"
         " arguments follow it (docs/scripts.md)",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder; default: a new one in runs/")
-    parser.add_argument("--json", action="store_true", help="print all tables as JSON")
+    add_outputs(
+        parser,
+        "the run folder; default: a new one in runs/",
+        json="print all tables as JSON",
+        quiet="print the run folder's path only",
+    )
     parser.add_argument(
         "--draws", type=int, default=0, metavar="N", help="also say how steps spread over N runs that vary as real ones"
     )
@@ -94,55 +98,32 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--kernels-csv", type=Path, metavar="FILE.csv", help="a new file for what each operator takes on a GPU"
     )
-    parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
     keep = parser.add_argument_group(
         "fewer spans of a large run", "such as 0,8,16-23 or every:64 or none; default: all"
     )
     keep.add_argument("--keep-ranks", metavar="RANKS", default="all", help="ranks whose operations are kept")
     keep.add_argument("--keep-steps", metavar="STEPS", default="all", help="steps in which they are")
     overrides = parser.add_argument_group("in place of what the scenario says")
-    for name, of in _OVERRIDES.items():
-        overrides.add_argument(f"--{name.replace('_', '-')}", **of)
-    add_set(overrides)
+    add_overrides(overrides, OVERRIDES)
     add_options(parser, plays=True)
     return parser
-
-
-_OVERRIDES: dict[str, dict[str, Any]] = {
-    "steps": {"type": int},
-    "seed": {"type": int},
-    "batch_size": {"type": int, "help": "samples per rank"},
-    "library": {"help": "gloo or nccl"},
-    "payload": {"help": "values or sizes"},
-    "fidelity": {"help": "flows or links"},
-    "ranks": {"help": "each or alike"},
-    "profile": {"metavar": "NAME", "help": "the cluster's hardware: a ready profile's name, or a file"},
-    "timeout": {"metavar": "TIME", "help": "how long a script may make no call, such as '30 s'"},
-    "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations"},
-    "kernels": {
-        "metavar": "FILE",
-        "help": "operators measured on the GPU, laid over the profile's: a table (.parquet), or a trace of"
-        " torch.profiler (docs/kernels.md)",
-    },
-}
 
 
 def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> int:
     with loading():
         from scenarios.config.load import report_mistakes
-        from scenarios.config.overrides.option import given_by
         from scenarios.config.warnings import print_notes
         from scenarios.seam.errors import ScenarioError
         from scenarios.workloads.script.config import Script
         from scenarios.workloads.script.forking import start_loading
+        from twinstep.options import OVERRIDES, impossible, overrides_of
         from twinstep.phases import Phases
 
-    given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
     phases = Phases("loading")
     with report_mistakes():
-        given |= given_by(options.sets)
-        if options.draws < 0:
-            raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
+        given = overrides_of(options, OVERRIDES)
+        if wrong := list(impossible(options)):
+            raise ScenarioError(wrong)
         asked = _Asked(options, given, of_script)
         scenario = asked.load({})
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
@@ -244,20 +225,9 @@ class _Asked:
 
     def load(self, values: Mapping[str, object]) -> Scenario:
         """Return the scenario, with these values besides."""
-        from scenarios.workloads.script.command import load_given
+        from twinstep.options import scenario_given
 
-        options = self.options
-        return load_given(
-            options.scenario,
-            {**self.given, **values},
-            args=self.of_script,
-            hosts=options.hosts,
-            gpus_per_host=options.gpus_per_host,
-            play=options.play,
-            step_every=options.step_every,
-            traceback=options.traceback,
-            module=options.module or "",
-        )
+        return scenario_given(self.options, {**self.given, **values}, self.of_script)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real.launch.placement import place
-from scenarios.config.overrides.option import add_set, given_by
+from scenarios.config.overrides.option import given_by
 from scenarios.seam.errors import ScenarioError
+from twinstep.options import add_emulate, add_jobs, add_outputs, add_overrides, add_rounds, impossible
 
 _ROUNDS = 3
 
@@ -22,35 +23,22 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
         " is the predicted best? The same command again goes on where it stopped.",
     )
     parser.add_argument("study", type=Path, help="a study file in TOML")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the folder; default: runs/NAME-regret")
+    add_outputs(parser, "the folder; default: runs/NAME-regret", json="all of it as JSON")
     parser.add_argument("--again", action="store_true", help="play and measure points again that ended early")
-    parser.add_argument("--json", action="store_true", help="all of it as JSON")
-    parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
-    parser.add_argument("--jobs", type=int, metavar="N", help="how many processes predict; default: one for each core")
+    add_jobs(parser, "how many processes predict; default: one for each core")
     measured = parser.add_argument_group("measuring")
-    measured.add_argument(
-        "--emulate",
-        nargs="?",
-        const="",
-        metavar="NAME",
-        help="on emulated hosts: each point's own, or those of that name (see 'emulate --help')",
-    )
-    measured.add_argument(
-        "--rounds", type=int, default=_ROUNDS, help=f"how often to launch a point at most (default: {_ROUNDS})"
-    )
-    measured.add_argument(
-        "--precision",
-        type=float,
-        default=0.02,
-        metavar="SHARE",
-        help="a point is known when half the way between its rounds is at most this (default: 0.02)",
+    add_emulate(measured, "each point's own")
+    add_rounds(
+        measured,
+        of="point",
+        rounds=_ROUNDS,
+        default=_ROUNDS,
+        precision="a point is known when half the way between its rounds is at most this",
     )
     parser.add_argument(
         "--draws", type=int, metavar="N", help="predictions of a point beside the mean one; default: the study's, or 0"
     )
-    both = parser.add_argument_group("instead of the study's")
-    both.add_argument("--profile", metavar="NAME", help="of the clusters' hardware: a ready one's name, or a file")
-    add_set(both)
+    add_overrides(parser.add_argument_group("instead of the study's"), ("profile",))
     return parser.parse_args(arguments)
 
 
@@ -70,12 +58,6 @@ def values_of(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _wrong(options: argparse.Namespace) -> Iterator[str]:
-    for name, least in (("jobs", 1), ("rounds", 1), ("draws", 0)):
-        if (number := getattr(options, name)) is not None and number < least:
-            yield f"--{name} = {number}: expected at least {least}"
-    if not 0 < options.precision < 1:
-        yield f"--precision = {options.precision:g}: expected a share between 0 and 1, such as 0.02"
-    if options.emulate is not None and options.emulate.endswith(".toml"):
-        yield f"--emulate = '{options.emulate}': expected emulated hosts' name; name the study before --emulate"
+    yield from impossible(options, "the study")
     if (here := place()) is not None:
         yield f"regret under {here.by}: expected without it, as the command starts the ranks itself"

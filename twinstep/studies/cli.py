@@ -24,6 +24,7 @@ from scenarios.config.overrides.option import given_by
 from scenarios.interruption import code_of
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.versions import version_of
+from twinstep.options import add_jobs, add_outputs, impossible
 from twinstep.studies.goals import GOALS
 from twinstep.studies.points import as_it_is, check, points_of
 from twinstep.studies.progress import SweepBar
@@ -71,17 +72,15 @@ def _parser(prog: str, *, search: bool) -> argparse.ArgumentParser:
         " stopped.",
     )
     parser.add_argument("study", type=Path, help="a study file in TOML")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the study's folder; default: runs/NAME-study")
+    add_outputs(parser, "the study's folder; default: runs/NAME-study", json="print all points as JSON")
     if search:
         parser.add_argument(
             "--trials", type=int, metavar="N", help="how many points to look at, at most, as search.trials"
         )
     parser.add_argument("--keep-spans", action="store_true", help="whole run folders, as keep = 'spans'")
     parser.add_argument("--again", action="store_true", help="play points again that timed out or lost their workers")
-    parser.add_argument("--json", action="store_true", help="print all points as JSON")
-    parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
     on = parser.add_argument_group("where points are played; default: on this machine, a process for each core")
-    on.add_argument("--jobs", type=int, metavar="N", help="how many processes, or jobs of Slurm")
+    add_jobs(on, "how many processes, or jobs of Slurm")
     on.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler's tcp://host:port, or its file")
     on.add_argument(
         "--slurm",
@@ -111,8 +110,8 @@ def _is_small(study: Study) -> bool:
 def _where(options: argparse.Namespace, study: Study) -> Where:
     from twinstep.studies.engine import Where, cores
 
-    if options.jobs is not None and options.jobs < 1:
-        raise ScenarioError(f"--jobs = {options.jobs}: expected at least 1")
+    if wrong := list(impossible(options)):
+        raise ScenarioError(wrong)
     slurm = study.slurm
     if options.slurm:
         slurm = {**(slurm or {}), **given_by(options.slurm, "--slurm", "queue=gpu")}

@@ -23,6 +23,7 @@ from scenarios.config.overrides.option import add_set, given_by
 from scenarios.interruption import code_of
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.versions import version_of
+from twinstep.options import add_jobs, add_outputs
 from twinstep.studies.curves import studies
 from twinstep.studies.curves.parameters import parameters
 from twinstep.studies.curves.studies import BATCH, MOST_HOSTS, Start, start
@@ -95,10 +96,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--batch-key", default=BATCH, metavar="KEY", help="where the batch of a rank stands")
     add_set(parser)
-    parser.add_argument("--jobs", type=int, metavar="N", help="how many processes; default: one for each core")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="the curves' folder; default: runs/NAME-curves")
-    parser.add_argument("--json", action="store_true", help="print the curves as JSON")
-    parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+    add_jobs(parser)
+    add_outputs(parser, "the curves' folder; default: runs/NAME-curves", json="print the curves as JSON")
     return parser
 
 

@@ -1,0 +1,125 @@
+"""Options that several commands have: how each is written, what it overrides, and which of its values are possible."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scenarios.config.overrides.option import add_set, given_by
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, _ArgumentGroup
+
+    from scenarios.config.scenario import Scenario
+
+    Parser = ArgumentParser | _ArgumentGroup
+
+# What stands in place of a scenario's own key; `--set` is for all others.
+_OVERRIDES: dict[str, dict[str, Any]] = {
+    "steps": {"type": int},
+    "seed": {"type": int},
+    "batch_size": {"type": int, "help": "samples per rank"},
+    "library": {"help": "gloo or nccl"},
+    "payload": {"help": "values or sizes"},
+    "fidelity": {"help": "flows or links"},
+    "ranks": {"help": "each or alike"},
+    "profile": {"metavar": "NAME", "help": "the cluster's hardware: a ready profile's name, or a file"},
+    "timeout": {"metavar": "TIME", "help": "how long a rank may wait, or a script make no call, such as '30 s'"},
+    "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations"},
+    "kernels": {
+        "metavar": "FILE",
+        "help": "operators measured on the GPU, laid over the profile's: a table (.parquet), or a trace of"
+        " torch.profiler (docs/kernels.md)",
+    },
+}
+OVERRIDES: Sequence[str] = tuple(_OVERRIDES)
+
+# The least value of a number that an option takes.
+_LEAST = {"jobs": 1, "draws": 0, "rounds": 1}
+
+
+def add_overrides(parser: Parser, names: Sequence[str], **helps: str) -> None:
+    """Add the options of these keys, and `--set`; `helps` are what some say here."""
+    for name in names:
+        about = {"help": helps[name]} if name in helps else {}
+        parser.add_argument(f"--{name.replace('_', '-')}", **{**_OVERRIDES[name], **about})
+    add_set(parser)
+
+
+def overrides_of(options: argparse.Namespace, names: Sequence[str]) -> dict[str, object]:
+    """Return what the options put in place of a scenario's values, by key.
+
+    Raises:
+        ScenarioError: a sentence for each `--set` that is no KEY=VALUE.
+    """
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    return given | given_by(options.sets)
+
+
+def add_outputs(
+    parser: ArgumentParser, out: str, *, json: str, quiet: str = "print the folder's path only", metavar: str = "DIR"
+) -> None:
+    """Add `--out`, `--json` and `--quiet`; the words say what each means here."""
+    parser.add_argument("--out", type=Path, metavar=metavar, help=out)
+    parser.add_argument("--json", action="store_true", help=json)
+    parser.add_argument("--quiet", action="store_true", help=quiet)
+
+
+def add_jobs(parser: Parser, what: str = "how many processes; default: one for each core") -> None:
+    """Add `--jobs`."""
+    parser.add_argument("--jobs", type=int, metavar="N", help=what)
+
+
+def add_emulate(parser: Parser, whose: str) -> None:
+    """Add `--emulate`, which takes `whose` hosts where it has no name."""
+    about = f"on emulated hosts: {whose}, or those of that name (see 'emulate --help')"
+    parser.add_argument("--emulate", nargs="?", const="", metavar="NAME", help=about)
+
+
+def add_rounds(parser: Parser, *, of: str, rounds: int, precision: str, default: int | None = None) -> None:
+    """Add `--rounds`, at most so many launches of each `of`, and `--precision`, up to which they go on."""
+    about = f"how often to launch a {of} at most (default: {rounds})"
+    parser.add_argument("--rounds", type=int, default=default, help=about)
+    parser.add_argument("--precision", type=float, default=0.02, metavar="SHARE", help=f"{precision} (default: 0.02)")
+
+
+def scenario_given(
+    options: argparse.Namespace, overrides: Mapping[str, object], of_script: Sequence[str] | None
+) -> Scenario:
+    """Load the scenario, or the script with its own arguments, that a command line names.
+
+    Raises:
+        ScenarioError: as `load` does.
+    """
+    from scenarios.workloads.script.command import load_given
+
+    return load_given(
+        options.scenario,
+        overrides,
+        args=of_script,
+        hosts=options.hosts,
+        gpus_per_host=options.gpus_per_host,
+        play=getattr(options, "play", None),
+        step_every=options.step_every,
+        traceback=options.traceback,
+        module=options.module or "",
+    )
+
+
+def impossible(options: argparse.Namespace, named: str = "") -> Iterator[str]:
+    """Yield a sentence for each number that cannot be, and for a file in the place of emulated hosts' name.
+
+    `named` are what stands before `--emulate`, such as "scenarios".
+    """
+    for name, least in _LEAST.items():
+        number = getattr(options, name, None)
+        if number is not None and number < least:
+            yield f"--{name} = {number}: expected at least {least}"
+    precision = getattr(options, "precision", None)
+    if precision is not None and not 0 < precision < 1:
+        yield f"--precision = {precision:g}: expected a share between 0 and 1, such as 0.02"
+    emulate = getattr(options, "emulate", None)
+    if named and emulate is not None and emulate.endswith(".toml"):
+        yield f"--emulate = '{emulate}': expected emulated hosts' name; name {named} before --emulate"
