@@ -1,0 +1,1 @@
+"""Makes emulated hosts on one machine: network namespaces, cables with `tc` rates, and the command `emulate`."""

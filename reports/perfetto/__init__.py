@@ -1,0 +1,1 @@
+"""Writes a run as a Perfetto trace."""

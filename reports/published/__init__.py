@@ -1,0 +1,4 @@
+"""Reads files of published times (steps, collectives, operators) and tabulates predictions of them.
+
+The predictions are made in `twinstep/published`.
+"""

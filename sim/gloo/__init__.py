@@ -1,0 +1,1 @@
+"""gloo: its algorithms as scripts of messages, and the time that these take over TCP."""

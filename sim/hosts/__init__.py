@@ -1,0 +1,1 @@
+"""Hosts: cores, threads of ranks, and TCP connections."""

@@ -1,1 +1,4 @@
-"""Measures this machine and writes its profile: `python -m real calibrate`; its probes and fits are in `real`."""
+"""The command `calibrate`: measures this machine and writes its profile.
+
+Probes and fits are in `real/calibration`; what an operator ought to take, in `sim/operators`.
+"""

@@ -1,1 +1,1 @@
-"""Measures a study's points, to see whether the one predicted best is the best: `python -m real regret`."""
+"""The command `regret`: measures a study's points, to see whether the one predicted best is the best."""

@@ -1,1 +1,4 @@
-"""Sweeps: many variations of a scenario, played on this machine's processes or on a Dask cluster."""
+"""Sweeps and searches: many variations of a scenario, played in processes or on a Dask cluster.
+
+The rows of their points and the tables of these are in `reports/study`.
+"""

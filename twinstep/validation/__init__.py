@@ -1,1 +1,1 @@
-"""Holds predictions against measurements of this machine: `python -m real validate`."""
+"""The command `validate`: holds predictions against measurements of this machine."""

@@ -1,0 +1,1 @@
+"""Measures kernels on one core or GPU (`probes`), and fits a profile's rates and overheads to them (`fit`)."""

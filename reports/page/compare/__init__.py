@@ -1,0 +1,1 @@
+"""The pages of a comparison and of a validation."""

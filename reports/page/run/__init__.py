@@ -1,0 +1,1 @@
+"""The page of one run: its sections, and the spans that its timeline shows."""

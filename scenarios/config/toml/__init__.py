@@ -1,0 +1,1 @@
+"""Reads and checks scenario files: sections derived from frozen values, all mistakes of a file at once."""

@@ -1,0 +1,1 @@
+"""The program `all_to_all`: one exchange a step."""

@@ -1,0 +1,1 @@
+"""The program `collective`: one collective a step."""

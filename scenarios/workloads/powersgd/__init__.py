@@ -1,0 +1,1 @@
+"""The program `powersgd`: gradients of given shapes, reduced with a compression."""

@@ -1,0 +1,1 @@
+"""How ids are drawn, and how many of them are expected to differ."""
