@@ -1,0 +1,1 @@
+"""What users' programs are typed as: mypy checks these files, nothing runs them."""
