@@ -69,7 +69,7 @@ def _own_table(name: str, found: Any) -> tuple[Table[Any], Shape]:
         raise ValueError(f"Options that are a dataclass or a pydantic model, but those of {name} are {kind!r}")
     shape = shape_of(kind, found if isinstance(found, type) else None)
     about = f"Values for program '{name}'."
-    return Table(key=key, section=shape.kind, about=about, shape=shape.hint), shape
+    return Table(key=key, values=shape.kind, section=shape.hint, about=about), shape
 
 
 def _tables_read(place: str, reads: Any) -> tuple[Table[Any], ...]:

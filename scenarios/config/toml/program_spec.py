@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import ConfigDict
 
 from scenarios.config.scenario import Scenario
+from scenarios.config.toml.derive import frozen, section_of
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.reading import expected
@@ -20,7 +21,7 @@ from scenarios.config.toml.sections import Document, RunSection
 from scenarios.config.toml.tree import KeyPath
 from scenarios.workloads.effort import Effort
 
-S = TypeVar("S", bound=Section)
+V = TypeVar("V")
 
 
 class FreeOptions(Section):
@@ -30,23 +31,32 @@ class FreeOptions(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Table(Generic[S]):
+class Table(Generic[V]):
     """A top-level table of a scenario file that one or several programs read.
 
-    `check(section, document, look)` adds what does not fit together in it; `about` is its line in lists of keys.
-    `shape` is what pydantic reads it as, where that is not `section` itself, such as for a dataclass.
+    `values` is the dataclass whose fields declare its keys, `section` what pydantic reads it as, by default derived
+    from that. `check(section, document, look)` adds what does not fit together in it; `about` is its line in lists of
+    keys.
     """
 
     key: str
-    section: type[S]
     about: str
-    check: Callable[[S, Document, Look], None] = lambda section, document, look: None
-    shape: Any = None
+    values: type[V]
+    section: Any = None
+    check: Callable[[Any, Document, Look], None] = lambda section, document, look: None
 
-    def of(self, document: Document) -> S | None:
-        """The table's sound values; None where the file has none."""
-        found = getattr(document, self.key, None)
-        return found if isinstance(found, self.section) else None
+    def __post_init__(self) -> None:
+        if self.section is None:
+            object.__setattr__(self, "section", section_of(f"{self.values.__name__}Section", self.values))
+
+    def of(self, document: Document) -> Any:
+        """Return the table's sound values; None where the file has none."""
+        return getattr(document, self.key, None)
+
+    def build(self, document: Document, **given: object) -> V:
+        """Return the table as frozen values; `given` are fields that other tables decide."""
+        built: V = frozen(self.values, self.of(document), **given)
+        return built
 
     def check_in(self, document: Document, look: Look) -> None:
         """Check the table, where the file has it."""

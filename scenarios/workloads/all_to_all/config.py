@@ -84,7 +84,11 @@ def step_effort(scenario: Scenario) -> Effort:
 
 
 TABLE = Table(
-    key="exchange", section=ExchangeSection, about="The exchange. Required by program 'all_to_all'.", check=_check
+    key="exchange",
+    values=Exchange,
+    section=ExchangeSection,
+    about="The exchange. Required by program 'all_to_all'.",
+    check=_check,
 )
 SPEC = ProgramSpec(
     name="all_to_all",

@@ -58,7 +58,11 @@ def step_effort(scenario: Scenario) -> Effort:
 
 
 TABLE = Table(
-    key="collective", section=CollectiveSection, about="The call. Required by program 'collective'.", check=_check
+    key="collective",
+    values=Collective,
+    section=CollectiveSection,
+    about="The call. Required by program 'collective'.",
+    check=_check,
 )
 SPEC = ProgramSpec(
     name="collective",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from scenarios.config.scenario import DISTINCT_TYPES, SEQUENCE_TYPES, Planner, ShardingType
+from scenarios.config.scenario import DISTINCT_TYPES, SEQUENCE_TYPES, Model, Planner, ShardingType
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
@@ -326,10 +326,15 @@ def _few(names: Sequence[str]) -> str:
 
 
 MODEL = Table(
-    key="model", section=ModelSection, about="The recommender. Required by program 'dlrm'.", check=_check_model
+    key="model",
+    values=Model,
+    section=ModelSection,
+    about="The recommender. Required by program 'dlrm'.",
+    check=_check_model,
 )
 SHARDING = Table(
     key="sharding",
+    values=Planner,
     section=ShardingSection,
     about="What the planner may do. Default: all its defaults.",
     check=_check_sharding,

@@ -31,7 +31,7 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.given_file import content
 from scenarios.planner.plan_file import GivenTable, read_plan
-from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, build_dense_parallel, why_each_shard
+from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, why_each_shard
 from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, own_types, table_dim
 from scenarios.workloads.dlrm.data_table import DATA, build_data, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
@@ -49,8 +49,8 @@ from scenarios.workloads.dlrm.sections import (
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.locate import imported
-from scenarios.workloads.qcomms_table import QCOMMS, build_qcomms, check_qcomms_dtype
-from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, build_step, sharding_shape
+from scenarios.workloads.qcomms_table import QCOMMS, check_qcomms_dtype
+from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, build_replication, sharding_shape
 
 CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
 # Sizes, lengths, ids, pooled rows and their gradients; with what is computed around them; a layer's passes, and its
@@ -187,9 +187,11 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         "model": _model(document, placed, mistakes),
         "planner": Planner(plan=plan, **given(sharding, "choose", "sort_by", "balance_modules", "reserved_share")),
         **build_reduction(document, first_is_cap=True),
-        **build_step(document),
-        "qcomms": build_qcomms(document),
-        "dense_parallel": build_dense_parallel(document),
+        "pipeline": PIPELINE.build(document),
+        "launching": LAUNCHING.build(document),
+        "replication": build_replication(document),
+        "qcomms": QCOMMS.build(document),
+        "dense_parallel": DENSE_PARALLEL.build(document),
         "data": build_data(document),
     }
 

@@ -103,6 +103,7 @@ def _normalized_convolution(inputs: int, outputs: int, kernel: int) -> Iterator[
 
 TABLE = Table(
     key="gradients",
+    values=Gradients,
     section=GradientsSection,
     about="The gradients. Required by program 'powersgd'.",
     check=_check_gradients,

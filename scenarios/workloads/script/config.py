@@ -20,7 +20,7 @@ from scenarios.config.toml.values import CountOrZero
 from scenarios.given_file import content
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.script.recording.file import read, recording_in
-from scenarios.workloads.step_tables import LAUNCHING, build_step
+from scenarios.workloads.step_tables import LAUNCHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,7 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
             recording=recording,
             is_exchanged=BUCKETS.of(document) is not None or COMPRESSION.of(document) is not None,
         )
-        return {"options": options, **build_reduction(document), **_launching(document)}
+        return {"options": options, **build_reduction(document), "launching": LAUNCHING.build(document)}
     path = file_of_module(section.module or "") if section.path is None else None
     path = path or named_file(mistakes, ("script", "path"), have(section.path))
     digest = hashlib.sha256(content(path)).hexdigest()
@@ -240,7 +240,7 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         has_traceback=bool(section.traceback),
         module=section.module or "",
     )
-    return {"options": options, **_launching(document)}
+    return {"options": options, "launching": LAUNCHING.build(document)}
 
 
 def file_of_module(name: str) -> Path | None:
@@ -256,17 +256,15 @@ def file_of_module(name: str) -> Path | None:
     return Path(found.origin) if found is not None and found.origin is not None else None
 
 
-def _launching(document: Document) -> dict[str, Any]:
-    return {"launching": build_step(document)["launching"]}
-
-
 def _payload(document: Document) -> Literal["values", "sizes"]:
     section = TABLE.of(document)
     is_recorded = section is not None and section.recording is not None
     return "sizes" if is_recorded or _kind(document) == "cuda" else "values"
 
 
-TABLE = Table(key="script", section=ScriptSection, about="The script. Required by program 'script'.", check=_check)
+TABLE = Table(
+    key="script", values=Script, section=ScriptSection, about="The script. Required by program 'script'.", check=_check
+)
 SPEC = ProgramSpec(
     name="script",
     factory="scenarios.workloads.script.program:ScriptProgram",
