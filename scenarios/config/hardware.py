@@ -193,7 +193,7 @@ class Host:
     gpus: Annotated[Machines, Key("gpus_per_host", "GPUs, and thus ranks, on each. Required.")]
     gpu: Annotated[Gpu, Key("gpu", "The accelerator. Required.")]
     inside: Annotated[Inside, Key("inside", "Links between the GPUs of a host. Required.")]
-    nics: Annotated[Nics, Key("nic", "The host's network interfaces. Required.")]
+    nics: Annotated[Nics, Key("nic", "The host's network interfaces. Required.", title="NicSection")]
     cores: Annotated[Cores, Key("cores", "CPU cores of one host. Required.")]
     memory_bytes: Annotated[Size, Key("host_memory", "Memory of one host, such as '2 TiB'. Required.")]
 

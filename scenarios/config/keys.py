@@ -18,6 +18,9 @@ class Names:
     names: Mapping[str, str]
 
 
+REST = "*"  # in place of a key's name: the mapping has all keys of the table that are no field's
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Key:
     """Field metadata: the key in the value's table, and what it means; a text alone is of a key of the field's name.
@@ -25,7 +28,7 @@ class Key:
     A class's `file_keys` are those of its table that become no field, but decide others.
     The field's own type says what the key accepts, unless `accepts` does; then `read` and `write` convert. `names` is
     for mappings. A calibration writes a key that differs from the field's default, or `always`. `after`: the key
-    behind which it stands, if not the field before.
+    behind which it stands, if not the field before. `title`: what schemas call the value's table.
     """
 
     name: str = ""
@@ -36,6 +39,7 @@ class Key:
     write: Callable[[Any], object] | None = None
     always: bool = False
     after: str = ""
+    title: str = ""
 
 
 class Inline:

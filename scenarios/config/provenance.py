@@ -56,7 +56,8 @@ class Measured:
     ranks: Annotated[Machines, Key("ranks", "Ranks that took part. Required.")]
     duration_ns: Annotated[Duration, Key("duration", "How long it took. Default: not known.")] = 0
     groups: Annotated[
-        tuple[Group, ...], Key("groups", "Groups of parameters, and how good they are. Default: none.")
+        tuple[Group, ...],
+        Key("groups", "Groups of parameters, and how good they are. Default: none.", title="GroupsSection"),
     ] = ()
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import FreeOptions, ProgramSpec, Table
+from scenarios.config.toml.program_spec import ProgramSpec, Table
+from scenarios.config.toml.section import FreeOptions
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.locate import BUILT_IN, imported, place_of

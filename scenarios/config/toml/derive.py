@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
+from functools import cache
 from types import GenericAlias, UnionType
-from typing import Any, Optional, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Optional, Union, get_args, get_origin, get_type_hints
 
-from pydantic import create_model
+from pydantic import Discriminator, Tag, create_model
 
-from scenarios.config.keys import Declared, declared
-from scenarios.config.toml.section import Section, about
+from scenarios.config.keys import REST, Declared, declared
+from scenarios.config.toml.section import TAG, FreeOptions, Section, about
 
-Extra = Mapping[str, tuple[Any, str]]  # keys that have no field: what each accepts and means
+Extra = tuple[tuple[str, Any, str], ...]  # keys that have no field: the name, what it accepts and means
 
 
-def section_of(name: str, kind: Any, first: Extra | None = None, last: Extra | None = None) -> type[Section]:
-    """The table that a dataclass declares; its description is the first line of the class's docstring."""
-    keys: dict[str, Any] = {key: _field(*what) for key, what in (first or {}).items()}
-    keys |= {one.key.name: _field(_accepted(one), one.key.doc) for one in declared(kind)}
-    keys |= {key: _field(*what) for key, what in (last or {}).items()}
-    made: type[Section] = create_model(name, __base__=Section, __doc__=str(kind.__doc__).partition("\n")[0], **keys)
+@cache
+def section_of(kind: Any, title: str = "", first: Extra = (), last: Extra = ()) -> type[Section]:
+    """Return the table that a dataclass declares; its description is the first line of the class's docstring."""
+    keys = [(one.key.name, _accepted(one), one.key.doc) for one in declared(kind) if one.key.name != REST]
+    base = Section if len(keys) == len(declared(kind)) else FreeOptions
+    fields: dict[str, Any] = {name: _field(accepts, doc) for name, accepts, doc in (*first, *keys, *last)}
+    doc = str(kind.__doc__).partition("\n")[0]
+    made: type[Section] = create_model(title or f"{kind.__name__}Section", __base__=base, __doc__=doc, **fields)
+    made.declared_by = kind
     return made
+
+
+def is_of(section: Section | None, kind: type) -> bool:
+    """Return whether this is the table that the dataclass declares."""
+    return getattr(section, "declared_by", None) is kind
 
 
 def frozen(kind: Any, section: Section | None, **given: object) -> Any:
@@ -32,7 +42,7 @@ def frozen(kind: Any, section: Section | None, **given: object) -> Any:
     for one in declared(kind):
         if section is None or not one.path or one.path[0] in given:
             continue
-        value = getattr(section, one.key.name)
+        value = section.model_extra if one.key.name == REST else getattr(section, one.key.name)
         if value is not None:
             values.setdefault(one.path[:-1], {})[one.path[-1]] = _value(one, value)
     for path in sorted(values, key=len, reverse=True)[:-1]:
@@ -42,13 +52,33 @@ def frozen(kind: Any, section: Section | None, **given: object) -> Any:
 
 def _accepted(one: Declared) -> Any:
     if one.table is not None:
-        section: Any = section_of(f"{one.key.name.capitalize()}Section", one.table)
+        section: Any = section_of(one.table, one.key.title)
         return list[section] if one.is_array else section
     if one.key.names is not None:
         accepts = get_args(one.hint)[1]
         keys: dict[str, Any] = {name: _field(accepts, meaning) for name, meaning in one.key.names.names.items()}
         return create_model(one.key.names.title, __base__=Section, __doc__=one.key.names.doc, **keys)
-    return _with_lists(one.hint) if one.key.accepts is None else one.key.accepts
+    if one.key.accepts is not None:
+        return _either(one.key.accepts)
+    return FreeOptions if get_origin(one.hint) is Mapping else _with_lists(one.hint)
+
+
+def _either(accepts: Any) -> Any:
+    """Return what tells the tables of a union from each other, by their first keys, and from its plain value."""
+    tables: list[Any] = [kind for kind in get_args(accepts) if isinstance(kind, type) and is_dataclass(kind)]
+    if not tables:
+        return accepts
+
+    def tag(value: object) -> str:
+        if not isinstance(value, dict):
+            return TAG
+        return f"{TAG}{next((kind for kind in tables if declared(kind)[0].key.name in value), tables[0]).__name__}"
+
+    read = (
+        (kind, TAG) if kind not in tables else (section_of(kind, kind.__name__), f"{TAG}{kind.__name__}")
+        for kind in get_args(accepts)
+    )
+    return Annotated[Union[tuple(Annotated[kind, Tag(name)] for kind, name in read)], Discriminator(tag)]  # noqa: UP007
 
 
 def _with_lists(hint: Any) -> Any:
@@ -75,6 +105,8 @@ def _value(one: Declared, value: Any) -> object:
         return tuple(frozen(one.table, each) for each in value) if one.is_array else frozen(one.table, value)
     if one.key.names is not None:
         return {name: each for name, each in value if each is not None}
+    if isinstance(value, FreeOptions):
+        return dict(value.model_extra or {})
     return _with_tuples(value) if one.key.read is None else one.key.read(value)
 
 

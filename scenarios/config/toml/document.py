@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, create_model
 
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import FreeOptions, ProgramSpec, Table
+from scenarios.config.toml.program_spec import ProgramSpec, Table
 from scenarios.config.toml.reading import read_section
-from scenarios.config.toml.section import about
+from scenarios.config.toml.section import FreeOptions, about
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.locate import imported, place_of, runs_code
 from scenarios.workloads.registry import built_in, find

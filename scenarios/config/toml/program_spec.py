@@ -9,25 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict
-
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.derive import frozen, section_of
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.reading import expected
-from scenarios.config.toml.section import Section
 from scenarios.config.toml.sections import Document, RunSection
 from scenarios.config.toml.tree import KeyPath
 from scenarios.workloads.effort import Effort
 
 V = TypeVar("V")
-
-
-class FreeOptions(Section):
-    """Values for a program of one's own: what `scenario.options` holds there."""
-
-    model_config = ConfigDict(extra="allow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,17 +32,21 @@ class Table(Generic[V]):
 
     key: str
     about: str
-    values: type[V]
+    values: Callable[..., V]
     section: Any = None
     check: Callable[[Any, Document, Look], None] = lambda section, document, look: None
 
     def __post_init__(self) -> None:
         if self.section is None:
-            object.__setattr__(self, "section", section_of(f"{self.values.__name__}Section", self.values))
+            object.__setattr__(self, "section", section_of(self.values))
 
     def of(self, document: Document) -> Any:
         """Return the table's sound values; None where the file has none."""
         return getattr(document, self.key, None)
+
+    def or_empty(self, document: Document) -> Any:
+        """Return the table's sound values; of a table that the file has not, none."""
+        return self.of(document) or self.section()
 
     def build(self, document: Document, **given: object) -> V:
         """Return the table as frozen values; `given` are fields that other tables decide."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
@@ -18,7 +18,12 @@ def about(description: str) -> Any:
 
 
 class Section(BaseModel):
-    """One TOML table. The validation context, a dict, learns which class read which table."""
+    """One TOML table. The validation context, a dict, learns which class read which table.
+
+    `declared_by` is the dataclass whose fields declare its keys.
+    """
+
+    declared_by: ClassVar[Any] = None
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -28,6 +33,12 @@ class Section(BaseModel):
         if isinstance(value, dict) and info.context is not None:
             info.context[id(value)] = cls
         return value
+
+
+class FreeOptions(Section):
+    """Values for a program of one's own: what `scenario.options` holds there."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 def have(value: T | None) -> T:

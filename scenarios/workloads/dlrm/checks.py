@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from scenarios.config.scenario import DISTINCT_TYPES, SEQUENCE_TYPES, Model, Planner, ShardingType
+from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
@@ -20,12 +22,6 @@ from scenarios.config.toml.values import (
 from scenarios.config.units import format_bytes
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.workloads.dlrm.ids.checks import check_feature_names, check_table_ids
-from scenarios.workloads.dlrm.sections import (
-    InteractionSection,
-    ModelSection,
-    ShardingSection,
-    TableSection,
-)
 from scenarios.workloads.step_tables import REPLICATION, sharding_shape
 
 # What TorchRec 1.8's EmbeddingBagCollectionSharder may choose from on GPUs, in its order.
@@ -43,7 +39,7 @@ REACH = {  # over what a table of this type may be spread
 }
 
 
-def _check_model(model: ModelSection, document: Document, look: Look) -> None:
+def _check_model(model: Any, document: Document, look: Look) -> None:
     """Add what is missing from the model or does not fit together."""
     mistakes = look.mistakes
     look.need(("model",), model, "dense_features", "tables")
@@ -80,19 +76,20 @@ def _check_types(types: Sequence[str] | None, path: KeyPath, mistakes: Mistakes)
         mistakes.add(path, "each sharding type once")
 
 
-def own_types(table: TableSection) -> tuple[str, tuple[ShardingType, ...]]:
+def own_types(table: Any) -> tuple[str, tuple[ShardingType, ...]]:
     """What it is that decides which sharding types a table may have, and those; ("", ()): it may have any."""
     if table.index_dedup:
         return "index_dedup", DISTINCT_TYPES
     return ("", ()) if table.sequence is None else ("a sequence", SEQUENCE_TYPES)
 
 
-def table_dim(table: TableSection, model: ModelSection) -> int | None:
+def table_dim(table: Any, model: Any) -> int | None:
     """Elements a row: the table's own, else the model's."""
-    return table.dim or model.embedding_dim
+    dim: int | None = table.dim or model.embedding_dim
+    return dim
 
 
-def _check_interaction(interaction: InteractionSection, model: ModelSection, look: Look) -> None:
+def _check_interaction(interaction: Any, model: Any, look: Look) -> None:
     path = ("model", "interaction")
     look.need(path, interaction, "kind")
     if interaction.kind == "dcn":
@@ -103,7 +100,7 @@ def _check_interaction(interaction: InteractionSection, model: ModelSection, loo
         _check_dot(model, look.mistakes)
 
 
-def _check_dot(model: ModelSection, mistakes: Mistakes) -> None:
+def _check_dot(model: Any, mistakes: Mistakes) -> None:
     width = model.bottom[-1] if model.bottom else None
     for index, table in enumerate(model.tables or []):
         dim = table_dim(table, model)
@@ -113,7 +110,7 @@ def _check_dot(model: ModelSection, mistakes: Mistakes) -> None:
                 mistakes.add(key, f"{width}, the last width of model.bottom, because of interaction 'dot'")
 
 
-def _check_names(tables: Sequence[TableSection], mistakes: Mistakes) -> None:
+def _check_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
     first: dict[str, int] = {}
     for index, table in enumerate(tables):
         if table.name is not None and first.setdefault(table.name, index) != index:
@@ -121,7 +118,7 @@ def _check_names(tables: Sequence[TableSection], mistakes: Mistakes) -> None:
             mistakes.add(("model", "tables", index, "name"), f"a name of its own, but {place} has it already")
 
 
-def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: Look) -> None:
+def _check_table(table: Any, path: KeyPath, model: Any, look: Look) -> None:
     mistakes = look.mistakes
     look.need(path, table, "name", "rows")
     if table.sequence is not None:
@@ -129,7 +126,7 @@ def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: 
         if model.dense is None:
             mistakes.add((*path, "sequence"), "no sequence without model.dense, a module that takes one")
     if table_dim(table, model) is None and mistakes.sound(("model", "embedding_dim")):
-        mistakes.missing((*path, "dim"), f"{expected(TableSection, 'dim')}, here or as model.embedding_dim")
+        mistakes.missing((*path, "dim"), f"{expected(type(table), 'dim')}, here or as model.embedding_dim")
     _check_types(table.sharding, (*path, "sharding"), mistakes)
     if table.index_dedup:
         look.refuse(path, table, ("weighted",), "with index_dedup")
@@ -144,7 +141,7 @@ def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: 
 
 
 def _check_pins(
-    table: TableSection, path: KeyPath, document: Document, look: Look, given: Mapping[str, GivenTable] | None
+    table: Any, path: KeyPath, document: Document, look: Look, given: Mapping[str, GivenTable] | None
 ) -> None:
     mistakes, (ranks, host_ranks) = look.mistakes, sharding_shape(document)
     if given is not None:
@@ -166,7 +163,7 @@ def _check_pins(
             mistakes.add((*path, key), f"{key} from 0 to {count - 1}")
 
 
-def _lies_there(table: TableSection, given: Mapping[str, GivenTable], host_ranks: int | None) -> bool:
+def _lies_there(table: Any, given: Mapping[str, GivenTable], host_ranks: int | None) -> bool:
     """Return whether the plan has a table on the ranks, or all ranks of the hosts, to which the scenario pins it."""
     place = given.get(table.name or "")
     if place is None or host_ranks is None:
@@ -177,7 +174,7 @@ def _lies_there(table: TableSection, given: Mapping[str, GivenTable], host_ranks
 
 
 def _check_kernel(
-    table: TableSection, path: KeyPath, document: Document, look: Look, given: Mapping[str, GivenTable] | None
+    table: Any, path: KeyPath, document: Document, look: Look, given: Mapping[str, GivenTable] | None
 ) -> None:
     if given is not None:
         place = given.get(table.name or "")
@@ -190,7 +187,7 @@ def _check_kernel(
         return
     if _averages_on_gpus(document):
         look.mistakes.add((*path, "kernel"), f"'fused' {WHY_FUSED}")
-    types = table.sharding or (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
+    types = table.sharding or SHARDING.or_empty(document).types or DEFAULT_TYPES
     if set(types) == {"data_parallel"}:
         look.mistakes.add((*path, "kernel"), "'fused', because the table may be data_parallel only")
     check_host_path(f"table {table.name!r} is {table.kernel}", document, look.mistakes)
@@ -212,7 +209,7 @@ def _averages_on_gpus(document: Document) -> bool:
 
 def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTable] | None:
     """Return the tables of the plan that the scenario names, none if it cannot be read; None without a plan."""
-    plan = (SHARDING.of(document) or ShardingSection()).plan
+    plan = SHARDING.or_empty(document).plan
     if plan is None:
         return None
     with suppress(ValueError):  # which the check of sharding tells
@@ -220,9 +217,9 @@ def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTab
     return {}
 
 
-def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes: Mistakes) -> None:
+def _check_fits(table: Any, path: KeyPath, document: Document, mistakes: Mistakes) -> None:
     """The widest of the table's sharding types must have room for its weights at least."""
-    model, sharding = have(MODEL.of(document)), SHARDING.of(document) or ShardingSection()
+    model, sharding = have(MODEL.of(document)), SHARDING.or_empty(document)
     types = table.sharding or sharding.types or DEFAULT_TYPES
     own: KeyPath = (*path, "sharding") if table.sharding else ("sharding", "types")
     dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
@@ -253,7 +250,7 @@ def _room_bytes(widest: str, document: Document, *, in_host: bool) -> float | No
     """What one GPU, host or cluster has for tables; None while that is not known."""
     cluster = document.cluster or ClusterSection()
     memory = cluster.gpu.memory if cluster.gpu else None
-    reserved = (SHARDING.of(document) or ShardingSection()).reserved_share
+    reserved = SHARDING.or_empty(document).reserved_share
     ranks, host_ranks = sharding_shape(document)
     gpus = {"GPU": 1, "host": host_ranks, "cluster": ranks}[widest]
     room = None if memory is None else memory * (1 - (Planner().reserved_share if reserved is None else reserved))
@@ -263,7 +260,7 @@ def _room_bytes(widest: str, document: Document, *, in_host: bool) -> float | No
     return None if room is None or gpus is None else room * gpus
 
 
-def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -> None:
+def _check_sharding(sharding: Any, document: Document, look: Look) -> None:
     _check_types(sharding.types, ("sharding", "types"), look.mistakes)
     model = MODEL.of(document)
     if sharding.plan is not None and model is not None:
@@ -281,7 +278,7 @@ def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -
             look.mistakes.add(("sharding", "plan"), str(error))
 
 
-def _check_plan(given: Mapping[str, GivenTable], model: ModelSection) -> None:
+def _check_plan(given: Mapping[str, GivenTable], model: Any) -> None:
     """Raise ValueError where the plan is not one of the model's tables."""
     tables = {table.name: table for table in model.tables or []}
     lacking = [name for name in tables if name is not None and name not in given]
@@ -306,7 +303,7 @@ def _check_plan(given: Mapping[str, GivenTable], model: ModelSection) -> None:
             )
 
 
-def _check_caches(given: Mapping[str, GivenTable], model: ModelSection, look: Look) -> None:
+def _check_caches(given: Mapping[str, GivenTable], model: Any, look: Look) -> None:
     """Check that a table says how much its cache holds only where the plan has one, and does not say it."""
     for index, table in enumerate(model.tables or []):
         place = given.get(table.name or "")
@@ -328,14 +325,13 @@ def _few(names: Sequence[str]) -> str:
 MODEL = Table(
     key="model",
     values=Model,
-    section=ModelSection,
     about="The recommender. Required by program 'dlrm'.",
     check=_check_model,
 )
 SHARDING = Table(
     key="sharding",
     values=Planner,
-    section=ShardingSection,
+    section=section_of(Planner, "ShardingSection"),
     about="What the planner may do. Default: all its defaults.",
     check=_check_sharding,
 )

@@ -10,23 +10,20 @@ from typing import Any, get_args
 
 from scenarios.config.scenario import (
     CACHE_LOAD_FACTOR,
-    MIN_PARTITION,
-    DenseOptimizer,
     Feature,
     Ids,
-    Interaction,
     Model,
-    Optimizer,
     PlanFile,
-    Planner,
     Scenario,
     ShardingType,
 )
 from scenarios.config.scenario import Table as EmbeddingTable
+from scenarios.config.scenario.recommender import FileIds, MeanIds, ZipfIds
+from scenarios.config.toml.derive import frozen, is_of
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, check_dtype
-from scenarios.config.toml.section import given, have
+from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.given_file import content
@@ -36,16 +33,6 @@ from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, own_
 from scenarios.workloads.dlrm.data_table import DATA, build_data, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.optimizer_checks import check_precision
-from scenarios.workloads.dlrm.sections import (
-    FeatureSection,
-    FileIds,
-    InteractionSection,
-    MeanIds,
-    OptimizerSection,
-    ShardingSection,
-    TableSection,
-    ZipfIds,
-)
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.locate import imported
@@ -60,100 +47,71 @@ NUMBER_BYTES = 8  # of an id or a bag's length in a batch that waits to be train
 
 
 def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes) -> Model:
-    """The recommender; `placed` has the tables of a given plan by name."""
-    model = have(MODEL.of(document))
-    interaction = model.interaction or InteractionSection(kind="cat")
-    optimizer = given(model.optimizer, *OptimizerSection.model_fields)
-    dense_optimizer = None
-    if model.dense_optimizer is not None:
-        own = model.dense_optimizer
-        dense_optimizer = DenseOptimizer(kind=have(own.kind), options=dict(own.model_extra or {}))
-    return Model(
-        dense_features=have(model.dense_features),
-        bottom=tuple(model.bottom or ()),
-        interaction=Interaction(
-            kind=have(interaction.kind), layers=interaction.layers or 0, low_rank=interaction.low_rank or 0
-        ),
-        top=tuple(model.top or ()),
-        dense=model.dense or "",
-        dense_options=dict(model.dense_options.model_extra or {}) if model.dense_options is not None else {},
-        dense_optimizer=dense_optimizer,
-        tables=tuple(
-            _table(table, document, placed, mistakes, index=index) for index, table in enumerate(have(model.tables))
-        ),
-        dtype=model.dtype or "float32",
-        embedding_dtype=model.embedding_dtype or model.dtype or "float32",
-        optimizer=Optimizer(**optimizer),
-        **given(model, "ids_dtype", "lengths_dtype", "autocast", "loss_scaling", "tf32"),
-    )
+    """Build the recommender; `placed` has the tables of a given plan by name."""
+    model = MODEL.of(document)
+    tables = (_table(table, document, placed, mistakes, index=index) for index, table in enumerate(model.tables))
+    dtype = model.embedding_dtype or model.dtype or "float32"
+    return MODEL.build(document, tables=tuple(tables), embedding_dtype=dtype)
 
 
 def _table(
-    table: TableSection, document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes, *, index: int
+    table: Any, document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes, *, index: int
 ) -> EmbeddingTable:
     path: KeyPath = ("model", "tables", index)
     features = tuple(
-        Feature(name=have(feature.name), **_bags(feature, mistakes, (*path, "features", place)))
+        frozen(Feature, feature, **_bags(feature, mistakes, (*path, "features", place)))
         for place, feature in enumerate(table.features or [])
     )
     total = sum(feature.ids_per_sample for feature in features)
     ranks = _pinned(table, have(sharding_shape(document)[1]))
-    usual = get_args(ShardingType) if ranks else (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
+    usual = get_args(ShardingType) if ranks else SHARDING.or_empty(document).types or DEFAULT_TYPES
     _, own = own_types(table)
     if own:
         usual = tuple(kind for kind in usual if kind in own) or own
-    name = have(table.name)
-    place = placed.get(name)
+    place = placed.get(table.name)
     kernel = place.kernel if place else table.kernel or "fused"
     if kernel != "fused":
         usual = tuple(kind for kind in usual if kind != "data_parallel")
-    return EmbeddingTable(
-        name=name,
-        rows=have(table.rows),
-        dim=have(table_dim(table, have(MODEL.of(document)))),
-        **({"ids_per_sample": total} if features else _bags(table, mistakes, path)),
+    cached = (place.load_factor if place else None) or table.cache_load_factor or CACHE_LOAD_FACTOR
+    made: EmbeddingTable = frozen(
+        EmbeddingTable,
+        table,
+        dim=table_dim(table, MODEL.of(document)),
+        **({"ids_per_sample": total, "ids": Ids()} if features else _bags(table, mistakes, path)),
         features=features,
         sharding=(place.sharding_type.value,) if place else tuple(table.sharding or usual),
         ranks=ranks,
-        min_partition=table.min_partition or MIN_PARTITION,
-        weighted=bool(table.weighted),
-        sequence=table.sequence or 0,
-        index_dedup=bool(table.index_dedup),
         kernel=kernel,
-        cache_load_factor=(place.load_factor if place else None) or table.cache_load_factor or CACHE_LOAD_FACTOR,
+        cache_load_factor=cached,
     )
+    return made
 
 
-def _pinned(table: TableSection, gpus: int) -> tuple[int, ...]:
+def _pinned(table: Any, gpus: int) -> tuple[int, ...]:
     """The ranks on which the table is to lie, so many a host; () leaves it to the planner."""
     of_hosts = [range(host * gpus, (host + 1) * gpus) for host in table.hosts or []]
     return tuple(table.ranks or chain.from_iterable(of_hosts))
 
 
-def _bags(section: TableSection | FeatureSection, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
+def _bags(section: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
     """What a `Table` or a `Feature` is told of its bags."""
     ids, mean, fixed = _ids(section, mistakes, (*path, "ids", "file"))
     return {"ids": ids, "ids_per_sample": mean, "ids_per_sample_kind": "fixed" if fixed else "poisson"}
 
 
-def _ids(table: TableSection | FeatureSection, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, float, bool]:
+def _ids(table: Any, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, float, bool]:
     """The ids, how many of them a sample has on average, and whether all samples have that many."""
-    if isinstance(table.ids, FileIds):
-        file = named_file(mistakes, path, have(table.ids.file))
+    if is_of(table.ids, FileIds):
+        file = named_file(mistakes, path, table.ids.file)
         lengths = [len(bag) for bag in read_bags(file)]
         return Ids(kind="file", path=file, sha256=_sha256(file)), sum(lengths) / len(lengths), len(set(lengths)) == 1
     ids = Ids()
-    if isinstance(table.ids, ZipfIds):
-        own = table.ids
-        ids = Ids(
-            kind="zipf",
-            exponent=have(own.zipf),
-            order=own.order or "shuffled",
-            bags=own.bags or "independent",
-        )
-    if isinstance(table.ids_per_sample, MeanIds):
-        return ids, have(table.ids_per_sample.mean), False
-    return ids, float(have(table.ids_per_sample)), True
+    if is_of(table.ids, ZipfIds):
+        law: ZipfIds = frozen(ZipfIds, table.ids)
+        ids = Ids(kind="zipf", exponent=law.zipf, order=law.order, bags=law.bags)
+    if is_of(table.ids_per_sample, MeanIds):
+        return ids, table.ids_per_sample.mean, False
+    return ids, float(table.ids_per_sample), True
 
 
 def _sha256(file: Path) -> str:
@@ -185,7 +143,7 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         plan, placed = PlanFile(path=file, sha256=_sha256(file)), read_plan(file)
     return {
         "model": _model(document, placed, mistakes),
-        "planner": Planner(plan=plan, **given(sharding, "choose", "sort_by", "balance_modules", "reserved_share")),
+        "planner": SHARDING.build(document, plan=plan),
         **build_reduction(document, first_is_cap=True),
         "pipeline": PIPELINE.build(document),
         "launching": LAUNCHING.build(document),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from scenarios.config.scenario.recommender import FileIds, MeanIds, ZipfIds
+from scenarios.config.toml.derive import is_of
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.tree import KeyPath
 from scenarios.workloads.dlrm.ids.file import read_bags
-from scenarios.workloads.dlrm.sections import FeatureSection, FileIds, MeanIds, TableSection, ZipfIds
 
 
-def check_table_ids(table: TableSection, path: KeyPath, look: Look) -> None:
+def check_table_ids(table: Any, path: KeyPath, look: Look) -> None:
     """Add what is wrong with a table's ids, its own or those of its features."""
     if table.features is None:
         _check_ids(table, table.rows, path, look)
@@ -25,7 +27,7 @@ def check_table_ids(table: TableSection, path: KeyPath, look: Look) -> None:
         _check_ids(feature, table.rows, place, look)
 
 
-def check_feature_names(tables: Sequence[TableSection], mistakes: Mistakes) -> None:
+def check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
     """Add features of the same name: a sample has one bag of a name. A table without features has one of its own."""
     first: dict[str, str] = {}
     for index, table in enumerate(tables):
@@ -39,20 +41,16 @@ def check_feature_names(tables: Sequence[TableSection], mistakes: Mistakes) -> N
                 mistakes.add(key, f"a name of its own, but {first[feature.name]} has it already")
 
 
-def _check_ids(section: TableSection | FeatureSection, rows: int | None, path: KeyPath, look: Look) -> None:
+def _check_ids(section: Any, rows: int | None, path: KeyPath, look: Look) -> None:
     """Add what is wrong with the ids of a table, or of one of its features."""
     mistakes = look.mistakes
-    if isinstance(section.ids_per_sample, MeanIds):
+    if is_of(section.ids_per_sample, MeanIds):
         look.need((*path, "ids_per_sample"), section.ids_per_sample, "mean")
-    if isinstance(section.ids, ZipfIds) and not _names_file(mistakes, (*path, "ids")):
+    if is_of(section.ids, ZipfIds) and not _names_file(mistakes, (*path, "ids")):
         look.need((*path, "ids"), section.ids, "zipf")
-    if (
-        isinstance(section.ids, ZipfIds)
-        and section.ids.bags == "by_first"
-        and isinstance(section.ids_per_sample, MeanIds)
-    ):
+    if is_of(section.ids, ZipfIds) and section.ids.bags == "by_first" and is_of(section.ids_per_sample, MeanIds):
         mistakes.add((*path, "ids_per_sample"), "a number with ids.bags = 'by_first'")
-    if not isinstance(section.ids, FileIds):
+    if not is_of(section.ids, FileIds):
         if mistakes.sound((*path, "ids")):
             look.need(path, section, "ids_per_sample")
         return
