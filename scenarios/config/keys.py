@@ -87,6 +87,8 @@ def declared(kind: Any) -> tuple[Declared, ...]:
 
 def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Declared]:
     """`keys`: in place of those that the fields declare."""
+    for key in getattr(kind, "file_keys", ()):
+        yield Declared(path=(), key=key, hint=key.accepts, default=None)
     hints = get_type_hints(kind, include_extras=True)
     for one in dataclasses.fields(kind):
         hint = hints[one.name]
@@ -102,8 +104,6 @@ def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Decl
             factory = one.default_factory
             default = one.default if factory is dataclasses.MISSING else factory()
             yield Declared(path=(one.name,), key=key, hint=bare, default=default)
-    for key in getattr(kind, "file_keys", ()):
-        yield Declared(path=(), key=key, hint=key.accepts, default=None)
 
 
 def _key_of(field: str, marks: Sequence[object]) -> Key | None:

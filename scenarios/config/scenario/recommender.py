@@ -134,7 +134,12 @@ class Table:
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (
-        Key("hosts", "The hosts on all of whose ranks it lies. Default: the planner's choice.", accepts=list[Place]),
+        Key(
+            "hosts",
+            "The hosts on all of whose ranks it lies. Default: the planner's choice.",
+            accepts=list[Place],
+            after="cache_load_factor",
+        ),
     )
 
     name: Annotated[Name, "Its name, unlike all others. Required."]
@@ -344,7 +349,7 @@ class Model:
             "embedding_dim",
             "Elements a row of the tables that do not say. Default: none.",
             accepts=Width,
-            after="lengths_dtype",
+            after="tf32",
         ),
     )
 

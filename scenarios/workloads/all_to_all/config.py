@@ -2,58 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from scenarios.config.scenario import Exchange, Scenario
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
-from scenarios.config.toml.section import Section, about, given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
-from scenarios.config.toml.values import Size, Skew
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.workloads.effort import Effort
 
-ElementType = Literal[
-    "float64",
-    "float32",
-    "bfloat16",
-    "float16",
-    "complex64",
-    "complex128",
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "uint8",
-    "bool",
-]
 
-
-class Splits(Protocol):
-    """A buffer that is exchanged, and how it is split among the peers."""
-
-    @property
-    def size(self) -> int | None: ...
-    @property
-    def splits(self) -> str | None: ...
-    @property
-    def skew(self) -> float | None: ...
-    @property
-    def dtype(self) -> str | None: ...
-
-
-class ExchangeSection(Section):
-    """What program 'all_to_all' sends."""
-
-    size: Size | None = about("Total that one rank sends, such as '64 MiB'. Required.")
-    splits: Literal["even", "random"] | None = about("Equal for all peers, or drawn anew each step. Default 'even'.")
-    skew: Skew | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
-    dtype: ElementType | None = about("Dtype of the elements. Default 'float32'.")
-
-
-def check_splits(section: Splits, path: KeyPath, look: Look) -> None:
+def check_splits(section: Any, path: KeyPath, look: Look) -> None:
     """Add what does not fit between the size, the type of the elements and how they are split."""
     element = ELEMENT_BYTES[section.dtype or "float32"]
     if section.size is not None and look.mistakes.sound((*path, "dtype")) and section.size % element:
@@ -62,7 +23,7 @@ def check_splits(section: Splits, path: KeyPath, look: Look) -> None:
         look.mistakes.add((*path, "skew"), "0 unless splits = 'random'")
 
 
-def _check(section: ExchangeSection, document: Document, look: Look) -> None:
+def _check(section: Any, document: Document, look: Look) -> None:
     look.need(("exchange",), section, "size")
     check_splits(section, ("exchange",), look)
 
@@ -73,8 +34,7 @@ def _why_each(document: Document) -> str:
 
 
 def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
-    section = have(TABLE.of(document))
-    return {"exchange": Exchange(size_bytes=have(section.size), **given(section, "splits", "skew", "dtype"))}
+    return {"exchange": TABLE.build(document)}
 
 
 def step_effort(scenario: Scenario) -> Effort:
@@ -86,7 +46,6 @@ def step_effort(scenario: Scenario) -> Effort:
 TABLE = Table(
     key="exchange",
     values=Exchange,
-    section=ExchangeSection,
     about="The exchange. Required by program 'all_to_all'.",
     check=_check,
 )

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from scenarios.config.scenario import Collective, Scenario
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
-from scenarios.config.toml.section import Section, about, given, have
+from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
-from scenarios.config.toml.values import Size, Skew
-from scenarios.workloads.all_to_all.config import ElementType, check_splits
+from scenarios.workloads.all_to_all.config import check_splits
 from scenarios.workloads.collective.operations import OPERATIONS
 from scenarios.workloads.effort import Effort
 
 
-class CollectiveSection(Section):
-    """What program 'collective' calls each step."""
-
-    op: Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"] | None = about(
-        "The collective; a broadcast is rank 0's. Required."
-    )
-    size: Size | None = about("A rank's larger buffer: what all_gather gives out, what the others take. Required.")
-    splits: Literal["even", "random"] | None = about("How an all_to_all is split, as in `exchange`. Default 'even'.")
-    skew: Skew | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
-    dtype: ElementType | None = about("Dtype of the elements. Default 'float32'.")
-
-
-def _check(section: CollectiveSection, document: Document, look: Look) -> None:
+def _check(section: Any, document: Document, look: Look) -> None:
     path = ("collective",)
     look.need(path, section, "op", "size")
     check_splits(section, path, look)
@@ -46,9 +33,7 @@ def _why_each(document: Document) -> str:
 
 
 def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
-    section = have(TABLE.of(document))
-    options = given(section, "splits", "skew", "dtype")
-    return {"collective": Collective(op=have(section.op), size_bytes=have(section.size), **options)}
+    return {"collective": TABLE.build(document)}
 
 
 def step_effort(scenario: Scenario) -> Effort:
@@ -60,7 +45,6 @@ def step_effort(scenario: Scenario) -> Effort:
 TABLE = Table(
     key="collective",
     values=Collective,
-    section=CollectiveSection,
     about="The call. Required by program 'collective'.",
     check=_check,
 )
