@@ -125,11 +125,6 @@ def _unmarked(hint: Any) -> Any:
     return bare
 
 
-def frozen_rows(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:
-    """Lists of numbers as tuples."""
-    return tuple(map(tuple, rows))
-
-
 def tenths_of(version: str) -> int:
     """90 of '9.0'."""
     return round(10 * float(version))

@@ -45,9 +45,3 @@ def have(value: T | None) -> T:
     """A value that the checks found to be there."""
     assert value is not None
     return value
-
-
-def given(section: Section | None, *keys: str, suffix: str = "") -> dict[str, Any]:
-    """The keys that are there, so that a dataclass's own defaults stand for the others."""
-    values = {key: getattr(section, key, None) for key in keys}
-    return {f"{key}{suffix}": value for key, value in values.items() if value is not None}
