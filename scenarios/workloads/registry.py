@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from scenarios.config.scenario import UsersCode, Workload
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
 from scenarios.config.toml.section import FreeOptions
@@ -45,9 +46,9 @@ def _spec(name: str, place: str, found: Any) -> ProgramSpec:
     own, shape = _own_table(name, found)
     tables = _tables_read(place, reads)
 
-    def build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
-        options = getattr(document, own.key, None)
-        return {"options": shape.default() if options is None else options, **build_reduction(document)}
+    def build(document: Document, mistakes: Mistakes) -> Workload:
+        options = own.of(document)
+        return UsersCode(options=shape.default() if options is None else options, **build_reduction(document))
 
     return ProgramSpec(
         name=name,

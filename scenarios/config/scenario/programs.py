@@ -32,6 +32,8 @@ class Exchange:
     "random" splits are drawn anew each step; `skew` is the exponent of the peers' shares: 0 is even in expectation.
     """
 
+    op: ClassVar[Literal["all_to_all"]] = "all_to_all"
+
     size_bytes: Annotated[Size, Key("size", "Total that one rank sends, such as '64 MiB'. Required.")]
     splits: Annotated[Literal["even", "random"], "Equal for all peers, or drawn anew each step. Default 'even'."] = (
         "even"

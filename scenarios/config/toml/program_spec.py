@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Scenario, Workload
 from scenarios.config.toml.derive import frozen, section_of
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
@@ -75,7 +75,7 @@ class ProgramSpec:
         check: adds what does not fit between the program's tables and the rest of the file.
         why_each: why every rank must be simulated; "" if one host of each class will do.
         plan: "module:function" that says where a scenario's tables go, as a `planner.placed.Plan`; "" without.
-        build: values of `Scenario`'s fields from a document without mistakes.
+        build: the workload of a document without mistakes.
         effort: what simulating a step of every rank takes at most.
         names: the key of a value that names further code of the user's, as `program` does; () without.
     """
@@ -90,7 +90,7 @@ class ProgramSpec:
     check: Callable[[Document, Look], None] = lambda document, look: None
     plan: str = ""
     why_each: Callable[[Document], str] = lambda document: ""
-    build: Callable[[Document, Mistakes], dict[str, Any]] = lambda document, mistakes: {}
+    build: Callable[[Document, Mistakes], Workload] = lambda document, mistakes: Workload()
     effort: Callable[[Scenario], Effort] = lambda scenario: Effort()
     names: KeyPath = ()
 

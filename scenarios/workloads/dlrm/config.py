@@ -14,6 +14,7 @@ from scenarios.config.scenario import (
     Ids,
     Model,
     PlanFile,
+    Recommender,
     Scenario,
     ShardingType,
 )
@@ -135,23 +136,23 @@ def _check(document: Document, look: Look) -> None:
             look.mistakes.add(("model", "dense"), str(error))
 
 
-def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
+def _build(document: Document, mistakes: Mistakes) -> Recommender:
     sharding = SHARDING.of(document)
     plan, placed = None, {}
     if sharding is not None and sharding.plan is not None:
         file = named_file(mistakes, ("sharding", "plan"), sharding.plan)
         plan, placed = PlanFile(path=file, sha256=_sha256(file)), read_plan(file)
-    return {
-        "model": _model(document, placed, mistakes),
-        "planner": SHARDING.build(document, plan=plan),
+    return Recommender(
+        model=_model(document, placed, mistakes),
+        planner=SHARDING.build(document, plan=plan),
         **build_reduction(document, first_is_cap=True),
-        "pipeline": PIPELINE.build(document),
-        "launching": LAUNCHING.build(document),
-        "replication": build_replication(document),
-        "qcomms": QCOMMS.build(document),
-        "dense_parallel": DENSE_PARALLEL.build(document),
-        "data": build_data(document),
-    }
+        pipeline=PIPELINE.build(document),
+        launching=LAUNCHING.build(document),
+        replication=build_replication(document),
+        qcomms=QCOMMS.build(document),
+        dense_parallel=DENSE_PARALLEL.build(document),
+        data=build_data(document),
+    )
 
 
 def _why_each(document: Document) -> str:
@@ -165,18 +166,19 @@ def _why_each(document: Document) -> str:
 
 def _effort(scenario: Scenario) -> Effort:
     """As if each table took the type of those it may take that reads most."""
-    features = have(scenario.model).features
+    features = Recommender.of(scenario.workload).model.features
     read = {feature.name for feature in features if feature.index_dedup or not CUT_BY_ROWS.isdisjoint(feature.sharding)}
     return step_effort(scenario, read, len({kind for feature in features for kind in feature.sharding}))
 
 
 def step_effort(scenario: Scenario, read: Collection[str], groups: int) -> Effort:
     """Return what simulating every rank takes, with these features' ids read and so many groups of tables."""
-    model, ranks = have(scenario.model), scenario.cluster.world_size
+    workload, ranks = Recommender.of(scenario.workload), scenario.cluster.world_size
+    model, pipeline = workload.model, workload.pipeline
     ids = sum(feature.ids_per_sample for feature in model.features if feature.name in read)
     layers = len(model.bottom) + len(model.top) + model.interaction.layers
-    passes = scenario.pipeline.accumulation
-    held = scenario.data.held_batches(scenario.steps * passes + scenario.pipeline.depth)
+    passes = pipeline.accumulation
+    held = workload.data.held_batches(scenario.steps * passes + pipeline.depth)
     numbers = len(model.features) + sum(feature.ids_per_sample for feature in model.features)
     return Effort(
         entries=passes * ranks * scenario.batch_size * (len(model.features) + ids),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from scenarios.config.scenario import Gradients, Scenario
+from scenarios.config.scenario import GradientReduction, Gradients, Scenario
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table, check_dtype
@@ -46,12 +46,12 @@ def _check(document: Document, look: Look) -> None:
 
 def step_effort(scenario: Scenario) -> Effort:
     """What simulating every rank takes: each parameter's passes, and its share of the reduction."""
-    return Effort(operations=4 * scenario.cluster.world_size * len(have(scenario.gradients).shapes))
+    return Effort(operations=4 * scenario.cluster.world_size * len(GradientReduction.of(scenario.workload).shapes))
 
 
-def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
+def _build(document: Document, mistakes: Mistakes) -> GradientReduction:
     given = {"shapes": resnet50_shapes()} if have(TABLE.of(document)).model else {}
-    return {"gradients": TABLE.build(document, **given), **build_reduction(document)}
+    return GradientReduction(gradients=TABLE.build(document, **given), **build_reduction(document))
 
 
 def resnet50_shapes() -> tuple[Shape, ...]:

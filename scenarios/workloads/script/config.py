@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from scenarios.config.keys import Key
+from scenarios.config.scenario import UsersCode
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
@@ -220,7 +221,7 @@ def _kind(document: Document) -> str | None:
     return None if gpu is None else gpu.kind
 
 
-def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
+def _build(document: Document, mistakes: Mistakes) -> UsersCode:
     section = have(TABLE.of(document))
     if section.recording is not None:
         recording = _recording(section, mistakes)
@@ -233,12 +234,12 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
             recording=recording,
             is_exchanged=BUCKETS.of(document) is not None or COMPRESSION.of(document) is not None,
         )
-        return {"options": options, **build_reduction(document), "launching": LAUNCHING.build(document)}
+        return UsersCode(options=options, **build_reduction(document), launching=LAUNCHING.build(document))
     path = file_of_module(section.module or "") if section.path is None else None
     path = path or named_file(mistakes, ("script", "path"), have(section.path))
     is_cut = _kind(document) == "cpu" if section.modules is None else section.modules
     options = TABLE.build(document, path=path, sha256=hashlib.sha256(content(path)).hexdigest(), is_cut=is_cut)
-    return {"options": options, "launching": LAUNCHING.build(document)}
+    return UsersCode(options=options, launching=LAUNCHING.build(document))
 
 
 def file_of_module(name: str) -> Path | None:
