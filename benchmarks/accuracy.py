@@ -36,7 +36,7 @@ from real.launch.job import Job
 from real.launch.launcher import launch
 from reports.analysis.statistics import Sample, errors, sample
 from scenarios.config.load import load, load_profile
-from scenarios.config.scenario import Collective, Scenario
+from scenarios.config.scenario import Collective, CollectiveCalls, Scenario
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
@@ -87,7 +87,11 @@ class Cases(Program):
 
     def __init__(self, scenario: Scenario, most: int | None = None) -> None:
         self._programs = [
-            CollectiveProgram(dataclasses.replace(scenario, collective=case.collective(), steps=steps(case, most)))
+            CollectiveProgram(
+                dataclasses.replace(
+                    scenario, workload=CollectiveCalls(collective=case.collective()), steps=steps(case, most)
+                )
+            )
             for case in cases(scenario.cluster.host.nics.link.bytes_per_s)
         ]
 

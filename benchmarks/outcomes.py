@@ -29,7 +29,7 @@ from real.emulate.cli import read_rate
 from real.launch.launcher import launch
 from real.rank.backend import TorchBackend
 from reports.store import run_folder as store
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import CollectiveCalls, Scenario
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.collective.program import CollectiveProgram
@@ -106,7 +106,9 @@ def predicted(nic: str, profile: Path, cores: int | None = None) -> Calls:
     host = scenario.cluster.host
     cluster = dataclasses.replace(scenario.cluster, host=dataclasses.replace(host, cores=cores or host.cores))
     collective = Case("all_gather", SIZE_BYTES, STEPS).collective()
-    scenario = dataclasses.replace(scenario, cluster=cluster, collective=collective, steps=STEPS, payload="sizes")
+    scenario = dataclasses.replace(
+        scenario, cluster=cluster, workload=CollectiveCalls(collective=collective), steps=STEPS, payload="sizes"
+    )
     found = []
     for draw in range(1, DRAWS + 1):
         spans = [span for span in simulate(scenario, CollectiveProgram(scenario), draw).spans if is_gather(span.kind)]

@@ -31,11 +31,12 @@ from torch.nn.parallel import DistributedDataParallel
 import scenarios
 from real.ddp.hooks import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
 from scenarios.config.load import load
+from scenarios.config.scenario import Recommender
 from scenarios.workloads.dlrm.dense import dense_shapes
 from scenarios.workloads.powersgd.config import resnet50_shapes
 
 LIBRARY = Path(scenarios.__file__).parent / "library"
-CRITEO = load(LIBRARY / "criteo_dlrm_8x8.toml").model
+CRITEO = Recommender.of(load(LIBRARY / "criteo_dlrm_8x8.toml").workload).model
 assert CRITEO is not None
 MODELS = {"ResNet-50": resnet50_shapes(), "DLRM dense": dense_shapes(CRITEO)}
 RANKS = (1, 2, 4)

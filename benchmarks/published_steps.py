@@ -44,7 +44,7 @@ def compare() -> pd.DataFrame:
     """A row a measurement: `predicted` and `published` (ms, or times as fast) and `error`, their quotient less 1."""
     rows: list[tuple[str, str, float, float]] = []
     compressed = load(str(LIBRARY / "powersgd_4x2_3g.toml"))
-    alone_ms = step_ms(dataclasses.replace(on(compressed, 1, 1), compression=Compression()))
+    alone_ms = step_ms(on(compressed, 1, 1).with_workload(compression=Compression()))
     for hosts, published in SPEED_UPS.items():
         world = on(compressed, hosts, compressed.cluster.host.gpus)
         predicted_ms = step_ms(world, compressed.compression.start_powerSGD_iter)

@@ -29,9 +29,9 @@ from pathlib import Path
 
 from benchmarks.baselines.cases import calls
 from scenarios.config.load import load, load_profile
-from scenarios.config.scenario import Exchange, Scenario
-from scenarios.workloads.all_to_all.program import Splits
+from scenarios.config.scenario import CollectiveCalls, Exchange, Scenario
 from scenarios.workloads.build import build
+from scenarios.workloads.collective.splits import Splits
 from sim.engine.fabric import Fabric
 from sim.nccl import plan as nccl
 from sim.nccl.costs import costs_of
@@ -78,7 +78,7 @@ def scenario(ranks: int) -> Scenario:
     """One step of the exchange between so many ranks."""
     like = load(LIKE, {"payload": "sizes", "fidelity": "flows", "steps": 1, "seed": SEED})
     cluster = dataclasses.replace(load_profile(PROFILE), hosts=ranks // GPUS)
-    return dataclasses.replace(like, library="nccl", cluster=cluster, exchange=EXCHANGE)
+    return dataclasses.replace(like, library="nccl", cluster=cluster, workload=CollectiveCalls(exchange=EXCHANGE))
 
 
 def phase(made: Scenario) -> nccl.Phase:

@@ -11,7 +11,14 @@ from typing import Any
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
 from scenarios.config.host_costs import Eager, Tcp
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import (
+    CollectiveCalls,
+    GradientReduction,
+    Model,
+    Recommender,
+    Scenario,
+    UsersCode,
+)
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 
@@ -88,7 +95,34 @@ def scenario(on: Cluster | None = None, **changes: Any) -> Scenario:
         library="gloo",
         timeout_s=30.0,
     )
-    return dataclasses.replace(whole, **changes)
+    return changed(whole, **changes)
+
+
+# Of a recommender of which a test needs no more.
+NO_MODEL = Model(dense_features=1, tables=())
+_KINDS = (Recommender, GradientReduction, CollectiveCalls, UsersCode)
+
+
+def changed(scenario: Scenario, **changes: Any) -> Scenario:
+    """Change fields of a scenario, and of its workload, which becomes one that has them."""
+    fields = {one.name for one in dataclasses.fields(Scenario)}
+    own = {name: value for name, value in changes.items() if name not in fields}
+    workload = changes.get("workload", scenario.workload)
+    if own.keys() <= {one.name for one in dataclasses.fields(workload)}:
+        workload = dataclasses.replace(workload, **own)
+    else:
+        kind = next(one for one in _KINDS if own.keys() <= {each.name for each in dataclasses.fields(one)})
+        workload = kind(**({"model": NO_MODEL} if kind is Recommender else {}) | own)
+    kept = {name: value for name, value in changes.items() if name in fields}
+    return dataclasses.replace(scenario, **{**kept, "workload": workload})
+
+
+def model_of(scenario: Scenario) -> Model:
+    return Recommender.of(scenario.workload).model
+
+
+def with_model(scenario: Scenario, **changes: Any) -> Scenario:
+    return scenario.with_workload(model=dataclasses.replace(model_of(scenario), **changes))
 
 
 def recommender(*tables: str, batch_size: int = 128, gpus: int = 2, profile: str = "dgx_h100", more: str = "") -> str:

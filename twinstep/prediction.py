@@ -340,7 +340,7 @@ def _change(job: _Job, asked: _Asked, runs: Sequence[Run]) -> Run:
     from twinstep.what_if.what_if import WhatIf
 
     scenario = asked.load({})  # as it was before it had a plan
-    is_found = scenario.planner.choose == "simulated"  # then the run's folder has the plan
+    is_found = scenario.workload.finds_plan  # then the run's folder has the plan
     what_if = WhatIf(
         load=asked.load,
         plan=values_of(job.folder / PLAN_FILE, scenario) if is_found else kept_plan(scenario, job.folder),

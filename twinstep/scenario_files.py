@@ -137,7 +137,7 @@ def print_plan(file: str, out: str | None = None, module: str | None = None) -> 
             raise ScenarioError(
                 f"{scenario.path}: program = '{scenario.program}': expected {names}, whose tables are planned"
             )
-        if scenario.replication is not None:
+        if scenario.workload.replicas is not None:
             groups = scenario.cluster.world_size // scenario.sharding_ranks
             print(f"for each of {groups} sharding groups: rank n is the group's n-th of {scenario.sharding_ranks}\n")
         print(format_plan(plan))

@@ -12,7 +12,7 @@ from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Exchange
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
-from scenarios.workloads.all_to_all.program import Splits
+from scenarios.workloads.collective.splits import Splits
 
 Matrix = Sequence[Sequence[int]]
 _ELEMENT_BYTES = 4

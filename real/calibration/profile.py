@@ -46,11 +46,12 @@ def profile_text(
     return "\n".join([f"description = {_text(description)}\n\n{whole}", *blocks])
 
 
-def _tables(name: str, value: object, header: str = "[{}]") -> Iterator[tuple[str, _Lines]]:
+def _tables(name: str, value: Any, header: str = "[{}]") -> Iterator[tuple[str, _Lines]]:
     """Write a declared value's own table and those inside it, by header; keys at their default are left out."""
     own: _Lines = {}
     inner: list[tuple[str, _Lines]] = []
-    for one in declared(type(value)):
+    kind: Any = type(value)
+    for one in declared(kind):
         held, place = attrgetter(".".join(one.path))(value), f"{name}.{one.key.name}"
         if one.key.name in _OTHERS_SAY or held is None or (held == one.default and not one.key.always):
             continue

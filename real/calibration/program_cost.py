@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from scenarios.config.hardware import Cluster
 from scenarios.config.host_costs import Tcp
-from scenarios.config.scenario import Compression, Interaction, Model, Scenario, Table
+from scenarios.config.scenario import Compression, Interaction, Model, Recommender, Scenario, Table
 from scenarios.seam.trace import Span
 from scenarios.workloads.dlrm.program import DlrmProgram
 
@@ -50,10 +50,16 @@ def scenario_of(scenario: Scenario) -> Scenario:
         program="dlrm",
         steps=STEPS,
         batch_size=128,
-        model=Model(
-            dense_features=13, bottom=(256, 64), top=(256, 128, 1), interaction=Interaction(kind="dot"), tables=tables
+        workload=Recommender(
+            model=Model(
+                dense_features=13,
+                bottom=(256, 64),
+                top=(256, 128, 1),
+                interaction=Interaction(kind="dot"),
+                tables=tables,
+            ),
+            compression=Compression(kind="batched_powersgd", matrix_approximation_rank=2, start_powerSGD_iter=2),
         ),
-        compression=Compression(kind="batched_powersgd", matrix_approximation_rank=2, start_powerSGD_iter=2),
     )
 
 

@@ -33,17 +33,13 @@ class Gpu:
     hash, to which mappings add nothing.
     """
 
-    name: Annotated[Name, Key("name", "What reports call it. Default: its kind.")]
-    kind: Annotated[
-        Literal["cuda", "cpu"], Key("kind", "'cuda', or 'cpu' for a process on the host's cores. Required.")
-    ]
+    name: Annotated[Name, "What reports call it. Default: its kind."]
+    kind: Annotated[Literal["cuda", "cpu"], "'cuda', or 'cpu' for a process on the host's cores. Required."]
     memory_bytes: Annotated[
         Size, Key("memory", "Memory of one GPU as torch has it, such as '79.1 GiB' of an H100. Required.")
     ]
     context_bytes: Annotated[Size | None, Key("context", "What a process's CUDA context takes of it.")] = None
-    fragmentation: Annotated[
-        Reserve | None, Key("fragmentation", "What torch's allocator holds beside tensors, as a share of them.")
-    ] = None
+    fragmentation: Annotated[Reserve | None, "What torch's allocator holds beside tensors, as a share of them."] = None
     memory_bytes_per_s: Annotated[Rate, Key("memory_rate", "Peak rate of that memory, such as '3.35 TB/s'. Required.")]
     l2_bytes: Annotated[
         Size | None,
@@ -55,11 +51,8 @@ class Gpu:
     ] = None
     l2_partitions: Annotated[
         Count,
-        Key(
-            "l2_partitions",
-            "Partitions of its L2, `l2` each, that hold the same rows: a script on simulated GPUs is told of all L2"
-            " (`torch.cuda.get_device_properties`). Default 1.",
-        ),
+        "Partitions of its L2, `l2` each, that hold the same rows: a script on simulated GPUs is told of all L2"
+        " (`torch.cuda.get_device_properties`). Default 1.",
     ] = 1
     l2_bytes_per_s: Annotated[
         Rate | None, Key("l2_rate", "What is read from and written to L2 at most. Default: as much as is asked.")
@@ -91,19 +84,13 @@ class Gpu:
     ] = field(default_factory=dict, hash=False)
     eager: Annotated[
         Eager,
-        Key(
-            "eager",
-            "What PyTorch and Python take on the host between launches, beside a 'cuda' GPU and without"
-            " launching.cuda_graphs. Default: a current server.",
-        ),
+        "What PyTorch and Python take on the host between launches, beside a 'cuda' GPU and without"
+        " launching.cuda_graphs. Default: a current server.",
     ] = field(default_factory=Eager)
     spread: Annotated[
         Quantiles,
-        Key(
-            "spread",
-            "Quantiles of a kernel's time over its mean, equally far apart, such as [0.8, 1, 1.4]."
-            " Default: all are the mean.",
-        ),
+        "Quantiles of a kernel's time over its mean, equally far apart, such as [0.8, 1, 1.4]."
+        " Default: all are the mean.",
     ] = ()
     compute_capability: Annotated[
         int,
@@ -119,38 +106,26 @@ class Gpu:
     ] = 90
     multiprocessors: Annotated[
         Count | None,
-        Key(
-            "multiprocessors",
-            "Its multiprocessors: each of NCCL's channels takes one from kernels, and scripts on simulated GPUs get"
-            " their number. Default: NCCL takes nothing from kernels, and scripts that ask get an error.",
-        ),
+        "Its multiprocessors: each of NCCL's channels takes one from kernels, and scripts on simulated GPUs get"
+        " their number. Default: NCCL takes nothing from kernels, and scripts that ask get an error.",
     ] = None
     watts: Annotated[
         Positive | None,
-        Key(
-            "watts",
-            "Its power limit in watts, such as 350: matrix products that would draw more lower its clock. Default:"
-            " enough for the full clock; of a board with GDDR memory an estimate from `memory_rate`.",
-        ),
+        "Its power limit in watts, such as 350: matrix products that would draw more lower its clock. Default:"
+        " enough for the full clock; of a board with GDDR memory an estimate from `memory_rate`.",
     ] = None
     flops_per_s: Annotated[
         Mapping[str, FlopRate], Key("flops", "Peak arithmetic by dtype. Required.", names=FLOP_RATES)
     ] = field(hash=False)
     flash_attention: Annotated[
         Literal[1, 2],
-        Key(
-            "flash_attention",
-            "The FlashAttention that scaled_dot_product_attention runs in 16 bit: 2, or 1 as torch before 2.2 and"
-            " flash-attn before 2.0 (July 2023) have it. Default 2.",
-        ),
+        "The FlashAttention that scaled_dot_product_attention runs in 16 bit: 2, or 1 as torch before 2.2 and"
+        " flash-attn before 2.0 (July 2023) have it. Default 2.",
     ] = 2
     priced_by: Annotated[
         Literal["laws", "efficiency"],
-        Key(
-            "priced_by",
-            "How kernels are priced whose operators have a law: by it ('laws'), or as all others by peaks and"
-            " `efficiency`. A 'cpu', and a GPU without `multiprocessors`, have no laws. Default 'laws'.",
-        ),
+        "How kernels are priced whose operators have a law: by it ('laws'), or as all others by peaks and"
+        " `efficiency`. A 'cpu', and a GPU without `multiprocessors`, have no laws. Default 'laws'.",
     ] = "laws"
     kernel_tables: Annotated[
         KernelTables,

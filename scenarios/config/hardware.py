@@ -15,7 +15,7 @@ from scenarios.config.faults import Fault, Part
 from scenarios.config.gpu import Gpu
 from scenarios.config.host_costs import Tcp
 from scenarios.config.interconnect import DEFAULT_NETWORK, SUMMARIES, WITH_LEAVES, NetworkKind
-from scenarios.config.keys import Inline, Key, frozen_rows
+from scenarios.config.keys import Inline, Key
 from scenarios.config.toml.values import (
     AtLeastOne,
     Cores,
@@ -64,12 +64,9 @@ class Inside:
 
     kind: Annotated[
         Literal["nvlink", "nvlink_mesh", "pcie", "memory"],
-        Key(
-            "kind",
-            "'nvlink': every pair at a GPU's full rate; 'nvlink_mesh': by NVLinks between pairs,"
-            " without a switch; 'pcie': also through a shared bridge; 'memory': through host memory"
-            " that all share. Required.",
-        ),
+        "'nvlink': every pair at a GPU's full rate; 'nvlink_mesh': by NVLinks between pairs,"
+        " without a switch; 'pcie': also through a shared bridge; 'memory': through host memory"
+        " that all share. Required.",
     ]
     link: Annotated[
         Link,
@@ -91,23 +88,15 @@ class Inside:
         ),
     ] = None
     links: Annotated[
-        tuple[tuple[int, ...], ...],
-        Key(
-            "links",
-            "NVLinks between each two GPUs, a row for each GPU, as `nvidia-smi topo -m` prints them:"
-            " [[0, 2], [2, 0]]. Of more rows the first gpus_per_host count. Required by"
-            " 'nvlink_mesh', of no use to others.",
-            accepts=list[list[NvLinks]],
-            read=frozen_rows,
-        ),
+        tuple[tuple[NvLinks, ...], ...],
+        "NVLinks between each two GPUs, a row for each GPU, as `nvidia-smi topo -m` prints them:"
+        " [[0, 2], [2, 0]]. Of more rows the first gpus_per_host count. Required by"
+        " 'nvlink_mesh', of no use to others.",
     ] = ()
     hosts_per_domain: Annotated[
         Machines,
-        Key(
-            "hosts_per_domain",
-            "Hosts that one NVLink switch joins, such as 18 trays of GB200 NVL72; with several domains they divide the"
-            " hosts, and each GPU has a NIC. Only for 'nvlink'. Default 1.",
-        ),
+        "Hosts that one NVLink switch joins, such as 18 trays of GB200 NVL72; with several domains they divide the"
+        " hosts, and each GPU has a NIC. Only for 'nvlink'. Default 1.",
     ] = 1
 
     host_bytes_per_s: Annotated[
@@ -120,10 +109,7 @@ class Inside:
     ] = None
     gpus_per_host_link: Annotated[
         Machines,
-        Key(
-            "gpus_per_host_link",
-            "GPUs that share one such link, as behind a PCIe switch; NICs are reached without it. Default 1.",
-        ),
+        "GPUs that share one such link, as behind a PCIe switch; NICs are reached without it. Default 1.",
     ] = 1
 
     def gpu_bytes_per_s(self, gpus: int) -> float:
@@ -146,10 +132,8 @@ class Nics:
     connection for each pair of ranks, NCCL as many as it needs.
     """
 
-    per: Annotated[
-        Literal["gpu", "host"], Key("per", "'gpu': one for each GPU; 'host': `count` for all of them. Required.")
-    ]
-    count: Annotated[Machines, Key("count", "Interfaces a host; required with per = 'host', else one for each GPU.")]
+    per: Annotated[Literal["gpu", "host"], "'gpu': one for each GPU; 'host': `count` for all of them. Required."]
+    count: Annotated[Machines, "Interfaces a host; required with per = 'host', else one for each GPU."]
     link: Annotated[
         Link,
         Inline(
@@ -191,10 +175,10 @@ class Host:
     """One machine: its GPUs are alike."""
 
     gpus: Annotated[Machines, Key("gpus_per_host", "GPUs, and thus ranks, on each. Required.")]
-    gpu: Annotated[Gpu, Key("gpu", "The accelerator. Required.")]
-    inside: Annotated[Inside, Key("inside", "Links between the GPUs of a host. Required.")]
-    nics: Annotated[Nics, Key("nic", "The host's network interfaces. Required.")]
-    cores: Annotated[Cores, Key("cores", "CPU cores of one host. Required.")]
+    gpu: Annotated[Gpu, "The accelerator. Required."]
+    inside: Annotated[Inside, "Links between the GPUs of a host. Required."]
+    nics: Annotated[Nics, Key("nic", "The host's network interfaces. Required.", title="NicSection")]
+    cores: Annotated[Cores, "CPU cores of one host. Required."]
     memory_bytes: Annotated[Size, Key("host_memory", "Memory of one host, such as '2 TiB'. Required.")]
 
 
@@ -215,17 +199,14 @@ class Network:
     latency_ns: Annotated[Latency, Key("latency", "What crossing one switch takes. Default '0 ns'.", always=True)] = 0
     hosts_per_leaf: Annotated[
         Machines | None,
-        Key("hosts_per_leaf", f"Hosts on one leaf; the last leaf may have fewer. Required by {WITH_LEAVES}."),
+        f"Hosts on one leaf; the last leaf may have fewer. Required by {WITH_LEAVES}.",
     ] = None
     oversubscription: Annotated[
         AtLeastOne,
-        Key(
-            "oversubscription",
-            f"A leaf's host rates over its uplink rates; 1 is enough for all. Only for {WITH_LEAVES}. Default 1.",
-        ),
+        f"A leaf's host rates over its uplink rates; 1 is enough for all. Only for {WITH_LEAVES}. Default 1.",
     ] = 1.0
     sharp: Annotated[
-        bool, Key("sharp", "Whether switches reduce (SHARP), and NCCL may use it (NCCL_COLLNET_ENABLE). Default false.")
+        bool, "Whether switches reduce (SHARP), and NCCL may use it (NCCL_COLLNET_ENABLE). Default false."
     ] = False
 
 
@@ -238,22 +219,19 @@ class Cost:
 
     usd_per_gpu_hour: Annotated[
         NotNegative | None,
-        Key("usd_per_gpu_hour", "Price of one GPU for an hour in US dollars, such as 6.88. Default: not known."),
+        "Price of one GPU for an hour in US dollars, such as 6.88. Default: not known.",
     ] = None
-    price_source: Annotated[Text, Key("price_source", "Who asks that price, for what. Default: not said.")] = ""
-    price_date: Annotated[Text, Key("price_date", "When, such as '2026-11-09'. Default: not said.")] = ""
+    price_source: Annotated[Text, "Who asks that price, for what. Default: not said."] = ""
+    price_date: Annotated[Text, "When, such as '2026-11-09'. Default: not said."] = ""
     watts_per_gpu: Annotated[
         Positive | None,
-        Key(
-            "watts_per_gpu",
-            "What one GPU with its share of the host draws at most, in watts, such as 1275. Default: not known.",
-        ),
+        "What one GPU with its share of the host draws at most, in watts, such as 1275. Default: not known.",
     ] = None
-    power_source: Annotated[Text, Key("power_source", "Who says so, of what. Default: not said.")] = ""
-    power_date: Annotated[Text, Key("power_date", "When, such as '2020-05'. Default: not said.")] = ""
-    pue: Annotated[
-        AtLeastOne, Key("pue", "Power of the whole data center over that of its hosts. Default 1: the hosts alone.")
-    ] = 1.0
+    power_source: Annotated[Text, "Who says so, of what. Default: not said."] = ""
+    power_date: Annotated[Text, "When, such as '2020-05'. Default: not said."] = ""
+    pue: Annotated[AtLeastOne, "Power of the whole data center over that of its hosts. Default 1: the hosts alone."] = (
+        1.0
+    )
 
     def without_sources_of(self, keys: Collection[str]) -> Cost:
         """Without what is said of figures that a scenario replaces, unless it replaces that, too."""
@@ -280,9 +258,9 @@ class Cluster:
     """
 
     profile: str
-    hosts: Annotated[Machines, Key("hosts", "How many machines. Required.")]
+    hosts: Annotated[Machines, "How many machines. Required."]
     host: Annotated[Host, Inline()]
-    network: Annotated[Network, Key("network", "What joins the hosts. Default: one ideal switch.")]
+    network: Annotated[Network, "What joins the hosts. Default: one ideal switch."]
     payload_share: Annotated[
         Payload,
         Key(
@@ -305,9 +283,7 @@ class Cluster:
     nccl_floor_ns: Annotated[
         Latency, Key("nccl_floor", "What NCCL's collectives take at least, however small. Default '0 ns'.", always=True)
     ] = 0
-    nccl_sockets: Annotated[
-        Count, Key("nccl_sockets", "TCP connections that NCCL has for each pair of ranks. Default 1.")
-    ] = 1
+    nccl_sockets: Annotated[Count, "TCP connections that NCCL has for each pair of ranks. Default 1."] = 1
     nccl_p2p_share: Annotated[
         Efficient,
         Key(
@@ -324,8 +300,8 @@ class Cluster:
             " Default: no limit.",
         ),
     ] = None
-    tcp: Annotated[Tcp | None, Key("tcp", "The hosts' side of gloo's messages. Default: it costs nothing.")] = None
-    cost: Annotated[Cost | None, Key("cost", "What a GPU costs and draws. Default: not known.")] = None
+    tcp: Annotated[Tcp | None, "The hosts' side of gloo's messages. Default: it costs nothing."] = None
+    cost: Annotated[Cost | None, "What a GPU costs and draws. Default: not known."] = None
     hosts_share_cores: Annotated[
         bool,
         Key(

@@ -62,12 +62,9 @@ class Tcp:
     ]
     wake_spread: Annotated[
         Quantiles,
-        Key(
-            "wake_spread",
-            "Quantiles of that time over its mean, equally far apart, such as [0.6, 1, 4]. Default: all are the mean.",
-        ),
+        "Quantiles of that time over its mean, equally far apart, such as [0.6, 1, 4]. Default: all are the mean.",
     ] = ()
-    issue_spread: Annotated[Quantiles, Key("issue_spread", "The same of `issue`. Default: all are the mean.")] = ()
+    issue_spread: Annotated[Quantiles, "The same of `issue`. Default: all are the mean."] = ()
     nap_ns: Annotated[
         Latency, Key("nap", "A core that has been idle for less wakes up sooner. Default 0: none does.")
     ] = 0
@@ -81,15 +78,12 @@ class Tcp:
     ] = 0
     spin_share: Annotated[
         Acknowledged,
-        Key(
-            "spin_share",
-            "How many of the messages are held up so that are posted while their group's are served"
-            " and cores are short. Default 0.",
-        ),
+        "How many of the messages are held up so that are posted while their group's are served"
+        " and cores are short. Default 0.",
     ] = 0.0
     stay_share: Annotated[
         Acknowledged,
-        Key("stay_share", "How often a thread whose core is taken does not move to an idle one. Default 0."),
+        "How often a thread whose core is taken does not move to an idle one. Default 0.",
     ] = 0.0
 
     @property

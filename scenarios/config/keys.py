@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 
@@ -17,23 +18,28 @@ class Names:
     names: Mapping[str, str]
 
 
+REST = "*"  # in place of a key's name: the mapping has all keys of the table that are no field's
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Key:
-    """Field metadata: the key in the value's table, and what it means.
+    """Field metadata: the key in the value's table, and what it means; a text alone is of a key of the field's name.
 
+    A class's `file_keys` are those of its table that become no field, but decide others.
     The field's own type says what the key accepts, unless `accepts` does; then `read` and `write` convert. `names` is
     for mappings. A calibration writes a key that differs from the field's default, or `always`. `after`: the key
-    behind which it stands, if not the field before.
+    behind which it stands, if not the field before. `title`: what schemas call the value's table.
     """
 
-    name: str
-    doc: str
+    name: str = ""
+    doc: str = ""
     names: Names | None = None
     accepts: Any = None
     read: Callable[[Any], object] | None = None
     write: Callable[[Any], object] | None = None
     always: bool = False
     after: str = ""
+    title: str = ""
 
 
 class Inline:
@@ -53,13 +59,13 @@ class Declared:
     path: tuple[str, ...]
     key: Key
     hint: Any
-    default: object = field(default=dataclasses.MISSING)
+    default: object
+    table: Any = field(init=False)  # the dataclass that declares the key's table, or those of an array; None: no table
 
-    @property
-    def table(self) -> Any:
-        """The dataclass whose own table this key is, or whose tables an array of this key has; None for others."""
-        kinds = [self.hint, *get_args(self.hint)]
-        return next((kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
+    def __post_init__(self) -> None:
+        kinds = [] if self.key.accepts is not None else [self.hint, *get_args(self.hint)]
+        table = next((kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
+        object.__setattr__(self, "table", table)
 
     @property
     def is_array(self) -> bool:
@@ -67,17 +73,20 @@ class Declared:
         return get_origin(self.hint) is tuple
 
 
-def declared(kind: Any) -> list[Declared]:
-    """The keys of a dataclass in the order of its fields, tables behind plain values."""
+@cache
+def declared(kind: Any) -> tuple[Declared, ...]:
+    """Return the keys of a dataclass in the order of its fields, tables behind plain values."""
     found = sorted(_declared(kind), key=lambda one: one.table is not None)
     for one in [one for one in found if one.key.after]:
         found.remove(one)
         found.insert([other.key.name for other in found].index(one.key.after) + 1, one)
-    return found
+    return tuple(found)
 
 
 def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Declared]:
     """`keys`: in place of those that the fields declare."""
+    for key in getattr(kind, "file_keys", ()):
+        yield Declared(path=(), key=key, hint=key.accepts, default=None)
     hints = get_type_hints(kind, include_extras=True)
     for one in dataclasses.fields(kind):
         hint = hints[one.name]
@@ -88,11 +97,19 @@ def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Decl
             for inner in _declared(bare, inline.keys or None):
                 yield dataclasses.replace(inner, path=(one.name, *inner.path))
             continue
-        key = keys.get(one.name) if keys else next((mark for mark in marks if isinstance(mark, Key)), None)
+        key = keys.get(one.name) if keys else _key_of(one.name, marks)
         if key is not None:
             factory = one.default_factory
             default = one.default if factory is dataclasses.MISSING else factory()
             yield Declared(path=(one.name,), key=key, hint=bare, default=default)
+
+
+def _key_of(name: str, marks: Sequence[object]) -> Key | None:
+    """Return the key that a field's metadata declares; None if it declares none."""
+    key = next((mark for mark in marks if isinstance(mark, (Key, str))), None)
+    if isinstance(key, str):
+        return Key(name, key)
+    return key if key is None or key.name else dataclasses.replace(key, name=name)
 
 
 def _unmarked(hint: Any) -> Any:
@@ -101,14 +118,9 @@ def _unmarked(hint: Any) -> Any:
         return hint
     bare, *marks = get_args(hint)
     for mark in marks:
-        if not isinstance(mark, (Key, Inline)):
+        if not isinstance(mark, (Key, Inline, str)):
             bare = Annotated[bare, mark]
     return bare
-
-
-def frozen_rows(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:
-    """Lists of numbers as tuples."""
-    return tuple(map(tuple, rows))
 
 
 def tenths_of(version: str) -> int:

@@ -17,7 +17,7 @@ class Group:
     The median error is what a fit keeps near 0; the worst has its sign.
     """
 
-    name: Annotated[Text, Key("name", "What they describe: a kind of kernel, or of link. Required.")]
+    name: Annotated[Text, "What they describe: a kind of kernel, or of link. Required."]
     median_error: Annotated[
         Error, Key("median_error", "The median of predicted over measured, less 1. Required.", write=float)
     ]
@@ -46,17 +46,18 @@ class Measured:
     What is "", and a duration of 0, is not known: nobody measured here, but read logs.
     """
 
-    machine: Annotated[Text, Key("machine", "The machine's name. Required.")]
+    machine: Annotated[Text, "The machine's name. Required."]
     cpu: Annotated[Text, Key("cpu", "Its processor. Default: not known.", always=True)] = ""
     kernel: Annotated[Text, Key("kernel", "Its operating system's kernel. Default: not known.", always=True)] = ""
     python: Annotated[Text, Key("python", "Version of Python. Default: not known.", always=True)] = ""
     torch: Annotated[Text, Key("torch", "Version of PyTorch. Default: not known.", always=True)] = ""
-    date: Annotated[Text, Key("date", "When: an ISO time. Required.")]
-    command: Annotated[Text, Key("command", "What repeats it. Required.")]
-    ranks: Annotated[Machines, Key("ranks", "Ranks that took part. Required.")]
+    date: Annotated[Text, "When: an ISO time. Required."]
+    command: Annotated[Text, "What repeats it. Required."]
+    ranks: Annotated[Machines, "Ranks that took part. Required."]
     duration_ns: Annotated[Duration, Key("duration", "How long it took. Default: not known.")] = 0
     groups: Annotated[
-        tuple[Group, ...], Key("groups", "Groups of parameters, and how good they are. Default: none.")
+        tuple[Group, ...],
+        Key("groups", "Groups of parameters, and how good they are. Default: none.", title="GroupsSection"),
     ] = ()
 
 

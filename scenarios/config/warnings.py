@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from scenarios.config.compute_times import Calls
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.interconnect import LIBRARIES, folding
-from scenarios.config.scenario import LEAST_POWERSGD_START, Scenario
+from scenarios.config.scenario import LEAST_POWERSGD_START, Recommender, Scenario
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.seam.trace import Span
 from scenarios.workloads.dlrm.tables.fbgemm_limits import DIM_STEP, ROW_DTYPES, why_not_trained
@@ -24,7 +24,7 @@ _MOST_NAMES = 8  # in a sentence
 
 def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort | None = None) -> Iterator[str]:
     """Yield one sentence each, with file, key and value; `classes`: host classes, if only representatives run."""
-    compression, gpu = scenario.compression, scenario.cluster.host.gpu
+    compression, gpu = scenario.workload.compression, scenario.cluster.host.gpu
     if compression.kind != "none" and compression.start_powerSGD_iter >= scenario.steps:
         least = LEAST_POWERSGD_START if compression.use_error_feedback or compression.warm_start else 0
         smaller = f" or a number from {least} to {scenario.steps - 1}" if least < scenario.steps else ""
@@ -85,10 +85,9 @@ def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Ite
 
 def _notes_of_tables(scenario: Scenario) -> Iterator[str]:
     """Yield why a GPU's tables are not fbgemm's, where that can be said before they are cut."""
-    model = scenario.model
-    if model is None or LIBRARIES[scenario.library].device != "cuda":
+    if not isinstance(scenario.workload, Recommender) or LIBRARIES[scenario.library].device != "cuda":
         return
-    reason = ""
+    model, reason = scenario.workload.model, ""
     if find_spec("fbgemm_gpu") is None:
         reason = 'fbgemm is not installed: `pip install "twinstep[gpu]"`'
     elif model.embedding_dtype not in ROW_DTYPES:

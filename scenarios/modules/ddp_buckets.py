@@ -105,11 +105,11 @@ def check_compression(scenario: Scenario, shapes: Sequence[Shape], dtype: torch.
     Raises:
         ScenarioError: it is, in a step that compresses.
     """
-    compression = scenario.compression
+    compression = scenario.workload.compression
     if compression.kind != "batched_powersgd" or compression.start_powerSGD_iter >= scenario.steps:
         return
     sizes = [prod(shape) for shape in shapes]
-    assigned = assign_buckets([size * dtype.itemsize for size in sizes], scenario.buckets)
+    assigned = assign_buckets([size * dtype.itemsize for size in sizes], scenario.workload.buckets)
     side = min(square_side(sum(sizes[index] for index in members)) for members in assigned)
     if compression.matrix_approximation_rank > side:
         raise ScenarioError(

@@ -94,8 +94,9 @@ class Module:
         """
         self.loss_scaling, self.tf32 = loss_scaling, tf32
         self.make, self.name, self.optimizer = make, name or _name_of(make), optimizer
-        self.seed, self.buckets, self.compression = scenario.seed, scenario.buckets, scenario.compression
-        self.groups_reductions = scenario.launching.grouped_all_reduce
+        workload = scenario.workload
+        self.seed, self.buckets, self.compression = scenario.seed, workload.buckets, workload.compression
+        self.groups_reductions = workload.launching.grouped_all_reduce
         self.parallel, self._cluster = parallel, scenario.cluster
         self.reduce = reduce and not parallel.shards
         self._check_precision()
@@ -103,7 +104,7 @@ class Module:
         self.finds_unused = find_unused_parameters and not static_graph
         self.may_have_unused = find_unused_parameters or static_graph
         self._on_gpu = scenario.cluster.host.gpu.kind == "cuda"
-        self.fuses = self._on_gpu and scenario.launching.fusion
+        self.fuses = self._on_gpu and workload.launching.fusion
         self._traces: dict[Signature, Trace] = {}
         self._updates: dict[int, Update] = {}
         self._has_noted = False

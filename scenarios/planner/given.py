@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Recommender, Scenario
 from scenarios.config.units import format_bytes
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
@@ -44,7 +44,7 @@ def given_plan(scenario: Scenario, topology: Topology) -> Plan:
         ScenarioError: it puts shards where their sharding type does not allow them, on ranks that are not there, or
             more on a rank than this has for embeddings.
     """
-    file = scenario.planner.plan
+    file = Recommender.of(scenario.workload).planner.plan
     assert file is not None, "only a scenario that names a plan has one"
     place = f"{scenario.path}: sharding.plan = '{file.path}'"
     plan, proposal = _placed(place, read_plan(file.path), scenario, topology)
@@ -65,8 +65,7 @@ def _placed(
     place: str, given: Mapping[str, GivenTable], scenario: Scenario, topology: Topology
 ) -> tuple[Plan, list[ShardingOption]]:
     """The plan and what it is made of; `place` begins the sentence of a mistake."""
-    model = scenario.model
-    assert model is not None, "only a scenario with a model has tables to place"
+    model = Recommender.of(scenario.workload).model
     proposal = []
     for table in model.tables:
         option = options_of(table, scenario, topology)[0]
@@ -91,8 +90,7 @@ def place_pinned(scenario: Scenario, topology: Topology) -> dict[str, ShardingOp
     Raises:
         ScenarioError: no such type, or more on a rank than this has for embeddings.
     """
-    model = scenario.model
-    assert model is not None, "only a scenario with a model has tables to place"
+    model = Recommender.of(scenario.workload).model
     found: dict[str, ShardingOption] = {}
     for index, table in enumerate(model.tables):
         if not table.ranks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scenarios.config.hardware import Cluster, Host
-from scenarios.config.scenario import Scenario, Table
+from scenarios.config.scenario import Recommender, Scenario, Table
 from scenarios.planner.search.enumerator import EmbeddingEnumerator
 from scenarios.planner.topology import HBM_TO_DDR_MEM_BW, Topology
 from scenarios.planner.types import (
@@ -50,7 +50,7 @@ def topology_of(scenario: Scenario) -> Topology:
 
 def capacity_bytes(scenario: Scenario) -> int:
     """Bytes of one rank's memory that embeddings may take."""
-    return int(scenario.cluster.host.gpu.memory_bytes * (1 - scenario.planner.reserved_share))
+    return int(scenario.cluster.host.gpu.memory_bytes * (1 - Recommender.of(scenario.workload).planner.reserved_share))
 
 
 def host_capacity_bytes(scenario: Scenario) -> int:
@@ -107,12 +107,12 @@ class _TableSharder:
 
 def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[ShardingOption]:
     """Each sharding type that the table may take, with perf and storage of its shards."""
-    model = scenario.model
-    assert model is not None, "only a scenario with a model has tables to plan"
+    workload = Recommender.of(scenario.workload)
+    model = workload.model
     kernel = ComputeKernel(scenario.kernel_of(table))
     cache = None
     if kernel == ComputeKernel.FUSED_UVM_CACHING:
-        prefetches = scenario.pipeline.kind == "prefetch_sparse_dist"
+        prefetches = workload.pipeline.kind == "prefetch_sparse_dist"
         cache = CacheParams(load_factor=table.cache_load_factor, prefetch_pipeline=prefetches)
     wished = ParameterConstraints(
         cache_params=cache,

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from scenarios.config.scenario import Model, Scenario
+from scenarios.config.scenario import Model, Recommender, Scenario
 from scenarios.planner.options import capacity_bytes
 from scenarios.planner.types import (
     ComputeKernel,
@@ -90,8 +90,7 @@ def plan_of(
     proposal: Sequence[ShardingOption], perf: Sequence[float], scenario: Scenario, *, tried: int = 0, fitting: int = 0
 ) -> Plan:
     """The plan of a placed proposal; `perf` is each rank's, in ms."""
-    model = scenario.model
-    assert model is not None, "only a scenario with a model has tables to plan"
+    model = Recommender.of(scenario.workload).model
     by_name = {option.name: option for option in proposal}
     world = scenario.sharding_ranks
     tier = device_tier(scenario)

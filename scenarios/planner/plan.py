@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from itertools import chain, repeat
 
-from scenarios.config.scenario import Model, Scenario
+from scenarios.config.scenario import Model, Recommender, Scenario
 from scenarios.config.units import format_bytes
 from scenarios.planner.given import given_plan, place_pinned
 from scenarios.planner.options import capacity_bytes, host_capacity_bytes, options_of, topology_of
@@ -46,12 +46,12 @@ def plan_tables(scenario: Scenario) -> Plan:
     Raises:
         ScenarioError: no placement fits; the sentence names the table and how much it takes. Or what was given is none.
     """
-    model = scenario.model
-    assert model is not None, "only a scenario with a model has tables to plan"
+    workload = Recommender.of(scenario.workload)
+    model, planner = workload.model, workload.planner
     topology = topology_of(scenario)
-    if scenario.planner.plan is not None:
+    if planner.plan is not None:
         return given_plan(scenario, topology)
-    if scenario.planner.choose == "simulated":
+    if planner.choose == "simulated":
         raise ScenarioError(
             f"{scenario.path}: sharding.choose = 'simulated': expected python -m sim, whose run folder has the plan"
             " that it finds, plan.json, to be the sharding.plan elsewhere"
@@ -61,7 +61,7 @@ def plan_tables(scenario: Scenario) -> Plan:
     options = {index: options_of(model.tables[index], scenario, topology) for index in free}
     if not free:
         return plan_of([*pinned.values()], [device.perf.total for device in topology.devices], scenario)
-    partitioner = GreedyPerfPartitioner(scenario.planner.sort_by, scenario.planner.balance_modules)
+    partitioner = GreedyPerfPartitioner(planner.sort_by, planner.balance_modules)
     try:
         search = Search(topology, partitioner, _SHARD_BUDGET)
         found = search.run(list(chain(*options.values())), _proposers())

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Recommender, Scenario
 from scenarios.seam.errors import ScenarioError
 
 # Fitted on simulations of 8 to 1,024 ranks (DLRMs of 26 and 800 tables, an exchange) on a virtual machine of 2 cores.
@@ -99,7 +99,7 @@ def check_memory(scenario: Scenario, effort: Effort, free_bytes: float | None = 
     if effort.step_bytes <= most_bytes:
         key, more = f"run.steps = {scenario.steps}", f"; {effort.most_steps(most_bytes):,} steps fit"
     elif effort.step_bytes - effort.loaded_bytes <= most_bytes:
-        key = f"data.prefetch = {scenario.data.prefetch}"
+        key = f"data.prefetch = {Recommender.of(scenario.workload).data.prefetch}"
         more = f", {_size(effort.loaded_bytes)} of it batches that are loaded ahead"
     raise ScenarioError(
         f"{scenario.path}: {key}: expected a simulation that fits into this machine's {_size(free_bytes)} of free"

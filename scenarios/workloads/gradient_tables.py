@@ -3,48 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from scenarios.config.scenario import LEAST_POWERSGD_START, Buckets, Compression
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.program_spec import Table
-from scenarios.config.toml.section import Section, about, given
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
-from scenarios.config.toml.values import Count, CountOrZero, NotNegative, Positive, Seed32, Size, Width
 
 
-class BucketsSection(Section):
-    """Gradient buckets, as DDP makes them, for programs 'dlrm' and 'powersgd' and recorded scripts."""
-
-    first: Size | None = about(
-        "Cap of the first bucket. Default '1 MiB' as of DDP; with program 'dlrm' cap, as of DistributedModelParallel."
-    )
-    cap: Size | None = about("Cap of the others. Default '25 MiB'.")
-
-
-class CompressionSection(Section):
-    """Gradient compression, with PowerSGDState's names, for programs 'dlrm' and 'powersgd' and recorded scripts."""
-
-    kind: Literal["none", "batched_powersgd", "layerwise_powersgd"] | None = about(
-        "'none' leaves the other options without effect. Default 'none'."
-    )
-    matrix_approximation_rank: Width | None = about("Rank of the approximation. Default 1.")
-    start_powerSGD_iter: CountOrZero | None = about(  # noqa: N815 - PowerSGDState's own name
-        "Steps of plain all-reduce before; at least 2 with error feedback or warm start. Default 1000."
-    )
-    min_compression_rate: Positive | None = about("Below this gain, layers are not compressed. Default 2.")
-    use_error_feedback: bool | None = about("Whether what was lost is added to the next gradient. Default true.")
-    warm_start: bool | None = about("Whether the last step's Q is the next one's start. Default true.")
-    orthogonalization_epsilon: NotNegative | None = about("Added to norms to keep them from zero. Default 0.")
-    random_seed: Seed32 | None = about("Seed of the initial Q, the same on all ranks. Default 0.")
-    compression_stats_logging_frequency: Count | None = about("Steps between two statistics. Default 10000.")
-    batch_tensors_with_same_shape: bool | None = about(
-        "Whether layers of one shape are orthogonalized together. Default false."
-    )
-
-
-def _check_compression(section: CompressionSection, document: Document, look: Look) -> None:
+def _check_compression(section: Any, document: Document, look: Look) -> None:
     """Check as PowerSGDState does that what is carried between steps has earlier steps."""
     keys = ("start_powerSGD_iter", "use_error_feedback", "warm_start", "kind")
     path: KeyPath = ("compression", "start_powerSGD_iter")
@@ -60,10 +28,10 @@ def _check_compression(section: CompressionSection, document: Document, look: Lo
         look.mistakes.add(path, f"at least {LEAST_POWERSGD_START} with {' and '.join(on)}")
 
 
-BUCKETS = Table(key="buckets", section=BucketsSection, about="Sizes of gradient buckets. Default: as DDP makes them.")
+BUCKETS = Table(key="buckets", values=Buckets, about="Sizes of gradient buckets. Default: as DDP makes them.")
 COMPRESSION = Table(
     key="compression",
-    section=CompressionSection,
+    values=Compression,
     about="How gradients are compressed. Default: not at all.",
     check=_check_compression,
 )
@@ -74,12 +42,8 @@ def build_reduction(document: Document, *, first_is_cap: bool = False) -> dict[s
 
     With `first_is_cap` the first bucket is like the others, where the document does not say.
     """
-    section = COMPRESSION.of(document)
-    buckets = Buckets(**given(BUCKETS.of(document), "first", "cap", suffix="_bytes"))
+    buckets, section = BUCKETS.build(document), COMPRESSION.of(document)
     if first_is_cap and getattr(BUCKETS.of(document), "first", None) is None:
         buckets = replace(buckets, first_bytes=buckets.cap_bytes)
     is_on = section is not None and section.kind not in (None, "none")
-    return {
-        "buckets": buckets,
-        "compression": Compression(**given(section, *CompressionSection.model_fields)) if is_on else Compression(),
-    }
+    return {"buckets": buckets, "compression": COMPRESSION.build(document) if is_on else Compression()}

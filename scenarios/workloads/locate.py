@@ -31,14 +31,14 @@ class Ours(NamedTuple):
     factory: str
 
 
-def _ours(package: str, program: str) -> Ours:
-    return Ours(f"scenarios.workloads.{package}.config:SPEC", f"scenarios.workloads.{package}.program:{program}")
+def _ours(package: str, program: str, spec: str = "SPEC") -> Ours:
+    return Ours(f"scenarios.workloads.{package}.config:{spec}", f"scenarios.workloads.{package}.program:{program}")
 
 
 # They stand here, so that a checkout needs no installation.
 BUILT_IN = {
     "dlrm": _ours("dlrm", "DlrmProgram"),
-    "all_to_all": _ours("all_to_all", "AllToAllProgram"),
+    "all_to_all": _ours("collective", "CollectiveProgram", "ALL_TO_ALL_SPEC"),
     "collective": _ours("collective", "CollectiveProgram"),
     "powersgd": _ours("powersgd", "PowerSGDProgram"),
     "script": _ours("script", "ScriptProgram"),

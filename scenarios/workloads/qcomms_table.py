@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from scenarios.config.scenario import CommPrecision, QComms
+from scenarios.config.scenario import QComms
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.program_spec import Table
-from scenarios.config.toml.section import Section, about, given
 from scenarios.config.toml.sections import Document
-from scenarios.config.toml.values import Positive, Width
 
 ALIGNED = 4  # bytes of an encoded row's scale, before which TorchRec pads: it then decodes the padding, too
 
 _Direction = Literal["forward", "backward"]
 
 
-class QCommsSection(Section):
-    """Quantized exchanges of embeddings, with QCommsConfig's names, for program 'dlrm'."""
-
-    forward_precision: CommPrecision | None = about(
-        "Precision of pooled rows and sequences sent home. Reduce-scatters send 'fp16' for 'fp8' and cannot add 'int8'."
-        " Default 'fp32'."
-    )
-    backward_precision: CommPrecision | None = about(
-        "Precision of their gradients. All-gathers, the way back of reduce-scatters, send 'bf16' for 'fp8', and not"
-        " 'int8'. Default 'fp32'."
-    )
-    forward_loss_scale: Positive | None = about(
-        "What rows are multiplied by before they are 'fp16' or 'bf16', and divided by after. Default: none."
-    )
-    backward_loss_scale: Positive | None = about(
-        "What gradients are multiplied by before they are 'fp16' or 'bf16', and divided by after. Default: none."
-    )
-    fp8_quantize_dim: Width | None = about(
-        "Elements that share a scale in 'fp8', a multiple of 4. Required by forward_precision 'fp8'."
-    )
-    fp8_quantize_dim_bwd: Width | None = about(
-        "Elements of gradients that share a scale in 'fp8', a multiple of 4. Default: fp8_quantize_dim."
-    )
-    fp8_bwd_uses_143: bool | None = about(
-        "Whether gradients in 'fp8' have 4 bits of exponent as rows have, not 5. Default false."
-    )
-
-
-def _check(section: QCommsSection, document: Document, look: Look) -> None:
+def _check(section: Any, document: Document, look: Look) -> None:
     both: tuple[_Direction, _Direction] = ("forward", "backward")
     for direction in both:
         precision = getattr(section, f"{direction}_precision") or "fp32"
@@ -67,7 +37,7 @@ def _check(section: QCommsSection, document: Document, look: Look) -> None:
 
 QCOMMS = Table(
     key="qcomms",
-    section=QCommsSection,
+    values=QComms,
     about="How exchanges of embeddings are quantized. Default: not at all.",
     check=_check,
 )
@@ -81,8 +51,3 @@ def check_qcomms_dtype(dtype: str | None, document: Document, look: Look) -> Non
     for key in ("forward_precision", "backward_precision"):
         if getattr(section, key) not in (None, "fp32"):
             look.mistakes.add(("qcomms", key), f"'fp32' with model.dtype = '{dtype}', for only float32 is quantized")
-
-
-def build_qcomms(document: Document) -> QComms:
-    """The scenario's `qcomms`."""
-    return QComms(**given(QCOMMS.of(document), *QCommsSection.model_fields))

@@ -6,8 +6,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from scenarios.config.scenario import UsersCode, Workload
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import FreeOptions, ProgramSpec, Table
+from scenarios.config.toml.program_spec import ProgramSpec, Table
+from scenarios.config.toml.section import FreeOptions
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.locate import BUILT_IN, imported, place_of
@@ -44,9 +46,9 @@ def _spec(name: str, place: str, found: Any) -> ProgramSpec:
     own, shape = _own_table(name, found)
     tables = _tables_read(place, reads)
 
-    def build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
-        options = getattr(document, own.key, None)
-        return {"options": shape.default() if options is None else options, **build_reduction(document)}
+    def build(document: Document, mistakes: Mistakes) -> Workload:
+        options = own.of(document)
+        return UsersCode(options=shape.default() if options is None else options, **build_reduction(document))
 
     return ProgramSpec(
         name=name,
@@ -69,7 +71,7 @@ def _own_table(name: str, found: Any) -> tuple[Table[Any], Shape]:
         raise ValueError(f"Options that are a dataclass or a pydantic model, but those of {name} are {kind!r}")
     shape = shape_of(kind, found if isinstance(found, type) else None)
     about = f"Values for program '{name}'."
-    return Table(key=key, section=shape.kind, about=about, shape=shape.hint), shape
+    return Table(key=key, values=shape.kind, section=shape.hint, about=about), shape
 
 
 def _tables_read(place: str, reads: Any) -> tuple[Table[Any], ...]:

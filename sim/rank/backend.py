@@ -44,7 +44,7 @@ class SimBackend:
         self.world_size, self.local_world_size = size, gpus
         self.host, local = divmod(rank, gpus)
         self._is_cuda = cluster.host.gpu.kind == "cuda"
-        self._launches_eagerly = self._is_cuda and not world.scenario.launching.cuda_graphs
+        self._launches_eagerly = self._is_cuda and not world.scenario.workload.launching.cuda_graphs
         self.thread = None if world.threads is None else world.threads.program(rank, stream)
         self._sequence = 0
         self._computed: Signal[Any] | None = None

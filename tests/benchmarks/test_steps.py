@@ -19,7 +19,7 @@ def test_every_choice_is_a_scenario(tmp_path: Path) -> None:
         made = load(path, {})
         hosts, ranks = map(int, choice.world.split("x"))
         assert (made.program, made.cluster.hosts, made.cluster.world_size) == (choice.program, hosts, hosts * ranks)
-        assert (made.compression.kind != "none") == ("powersgd-" in choice.what)
+        assert (made.workload.compression.kind != "none") == ("powersgd-" in choice.what)
 
 
 def test_a_pair_differs_in_one_thing() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from scenarios.config.catalogue import library_files, profile_files, profile_names
 from scenarios.config.load import load, load_profile
-from scenarios.config.scenario import Model, Scenario
+from scenarios.config.scenario import CollectiveCalls, GradientReduction, Model, Recommender, Scenario
 from scenarios.config.toml.document import editors_document
 from twinstep.scenario_files import main
 
@@ -25,8 +25,7 @@ GPUS = {
 
 def model_of(name: str) -> tuple[Scenario, Model]:
     scenario = load(FILES[name])
-    assert scenario.model is not None
-    return scenario, scenario.model
+    return scenario, Recommender.of(scenario.workload).model
 
 
 def test_the_library_is_complete() -> None:
@@ -126,7 +125,7 @@ def test_both_sizes_of_criteo_play_the_same_model() -> None:
 def test_criteo_fits_eight_gpus_only_when_spread() -> None:
     scenario, model = model_of("criteo_dlrm_2x4")
     weights = sum(table.rows * table.dim * 4 for table in model.tables)
-    room = scenario.cluster.host.gpu.memory_bytes * (1 - scenario.planner.reserved_share)
+    room = scenario.cluster.host.gpu.memory_bytes * (1 - Recommender.of(scenario.workload).planner.reserved_share)
     assert room < weights < room * scenario.cluster.world_size
 
 
@@ -137,8 +136,8 @@ def test_small_criteo_has_all_four_shardings_and_both_kinds_of_reduction() -> No
     only = {table.sharding[0] for table in model.tables if len(table.sharding) == 1}
     assert only == {"table_row_wise", "table_wise", "row_wise", "data_parallel"}
     assert (scenario.payload, scenario.library, scenario.batch_size, scenario.steps) == ("values", "gloo", 64, 4)
-    assert scenario.compression.kind == "batched_powersgd"
-    assert 0 < scenario.compression.start_powerSGD_iter < scenario.steps
+    assert scenario.workload.compression.kind == "batched_powersgd"
+    assert 0 < scenario.workload.compression.start_powerSGD_iter < scenario.steps
 
 
 def test_twrw_has_three_jagged_tables_of_one_sharding() -> None:
@@ -151,17 +150,18 @@ def test_twrw_has_three_jagged_tables_of_one_sharding() -> None:
 
 def test_powersgd_reduces_resnet50_before_and_after_it_starts() -> None:
     scenario = load(FILES["powersgd_16x1_10g"])
-    assert scenario.gradients is not None
-    assert len(scenario.gradients.shapes) == 161
-    assert scenario.compression.matrix_approximation_rank == 4
-    assert 0 < scenario.compression.start_powerSGD_iter < scenario.steps
+    assert len(GradientReduction.of(scenario.workload).shapes) == 161
+    assert scenario.workload.compression.matrix_approximation_rank == 4
+    assert 0 < scenario.workload.compression.start_powerSGD_iter < scenario.steps
     assert scenario.cluster.host.nics.link.bytes_per_s == 1.25e9
 
 
 def test_all_to_all_draws_its_splits() -> None:
     scenario = load(FILES["all_to_all_4x2"])
-    assert scenario.exchange is not None
-    assert (scenario.exchange.splits, scenario.exchange.size_bytes) == ("random", 2**20)
+    assert (CollectiveCalls.of(scenario.workload).splits, CollectiveCalls.of(scenario.workload).size_bytes) == (
+        "random",
+        2**20,
+    )
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

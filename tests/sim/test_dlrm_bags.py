@@ -30,7 +30,7 @@ from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
-from tests.small import GPU, cluster
+from tests.small import GPU, changed, cluster, model_of, with_model
 
 LONGEST = 2
 BIG = dataclasses.replace(GPU, memory_bytes=1 << 40)
@@ -60,13 +60,17 @@ class Attentive(nn.Module):
 def mixed(bags: tuple[Bag, ...], types: tuple[ShardingType, ...], optimizer: str = "sgd", **changes: Any) -> Scenario:
     """`training` with tables that take bags and sharding types in turn; sequences those that they can have."""
     made = training(types, optimizer=optimizer, **changes)
-    assert made.model is not None
-    tables = tuple(_as(bags[number % len(bags)], table) for number, table in enumerate(made.model.tables))
+    tables = tuple(_as(bags[number % len(bags)], table) for number, table in enumerate(made.workload.tables))
     own = Optimizer(kind=optimizer, learning_rate=0.5)  # type: ignore[arg-type]
     model = dataclasses.replace(
-        made.model, tables=tables, optimizer=own, dense=f"{__name__}:Attentive", bottom=(), top=()
+        model_of(made),
+        tables=tables,
+        optimizer=own,
+        dense=f"{__name__}:Attentive",
+        bottom=(),
+        top=(),
     )
-    return dataclasses.replace(made, model=model)
+    return changed(made, model=model)
 
 
 def _as(bag: Bag, table: Table) -> Table:
@@ -112,11 +116,10 @@ def test_columns_of_a_sequence_are_put_together_again() -> None:
 def test_ids_that_are_named_often_travel_once() -> None:
     """Values that leave a rank are its batch's distinct ids of each table, and as many rows come home."""
     made = mixed(("distinct",), ("row_wise",), batch_size=64)
-    assert made.model is not None
     recording = simulate(made, DlrmProgram(made))
-    world, dim = made.cluster.world_size, made.model.tables[0].dim
+    world, dim = made.cluster.world_size, made.workload.tables[0].dim
     for rank in range(world):
-        drawn = [draw_bags(made, number, rank, 0).ids for number in range(len(made.model.tables))]
+        drawn = [draw_bags(made, number, rank, 0).ids for number in range(len(made.workload.tables))]
         distinct = sum(len(set(ids.tolist())) for ids in drawn)
         assert distinct < sum(len(ids) for ids in drawn)
         of_rank = [one for one in recording.spans if one.rank == rank and one.step == 0]
@@ -189,7 +192,7 @@ def test_the_next_batch_is_exchanged_beside_each_step_with_all_sizes_in_one_call
     made = mixed(EVERY, ALL, batch_size=64, payload="sizes", library="nccl")
     steps = {}
     for kind in ("none", "sparse_dist"):
-        chosen = dataclasses.replace(made, pipeline=Pipeline(kind=kind))  # type: ignore[arg-type]
+        chosen = changed(made, pipeline=Pipeline(kind=kind))  # type: ignore[arg-type]
         spans = simulate(chosen, DlrmProgram(chosen)).spans
         steps[kind] = [one.end_ns - one.start_ns for one in spans if one.kind == "step" and one.rank == 0]
         told = [one for one in spans if one.rank == 0 and one.label.endswith(".splits")]
@@ -214,8 +217,7 @@ def test_an_expected_pipeline_takes_as_long_as_a_drawn_one() -> None:
 @pytest.mark.real
 def test_narrow_ids_train_the_same_model_in_both_worlds() -> None:
     made = mixed(EVERY, ALL)
-    assert made.model is not None
-    narrow = dataclasses.replace(made, model=dataclasses.replace(made.model, ids_dtype="int32", lengths_dtype="int32"))
+    narrow = with_model(made, ids_dtype="int32", lengths_dtype="int32")
     found = [play(DlrmProgram(narrow), narrow) for play in WORLDS.values()]
     assert losses(found[0]) == losses(simulate(made, DlrmProgram(made)))
     assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
@@ -226,11 +228,10 @@ def test_narrow_ids_train_the_same_model_in_both_worlds() -> None:
 def test_narrow_ids_and_lengths_are_half_as_many_bytes(ranks: Any) -> None:
     made = mixed(EVERY, ALL, batch_size=512, payload="sizes", fidelity="links", library="nccl", ranks=ranks)
     made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
-    assert made.model is not None
     sizes, memory = {}, {}
     for dtype in ("int32", "int64"):
-        model = dataclasses.replace(made.model, ids_dtype=dtype, lengths_dtype=dtype)  # type: ignore[arg-type]
-        recording = simulate(narrow := dataclasses.replace(made, model=model), DlrmProgram(narrow))
+        model = dataclasses.replace(model_of(made), ids_dtype=dtype, lengths_dtype=dtype)  # type: ignore[arg-type]
+        recording = simulate(narrow := changed(made, model=model), DlrmProgram(narrow))
         moved = [one for one in recording.spans if one.label.endswith((".lengths", ".values")) and one.step == 0]
         sizes[dtype] = sorted((one.rank, one.label, one.bytes_in) for one in moved)
         memory[dtype] = sum(row.size_bytes for row in recording.memory if row.part == "sparse buffers")
@@ -247,7 +248,7 @@ def test_graphs_launch_at_once() -> None:
     made = dataclasses.replace(made, cluster=cluster(2, 2, gpu=slow))
     steps = {}
     for on in (False, True):
-        chosen = dataclasses.replace(made, launching=Launching(cuda_graphs=on))
+        chosen = changed(made, launching=Launching(cuda_graphs=on))
         spans = simulate(chosen, DlrmProgram(chosen)).spans
         steps[on] = min(one.end_ns - one.start_ns for one in spans if one.kind == "step")
     quick = dataclasses.replace(made, cluster=cluster(2, 2, gpu=dataclasses.replace(GPU, launch_ns=0)))

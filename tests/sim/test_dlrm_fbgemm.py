@@ -27,7 +27,7 @@ from tests.sim.test_dlrm_bags import EVERY, SEQUENCES, mixed
 from tests.sim.test_dlrm_features import shared
 from tests.sim.test_dlrm_optimizers import own, trained
 from tests.sim.test_dlrm_steps import ALL, MORE, losses, training
-from tests.small import cluster
+from tests.small import cluster, with_model
 
 pytestmark = [
     pytest.mark.usefixtures("fbgemm"),
@@ -165,11 +165,11 @@ def test_a_step_has_as_many_operators_however_many_tables_there_are(
 def tables_of(kind: ShardingType, count: int) -> Scenario:
     """As many tables of one sharding, on two ranks."""
     made = trained(training((kind,), "cat", cluster=cluster(1, 2)), ADAGRAD)
-    assert made.model is not None
     tables = tuple(
-        dataclasses.replace(made.model.tables[0], name=f"table {number}", sharding=(kind,)) for number in range(count)
+        dataclasses.replace(made.workload.tables[0], name=f"table {number}", sharding=(kind,))
+        for number in range(count)
     )
-    return dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+    return with_model(made, tables=tables)
 
 
 def counted_step(made: Scenario, play: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[float, dict[str, float]]:

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from scenarios.config.load import load
-from scenarios.config.scenario import Bag, Feature, Ids, Pipeline, QComms, Replication, Scenario, ShardingType, Table
+from scenarios.config.scenario import (
+    Bag,
+    Feature,
+    Ids,
+    Pipeline,
+    QComms,
+    Replication,
+    Scenario,
+    ShardingType,
+    Table,
+)
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.program import DlrmProgram
@@ -19,18 +29,18 @@ from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import BIG, EVERY, SEQUENCES, calls, mixed
 from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
 from tests.sim.test_step_order import SAME, issued, second_step, without_reductions
-from tests.small import cluster
+from tests.small import changed, cluster, with_model
 
 RECORDED = json.loads((Path(__file__).parent.parent / "data/torchrec_step.json").read_text())
 
 
 def shared(made: Scenario) -> Scenario:
     """All tables but every third get a second feature, and the first a third one; each with a law of its own."""
-    assert made.model is not None
     tables = tuple(
-        _with_features(table, 1 + (number % 3 != 2) + (number == 0)) for number, table in enumerate(made.model.tables)
+        _with_features(table, 1 + (number % 3 != 2) + (number == 0))
+        for number, table in enumerate(made.workload.tables)
     )
-    return dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+    return with_model(made, tables=tables)
 
 
 def _with_features(table: Table, count: int) -> Table:
@@ -101,7 +111,7 @@ def test_a_step_goes_on_as_without(changes: dict[str, Any]) -> None:
 def test_both_worlds_do_the_same(coded: bool) -> None:
     made = shared(mixed(EVERY, (*ALL, "column_wise")))
     if coded:
-        made = dataclasses.replace(made, qcomms=QComms(forward_precision="fp16", backward_precision="bf16"))
+        made = changed(made, qcomms=QComms(forward_precision="fp16", backward_precision="bf16"))
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
     assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
     assert calls(found[0]) == calls(found[1])
@@ -109,12 +119,11 @@ def test_both_worlds_do_the_same(coded: bool) -> None:
 
 def test_a_feature_of_the_table_s_name_alone_changes_nothing() -> None:
     made = training(ALL, optimizer="adagrad")
-    assert made.model is not None
     tables = tuple(
         dataclasses.replace(table, features=(dataclasses.replace(_with_features(table, 2).features[0]),))
-        for table in made.model.tables
+        for table in made.workload.tables
     )
-    named = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+    named = with_model(made, tables=tables)
     found = run(named)
     assert found.spans == run(made).spans
     assert losses(found) == losses(run(made))
@@ -164,10 +173,9 @@ def test_the_calls_are_those_of_torchrec(tmp_path: Path) -> None:
 
 def test_a_plan_counts_the_ids_of_all_features() -> None:
     made = shared(training(("table_wise",)))
-    assert made.model is not None
     samples = made.batch_size * made.cluster.world_size
     ids = {row.table: row.ids_per_step for row in plan_tables(made).rows}
     assert ids == {
         table.name: pytest.approx(samples * sum(each.ids_per_sample for each in table.by_feature))
-        for table in made.model.tables
+        for table in made.workload.tables
     }

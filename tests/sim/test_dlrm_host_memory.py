@@ -15,7 +15,7 @@ from sim.run import simulate
 from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import EVERY, calls, mixed
 from tests.sim.test_dlrm_steps import TOLERANCE, Reference, losses
-from tests.small import CORE, GPU, cluster
+from tests.small import CORE, GPU, changed, cluster, model_of, with_model
 
 TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "table_row_wise")
 KERNELS: tuple[LookUpKernel, ...] = ("fused", "fused_uvm", "fused_uvm_caching")
@@ -35,17 +35,16 @@ def hosted(
     """Tables with all kinds of bags and kernels in turn; on NVLink, `host_rate` bytes/s to host memory."""
     optimizer = changes.pop("optimizer", Optimizer(kind="adagrad", learning_rate=0.5))
     made = mixed(EVERY, TYPES, **changes)
-    assert made.model is not None
     tables = tuple(
         dataclasses.replace(
             table, kernel=kernels[number % len(kernels)], cache_load_factor=load_factor, rows=rows or table.rows
         )
-        for number, table in enumerate(made.model.tables)
+        for number, table in enumerate(made.workload.tables)
     )
     inside = Inside(kind="nvlink", link=LINK, host_bytes_per_s=host_rate)
-    return dataclasses.replace(
+    return changed(
         made,
-        model=dataclasses.replace(made.model, tables=tables, optimizer=optimizer),
+        model=dataclasses.replace(model_of(made), tables=tables, optimizer=optimizer),
         cluster=cluster(2, 2, gpu=BIG, inside=inside),
     )
 
@@ -104,9 +103,8 @@ def test_a_real_run_gives_the_plain_programs_losses_to_the_bit() -> None:
 def test_a_cpu_process_has_one_memory() -> None:
     """Nothing to cache, nothing to copy: as if all tables were fused."""
     made = dataclasses.replace(hosted(), cluster=cluster(2, 2, gpu=dataclasses.replace(CORE, memory_bytes=1 << 40)))
-    assert made.model is not None
-    tables = tuple(dataclasses.replace(table, kernel="fused") for table in made.model.tables)
-    plain = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+    tables = tuple(dataclasses.replace(table, kernel="fused") for table in made.workload.tables)
+    plain = with_model(made, tables=tables)
     assert played(made).spans == played(plain).spans
     assert {row.compute_kernel for row in DlrmProgram(made).plan} == {"fused"}
 
@@ -211,16 +209,15 @@ def test_memory_is_where_rows_are(state: str) -> None:
     """Whole tables in host memory, the caches' share on GPUs; a state for each element goes with the tables."""
     own = Optimizer(kind="adagrad", state=state)  # type: ignore[arg-type]
     made = hosted(("fused_uvm", "fused_uvm_caching"), rows=1000, load_factor=0.25, optimizer=own)
-    assert made.model is not None
     rows = DlrmProgram(made).memory
     sizes = {part: sum(row.size_bytes for row in rows if row.part == part) for part in {row.part for row in rows}}
-    weights = sum(4 * table.rows * table.dim for table in made.model.tables)
-    cached = [table for table in made.model.tables if table.kernel == "fused_uvm_caching"]
+    weights = sum(4 * table.rows * table.dim for table in made.workload.tables)
+    cached = [table for table in made.workload.tables if table.kernel == "fused_uvm_caching"]
     in_state = weights if state == "element" else 0
     assert sizes["embedding weights"] == 0
     assert sizes["embedding rows in host memory"] == weights + in_state
     assert sizes["embedding optimizer"] == (
-        0 if state == "element" else sum(4 * each.rows for each in made.model.tables)
+        0 if state == "element" else sum(4 * each.rows for each in made.workload.tables)
     )
     # 4 bytes for each row, 16 for each that has a place
     assert sizes["embedding cache"] == pytest.approx(

@@ -26,7 +26,7 @@ from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import mixed
 from tests.sim.test_dlrm_host_memory import hosted
 from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
-from tests.small import cluster
+from tests.small import changed, cluster, model_of
 
 WITH_MOMENTS: tuple[OptimizerKind, ...] = ("adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb")
 DENSE = DenseOptimizer(kind="Adam", options={"lr": 0.05})
@@ -38,9 +38,8 @@ def own(kind: OptimizerKind, **changes: Any) -> Optimizer:
 
 
 def trained(made: Scenario, optimizer: Optimizer, dense: DenseOptimizer | None = DENSE) -> Scenario:
-    assert made.model is not None
-    model = dataclasses.replace(made.model, optimizer=optimizer, dense_optimizer=dense)
-    return dataclasses.replace(made, model=model)
+    model = dataclasses.replace(model_of(made), optimizer=optimizer, dense_optimizer=dense)
+    return changed(made, model=model)
 
 
 class Moving(Reference):
@@ -157,9 +156,8 @@ FEW_ROWS = (1, 5, 3, 4)
 def with_few_rows(kind: OptimizerKind, types: tuple[ShardingType, ...], bags: tuple[Bag, ...]) -> Scenario:
     """Return a training whose tables leave some of the four ranks without rows."""
     made = mixed(bags, types)
-    assert made.model is not None
-    tables = [dataclasses.replace(one, rows=rows) for one, rows in zip(made.model.tables, FEW_ROWS, strict=True)]
-    made = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tuple(tables)), steps=2)
+    tables = [dataclasses.replace(one, rows=rows) for one, rows in zip(made.workload.tables, FEW_ROWS, strict=True)]
+    made = changed(made, model=dataclasses.replace(model_of(made), tables=tuple(tables)), steps=2)
     if kind in WITH_MOMENTS:
         return trained(made, own(kind))
     return trained(made, Optimizer(kind=kind, learning_rate=0.5), dense=None)
@@ -228,14 +226,13 @@ def test_memory_has_what_rows_keep(kind: OptimizerKind) -> None:
     """By row on the GPU, by element where the table is."""
     made = hosted(("fused", "fused_uvm", "fused_uvm_caching"), rows=1000, optimizer=Optimizer(kind=kind))
     made = trained(made, Optimizer(kind=kind))
-    assert made.model is not None
     rows = DlrmProgram(made).memory
     sizes = {part: sum(row.size_bytes for row in rows if row.part == part) for part in {row.part for row in rows}}
     each_row, each_element = {
         "sgd": (0, 0), "adagrad": (4, 0), "adam": (0, 8), "lamb": (0, 8),
     }.get(kind, (4, 4))  # fmt: skip
-    here = sum(t.rows * (each_row + each_element * t.dim * (t.kernel == "fused")) for t in made.model.tables)
-    there = sum(t.rows * t.dim * (4 + each_element) * (t.kernel != "fused") for t in made.model.tables)
+    here = sum(t.rows * (each_row + each_element * t.dim * (t.kernel == "fused")) for t in made.workload.tables)
+    there = sum(t.rows * t.dim * (4 + each_element) * (t.kernel != "fused") for t in made.workload.tables)
     assert sizes["embedding optimizer"] == here
     assert sizes["embedding rows in host memory"] == there
 
@@ -247,8 +244,7 @@ def test_the_planner_counts_what_torchrec_does(kind: OptimizerKind, multiple: in
         sum(row.storage_bytes for row in DlrmProgram(trained(plain, optimizer)).plan)
         for optimizer in (Optimizer(), own(kind))
     ]
-    assert plain.model is not None
-    weights = sum(4 * table.rows * table.dim for table in plain.model.tables)
+    weights = sum(4 * table.rows * table.dim for table in plain.workload.tables)
     assert taken[1] - taken[0] == multiple * weights
 
 

@@ -22,7 +22,7 @@ from sim.run import simulate
 from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import EVERY, calls, mixed
 from tests.sim.test_dlrm_steps import ALL, CPU, TOLERANCE, Looked, Reference, losses, training
-from tests.small import GPU, cluster
+from tests.small import GPU, changed, cluster, model_of
 
 RATES = {"float32": 1e13, "tf32": 5e13, "float16": 1e14, "bfloat16": 1e14}
 FAST = dataclasses.replace(GPU, flops_per_s=RATES)
@@ -48,9 +48,8 @@ class Loud(nn.Module):
 
 def precise(made: Scenario, **changes: Any) -> Scenario:
     """On GPUs that know all dtypes."""
-    assert made.model is not None
-    model = dataclasses.replace(made.model, **changes)
-    return dataclasses.replace(made, model=model, cluster=cluster(2, 2, gpu=FAST))
+    model = dataclasses.replace(model_of(made), **changes)
+    return changed(made, model=model, cluster=cluster(2, 2, gpu=FAST))
 
 
 def loud(volume: float, **changes: Any) -> Scenario:
@@ -63,10 +62,9 @@ class ByRank(Reference):
     """A rank's samples after the other's under torch's own autocast and GradScaler, tables' gradients by hand."""
 
     def __init__(self, made: Scenario) -> None:
-        assert made.model is not None
-        plain = dataclasses.replace(made.model, autocast="", loss_scaling=None)
-        super().__init__(dataclasses.replace(made, model=plain))
-        own = made.model
+        plain = dataclasses.replace(model_of(made), autocast="", loss_scaling=None)
+        super().__init__(changed(made, model=plain))
+        own = model_of(made)
         self.lowered = getattr(torch, own.autocast) if own.autocast else None
         self.is_dynamic = own.loss_scaling == "dynamic"
         given = {"init_scale": own.loss_scaling} if isinstance(own.loss_scaling, float) else {}
@@ -174,9 +172,8 @@ def traced(made: Scenario) -> Trace:
     program = DlrmProgram(made)
     outputs = [torch.empty(group.output_shape(made.batch_size), device="meta") for group in program.groups]
     embeddings = Embeddings(program.columns, [each.requires_grad_() for each in outputs], [])
-    assert made.model is not None
     return program.dense.trace(
-        torch.empty(made.batch_size, made.model.dense_features, device="meta"),
+        torch.empty(made.batch_size, model_of(made).dense_features, device="meta"),
         embeddings,
         torch.empty(made.batch_size, device="meta"),
     )
@@ -224,7 +221,7 @@ def test_without_tf32_it_is_what_torch_says() -> None:
 @pytest.mark.parametrize("fuses", [False, True])
 def test_unscaling_reads_and_writes_all_gradients(fuses: bool) -> None:
     made = precise(training(ALL), loss_scaling="dynamic")
-    program = DlrmProgram(dataclasses.replace(made, launching=Launching(fusion=fuses)))
+    program = DlrmProgram(changed(made, launching=Launching(fusion=fuses)))
     spans = [one for one in simulate(program.scenario, program).spans if one.step == 1 and one.rank == 0]
     (dense,) = [one for one in spans if one.label == "dense.unscale"]
     size = sum(4 * each.numel() for each in program.dense.build(CPU).parameters())

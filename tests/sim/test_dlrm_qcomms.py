@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from scenarios.config.hardware import Cluster
-from scenarios.config.scenario import CommPrecision, QComms, Scenario, ShardingType
+from scenarios.config.scenario import CommPrecision, QComms, Recommender, Scenario, ShardingType
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.batches import draw_bags, initial_rows
@@ -21,7 +21,7 @@ from sim.run import simulate
 from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import BIG, EVERY, PIPELINE, calls, mixed
 from tests.sim.test_dlrm_steps import ALL, losses, training
-from tests.small import cluster
+from tests.small import changed, cluster, model_of
 
 # What neither adds sums nor cuts rows into parts: int8 will do for it.
 WHOLE: tuple[ShardingType, ...] = ("table_wise", "column_wise", "data_parallel")
@@ -36,7 +36,7 @@ CASES: list[tuple[QComms, tuple[ShardingType, ...], dict[str, Any]]] = [
 
 
 def quantized(given: QComms, types: tuple[ShardingType, ...], **changes: Any) -> Scenario:
-    return dataclasses.replace(mixed(EVERY, types, **changes), qcomms=given)
+    return changed(mixed(EVERY, types, **changes), qcomms=given)
 
 
 @pytest.mark.real
@@ -157,12 +157,11 @@ def allowed(made: Scenario) -> list[float]:
     sum of its rows' and, home, by the lost part of the largest that a pooled row can be. The loss is WEIGHT times the
     mean of the samples' sums. Float32's own roundings, 1e-5 of all, are far below.
     """
-    assert made.model is not None
     ranks, on = range(made.cluster.world_size), made.cluster
-    move = made.model.optimizer.learning_rate * Linear.WEIGHT / (made.batch_size * on.world_size)
+    move = model_of(made).optimizer.learning_rate * Linear.WEIGHT / (made.batch_size * on.world_size)
     bounds = [0.0] * made.steps
-    for number, table in enumerate(made.model.tables):
-        there, back = lost(made.qcomms.forward_precision, table.sharding[0], on)
+    for number, table in enumerate(made.workload.tables):
+        there, back = lost(Recommender.of(made.workload).qcomms.forward_precision, table.sharding[0], on)
         rows = initial_rows(number, made.seed, range(table.rows), range(table.dim), device=torch.device("cpu"))
         before = np.zeros(table.rows)
         for step in range(made.steps):
@@ -185,13 +184,12 @@ def test_losses_differ_by_no_more_than_quantizing_allows(
     precision: CommPrecision, types: tuple[ShardingType, ...], dim: int
 ) -> None:
     made = training(types, dim=dim, batch_size=8)
-    assert made.model is not None
     tables = tuple(
-        dataclasses.replace(each, ids_per_sample=2.0, ids_per_sample_kind="fixed") for each in made.model.tables
+        dataclasses.replace(each, ids_per_sample=2.0, ids_per_sample_kind="fixed") for each in made.workload.tables
     )
-    model = dataclasses.replace(made.model, tables=tables, dense=f"{__name__}:Linear", bottom=(), top=())
-    made = dataclasses.replace(made, model=model)
-    coded = dataclasses.replace(
+    model = dataclasses.replace(model_of(made), tables=tables, dense=f"{__name__}:Linear", bottom=(), top=())
+    made = changed(made, model=model)
+    coded = changed(
         made,
         qcomms=QComms(
             forward_precision=precision,
@@ -240,14 +238,14 @@ def test_losses_differ_by_no_more_than_quantizing_allows(
 def test_what_torchrec_cannot_do_is_one_sentence(
     given: QComms, types: tuple[ShardingType, ...], sentences: list[str]
 ) -> None:
-    made = dataclasses.replace(training(types), qcomms=given)
+    made = changed(training(types), qcomms=given)
     with pytest.raises(ScenarioError) as error:
         DlrmProgram(made)
     assert list(error.value.sentences) == sentences
 
 
 def test_sequences_of_parts_of_rows_are_refused() -> None:
-    made = dataclasses.replace(mixed(("sequence",), ("row_wise",)), qcomms=QComms(forward_precision="int8"))
+    made = changed(mixed(("sequence",), ("row_wise",)), qcomms=QComms(forward_precision="int8"))
     with pytest.raises(ScenarioError) as error:
         DlrmProgram(made)
     assert error.value.sentences == (
@@ -259,5 +257,5 @@ def test_sequences_of_parts_of_rows_are_refused() -> None:
 def test_a_host_alone_adds_nothing_that_travels() -> None:
     """Sums of int8 are refused where they travel: not within one GPU, as TorchRec exchanges nothing there."""
     plain = dataclasses.replace(training(("row_wise",)), cluster=cluster(1, 1))
-    made = dataclasses.replace(plain, qcomms=INT8)
+    made = changed(plain, qcomms=INT8)
     assert losses(simulate(made, DlrmProgram(made))) == losses(simulate(plain, DlrmProgram(plain)))

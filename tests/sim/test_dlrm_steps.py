@@ -28,7 +28,7 @@ from scenarios.workloads.dlrm.batches import draw_bags, draw_dense, draw_weights
 from scenarios.workloads.dlrm.dense import build_dense
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.small import GPU, cluster, scenario
+from tests.small import GPU, changed, cluster, model_of, scenario, with_model
 
 CPU = torch.device("cpu")
 # Losses of float32 sums in different orders: some hundred additions of rounding errors of 6e-8 each, relative.
@@ -65,7 +65,7 @@ def training(
         optimizer=Optimizer(kind=optimizer, learning_rate=0.5),  # type: ignore[arg-type]
     )
     base = scenario(cluster(2, 2), model=model, batch_size=6, steps=3, buckets=Buckets(first_bytes=64, cap_bytes=256))
-    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+    return changed(base, **changes)  # type: ignore[arg-type]
 
 
 def losses(recording: Recording) -> list[float]:
@@ -91,8 +91,7 @@ class Reference:
     """One process, all tables whole, the global batch at once; torch's own look-up, autograd and dense optimizers."""
 
     def __init__(self, training: Scenario) -> None:
-        assert training.model is not None
-        self.training, self.model = training, training.model
+        self.training, self.model = training, model_of(training)
         self.module = build_dense(training).build(CPU)
         self.weights = [
             initial_rows(number, training.seed, range(table.rows), range(table.dim), device=CPU).requires_grad_()
@@ -185,29 +184,26 @@ def test_every_interaction_and_optimizer_is_torchs(kind: Kind, optimizer: str) -
 
 def test_adagrad_may_have_a_state_for_each_element() -> None:
     made = training(ALL, optimizer="adagrad")
-    assert made.model is not None
-    own = dataclasses.replace(made.model.optimizer, state="element")
-    made = dataclasses.replace(made, model=dataclasses.replace(made.model, optimizer=own))
+    own = dataclasses.replace(model_of(made).optimizer, state="element")
+    made = with_model(made, optimizer=own)
     assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
     assert losses(simulate(made, DlrmProgram(made))) != pytest.approx(losses_of_rows(made), rel=TOLERANCE)
 
 
 def losses_of_rows(made: Scenario) -> list[float]:
-    assert made.model is not None
-    own = dataclasses.replace(made.model.optimizer, state="row")
-    return Reference(dataclasses.replace(made, model=dataclasses.replace(made.model, optimizer=own))).losses()
+    own = dataclasses.replace(model_of(made).optimizer, state="row")
+    return Reference(with_model(made, optimizer=own)).losses()
 
 
 def test_tables_may_be_wider_than_what_travels() -> None:
     """Rows of float32, looked up and updated as such; between ranks, and in the dense part, halves."""
     made = training(ALL)
-    assert made.model is not None
     gpu = dataclasses.replace(GPU, flops_per_s={"float32": 1e13, "float16": 1e14})
     made = dataclasses.replace(made, cluster=cluster(2, 2, gpu=gpu), payload="sizes")
     sent = {}
     for dtype, rows in (("float32", "float32"), ("float16", "float32"), ("float16", "float16")):
-        model = dataclasses.replace(made.model, dtype=dtype, embedding_dtype=rows)  # type: ignore[arg-type, type-var]
-        program = DlrmProgram(dataclasses.replace(made, model=model))
+        model = dataclasses.replace(model_of(made), dtype=dtype, embedding_dtype=rows)  # type: ignore[arg-type, type-var]
+        program = DlrmProgram(changed(made, model=model))
         spans = simulate(program.scenario, program).spans
         sent[dtype, rows] = sum(one.bytes_in for one in spans if "output_dist" in one.label)
         weights = {row.part: row.size_bytes for row in program.memory if row.rank == 0}["embedding weights"]
@@ -278,11 +274,10 @@ def test_a_model_too_large_for_a_gpu_is_an_error_with_figures() -> None:
 def test_half_precision_trains_without_nan(dtype: str, optimizer: str, rows: str) -> None:
     """Adagrad's squares and its epsilon are below what float16 has: its state is float32."""
     made = training(ALL, optimizer=optimizer)
-    assert made.model is not None
     gpu = dataclasses.replace(GPU, flops_per_s={"float32": 1e13, dtype: 1e14})
     own = Optimizer(kind=optimizer, learning_rate=0.01)  # type: ignore[arg-type]
-    model = dataclasses.replace(made.model, dtype=dtype, embedding_dtype=rows or dtype, optimizer=own)  # type: ignore[arg-type, type-var]
-    made = dataclasses.replace(made, model=model, cluster=cluster(2, 2, gpu=gpu))
+    model = dataclasses.replace(model_of(made), dtype=dtype, embedding_dtype=rows or dtype, optimizer=own)  # type: ignore[arg-type, type-var]
+    made = changed(made, model=model, cluster=cluster(2, 2, gpu=gpu))
     found = losses(simulate(made, DlrmProgram(made)))
     assert found == pytest.approx([0.69] * 3, abs=0.1)
 

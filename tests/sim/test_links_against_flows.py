@@ -26,7 +26,7 @@ from sim.nccl.transport import COARSE_SHARE, MOST_EXACT
 from sim.run import simulate
 from tests.lanes import examples
 from tests.sim.test_dlrm_steps import training
-from tests.small import Play, cluster, scenario
+from tests.small import Play, cluster, scenario, with_model
 
 # Ranks that are drawn. "links" plays what "flows" plays up to 64 of either library (`transport`, `phases`); gloo's
 # messages take a while, so of more than 24 there is one example for each collective.
@@ -186,10 +186,9 @@ SHARDINGS: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise"
 def dlrm(on: Cluster, types: tuple[ShardingType, ...], batch_size: int) -> Scenario:
     """Return a recommender with skewed ids, so that exchanges are uneven."""
     made = training(types, dim=64, cluster=on, batch_size=batch_size, payload="sizes", steps=2)
-    assert made.model is not None
     ids = Ids(kind="zipf", exponent=1.4)
-    tables = tuple(dataclasses.replace(table, rows=9000, ids=ids, ids_per_sample=8.0) for table in made.model.tables)
-    return dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+    tables = tuple(dataclasses.replace(table, rows=9000, ids=ids, ids_per_sample=8.0) for table in made.workload.tables)
+    return with_model(made, tables=tables)
 
 
 def powersgd(on: Cluster, kind: str) -> Scenario:

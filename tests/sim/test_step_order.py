@@ -22,6 +22,7 @@ from sim.run import simulate
 from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import EVERY, calls, mixed
 from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, training
+from tests.small import changed, model_of
 
 EAGER, OVERLAPPED = Pipeline(order="eager"), Pipeline(order="overlapped")
 TYPES = ("table_wise", "row_wise")
@@ -113,9 +114,8 @@ def test_an_overlapped_step_hides_what_an_eager_one_waits_for() -> None:
 @pytest.mark.parametrize("pipeline", [EAGER, OVERLAPPED], ids=["eager", "overlapped"])
 def test_tables_that_nobody_uses_hold_nothing_up(pipeline: Pipeline) -> None:
     made = training(TYPES, pipeline=pipeline)
-    assert made.model is not None
-    model = dataclasses.replace(made.model, dense=f"{__name__}:Reader", bottom=(), top=())
-    made = dataclasses.replace(made, model=model)
+    model = dataclasses.replace(model_of(made), dense=f"{__name__}:Reader", bottom=(), top=())
+    made = changed(made, model=model)
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Recommender, Scenario
 from scenarios.config.units import format_ns
 from scenarios.owned_folder import scratch_folder
 from scenarios.seam.program import Program
@@ -53,7 +53,7 @@ def with_simulated_plan(scenario: Scenario, say: Callable[[str], None] = lambda 
     Raises:
         ScenarioError: no plan fits.
     """
-    if scenario.planner.choose == "estimated" or scenario.model is None:
+    if not scenario.workload.finds_plan:
         yield Planned(scenario)
         return
     with scratch_folder() as folder:
@@ -88,7 +88,7 @@ def choose_plan(scenario: Scenario, folder: Path) -> Choice:
     Raises:
         ScenarioError: no plan fits.
     """
-    planner = dataclasses.replace(scenario.planner, choose="estimated")
-    search = Search(dataclasses.replace(scenario, planner=planner), folder)
+    planner = dataclasses.replace(Recommender.of(scenario.workload).planner, choose="estimated")
+    search = Search(scenario.with_workload(planner=planner), folder)
     search.run()
     return Choice(best=min(search.tried, key=lambda tried: tried.step_ns), tried=tuple(search.tried))

@@ -25,8 +25,7 @@ class Exchanges:
     """
 
     def __init__(self, scenario: Scenario, ways: Ways) -> None:
-        assert scenario.model is not None, "only a scenario with a model has tables to plan"
-        self._numbers = {table.name: number for number, table in enumerate(scenario.model.tables)}
+        self._numbers = {table.name: number for number, table in enumerate(scenario.workload.tables)}
         self._ranks, self._ways = scenario.sharding_ranks, ways
         self._found: dict[int, float] = {}  # by phase
         self._reduced = 1.0  # gradients of copies, by what is expected

@@ -84,8 +84,7 @@ class Search:
     """What has been played, the planner's own plan first, and what that says of costs."""
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
-        assert scenario.model is not None, "only a scenario with a model has tables to plan"
-        self._scenario, self._folder, self._tables = scenario, folder, scenario.model.tables
+        self._scenario, self._folder, self._tables = scenario, folder, scenario.workload.tables
         self._ways, topology = Ways(scenario), topology_of(scenario)
         self._pinned = place_pinned(scenario, topology)
         self._free = [number for number, table in enumerate(self._tables) if table.name not in self._pinned]
@@ -258,13 +257,13 @@ def _simulated(scenario: Scenario) -> tuple[Recording, int, int]:
     """The run of a few steps, the step of it that is looked at, and how long a step takes in the mean of those from one
     averaging of replicas to the next.
     """
-    replication = scenario.replication
+    replication = scenario.workload.replicas
     if replication is None or replication.sync_every == 1:
         steps = min(scenario.steps, _STEPS)
         recording = _recording(dataclasses.replace(scenario, steps=steps))
         return recording, steps - 1, _step_ns(recording, steps - 1)
     seldom = dataclasses.replace(replication, sync_every=2)
-    recording = _recording(dataclasses.replace(scenario, steps=_STEPS + 1, replication=seldom))
+    recording = _recording(dataclasses.replace(scenario.with_workload(replication=seldom), steps=_STEPS + 1))
     alone_ns, averaging_ns = _step_ns(recording, _STEPS - 1), _step_ns(recording, _STEPS)
     return recording, _STEPS - 1, alone_ns + round((averaging_ns - alone_ns) / replication.sync_every)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scenarios.config.scenario import PlanFile, Scenario, Table
+from scenarios.config.scenario import PlanFile, Recommender, Scenario, Table
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan_file import PLAN_FILE, plan_json
 
@@ -30,14 +30,12 @@ def with_plan(scenario: Scenario, plan: Plan, folder: Path) -> Scenario:
     file.write_text(text)
     types = {table.name: (table.sharding_type,) for table in plan.tables}
     given = PlanFile(path=file, sha256=hashlib.sha256(text.encode()).hexdigest(), is_found=True)
-    return changed(
-        dataclasses.replace(scenario, planner=dataclasses.replace(scenario.planner, choose="estimated", plan=given)),
-        lambda table: {"sharding": types[table.name], "ranks": ()},
-    )
+    planner = dataclasses.replace(Recommender.of(scenario.workload).planner, choose="estimated", plan=given)
+    return changed(scenario.with_workload(planner=planner), lambda table: {"sharding": types[table.name], "ranks": ()})
 
 
 def changed(scenario: Scenario, changes: Callable[[Table], dict[str, Any]]) -> Scenario:
     """With other fields of its tables."""
-    assert scenario.model is not None, "only a scenario with a model has tables to plan"
-    tables = tuple(dataclasses.replace(each, **changes(each)) for each in scenario.model.tables)
-    return dataclasses.replace(scenario, model=dataclasses.replace(scenario.model, tables=tables))
+    model = Recommender.of(scenario.workload).model
+    tables = tuple(dataclasses.replace(each, **changes(each)) for each in model.tables)
+    return scenario.with_workload(model=dataclasses.replace(model, tables=tables))

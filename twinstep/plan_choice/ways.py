@@ -73,8 +73,7 @@ class Ways:
     """Makes ways, each once."""
 
     def __init__(self, scenario: Scenario) -> None:
-        assert scenario.model is not None, "only a scenario with a model has tables to plan"
-        self._scenario, self._tables, self._gpu = scenario, scenario.model.tables, scenario.cluster.host.gpu
+        self._scenario, self._tables, self._gpu = scenario, scenario.workload.tables, scenario.cluster.host.gpu
         self._prices = Prices(self._gpu)
         self._topology = topology_of(scenario)
         self._options: dict[tuple[int, str, int], ShardingOption | None] = {}
@@ -142,7 +141,7 @@ class Ways:
     @cached_property
     def _averaged_ms_per_byte(self) -> float:
         """What averaging the replicas of a shard takes of each step in the mean: an all-reduce round a ring."""
-        cluster, replication = self._scenario.cluster, self._scenario.replication
+        cluster, replication = self._scenario.cluster, self._scenario.workload.replicas
         if replication is None:
             return 0.0
         replicas = cluster.world_size // replication.sharding_group_size

@@ -25,7 +25,7 @@ def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
         ScenarioError: no plan fits.
     """
     planner = find(scenario.program, scenario.program_folder).plan
-    if not planner or scenario.planner.plan is not None:
+    if not planner or scenario.workload.plan_file is not None:
         return {}
     from twinstep.plan_choice import with_simulated_plan
 
@@ -39,7 +39,7 @@ def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
 
 def values_of(file: Path, scenario: Scenario) -> dict[str, object]:
     """Return the values by which a scenario takes the plan of a file, in place of choosing its own."""
-    chosen = {} if scenario.planner.choose == "estimated" else {"sharding.choose": "estimated"}
+    chosen = {"sharding.choose": "estimated"} if scenario.workload.finds_plan else {}
     return {"sharding.plan": str(file), **chosen}
 
 

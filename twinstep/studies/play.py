@@ -18,6 +18,7 @@ from reports.run import Run
 from reports.store import run_folder
 from reports.study.measures import estimated, measures_of, speeds_of, with_draws
 from reports.writer import write
+from scenarios.config.scenario import Recommender
 from scenarios.owned_folder import scratch_folder
 from scenarios.seam.errors import Note, ProgramError, ScenarioError, told
 from scenarios.seam.program import Program
@@ -68,8 +69,10 @@ def _worker() -> str:
 
 
 def _estimate(task: Task) -> Result:
-    planner = replace(task.scenario.planner, choose="estimated")
-    program = build(replace(task.scenario, planner=planner))
+    scenario = task.scenario
+    if isinstance(scenario.workload, Recommender):
+        scenario = scenario.with_workload(planner=replace(scenario.workload.planner, choose="estimated"))
+    program = build(scenario)
     shards = [(row.rank, row.perf_ms) for row in program.plan]
     if not shards:
         raise ScenarioError(

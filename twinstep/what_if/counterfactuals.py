@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from scenarios.config.scenario import LEAST_POWERSGD_START, Feature, QComms, Scenario, Table
+from scenarios.config.scenario import LEAST_POWERSGD_START, Feature, QComms, Recommender, Scenario, Table
 from scenarios.config.toml.tree import Tree
 from scenarios.seam.program import Program
 from scenarios.workloads.registry import find
@@ -62,13 +62,15 @@ def _settings(scenario: Scenario) -> Iterator[Counterfactual]:
     if program.batch_size == "required":
         twice = {"run.batch_size": 2 * scenario.batch_size}
         yield Counterfactual(name="twice the batch of a rank", group="setting", values=twice, takes_memory=True)
-    if (model := scenario.model) is None:
+    workload = scenario.workload
+    if not isinstance(workload, Recommender):
         return
+    model = workload.model
     if model.dtype == "float32" and not model.autocast and _is_cuda(scenario):
         yield _setting("dense part in bfloat16 (autocast)", {"model.autocast": "bfloat16"})
-    if scenario.compression.kind != "none":
+    if workload.compression.kind != "none":
         yield _setting("gradients not compressed", {"compression.kind": "none"})
-    elif scenario.cluster.world_size > 1 and not scenario.launching.grouped_all_reduce:
+    elif scenario.cluster.world_size > 1 and not workload.launching.grouped_all_reduce:
         values: dict[str, object] = {
             "compression.kind": "batched_powersgd",
             "compression.matrix_approximation_rank": _RANK,
@@ -76,13 +78,13 @@ def _settings(scenario: Scenario) -> Iterator[Counterfactual]:
             "run.steps": max(scenario.steps, _STEPS),
         }
         yield _setting(f"gradients by PowerSGD of rank {_RANK}", values)
-    if scenario.qcomms == QComms() and model.dtype == "float32" and scenario.cluster.world_size > 1:
+    if workload.qcomms == QComms() and model.dtype == "float32" and scenario.cluster.world_size > 1:
         yield _setting(
             "embeddings exchanged in 16 bits", {f"qcomms.{way}_precision": of for way, of in _HALVES.items()}
         )
-    if scenario.pipeline.kind == "none":
+    if workload.pipeline.kind == "none":
         yield _setting("next batch's ids sent beside the step", {"pipeline.kind": "sparse_dist"})
-    if scenario.planner.choose == "estimated" and scenario.planner.plan is None and scenario.cluster.world_size > 1:
+    if not workload.finds_plan and workload.plan_file is None and scenario.cluster.world_size > 1:
         chosen = {"sharding.choose": "simulated"}
         yield Counterfactual(name="plan by simulation", group="setting", values=chosen, plans_anew=True)
 
@@ -102,7 +104,7 @@ def _hardware(scenario: Scenario, tree: Tree) -> Iterator[Counterfactual]:
     if cluster.host.gpus > 1:
         faster = _doubled(tree, ["cluster.inside.rate"])
         yield Counterfactual(name="links within hosts twice as fast", group="hardware", values=faster)
-    if scenario.planner.plan is None:  # which says where tables lie on just these hosts
+    if scenario.workload.plan_file is None:  # which says where tables lie on just these hosts
         yield Counterfactual(
             name="twice the hosts",
             group="hardware",
@@ -129,14 +131,13 @@ def _without(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, Mapping[str,
         yield "no faults", {"cluster.slow": []}
     if has_peers and not scenario.balanced:
         yield "work perfectly balanced", {"run.balanced": True}
-    if scenario.model is not None:
+    if scenario.workload.tables:
         yield "no skew of ids", _without_skew(scenario)
 
 
 def _without_skew(scenario: Scenario) -> dict[str, object]:
     """Values that draw each id of a bag from all rows alike; ids of a file keep how many there are in a bag."""
-    assert scenario.model is not None, "only a scenario with a model has ids"
-    places = {f"model.tables[{number}]": table for number, table in enumerate(scenario.model.tables)}
+    places = {f"model.tables[{number}]": table for number, table in enumerate(scenario.workload.tables)}
     bags: dict[str, Table | Feature] = {place: table for place, table in places.items() if not table.features}
     bags |= {
         f"{place}.features[{number}]": feature

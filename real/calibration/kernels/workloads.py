@@ -23,7 +23,7 @@ from scenarios.seam.rank import Rank
 from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
-from scenarios.workloads.all_to_all.program import checksum, checksum_cost
+from scenarios.workloads.collective.splits import checksum, checksum_cost
 from scenarios.workloads.dlrm.tables.described import Piece
 from scenarios.workloads.dlrm.tables.embedding import Rows
 from scenarios.workloads.dlrm.tables.prices import RowPrices

@@ -48,6 +48,13 @@ from scenarios.config.scenario.step import (
     QComms,
     Replication,
 )
+from scenarios.config.scenario.workload import (
+    CollectiveCalls,
+    GradientReduction,
+    Recommender,
+    UsersCode,
+    Workload,
+)
 from scenarios.seam.trace import PLAYING
 
 __all__ = [
@@ -55,6 +62,7 @@ __all__ = [
     "Buckets",
     "CACHE_LOAD_FACTOR",
     "Collective",
+    "CollectiveCalls",
     "CommPrecision",
     "Compression",
     "Data",
@@ -62,6 +70,7 @@ __all__ = [
     "DenseParallel",
     "Feature",
     "Exchange",
+    "GradientReduction",
     "Gradients",
     "Ids",
     "Interaction",
@@ -78,18 +87,21 @@ __all__ = [
     "PlanFile",
     "Planner",
     "QComms",
+    "Recommender",
     "Replication",
     "SEQUENCE_TYPES",
     "Scenario",
     "ShardingType",
     "Source",
     "Table",
+    "UsersCode",
+    "Workload",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Everything that a run needs. `model` for `dlrm`, and for the others what they are about."""
+    """Everything that a run needs."""
 
     name: str
     path: Path
@@ -109,20 +121,7 @@ class Scenario:
     known_errors: KnownErrors = KnownErrors()  # how far off the hardware's figures are
     chosen: str = ""  # why `ranks` and `fidelity` are what they are, where the file leaves that open
     folded_by: str = ""  # the options by which one host of each class is simulated in place of all; "": none do
-    model: Model | None = None
-    planner: Planner = Planner()
-    buckets: Buckets = Buckets()
-    compression: Compression = Compression()
-    pipeline: Pipeline = Pipeline()
-    data: Data = Data()
-    launching: Launching = Launching()
-    qcomms: QComms = QComms()
-    replication: Replication | None = None
-    dense_parallel: DenseParallel = DenseParallel()
-    exchange: Exchange | None = None
-    collective: Collective | None = None
-    gradients: Gradients | None = None
-    options: Any = None  # of a program of one's own: its `Options`, or whatever the table `options` says
+    workload: Workload = Workload()
     sources: tuple[Source, ...] = ()  # of a program of one's own
     named_in: Path | None = None  # the folder of the file that names the program; None: that of `path`
     compute_times: ComputeTimes | None = None  # in place of rooflines, in predictions only
@@ -134,22 +133,33 @@ class Scenario:
     @property
     def uses_host_memory(self) -> bool:
         """Whether GPUs look up rows of some table in their host's memory."""
-        return self.model is not None and any(self.kernel_of(table) != "fused" for table in self.model.tables)
+        return any(self.kernel_of(table) != "fused" for table in self.workload.tables)
 
     @property
     def copies_batches(self) -> bool:
         """Whether batches cross a path to the GPUs; a CPU process has one memory."""
-        return self.data.copies and self.cluster.host.gpu.kind != "cpu"
+        return self.workload.copies_batches and self.cluster.host.gpu.kind != "cpu"
 
     @property
     def uses_host_path(self) -> bool:
         """Whether anything but collectives crosses the GPUs' paths to their host's memory."""
         return self.uses_host_memory or self.copies_batches
 
+    @property
+    def options(self) -> Any:
+        """What the table of a program of one's own says: its `Options`, or whatever there is; None of our programs."""
+        return getattr(self.workload, "options", None)
+
+    def with_workload(self, **changes: Any) -> Scenario:
+        """Return the scenario with other values of these fields of its workload."""
+        return dataclasses.replace(self, workload=dataclasses.replace(self.workload, **changes))
+
     def as_dict(self) -> dict[str, Any]:
-        """Return the scenario as JSON-ready values."""
-        plain = _plain(self)
-        assert isinstance(plain, dict)
+        """Return the scenario as JSON-ready values: the fields of all workloads, others' as if no file had them."""
+        own = {name: getattr(self.workload, name, usual) for name, usual in _USUAL.items()}
+        named = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        places = (own if name == "workload" else {name: value} for name, value in named.items())
+        plain = {name: _plain(value) for place in places for name, value in place.items()}
         if plain["options"] is None:
             del plain["options"]  # ours have none
         del plain["chosen"], plain["folded_by"], plain["measured"], plain["named_in"], plain["sources"]
@@ -160,12 +170,14 @@ class Scenario:
     @property
     def sharding_ranks(self) -> int:
         """How many ranks hold all tables together: the world, or a sharding group."""
-        return self.cluster.world_size if self.replication is None else self.replication.sharding_group_size
+        replication = self.workload.replicas
+        return self.cluster.world_size if replication is None else replication.sharding_group_size
 
     @property
     def sharding_host_ranks(self) -> int:
         """How many of these count as one host where tables are placed."""
-        return self.cluster.host.gpus if self.replication is None else self.replication.node_group_size
+        replication = self.workload.replicas
+        return self.cluster.host.gpus if replication is None else replication.node_group_size
 
     @property
     def program_folder(self) -> Path:
@@ -181,6 +193,25 @@ class Scenario:
         kept = {key: value for key, value in self.as_dict().items() if key not in PLAYING}
         del kept["cluster"]["faults"], kept["cluster"]["cost"]
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+# What every run folder has of workloads, whatever the program.
+_USUAL: dict[str, object] = {
+    "model": None,
+    "planner": Planner(),
+    "buckets": Buckets(),
+    "compression": Compression(),
+    "pipeline": Pipeline(),
+    "data": Data(),
+    "launching": Launching(),
+    "qcomms": QComms(),
+    "replication": None,
+    "dense_parallel": DenseParallel(),
+    "exchange": None,
+    "collective": None,
+    "gradients": None,
+    "options": None,
+}
 
 
 def _plain(value: Any) -> object:

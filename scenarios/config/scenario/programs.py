@@ -4,47 +4,79 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
+
+from scenarios.config.keys import Key
+from scenarios.config.toml.values import Count, Flops, Size, Skew
+
+ElementType = Literal[
+    "float64",
+    "float32",
+    "bfloat16",
+    "float16",
+    "complex64",
+    "complex128",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What the program `all_to_all` sends: `size_bytes` a rank; "random" splits are drawn anew each step.
+    """What program 'all_to_all' sends.
 
-    `skew` is the exponent of the peers' shares: 0 is even in expectation; peer k gets a weight of (k+1) ** -skew.
+    "random" splits are drawn anew each step; `skew` is the exponent of the peers' shares: 0 is even in expectation.
     """
 
-    size_bytes: int
-    splits: Literal["even", "random"] = "even"
-    skew: float = 0.0
-    dtype: str = "float32"
+    op: ClassVar[Literal["all_to_all"]] = "all_to_all"
+
+    size_bytes: Annotated[Size, Key("size", "Total that one rank sends, such as '64 MiB'. Required.")]
+    splits: Annotated[Literal["even", "random"], "Equal for all peers, or drawn anew each step. Default 'even'."] = (
+        "even"
+    )
+    skew: Annotated[Skew, "With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0."] = 0.0
+    dtype: Annotated[ElementType, "Dtype of the elements. Default 'float32'."] = "float32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """What the program `collective` calls each step; `size_bytes` is a rank's larger buffer.
+    """What program 'collective' calls each step."""
 
-    `splits` and `skew` are as in `Exchange`.
-    """
-
-    op: Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
-    size_bytes: int
-    splits: Literal["even", "random"] = "even"
-    skew: float = 0.0
-    dtype: str = "float32"
+    op: Annotated[
+        Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"],
+        "The collective; a broadcast is rank 0's. Required.",
+    ]
+    size_bytes: Annotated[
+        Size, Key("size", "A rank's larger buffer: what all_gather gives out, what the others take. Required.")
+    ]
+    splits: Annotated[Literal["even", "random"], "How an all_to_all is split, as in `exchange`. Default 'even'."] = (
+        "even"
+    )
+    skew: Annotated[Skew, "With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0."] = 0.0
+    dtype: Annotated[ElementType, "Dtype of the elements. Default 'float32'."] = "float32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
-    """What the program `powersgd` reduces: parameter shapes in the order of the forward pass.
+    """What program 'powersgd' reduces.
 
-    `forward_flops` and `backward_flops` a step on each rank are spread over the parameters by their number of elements.
+    `forward_flops` and `backward_flops` are spread over the parameters by their number of elements.
     """
 
-    shapes: tuple[tuple[int, ...], ...]
-    forward_flops: float = 0.0
-    backward_flops: float = 0.0
-    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    file_keys: ClassVar[tuple[Key, ...]] = (
+        Key("model", "A known model's parameter shapes, instead of `shapes`.", accepts=Literal["resnet50"]),
+    )
+
+    shapes: Annotated[tuple[tuple[Count, ...], ...], "Parameter shapes in the order of the forward pass."]
+    forward_flops: Annotated[Flops, "A rank's forward pass, before the backward pass. Default '0 FLOP'."] = 0.0
+    backward_flops: Annotated[Flops, "A rank's backward pass, such as '250 GFLOP'. Default '0 FLOP'."] = 0.0
+    dtype: Annotated[Literal["float32", "float64", "bfloat16", "float16"], "Dtype of gradients. Default 'float32'."] = (
+        "float32"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

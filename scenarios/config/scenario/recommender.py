@@ -6,7 +6,30 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+from scenarios.config.keys import Key
+from scenarios.config.toml.values import (
+    Count,
+    Decay,
+    Efficient,
+    Exponent,
+    File,
+    IdsCount,
+    IdsMean,
+    Layers,
+    LearningRate,
+    MostRows,
+    Name,
+    Place,
+    Positive,
+    Reserve,
+    Scaling,
+    Skew,
+    Text,
+    Uniform,
+    Width,
+)
 
 ShardingType = Literal[
     "data_parallel",
@@ -34,6 +57,37 @@ Bag = Literal["pooled", "weighted", "sequence", "distinct"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeanIds:
+    """A random number of ids a sample."""
+
+    mean: Annotated[IdsMean, "The mean of a Poisson distribution. Required."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZipfIds:
+    """Ids of which some are much more frequent than others."""
+
+    zipf: Annotated[Exponent, "Exponent: the k-th most frequent row has a weight of k ** -zipf. Required."]
+    order: Annotated[
+        Literal["shuffled", "by_frequency"],
+        "'shuffled': frequent rows lie where the table's name has it, as if hashed; 'by_frequency': first. Default"
+        " 'shuffled'.",
+    ] = "shuffled"
+    bags: Annotated[
+        Literal["independent", "by_first"],
+        "'by_first': only a sample's first id is drawn so; each other one is uniform over rows, but always the same"
+        " for the same first one, as in MLPerf's Criteo. Default 'independent'.",
+    ] = "independent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileIds:
+    """Ids from a file."""
+
+    file: Annotated[File, "CSV without a header: a sample a line, ids separated by spaces. Relative to this file."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ids:
     """How a table's ids are drawn.
 
@@ -54,12 +108,15 @@ class Ids:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """Bags of ids that read a table's rows; `ids_per_sample`, its kind and `ids` are as in `Table`."""
+    """Bags of ids that read a table's rows, for a table that several features share.
 
-    name: str
-    ids_per_sample: float
+    `ids_per_sample`, its kind and `ids` are as in `Table`.
+    """
+
+    name: Annotated[Name, "Its name, unlike those of all features. Required."]
+    ids_per_sample: Annotated[float, Key(doc="As a table's. Required, unless from a file.", accepts=IdsCount | MeanIds)]
     ids_per_sample_kind: Literal["fixed", "poisson"] = "fixed"
-    ids: Ids = Ids()
+    ids: Annotated[Ids, Key(doc="As a table's. Default 'uniform'.", accepts=Uniform | ZipfIds | FileIds)] = Ids()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,32 +125,81 @@ class Table:
 
     `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson".
     `sharding` are the types that the planner may give to this table, `ranks` those on which it is pinned; () is none.
-    Shards that are cut by columns have `min_partition` of them at least.
-    A bag's rows are summed, where it is `weighted` each times its id's weight; or given one by one, up to `sequence`
-    of them, where that is not 0. With `index_dedup` each row travels home once for all ids of a rank's batch that name
-    it, and bags are summed there. `kernel` and `cache_load_factor`, the share of rows that its cache holds, are
-    TorchRec's; on CPU processes, which have one memory, every table is "fused" (`Scenario.kernel_of`).
+    With `sequence` a bag's rows are given one by one, up to so many; 0: they are summed. On CPU processes, which have
+    one memory, every table is "fused" (`Scenario.kernel_of`).
 
     With `features`, as of TorchRec's `feature_names`, each has bags of its own, `ids_per_sample` is the sum of theirs,
     and `ids` counts for nothing. Without them there is one, of the table's name. `by_feature` hides the difference:
     there `feature_of` is the table's name.
     """
 
-    name: str
-    rows: int
-    dim: int
-    ids_per_sample: float
+    file_keys: ClassVar[tuple[Key, ...]] = (
+        Key(
+            "hosts",
+            "The hosts on all of whose ranks it lies. Default: the planner's choice.",
+            accepts=list[Place],
+            after="cache_load_factor",
+        ),
+    )
+
+    name: Annotated[Name, "Its name, unlike all others. Required."]
+    rows: Annotated[Count, "Number of ids that it knows. Required."]
+    dim: Annotated[Width, "Elements a row. Default: model.embedding_dim."]
+    ids_per_sample: Annotated[
+        float,
+        Key(
+            doc="Ids in a sample's bag: always 3, or {mean = 2.5} for a Poisson distribution. Required, unless from a"
+            " file, or with features.",
+            accepts=IdsCount | MeanIds,
+        ),
+    ]
     ids_per_sample_kind: Literal["fixed", "poisson"] = "fixed"
-    ids: Ids = Ids()
-    sharding: tuple[ShardingType, ...]
-    ranks: tuple[int, ...] = ()
-    min_partition: int = MIN_PARTITION
-    weighted: bool = False
-    sequence: int = 0
-    index_dedup: bool = False
-    kernel: LookUpKernel = "fused"
-    cache_load_factor: float = CACHE_LOAD_FACTOR
-    features: tuple[Feature, ...] = ()
+    ids: Annotated[
+        Ids,
+        Key(
+            doc="How ids are drawn: 'uniform', {zipf = 1.05, order = 'shuffled'} or {file = 'ids.csv'}. Default"
+            " 'uniform'.",
+            accepts=Uniform | ZipfIds | FileIds,
+        ),
+    ] = Ids()
+    sharding: Annotated[
+        tuple[ShardingType, ...],
+        "Sharding types that it may take. Default: sharding.types; of a table with ranks or hosts, all.",
+    ]
+    ranks: Annotated[
+        tuple[Place, ...],
+        Key(doc="The ranks on which it lies, in this order. Default: the planner's choice.", after="cache_load_factor"),
+    ] = ()
+    min_partition: Annotated[Width, "Columns of a shard at least, where it is cut by columns. Default 128."] = (
+        MIN_PARTITION
+    )
+    weighted: Annotated[bool, "Whether ids have weights by which their rows are summed. Default false."] = False
+    sequence: Annotated[
+        MostRows,
+        "The most rows of a sample that model.dense gets one by one, [batch, sequence, dim], zeros behind the last."
+        " Default: rows are summed.",
+    ] = 0
+    index_dedup: Annotated[
+        bool,
+        "Whether a row travels home once for all ids of a rank's batch that name it, and bags are summed there."
+        " Default false.",
+    ] = False
+    kernel: Annotated[
+        LookUpKernel,
+        "Where its rows lie, as TorchRec's compute kernels: 'fused' in the GPU's memory, 'fused_uvm' in the host's,"
+        " 'fused_uvm_caching' there with a cache in the GPU's. Default: sharding.plan's, else 'fused'.",
+    ] = "fused"
+    cache_load_factor: Annotated[
+        Efficient,
+        "The share of its rows that the cache of 'fused_uvm_caching' holds. Default: sharding.plan's, else 0.2.",
+    ] = CACHE_LOAD_FACTOR
+    features: Annotated[
+        tuple[Feature, ...],
+        Key(
+            doc="The features whose ids name its rows, each with bags of its own. Default: one, of the table's name.",
+            after="ids",
+        ),
+    ] = ()
     feature_of: str = dataclasses.field(default="", metadata={"is_of_playing": True})
 
     @property
@@ -134,15 +240,18 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """How dense and embedded features meet.
+    """How dense and sparse features meet.
 
-    "cat": concatenated. "dot": pairwise dot products of the features (all dims equal) beside the dense one.
+    "cat" concatenates them. "dot": pairwise dot products of the features (all dims equal) beside the dense one.
     "dcn": `layers` cross layers of rank `low_rank` over the concatenation (DLRM-DCNv2).
     """
 
-    kind: Literal["cat", "dot", "dcn"]
-    layers: int = 0
-    low_rank: int = 0
+    kind: Annotated[
+        Literal["cat", "dot", "dcn"],
+        "'cat': side by side; 'dot': all pairs' dot products; 'dcn': cross layers, as in DLRM-DCNv2. Required.",
+    ]
+    layers: Annotated[Layers, "Cross layers; required by 'dcn', of no use to others."] = 0
+    low_rank: Annotated[Width, "Rank of a cross layer's matrices; required by 'dcn', of no use to others."] = 0
 
 
 OptimizerKind = Literal["sgd", "adagrad", "adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb"]
@@ -152,18 +261,27 @@ ADAGRAD_EPSILON, MOMENTS_EPSILON = 1e-10, 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """How tables are updated: the name is fbgemm's, but "adagrad" with a float32 for each row, or for each `state`.
+    """How parameters are updated.
 
-    Those with moments decay them by `beta1` and `beta2`, and weights by `weight_decay` of each step.
+    The name is fbgemm's, but "adagrad" with a float32 for each row, or for each `state`. Those with moments decay them
+    by `beta1` and `beta2`, and weights by `weight_decay` of each step.
     """
 
-    kind: OptimizerKind = "sgd"
-    learning_rate: float = 0.01
-    state: Literal["row", "element"] = "row"
-    eps: float | None = None
-    beta1: float = 0.9
-    beta2: float = 0.999
-    weight_decay: float = 0.0
+    kind: Annotated[
+        OptimizerKind,
+        "SGD; Adagrad (steps shrink as gradients accumulate); Adam and LAMB (moments), as in fbgemm. Default 'sgd'.",
+    ] = "sgd"
+    learning_rate: Annotated[LearningRate, Key(doc="Learning rate. Default 0.01.", after="state")] = 0.01
+    state: Annotated[
+        Literal["row", "element"],
+        "Whether 'adagrad' keeps one float32 for each row of a table, or for each element. Default 'row'.",
+    ] = "row"
+    eps: Annotated[Positive | None, "What is added to roots of squares. Default 1e-10 with 'adagrad', else 1e-8."] = (
+        None
+    )
+    beta1: Annotated[Decay, "What the mean of gradients keeps in a step, of 'adam' and those below. Default 0.9."] = 0.9
+    beta2: Annotated[Decay, "What the mean of their squares keeps. Default 0.999."] = 0.999
+    weight_decay: Annotated[Skew, "The share of weights that a step takes, times the learning rate. Default 0."] = 0.0
 
     @property
     def epsilon(self) -> float:
@@ -205,18 +323,19 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseOptimizer:
-    """A class of torch.optim by its name, and what it is given beside the parameters."""
+    """How the dense part is updated: an optimizer of torch.optim. All keys but `kind` are its arguments."""
 
-    kind: str
-    options: Mapping[str, Any]
+    kind: Annotated[Name, "Its class, such as 'Adam' or 'AdamW'. Required."]
+    options: Annotated[Mapping[str, Any], Key("*")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A DLRM: dense features through `bottom`, tables, an interaction, then `top` to one logit.
+    """The recommender, for program 'dlrm'.
 
-    `dtype` is that of the dense part, and of what tables give it and get back; their rows are of `embedding_dtype`. Ids
-    and bags' lengths travel as `ids_dtype` and `lengths_dtype`.
+    Dense features go through `bottom`, tables and an interaction, then `top` to one logit. `dtype` is that of the dense
+    part, and of what tables give it and get back; their rows are of `embedding_dtype`. Ids and bags' lengths travel as
+    `ids_dtype` and `lengths_dtype`.
 
     `dense` names a module, given `dense_options`, that is there instead of the layers: "module:class" or
     "./file.py:class". `optimizer` is that of the tables, and of the rest unless there is a `dense_optimizer`.
@@ -225,27 +344,69 @@ class Model:
     does it by a number or as it goes, and GPUs round its products of float32 to TF32, or not, or as torch says.
     """
 
-    dense_features: int
-    tables: tuple[Table, ...]
-    bottom: tuple[int, ...] = ()
-    interaction: Interaction = Interaction(kind="cat")
-    top: tuple[int, ...] = ()
-    dense: str = ""
-    dense_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    embedding_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    ids_dtype: Literal["int32", "int64"] = "int64"
-    lengths_dtype: Literal["int32", "int64"] = "int64"
-    optimizer: Optimizer = Optimizer()
-    dense_optimizer: DenseOptimizer | None = None
-    autocast: Literal["", "bfloat16", "float16"] = ""
-    loss_scaling: float | Literal["dynamic"] | None = None
-    tf32: bool | None = None
+    file_keys: ClassVar[tuple[Key, ...]] = (
+        Key(
+            "embedding_dim",
+            "Elements a row of the tables that do not say. Default: none.",
+            accepts=Width,
+            after="tf32",
+        ),
+    )
+
+    dense_features: Annotated[Width, "Numbers a sample that enter the bottom layers. Required."]
+    tables: Annotated[tuple[Table, ...], "The embedding tables. Required."]
+    bottom: Annotated[tuple[Width, ...], "Widths of the layers over the dense features. Required without dense."] = ()
+    interaction: Annotated[
+        Interaction, Key(doc="How dense and sparse features meet. Required without dense.", after="top")
+    ] = Interaction(kind="cat")
+    top: Annotated[
+        tuple[Width, ...], "Widths of the layers over the interaction; the last is 1. Required without dense."
+    ] = ()
+    dense: Annotated[
+        Text, "A module in place of these three: 'package.module:Class' or './file.py:Class'. Default: none."
+    ] = ""
+    dense_options: Annotated[Mapping[str, Any], "What its class is given by name. Default: nothing."] = (
+        dataclasses.field(default_factory=dict)
+    )
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"],
+        "Dtype of the dense part's weights and arithmetic, and of what tables give it and get back. Default 'float32'.",
+    ] = "float32"
+    embedding_dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"], "Dtype of the tables' rows. Default: dtype."
+    ] = "float32"
+    ids_dtype: Annotated[Literal["int32", "int64"], Key(doc="Dtype of ids. Default 'int64'.", after="tf32")] = "int64"
+    lengths_dtype: Annotated[
+        Literal["int32", "int64"], Key(doc="Dtype of bags' lengths. Default 'int64'.", after="ids_dtype")
+    ] = "int64"
+    optimizer: Annotated[Optimizer, Key(doc="How parameters are updated. Default: sgd.", after="lengths_dtype")] = (
+        Optimizer()
+    )
+    dense_optimizer: Annotated[
+        DenseOptimizer | None,
+        Key(doc="How the dense part is updated. Default: as the tables are.", after="dense_options"),
+    ] = None
+    autocast: Annotated[
+        Literal["", "bfloat16", "float16"],
+        Key(
+            doc="What torch.autocast lowers the dense part's forward pass to; its parameters stay float32. Default:"
+            " nothing.",
+            accepts=Literal["float16", "bfloat16"],
+        ),
+    ] = ""
+    loss_scaling: Annotated[
+        Scaling | None,
+        "What losses are scaled by, as torch.amp.GradScaler does it: 'dynamic', or a number that stays. Default: none.",
+    ] = None
+    tf32: Annotated[
+        bool | None,
+        "Whether GPUs round the dense part's products of float32 to TF32. Default: as PyTorch does it, false.",
+    ] = None
 
     @property
     def features(self) -> tuple[Table, ...]:
         """The tables as each of their features sees them, table by table."""
-        return tuple(feature for table in self.tables for feature in table.by_feature)
+        return tuple([feature for table in self.tables for feature in table.by_feature])
 
     @property
     def bags(self) -> dict[Bag, tuple[Table, ...]]:
@@ -268,14 +429,36 @@ class PlanFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
-    """How GreedyPerfPartitioner places shards. `reserved_share` of a GPU's memory is kept from embedding tables.
+    """How the planner places tables, for program 'dlrm'.
+
+    GreedyPerfPartitioner places shards. `reserved_share` of a GPU's memory is kept from embedding tables.
 
     With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it. Else that is
     chosen which the planner expects to be quickest, or the one that is quickest in the simulator.
     """
 
-    choose: Literal["estimated", "simulated"] = "estimated"
-    sort_by: Literal["storage", "perf"] = "storage"
-    balance_modules: bool = False
-    reserved_share: float = 0.15
-    plan: PlanFile | None = None
+    file_keys: ClassVar[tuple[Key, ...]] = (
+        Key(
+            "types",
+            "Sharding types for tables that do not say. Default: all, as on TorchRec's GPUs.",
+            accepts=list[ShardingType],
+            after="choose",
+        ),
+    )
+
+    choose: Annotated[
+        Literal["estimated", "simulated"],
+        "Whether the plan is the one that the planner expects to be quickest, or of some of its proposals the one"
+        " that is quickest when simulated. Default 'estimated'.",
+    ] = "estimated"
+    sort_by: Annotated[Literal["storage", "perf"], "What the partitioner places first. Default 'storage'."] = "storage"
+    balance_modules: Annotated[bool, "Whether each module is balanced on its own. Default false."] = False
+    reserved_share: Annotated[Reserve, "Part of a GPU's memory that is kept from tables. Default 0.15."] = 0.15
+    plan: Annotated[
+        PlanFile | None,
+        Key(
+            doc="A plan in JSON, as TorchRec makes or `python -m scenarios plan` writes it: taken as it is, whatever"
+            " the tables' sharding, types, sort_by and balance_modules say. Relative to this file. Default: none.",
+            accepts=File,
+        ),
+    ] = None

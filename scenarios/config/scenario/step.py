@@ -4,15 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
+
+from scenarios.config.keys import Key
+from scenarios.config.toml.values import (
+    Count,
+    CountOrZero,
+    Machines,
+    MicroBatches,
+    NotNegative,
+    Positive,
+    Repeats,
+    SamplesRate,
+    Seed32,
+    Size,
+    Text,
+    Width,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buckets:
-    """Gradient buckets as DDP makes them."""
+    """Gradient buckets, as DDP makes them, for programs 'dlrm' and 'powersgd' and recorded scripts."""
 
-    first_bytes: int = 1 << 20
-    cap_bytes: int = 25 << 20
+    first_bytes: Annotated[
+        Size,
+        Key(
+            "first",
+            "Cap of the first bucket. Default '1 MiB' as of DDP; with program 'dlrm' cap, as of"
+            " DistributedModelParallel.",
+        ),
+    ] = 1 << 20
+    cap_bytes: Annotated[Size, Key("cap", "Cap of the others. Default '25 MiB'.")] = 25 << 20
 
 
 LEAST_POWERSGD_START = 2  # where something is carried from step to step
@@ -20,18 +43,28 @@ LEAST_POWERSGD_START = 2  # where something is carried from step to step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
-    """Gradient compression, with PowerSGDState's own option names and defaults."""
+    """Gradient compression, with PowerSGDState's names, for programs 'dlrm' and 'powersgd' and recorded scripts.
 
-    kind: Literal["none", "batched_powersgd", "layerwise_powersgd"] = "none"
-    matrix_approximation_rank: int = 1
-    start_powerSGD_iter: int = 1000
-    min_compression_rate: float = 2.0
-    use_error_feedback: bool = True
-    warm_start: bool = True
-    orthogonalization_epsilon: float = 0.0
-    random_seed: int = 0
-    compression_stats_logging_frequency: int = 10_000
-    batch_tensors_with_same_shape: bool = False
+    Option names and defaults are those of PowerSGDState.
+    """
+
+    kind: Annotated[
+        Literal["none", "batched_powersgd", "layerwise_powersgd"],
+        "'none' leaves the other options without effect. Default 'none'.",
+    ] = "none"
+    matrix_approximation_rank: Annotated[Width, "Rank of the approximation. Default 1."] = 1
+    start_powerSGD_iter: Annotated[
+        CountOrZero, "Steps of plain all-reduce before; at least 2 with error feedback or warm start. Default 1000."
+    ] = 1000
+    min_compression_rate: Annotated[Positive, "Below this gain, layers are not compressed. Default 2."] = 2.0
+    use_error_feedback: Annotated[bool, "Whether what was lost is added to the next gradient. Default true."] = True
+    warm_start: Annotated[bool, "Whether the last step's Q is the next one's start. Default true."] = True
+    orthogonalization_epsilon: Annotated[NotNegative, "Added to norms to keep them from zero. Default 0."] = 0.0
+    random_seed: Annotated[Seed32, "Seed of the initial Q, the same on all ranks. Default 0."] = 0
+    compression_stats_logging_frequency: Annotated[Count, "Steps between two statistics. Default 10000."] = 10_000
+    batch_tensors_with_same_shape: Annotated[
+        bool, "Whether layers of one shape are orthogonalized together. Default false."
+    ] = False
 
 
 PipelineKind = Literal["none", "base", "sparse_dist", "prefetch_sparse_dist", "semi_sync"]
@@ -66,7 +99,7 @@ STAGES: Mapping[PipelineKind, Stages] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Which stages overlap with the step.
+    """Which stages overlap with the step, for program 'dlrm'.
 
     "base": the next batch's copy to the GPU. "sparse_dist": the next batch's input exchange. "prefetch_sparse_dist":
     that of the one after next, and rows that the next batch misses in caches are fetched. "semi_sync": the same
@@ -77,9 +110,25 @@ class Pipeline:
     are reduced and updated once, sharded tables at each backward pass.
     """
 
-    kind: PipelineKind = "none"
-    order: Literal["eager", "overlapped"] = "eager"
-    accumulation: int = 1
+    kind: Annotated[
+        PipelineKind,
+        "'base': the next batch's copy to the GPU, as TorchRec's TrainPipelineBase does; 'sparse_dist': the next"
+        " batch's input exchange, as TrainPipelineSparseDist; 'prefetch_sparse_dist': that of the batch after next,"
+        " and rows that the next batch misses in caches, as PrefetchTrainPipelineSparseDist; 'semi_sync': that of the"
+        " batch after next, and the next batch's look-ups, which so miss this one's update, as TrainPipelineSemiSync."
+        " Default 'none'.",
+    ] = "none"
+    order: Annotated[
+        Literal["eager", "overlapped"],
+        "'eager': tables are exchanged and looked up where the dense part first uses any, and its backward pass waits"
+        " there until their rows are updated, as autograd runs TorchRec's modules; 'overlapped': exchanges go on"
+        " beside work that does not depend on them. Default 'eager'.",
+    ] = "eager"
+    accumulation: Annotated[
+        MicroBatches,
+        "Micro-batches a step, each of run.batch_size samples: gradients of what every rank has a copy of add up, and"
+        " are reduced and used once; sharded tables are updated after each. Default 1.",
+    ] = 1
 
     @property
     def exchanged_ahead(self) -> int:
@@ -100,14 +149,32 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """How a rank comes by its batches: `copies` from the host's memory to its GPU, at most `samples_per_s` of a loader.
+    """How batches come to a rank, for program 'dlrm'.
 
-    The loader works on as many batches as `prefetch` ahead of the step. None: it is never waited for.
+    The rate is a rank's, of which there is one loader. None: it is never waited for.
     """
 
-    copies: bool = False
-    samples_per_s: float | None = None
-    prefetch: int = 1
+    file_keys: ClassVar[tuple[Key, ...]] = (
+        Key(
+            "per",
+            "Whose rate that is: a rank's, or a host's, of which its ranks have equal parts. Default 'rank'.",
+            accepts=Literal["rank", "host"],
+            after="samples_per_s",
+        ),
+    )
+    copies: Annotated[
+        bool,
+        "Whether each batch is copied from pinned memory of the host to the GPU; on CPUs there is one memory. Default"
+        " false: batches are on the GPU.",
+    ] = False
+    samples_per_s: Annotated[
+        SamplesRate | None,
+        "Samples a second that the data loader delivers; a step waits for it. Default: it is never waited for.",
+    ] = None
+    prefetch: Annotated[
+        MicroBatches,
+        "Batches that the loader works on ahead of those that are taken from it: what uneven steps can use. Default 1.",
+    ] = 1
 
     def held_batches(self, batches: int) -> int:
         """Return how many batches a loader holds ahead at most, in a run that trains on so many; 0 without a loader."""
@@ -116,16 +183,28 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replication:
-    """2D parallelism as TorchRec's DMPCollection: a sharding group of `sharding_group_size` ranks holds all tables.
+    """2D parallelism, as of TorchRec's DMPCollection, for program 'dlrm'.
 
     The replicas of a shard are averaged after every `sync_every`-th step. They are on ranks that follow each other, or
-    with `inter_host_allreduce` the sharding groups are. `node_group_size` ranks of one count as a host.
+    with `inter_host_allreduce` the sharding groups are.
     """
 
-    sharding_group_size: int
-    node_group_size: int
-    sync_every: int = 1
-    inter_host_allreduce: bool = False
+    sharding_group_size: Annotated[
+        Machines,
+        "Ranks that hold all tables together: a divisor of all ranks, over which replicas are averaged. Required.",
+    ]
+    node_group_size: Annotated[
+        Machines,
+        "How many of these count as a host for table_row_wise, table_column_wise and grid_shard. Default:"
+        " cluster.gpus_per_host, or sharding_group_size if that is less.",
+    ]
+    sync_every: Annotated[
+        Repeats, "After how many steps rows of sharded tables, and their optimizer's state, are averaged. Default 1."
+    ] = 1
+    inter_host_allreduce: Annotated[
+        bool,
+        "Whether sharding groups, and not the replicas of a shard, are on ranks that follow each other. Default false.",
+    ] = False
 
     def sharding_groups(self, world_size: int) -> tuple[range, ...]:
         """The global ranks of each, in the order of the shards' places."""
@@ -141,20 +220,37 @@ class Replication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseParallel:
-    """How ranks share a module's parameters: "ddp": each has all; "fsdp": they are sharded over all ranks, as torch's
-    fully_shard does it; "hsdp": over `shard_group_size` ranks that follow each other (0: those of a host), and groups
-    hold replicas.
+    """How ranks share the dense part, for program 'dlrm'.
 
-    `units` are the submodules whose parameters are gathered together; None: each child that has any. They are sharded
-    again after the forward pass, but for the root's, where `reshard_after_forward` is None.
-    `reduce_every_micro_batch`: or gradients add up unsharded and are reduced after the last.
+    Without `reshard_after_forward`, parameters of all `units` but the root are sharded again after the forward pass. A
+    `shard_group_size` of 0 is the ranks of a host.
     """
 
-    kind: Literal["ddp", "fsdp", "hsdp"] = "ddp"
-    units: tuple[str, ...] | None = None
-    reshard_after_forward: bool | None = None
-    reduce_every_micro_batch: bool = True
-    shard_group_size: int = 0
+    kind: Annotated[
+        Literal["ddp", "fsdp", "hsdp"],
+        "'ddp': each rank has a copy; 'fsdp': its parameters, gradients and optimizer state are sharded over all"
+        " ranks, as torch's fully_shard does it, and buckets mean nothing; 'hsdp': over groups of ranks, which hold"
+        " replicas. Default 'ddp'.",
+    ] = "ddp"
+    units: Annotated[
+        tuple[Text, ...] | None,
+        "Submodules whose parameters are gathered together, such as 'top'; what is in none of them is one unit more."
+        " Default: each child of the dense part that has parameters.",
+    ] = None
+    reshard_after_forward: Annotated[
+        bool | None,
+        "Whether parameters are sharded again after the forward pass, and gathered anew for the backward pass."
+        " Default true, but for those in no unit.",
+    ] = None
+    reduce_every_micro_batch: Annotated[
+        bool,
+        "Whether gradients are reduced after each micro-batch; else they add up unsharded, and are reduced after the"
+        " last. Default true.",
+    ] = True
+    shard_group_size: Annotated[
+        Machines,
+        "Ranks of 'hsdp' that hold all parameters together, and follow each other. Default: cluster.gpus_per_host.",
+    ] = 0
 
     @property
     def shards(self) -> bool:
@@ -168,14 +264,26 @@ class DenseParallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launching:
-    """How kernels are launched on GPUs, which only predictions heed; and whether gradients are reduced in one call.
+    """How kernels and all-reduces are launched, for program 'dlrm'; for 'script' cuda_graphs alone.
 
-    `grouped_all_reduce`: those of the dense part and of data_parallel tables, once all are there; also in real runs.
+    Launches are heeded by predictions only; one call in place of buckets also by real runs.
     """
 
-    cuda_graphs: bool = False
-    fusion: bool = False
-    grouped_all_reduce: bool = False
+    cuda_graphs: Annotated[
+        bool,
+        "Whether a step is launched as CUDA graphs: no kernel waits for the host. On GPUs, in predictions. Default"
+        " false.",
+    ] = False
+    fusion: Annotated[
+        bool,
+        "Whether elementwise operators become one with what they follow, as torch.compile does it. On GPUs, in"
+        " predictions. Default false.",
+    ] = False
+    grouped_all_reduce: Annotated[
+        bool,
+        "Whether gradients of the dense part and of data_parallel tables are all-reduced in one call once all are"
+        " there, as with HugeCTR's grouped_all_reduce. Default false: bucket by bucket, tables by themselves.",
+    ] = False
 
 
 CommPrecision = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
@@ -183,12 +291,35 @@ CommPrecision = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QComms:
-    """How exchanges of embeddings are quantized, with the option names and defaults of TorchRec's QCommsConfig."""
+    """Quantized exchanges of embeddings, with QCommsConfig's names, for program 'dlrm'.
 
-    forward_precision: CommPrecision = "fp32"
-    backward_precision: CommPrecision = "fp32"
-    forward_loss_scale: float | None = None
-    backward_loss_scale: float | None = None
-    fp8_quantize_dim: int | None = None
-    fp8_quantize_dim_bwd: int | None = None
-    fp8_bwd_uses_143: bool = False
+    Option names and defaults are those of TorchRec's QCommsConfig.
+    """
+
+    forward_precision: Annotated[
+        CommPrecision,
+        "Precision of pooled rows and sequences sent home. Reduce-scatters send 'fp16' for 'fp8' and cannot add"
+        " 'int8'. Default 'fp32'.",
+    ] = "fp32"
+    backward_precision: Annotated[
+        CommPrecision,
+        "Precision of their gradients. All-gathers, the way back of reduce-scatters, send 'bf16' for 'fp8', and not"
+        " 'int8'. Default 'fp32'.",
+    ] = "fp32"
+    forward_loss_scale: Annotated[
+        Positive | None,
+        "What rows are multiplied by before they are 'fp16' or 'bf16', and divided by after. Default: none.",
+    ] = None
+    backward_loss_scale: Annotated[
+        Positive | None,
+        "What gradients are multiplied by before they are 'fp16' or 'bf16', and divided by after. Default: none.",
+    ] = None
+    fp8_quantize_dim: Annotated[
+        Width | None, "Elements that share a scale in 'fp8', a multiple of 4. Required by forward_precision 'fp8'."
+    ] = None
+    fp8_quantize_dim_bwd: Annotated[
+        Width | None, "Elements of gradients that share a scale in 'fp8', a multiple of 4. Default: fp8_quantize_dim."
+    ] = None
+    fp8_bwd_uses_143: Annotated[
+        bool, "Whether gradients in 'fp8' have 4 bits of exponent as rows have, not 5. Default false."
+    ] = False

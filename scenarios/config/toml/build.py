@@ -42,7 +42,7 @@ def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Pa
         ranks=run.ranks or "each",
         balanced=bool(run.balanced),
         timeout_s=run.timeout / 1e9 if run.timeout else DEFAULT_TIMEOUT_S,
-        **program.build(document, mistakes),
+        workload=program.build(document, mistakes),
         compute_times=_compute_times(run.compute_times, mistakes) if run.compute_times else None,
     )
     return _with_representatives(made, document, program)

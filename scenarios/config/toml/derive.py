@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Optional, get_args, get_type_hints
+from dataclasses import is_dataclass
+from functools import cache
+from types import GenericAlias, UnionType
+from typing import Annotated, Any, Optional, Union, get_args, get_origin, get_type_hints
 
-from pydantic import create_model
+from pydantic import Discriminator, Tag, create_model
 
-from scenarios.config.keys import Declared, declared
-from scenarios.config.toml.section import Section, about
+from scenarios.config.keys import REST, Declared, declared
+from scenarios.config.toml.section import TAG, FreeOptions, Section, about
 
-Extra = Mapping[str, tuple[Any, str]]  # keys that have no field: what each accepts and means
+Extra = tuple[tuple[str, Any, str], ...]  # keys that have no field: the name, what it accepts and means
 
 
-def section_of(name: str, kind: Any, first: Extra | None = None, last: Extra | None = None) -> type[Section]:
-    """The table that a dataclass declares; its description is the first line of the class's docstring."""
-    keys: dict[str, Any] = {key: _field(*what) for key, what in (first or {}).items()}
-    keys |= {one.key.name: _field(_accepted(one), one.key.doc) for one in declared(kind)}
-    keys |= {key: _field(*what) for key, what in (last or {}).items()}
-    made: type[Section] = create_model(name, __base__=Section, __doc__=str(kind.__doc__).partition("\n")[0], **keys)
+@cache
+def section_of(kind: Any, title: str = "", first: Extra = (), last: Extra = ()) -> type[Section]:
+    """Return the table that a dataclass declares; its description is the first line of the class's docstring."""
+    keys = [(one.key.name, _accepted(one), one.key.doc) for one in declared(kind) if one.key.name != REST]
+    base = Section if len(keys) == len(declared(kind)) else FreeOptions
+    fields: dict[str, Any] = {name: _field(accepts, doc) for name, accepts, doc in (*first, *keys, *last)}
+    doc = str(kind.__doc__).partition("\n")[0]
+    made: type[Section] = create_model(title or f"{kind.__name__}Section", __base__=base, __doc__=doc, **fields)
+    made.declared_by = kind
     return made
 
 
-def frozen(kind: Any, section: Section, **given: object) -> Any:
-    """The dataclass that a checked table describes; its defaults stand for what is absent. `given` are fields."""
+def frozen(kind: Any, section: Section | None, **given: object) -> Any:
+    """Return the dataclass that a checked table describes; its defaults stand for what is absent, also the whole table.
+
+    `given` are fields.
+    """
     values: dict[tuple[str, ...], dict[str, object]] = {(): dict(given)}
     for one in declared(kind):
-        value = getattr(section, one.key.name)
+        if section is None or not one.path or one.path[0] in given:
+            continue
+        value = section.model_extra if one.key.name == REST else getattr(section, one.key.name)
         if value is not None:
-            values.setdefault(one.path[:-1], {})[one.path[-1]] = _value(one, value)
+            held = value if isinstance(value, (str, int, float)) and one.key.read is None else _value(one, value)
+            values.setdefault(one.path[:-1], {})[one.path[-1]] = held
     for path in sorted(values, key=len, reverse=True)[:-1]:
         values.setdefault(path[:-1], {})[path[-1]] = _inlined(kind, path)(**values[path])
     return kind(**values[()])
@@ -36,13 +48,50 @@ def frozen(kind: Any, section: Section, **given: object) -> Any:
 
 def _accepted(one: Declared) -> Any:
     if one.table is not None:
-        section: Any = section_of(f"{one.key.name.capitalize()}Section", one.table)
+        section: Any = section_of(one.table, one.key.title)
         return list[section] if one.is_array else section
     if one.key.names is not None:
         accepts = get_args(one.hint)[1]
         keys: dict[str, Any] = {name: _field(accepts, meaning) for name, meaning in one.key.names.names.items()}
         return create_model(one.key.names.title, __base__=Section, __doc__=one.key.names.doc, **keys)
-    return one.hint if one.key.accepts is None else one.key.accepts
+    if one.key.accepts is not None:
+        return _either(one.key.accepts)
+    return FreeOptions if get_origin(one.hint) is Mapping else _with_lists(one.hint)
+
+
+def _either(accepts: Any) -> Any:
+    """Return what tells the tables of a union from each other, by their first keys, and from its plain value."""
+    tables: list[Any] = [kind for kind in get_args(accepts) if isinstance(kind, type) and is_dataclass(kind)]
+    if not tables:
+        return accepts
+
+    firsts = {declared(kind)[0].key.name: f"{TAG}{kind.__name__}" for kind in tables}
+
+    def tag(value: object) -> str:
+        if not isinstance(value, dict):
+            return TAG
+        return firsts[next(filter(value.__contains__, firsts), next(iter(firsts)))]
+
+    read = (
+        (kind, TAG) if kind not in tables else (section_of(kind, kind.__name__), f"{TAG}{kind.__name__}")
+        for kind in get_args(accepts)
+    )
+    return Annotated[Union[tuple(Annotated[kind, Tag(name)] for kind, name in read)], Discriminator(tag)]  # noqa: UP007
+
+
+def _with_lists(hint: Any) -> Any:
+    """Return a type with lists, which TOML has, in place of tuples."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return GenericAlias(list, (_with_lists(inner[0]),))
+    if origin is UnionType:
+        return Union[tuple(map(_with_lists, inner))]  # noqa: UP007 - made at run time
+    return hint
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return a value with tuples in place of lists."""
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 def _field(accepts: Any, meaning: str) -> tuple[Any, Any]:
@@ -54,7 +103,9 @@ def _value(one: Declared, value: Any) -> object:
         return tuple(frozen(one.table, each) for each in value) if one.is_array else frozen(one.table, value)
     if one.key.names is not None:
         return {name: each for name, each in value if each is not None}
-    return value if one.key.read is None else one.key.read(value)
+    if isinstance(value, FreeOptions):
+        return dict(value.model_extra or {})
+    return _with_tuples(value) if one.key.read is None else one.key.read(value)
 
 
 def _inlined(kind: Any, path: tuple[str, ...]) -> Any:

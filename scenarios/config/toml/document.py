@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, create_model
 
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import FreeOptions, ProgramSpec, Table
+from scenarios.config.toml.program_spec import ProgramSpec, Table
 from scenarios.config.toml.reading import read_section
-from scenarios.config.toml.section import about
+from scenarios.config.toml.section import FreeOptions, about
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.locate import imported, place_of, runs_code
 from scenarios.workloads.registry import built_in, find
@@ -20,6 +20,7 @@ from scenarios.workloads.registry import built_in, find
 _OWN = Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")]
 _OPTIONS = Table(
     key="options",
+    values=FreeOptions,
     section=FreeOptions,
     about="Values for a program of one's own, which says what they are, and may name the section.",
 )
@@ -55,15 +56,13 @@ def _of_nobody(values: dict[str, Any]) -> Iterator[Table[Any]]:
     known = {*Document.model_fields, _OPTIONS.key, *(table.key for table in _tables_of_ours())}
     for key, value in values.items():
         if isinstance(value, dict) and key not in known and key.isidentifier():
-            yield Table(key=key, section=FreeOptions, about="")
+            yield Table(key=key, values=FreeOptions, section=FreeOptions, about="")
 
 
 def document_type(tables: Iterable[Table[Any]], program: Any) -> type[Document]:
     """The shape of a file with these tables, whose `program` is of this type."""
     meaning = "; ".join(f"'{each.name}': {each.summary}" for each in built_in().values())
-    fields: dict[str, Any] = {
-        table.key: ((table.shape or table.section) | None, about(table.about)) for table in tables
-    }
+    fields: dict[str, Any] = {table.key: (table.section | None, about(table.about)) for table in tables}
     fields["program"] = (program | None, about(f"{meaning}. Required."))
     return create_model("Document", __base__=Document, __doc__=Document.__doc__, **fields)
 

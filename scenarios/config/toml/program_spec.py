@@ -9,44 +9,49 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict
-
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Scenario, Workload
+from scenarios.config.toml.derive import frozen, section_of
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.reading import expected
-from scenarios.config.toml.section import Section
 from scenarios.config.toml.sections import Document, RunSection
 from scenarios.config.toml.tree import KeyPath
 from scenarios.workloads.effort import Effort
 
-S = TypeVar("S", bound=Section)
-
-
-class FreeOptions(Section):
-    """Values for a program of one's own: what `scenario.options` holds there."""
-
-    model_config = ConfigDict(extra="allow")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Table(Generic[S]):
+class Table(Generic[V]):
     """A top-level table of a scenario file that one or several programs read.
 
-    `check(section, document, look)` adds what does not fit together in it; `about` is its line in lists of keys.
-    `shape` is what pydantic reads it as, where that is not `section` itself, such as for a dataclass.
+    `values` is the dataclass whose fields declare its keys, `section` what pydantic reads it as, by default derived
+    from that. `check(section, document, look)` adds what does not fit together in it; `about` is its line in lists of
+    keys.
     """
 
     key: str
-    section: type[S]
     about: str
-    check: Callable[[S, Document, Look], None] = lambda section, document, look: None
-    shape: Any = None
+    values: Callable[..., V]
+    section: Any = None
+    check: Callable[[Any, Document, Look], None] = lambda section, document, look: None
 
-    def of(self, document: Document) -> S | None:
-        """The table's sound values; None where the file has none."""
-        found = getattr(document, self.key, None)
-        return found if isinstance(found, self.section) else None
+    def __post_init__(self) -> None:
+        if self.section is None:
+            object.__setattr__(self, "section", section_of(self.values))
+
+    def of(self, document: Document) -> Any:
+        """Return the table's sound values; None where the file has none."""
+        return getattr(document, self.key, None)
+
+    def or_empty(self, document: Document) -> Any:
+        """Return the table's sound values; of a table that the file has not, none."""
+        return self.of(document) or self.section()
+
+    def build(self, document: Document, **given: object) -> V:
+        """Return the table as frozen values; `given` are fields that other tables decide."""
+        built: V = frozen(self.values, self.of(document), **given)
+        return built
 
     def check_in(self, document: Document, look: Look) -> None:
         """Check the table, where the file has it."""
@@ -70,7 +75,7 @@ class ProgramSpec:
         check: adds what does not fit between the program's tables and the rest of the file.
         why_each: why every rank must be simulated; "" if one host of each class will do.
         plan: "module:function" that says where a scenario's tables go, as a `planner.placed.Plan`; "" without.
-        build: values of `Scenario`'s fields from a document without mistakes.
+        build: the workload of a document without mistakes.
         effort: what simulating a step of every rank takes at most.
         names: the key of a value that names further code of the user's, as `program` does; () without.
     """
@@ -85,7 +90,7 @@ class ProgramSpec:
     check: Callable[[Document, Look], None] = lambda document, look: None
     plan: str = ""
     why_each: Callable[[Document], str] = lambda document: ""
-    build: Callable[[Document, Mistakes], dict[str, Any]] = lambda document, mistakes: {}
+    build: Callable[[Document, Mistakes], Workload] = lambda document, mistakes: Workload()
     effort: Callable[[Scenario], Effort] = lambda scenario: Effort()
     names: KeyPath = ()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 T = TypeVar("T")
 
@@ -18,25 +18,20 @@ def about(description: str) -> Any:
 
 
 class Section(BaseModel):
-    """One TOML table. The validation context, a dict, learns which class read which table."""
+    """One TOML table; `declared_by` is the dataclass whose fields declare its keys."""
+
+    declared_by: ClassVar[Any] = None
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _remember(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, dict) and info.context is not None:
-            info.context[id(value)] = cls
-        return value
+
+class FreeOptions(Section):
+    """Values for a program of one's own: what `scenario.options` holds there."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 def have(value: T | None) -> T:
     """A value that the checks found to be there."""
     assert value is not None
     return value
-
-
-def given(section: Section | None, *keys: str, suffix: str = "") -> dict[str, Any]:
-    """The keys that are there, so that a dataclass's own defaults stand for the others."""
-    values = {key: getattr(section, key, None) for key in keys}
-    return {f"{key}{suffix}": value for key, value in values.items() if value is not None}

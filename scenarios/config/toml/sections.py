@@ -52,7 +52,7 @@ class RunSection(Section):
 if TYPE_CHECKING:
     MeasuredSection: TypeAlias = Any  # made at run time, as the sections of the hardware
 else:
-    MeasuredSection = section_of("MeasuredSection", Measured)
+    MeasuredSection = section_of(Measured)
 
 
 class Document(Section):

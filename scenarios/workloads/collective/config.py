@@ -1,37 +1,36 @@
-"""The table `collective` of a scenario file, and the program that reads it; loads no torch."""
+"""The tables `exchange` and `collective` of a scenario file, and the programs that read one of them; loads no torch."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from scenarios.config.scenario import Collective, Scenario
+from scenarios.config.scenario import Collective, CollectiveCalls, Exchange, Scenario
 from scenarios.config.toml.look import Look
-from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
-from scenarios.config.toml.section import Section, about, given, have
 from scenarios.config.toml.sections import Document
-from scenarios.config.toml.values import Size, Skew
-from scenarios.workloads.all_to_all.config import ElementType, check_splits
+from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.workloads.collective.operations import OPERATIONS
 from scenarios.workloads.effort import Effort
 
 
-class CollectiveSection(Section):
-    """What program 'collective' calls each step."""
-
-    op: Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"] | None = about(
-        "The collective; a broadcast is rank 0's. Required."
-    )
-    size: Size | None = about("A rank's larger buffer: what all_gather gives out, what the others take. Required.")
-    splits: Literal["even", "random"] | None = about("How an all_to_all is split, as in `exchange`. Default 'even'.")
-    skew: Skew | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
-    dtype: ElementType | None = about("Dtype of the elements. Default 'float32'.")
+def _check_splits(section: Any, key: str, look: Look) -> None:
+    """Add what does not fit between the size, the type of the elements and how they are split."""
+    element = ELEMENT_BYTES[section.dtype or "float32"]
+    if section.size is not None and look.mistakes.sound((key, "dtype")) and section.size % element:
+        look.mistakes.add((key, "size"), f"a multiple of {element} bytes, a {section.dtype or 'float32'}")
+    if section.skew and section.splits != "random" and look.mistakes.sound((key, "splits")):
+        look.mistakes.add((key, "skew"), "0 unless splits = 'random'")
 
 
-def _check(section: CollectiveSection, document: Document, look: Look) -> None:
+def _check_exchange(section: Any, document: Document, look: Look) -> None:
+    look.need(("exchange",), section, "size")
+    _check_splits(section, "exchange", look)
+
+
+def _check_collective(section: Any, document: Document, look: Look) -> None:
     path = ("collective",)
     look.need(path, section, "op", "size")
-    check_splits(section, path, look)
+    _check_splits(section, "collective", look)
     if section.op and not OPERATIONS[section.op].has_splits and look.mistakes.sound((*path, "op")):
         look.refuse(path, section, ("splits", "skew"), f"with op = '{section.op}'")
         if OPERATIONS[section.op].has_sums and section.dtype == "bool":
@@ -39,33 +38,51 @@ def _check(section: CollectiveSection, document: Document, look: Look) -> None:
 
 
 def _why_each(document: Document) -> str:
-    section = TABLE.of(document)
-    if section is not None and section.op and OPERATIONS[section.op].has_root:
-        return f"one rank differs from all others where collective.op = '{section.op}'"
-    return "collective.splits = 'random'" if section is not None and section.splits == "random" else ""
-
-
-def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
-    section = have(TABLE.of(document))
-    options = given(section, "splits", "skew", "dtype")
-    return {"collective": Collective(op=have(section.op), size_bytes=have(section.size), **options)}
+    for table in (EXCHANGE, COLLECTIVE):
+        section = table.of(document)
+        if section is not None and table is COLLECTIVE and section.op and OPERATIONS[section.op].has_root:
+            return f"one rank differs from all others where collective.op = '{section.op}'"
+        if section is not None and section.splits == "random":
+            return f"{table.key}.splits = 'random'"
+    return ""
 
 
 def step_effort(scenario: Scenario) -> Effort:
-    """What simulating every rank takes: a barrier and the call."""
-    ranks, has_pairs = scenario.cluster.world_size, OPERATIONS[have(scenario.collective).op].has_splits
-    return Effort(pairs=ranks ** (2 if has_pairs else 1), operations=2 * ranks)
+    """Return what simulating every rank takes: a barrier and the call, and the checksum of an exchange."""
+    ranks, call = scenario.cluster.world_size, CollectiveCalls.of(scenario.workload)
+    pairs = ranks ** (2 if OPERATIONS[call.op].has_splits else 1)
+    return Effort(pairs=pairs, operations=(3 if isinstance(call, Exchange) else 2) * ranks)
 
 
-TABLE = Table(
-    key="collective", section=CollectiveSection, about="The call. Required by program 'collective'.", check=_check
+EXCHANGE = Table(
+    key="exchange",
+    values=Exchange,
+    about="The exchange. Required by program 'all_to_all'.",
+    check=_check_exchange,
+)
+COLLECTIVE = Table(
+    key="collective",
+    values=Collective,
+    about="The call. Required by program 'collective'.",
+    check=_check_collective,
+)
+_FACTORY = "scenarios.workloads.collective.program:CollectiveProgram"
+ALL_TO_ALL_SPEC = ProgramSpec(
+    name="all_to_all",
+    factory=_FACTORY,
+    summary="an exchange alone",
+    needs=EXCHANGE,
+    batch_size="refused",
+    why_each=_why_each,
+    build=lambda document, mistakes: CollectiveCalls(exchange=EXCHANGE.build(document)),
+    effort=step_effort,
 )
 SPEC = ProgramSpec(
     name="collective",
-    factory="scenarios.workloads.collective.program:CollectiveProgram",
+    factory=_FACTORY,
     summary="any collective alone",
-    needs=TABLE,
+    needs=COLLECTIVE,
     why_each=_why_each,
-    build=_build,
+    build=lambda document, mistakes: CollectiveCalls(collective=COLLECTIVE.build(document)),
     effort=step_effort,
 )

@@ -56,8 +56,7 @@ def draw_bags(
 
     Their lengths only, where nobody reads ids.
     """
-    assert scenario.model is not None
-    table = scenario.model.tables[number].by_feature[feature]
+    table = scenario.workload.tables[number].by_feature[feature]
     if table.ids.kind == "file":
         first = (step * scenario.cluster.world_size + rank) * scenario.batch_size
         return _read_bags(table, first, scenario.batch_size)
@@ -130,8 +129,7 @@ def draw_weights(
     scenario: Scenario, number: int, rank: int, step: int, ids: int, *, feature: int = 0
 ) -> npt.NDArray[np.float32]:
     """What each id's row counts in its bag, around 1: [ids]; of which feature as in `draw_bags`."""
-    assert scenario.model is not None
-    tables = len(scenario.model.tables)
+    tables = len(scenario.workload.tables)
     generator = np.random.default_rng([scenario.seed, rank, step, tables + 1 + number, *_further(feature)])
     return generator.random(ids, dtype=np.float32) + np.float32(0.5)
 

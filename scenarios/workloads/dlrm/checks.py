@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
-from scenarios.config.scenario import DISTINCT_TYPES, SEQUENCE_TYPES, Planner, ShardingType
+from scenarios.config.scenario import DISTINCT_TYPES, SEQUENCE_TYPES, Model, Planner, ShardingType
+from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import Table
 from scenarios.config.toml.reading import expected
-from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.config.toml.values import (
@@ -19,13 +20,7 @@ from scenarios.config.toml.values import (
 )
 from scenarios.config.units import format_bytes
 from scenarios.planner.plan_file import GivenTable, read_plan
-from scenarios.workloads.dlrm.ids.checks import check_feature_names, check_table_ids
-from scenarios.workloads.dlrm.sections import (
-    InteractionSection,
-    ModelSection,
-    ShardingSection,
-    TableSection,
-)
+from scenarios.workloads.dlrm.ids.checks import check_ids
 from scenarios.workloads.step_tables import REPLICATION, sharding_shape
 
 # What TorchRec 1.8's EmbeddingBagCollectionSharder may choose from on GPUs, in its order.
@@ -43,7 +38,7 @@ REACH = {  # over what a table of this type may be spread
 }
 
 
-def _check_model(model: ModelSection, document: Document, look: Look) -> None:
+def _check_model(model: Any, document: Document, look: Look) -> None:
     """Add what is missing from the model or does not fit together."""
     mistakes = look.mistakes
     look.need(("model",), model, "dense_features", "tables")
@@ -62,37 +57,36 @@ def _check_model(model: ModelSection, document: Document, look: Look) -> None:
     if model.interaction is not None:
         _check_interaction(model.interaction, model, look)
     _check_names(model.tables or [], mistakes)
-    check_feature_names(model.tables or [], mistakes)
     given = _given_plan(document, mistakes)
+    rooms = _Rooms(document)
     for index, table in enumerate(model.tables or []):
-        _check_table(table, ("model", "tables", index), model, look)
-        _check_pins(table, ("model", "tables", index), document, look, given)
-        _check_kernel(table, ("model", "tables", index), document, look, given)
+        path: KeyPath = ("model", "tables", index)
+        _check_table(table, path, model, look)
+        if table.ranks is not None or table.hosts is not None:
+            _check_pins(table, path, document, look, given)
+        if table.kernel is not None or table.cache_load_factor is not None:
+            _check_kernel(table, path, document, look, given)
         if given is None:
-            _check_fits(table, ("model", "tables", index), document, mistakes)
+            _check_fits(table, path, model, rooms, mistakes)
+    check_ids(model.tables or [], look)
 
 
-def _check_types(types: Sequence[str] | None, path: KeyPath, mistakes: Mistakes) -> None:
+def _check_types(types: Sequence[str], path: KeyPath, mistakes: Mistakes) -> None:
     """Add what is wrong with a list of sharding types."""
-    if types is not None and len(types) == 0:
+    if not types:
         mistakes.add(path, "at least one sharding type")
-    elif types is not None and len(set(types)) < len(types):
+    elif len(set(types)) < len(types):
         mistakes.add(path, "each sharding type once")
 
 
-def own_types(table: TableSection) -> tuple[str, tuple[ShardingType, ...]]:
+def own_types(table: Any) -> tuple[str, tuple[ShardingType, ...]]:
     """What it is that decides which sharding types a table may have, and those; ("", ()): it may have any."""
     if table.index_dedup:
         return "index_dedup", DISTINCT_TYPES
     return ("", ()) if table.sequence is None else ("a sequence", SEQUENCE_TYPES)
 
 
-def table_dim(table: TableSection, model: ModelSection) -> int | None:
-    """Elements a row: the table's own, else the model's."""
-    return table.dim or model.embedding_dim
-
-
-def _check_interaction(interaction: InteractionSection, model: ModelSection, look: Look) -> None:
+def _check_interaction(interaction: Any, model: Any, look: Look) -> None:
     path = ("model", "interaction")
     look.need(path, interaction, "kind")
     if interaction.kind == "dcn":
@@ -103,17 +97,17 @@ def _check_interaction(interaction: InteractionSection, model: ModelSection, loo
         _check_dot(model, look.mistakes)
 
 
-def _check_dot(model: ModelSection, mistakes: Mistakes) -> None:
+def _check_dot(model: Any, mistakes: Mistakes) -> None:
     width = model.bottom[-1] if model.bottom else None
     for index, table in enumerate(model.tables or []):
-        dim = table_dim(table, model)
+        dim = table.dim or model.embedding_dim
         if width is not None and dim is not None and dim != width:
             key: KeyPath = ("model", "tables", index, "dim") if table.dim else ("model", "embedding_dim")
             if mistakes.sound(key):
                 mistakes.add(key, f"{width}, the last width of model.bottom, because of interaction 'dot'")
 
 
-def _check_names(tables: Sequence[TableSection], mistakes: Mistakes) -> None:
+def _check_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
     first: dict[str, int] = {}
     for index, table in enumerate(tables):
         if table.name is not None and first.setdefault(table.name, index) != index:
@@ -121,30 +115,31 @@ def _check_names(tables: Sequence[TableSection], mistakes: Mistakes) -> None:
             mistakes.add(("model", "tables", index, "name"), f"a name of its own, but {place} has it already")
 
 
-def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: Look) -> None:
+def _check_table(table: Any, path: KeyPath, model: Any, look: Look) -> None:
     mistakes = look.mistakes
-    look.need(path, table, "name", "rows")
+    if table.name is None or table.rows is None:
+        look.need(path, table, "name", "rows")
     if table.sequence is not None:
         look.refuse(path, table, ("weighted", "index_dedup"), "with sequence")
         if model.dense is None:
             mistakes.add((*path, "sequence"), "no sequence without model.dense, a module that takes one")
-    if table_dim(table, model) is None and mistakes.sound(("model", "embedding_dim")):
-        mistakes.missing((*path, "dim"), f"{expected(TableSection, 'dim')}, here or as model.embedding_dim")
-    _check_types(table.sharding, (*path, "sharding"), mistakes)
+    if table.dim is None and model.embedding_dim is None and mistakes.sound(("model", "embedding_dim")):
+        mistakes.missing((*path, "dim"), f"{expected(type(table), 'dim')}, here or as model.embedding_dim")
+    if table.sharding is not None:
+        _check_types(table.sharding, (*path, "sharding"), mistakes)
     if table.index_dedup:
         look.refuse(path, table, ("weighted",), "with index_dedup")
         if table.kernel == "fused_uvm_caching":
             mistakes.add((*path, "kernel"), "'fused' or 'fused_uvm' with index_dedup")
-    reason, own = own_types(table)
-    if own and not set(table.sharding or own) <= {*own}:
+    reason, own = own_types(table) if table.sharding is not None else ("", ())
+    if own and not {*table.sharding} <= {*own}:
         mistakes.add((*path, "sharding"), f"of a table with {reason} {' or '.join(own)}")
-    check_table_ids(table, path, look)
-    if model.ids_dtype == "int32" and have(table.rows or 1) > INT32_ROWS:
+    if model.ids_dtype == "int32" and (table.rows or 1) > INT32_ROWS:
         mistakes.add((*path, "rows"), f"at most {INT32_ROWS} rows with model.ids_dtype = 'int32'")
 
 
 def _check_pins(
-    table: TableSection, path: KeyPath, document: Document, look: Look, given: Mapping[str, GivenTable] | None
+    table: Any, path: KeyPath, document: Document, look: Look, given: Mapping[str, GivenTable] | None
 ) -> None:
     mistakes, (ranks, host_ranks) = look.mistakes, sharding_shape(document)
     if given is not None:
@@ -166,7 +161,7 @@ def _check_pins(
             mistakes.add((*path, key), f"{key} from 0 to {count - 1}")
 
 
-def _lies_there(table: TableSection, given: Mapping[str, GivenTable], host_ranks: int | None) -> bool:
+def _lies_there(table: Any, given: Mapping[str, GivenTable], host_ranks: int | None) -> bool:
     """Return whether the plan has a table on the ranks, or all ranks of the hosts, to which the scenario pins it."""
     place = given.get(table.name or "")
     if place is None or host_ranks is None:
@@ -177,7 +172,7 @@ def _lies_there(table: TableSection, given: Mapping[str, GivenTable], host_ranks
 
 
 def _check_kernel(
-    table: TableSection, path: KeyPath, document: Document, look: Look, given: Mapping[str, GivenTable] | None
+    table: Any, path: KeyPath, document: Document, look: Look, given: Mapping[str, GivenTable] | None
 ) -> None:
     if given is not None:
         place = given.get(table.name or "")
@@ -190,7 +185,7 @@ def _check_kernel(
         return
     if _averages_on_gpus(document):
         look.mistakes.add((*path, "kernel"), f"'fused' {WHY_FUSED}")
-    types = table.sharding or (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
+    types = table.sharding or SHARDING.or_empty(document).types or DEFAULT_TYPES
     if set(types) == {"data_parallel"}:
         look.mistakes.add((*path, "kernel"), "'fused', because the table may be data_parallel only")
     check_host_path(f"table {table.name!r} is {table.kernel}", document, look.mistakes)
@@ -212,7 +207,7 @@ def _averages_on_gpus(document: Document) -> bool:
 
 def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTable] | None:
     """Return the tables of the plan that the scenario names, none if it cannot be read; None without a plan."""
-    plan = (SHARDING.of(document) or ShardingSection()).plan
+    plan = SHARDING.or_empty(document).plan
     if plan is None:
         return None
     with suppress(ValueError):  # which the check of sharding tells
@@ -220,28 +215,49 @@ def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTab
     return {}
 
 
-def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes: Mistakes) -> None:
+def _check_fits(table: Any, path: KeyPath, model: Any, rooms: _Rooms, mistakes: Mistakes) -> None:
     """The widest of the table's sharding types must have room for its weights at least."""
-    model, sharding = have(MODEL.of(document)), SHARDING.of(document) or ShardingSection()
-    types = table.sharding or sharding.types or DEFAULT_TYPES
-    own: KeyPath = (*path, "sharding") if table.sharding else ("sharding", "types")
-    dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
-    settled = mistakes.sound(own, (*path, "dim"), (*path, "rows"), *dtypes, ("sharding", "reserved_share"))
-    widest = min((REACH[kind] for kind in types), key=WIDEST_FIRST.index)
-    in_host = table.kernel in ("fused_uvm", "fused_uvm_caching") and not _is_cpu(document)
-    room = _room_bytes(widest, document, in_host=in_host)
-    dim = table_dim(table, model)
-    if not settled or dim is None or table.rows is None:
+    types, dim = table.sharding or rooms.types, table.dim or model.embedding_dim
+    in_host = table.kernel in ("fused_uvm", "fused_uvm_caching") and not rooms.is_cpu
+    widest = min(map(REACH.__getitem__, types), key=WIDEST_FIRST.index)
+    room = rooms.in_host[widest] if in_host else rooms.in_gpus[widest]
+    if dim is None or table.rows is None:
         return
     row_bytes = dim * (4 if (model.embedding_dtype or model.dtype or "float32") == "float32" else 2)
-    if table.rows * row_bytes >= BYTES_BELOW:
+    size_bytes = table.rows * row_bytes
+    if size_bytes < BYTES_BELOW and (room is None or size_bytes <= room):
+        return
+    own: KeyPath = (*path, "sharding") if table.sharding else ("sharding", "types")
+    dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
+    if not mistakes.sound(own, (*path, "dim"), (*path, "rows"), *dtypes, ("sharding", "reserved_share")):
+        return
+    if size_bytes >= BYTES_BELOW or room is None:
         rows = (BYTES_BELOW - 1) // row_bytes
         mistakes.add((*path, "rows"), f"at most {rows} rows of {row_bytes} bytes, below {format_bytes(BYTES_BELOW)}")
-    elif room is not None and table.rows * row_bytes > room:
-        most = f"at most {int(room // row_bytes)} rows of {row_bytes} bytes"
-        what = "of host memory" if in_host else "for tables"
-        place = f"in the {format_bytes(room)} that one {widest} has {what}"
-        mistakes.add((*path, "rows"), f"{most}, {place}, because it may be {' or '.join(types)}")
+        return
+    most = f"at most {int(room // row_bytes)} rows of {row_bytes} bytes"
+    what = "of host memory" if in_host else "for tables"
+    place = f"in the {format_bytes(room)} that one {widest} has {what}"
+    mistakes.add((*path, "rows"), f"{most}, {place}, because it may be {' or '.join(types)}")
+
+
+class _Rooms:
+    """What one GPU, host or cluster has for tables, in GPUs' memory and in hosts'; None while that is not known."""
+
+    def __init__(self, document: Document) -> None:
+        cluster, sharding = document.cluster or ClusterSection(), SHARDING.or_empty(document)
+        self.is_cpu, self.types = _is_cpu(document), sharding.types or DEFAULT_TYPES
+        memory, gpus_per_host = cluster.gpu.memory if cluster.gpu else None, cluster.gpus_per_host
+        kept = Planner().reserved_share if sharding.reserved_share is None else sharding.reserved_share
+        in_gpu = None if memory is None else memory * (1 - kept)
+        known = cluster.host_memory is not None and gpus_per_host is not None
+        in_host = cluster.host_memory // gpus_per_host if known else None
+        ranks, host_ranks = sharding_shape(document)
+        counts = {"GPU": 1, "host": host_ranks, "cluster": ranks}
+        self.in_gpus, self.in_host = (
+            {name: None if room is None or count is None else room * count for name, count in counts.items()}
+            for room in (in_gpu, in_host)
+        )
 
 
 def _is_cpu(document: Document) -> bool:
@@ -249,22 +265,9 @@ def _is_cpu(document: Document) -> bool:
     return gpu is not None and gpu.kind == "cpu"
 
 
-def _room_bytes(widest: str, document: Document, *, in_host: bool) -> float | None:
-    """What one GPU, host or cluster has for tables; None while that is not known."""
-    cluster = document.cluster or ClusterSection()
-    memory = cluster.gpu.memory if cluster.gpu else None
-    reserved = (SHARDING.of(document) or ShardingSection()).reserved_share
-    ranks, host_ranks = sharding_shape(document)
-    gpus = {"GPU": 1, "host": host_ranks, "cluster": ranks}[widest]
-    room = None if memory is None else memory * (1 - (Planner().reserved_share if reserved is None else reserved))
-    if in_host:
-        known = cluster.host_memory is not None and cluster.gpus_per_host is not None
-        room = cluster.host_memory // cluster.gpus_per_host if known else None
-    return None if room is None or gpus is None else room * gpus
-
-
-def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -> None:
-    _check_types(sharding.types, ("sharding", "types"), look.mistakes)
+def _check_sharding(sharding: Any, document: Document, look: Look) -> None:
+    if sharding.types is not None:
+        _check_types(sharding.types, ("sharding", "types"), look.mistakes)
     model = MODEL.of(document)
     if sharding.plan is not None and model is not None:
         try:
@@ -281,7 +284,7 @@ def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -
             look.mistakes.add(("sharding", "plan"), str(error))
 
 
-def _check_plan(given: Mapping[str, GivenTable], model: ModelSection) -> None:
+def _check_plan(given: Mapping[str, GivenTable], model: Any) -> None:
     """Raise ValueError where the plan is not one of the model's tables."""
     tables = {table.name: table for table in model.tables or []}
     lacking = [name for name in tables if name is not None and name not in given]
@@ -291,7 +294,7 @@ def _check_plan(given: Mapping[str, GivenTable], model: ModelSection) -> None:
     if unknown:
         raise ValueError(f"no tables but the model's, but it has {_few(unknown)}")
     for name, table in tables.items():
-        wanted = (table.rows, table_dim(table, model))
+        wanted = (table.rows, table.dim or model.embedding_dim)
         if name is None or None in wanted or not given[name].shards:
             continue
         reason, own = own_types(table)
@@ -306,7 +309,7 @@ def _check_plan(given: Mapping[str, GivenTable], model: ModelSection) -> None:
             )
 
 
-def _check_caches(given: Mapping[str, GivenTable], model: ModelSection, look: Look) -> None:
+def _check_caches(given: Mapping[str, GivenTable], model: Any, look: Look) -> None:
     """Check that a table says how much its cache holds only where the plan has one, and does not say it."""
     for index, table in enumerate(model.tables or []):
         place = given.get(table.name or "")
@@ -326,11 +329,15 @@ def _few(names: Sequence[str]) -> str:
 
 
 MODEL = Table(
-    key="model", section=ModelSection, about="The recommender. Required by program 'dlrm'.", check=_check_model
+    key="model",
+    values=Model,
+    about="The recommender. Required by program 'dlrm'.",
+    check=_check_model,
 )
 SHARDING = Table(
     key="sharding",
-    section=ShardingSection,
+    values=Planner,
+    section=section_of(Planner, "ShardingSection"),
     about="What the planner may do. Default: all its defaults.",
     check=_check_sharding,
 )

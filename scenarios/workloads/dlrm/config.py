@@ -3,54 +3,42 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
 from scenarios.config.scenario import (
     CACHE_LOAD_FACTOR,
-    MIN_PARTITION,
-    DenseOptimizer,
     Feature,
     Ids,
-    Interaction,
     Model,
-    Optimizer,
     PlanFile,
-    Planner,
+    Recommender,
     Scenario,
     ShardingType,
 )
 from scenarios.config.scenario import Table as EmbeddingTable
+from scenarios.config.scenario.recommender import FileIds, MeanIds, ZipfIds
+from scenarios.config.toml.derive import frozen
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, check_dtype
-from scenarios.config.toml.section import given, have
+from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.given_file import content
 from scenarios.planner.plan_file import GivenTable, read_plan
-from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, build_dense_parallel, why_each_shard
-from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, own_types, table_dim
+from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, why_each_shard
+from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, own_types
 from scenarios.workloads.dlrm.data_table import DATA, build_data, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.optimizer_checks import check_precision
-from scenarios.workloads.dlrm.sections import (
-    FeatureSection,
-    FileIds,
-    InteractionSection,
-    MeanIds,
-    OptimizerSection,
-    ShardingSection,
-    TableSection,
-    ZipfIds,
-)
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.locate import imported
-from scenarios.workloads.qcomms_table import QCOMMS, build_qcomms, check_qcomms_dtype
-from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, build_step, sharding_shape
+from scenarios.workloads.qcomms_table import QCOMMS, check_qcomms_dtype
+from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, build_replication, sharding_shape
 
 CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
 # Sizes, lengths, ids, pooled rows and their gradients; with what is computed around them; a layer's passes, and its
@@ -60,100 +48,68 @@ NUMBER_BYTES = 8  # of an id or a bag's length in a batch that waits to be train
 
 
 def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes) -> Model:
-    """The recommender; `placed` has the tables of a given plan by name."""
-    model = have(MODEL.of(document))
-    interaction = model.interaction or InteractionSection(kind="cat")
-    optimizer = given(model.optimizer, *OptimizerSection.model_fields)
-    dense_optimizer = None
-    if model.dense_optimizer is not None:
-        own = model.dense_optimizer
-        dense_optimizer = DenseOptimizer(kind=have(own.kind), options=dict(own.model_extra or {}))
-    return Model(
-        dense_features=have(model.dense_features),
-        bottom=tuple(model.bottom or ()),
-        interaction=Interaction(
-            kind=have(interaction.kind), layers=interaction.layers or 0, low_rank=interaction.low_rank or 0
-        ),
-        top=tuple(model.top or ()),
-        dense=model.dense or "",
-        dense_options=dict(model.dense_options.model_extra or {}) if model.dense_options is not None else {},
-        dense_optimizer=dense_optimizer,
-        tables=tuple(
-            _table(table, document, placed, mistakes, index=index) for index, table in enumerate(have(model.tables))
-        ),
-        dtype=model.dtype or "float32",
-        embedding_dtype=model.embedding_dtype or model.dtype or "float32",
-        optimizer=Optimizer(**optimizer),
-        **given(model, "ids_dtype", "lengths_dtype", "autocast", "loss_scaling", "tf32"),
-    )
+    """Build the recommender; `placed` has the tables of a given plan by name."""
+    model, gpus = MODEL.of(document), have(sharding_shape(document)[1])
+    types = SHARDING.or_empty(document).types or DEFAULT_TYPES
+    tables = []
+    for index, table in enumerate(model.tables):
+        path: KeyPath = ("model", "tables", index)
+        ranks = _pinned(table, gpus) if table.ranks or table.hosts else ()
+        place = placed.get(table.name)
+        chosen = {"dim": table.dim or model.embedding_dim, "ranks": ranks, **_bags_of_table(table, mistakes, path)}
+        chosen |= _kernel(table, get_args(ShardingType) if ranks else types, place)
+        tables.append(frozen(EmbeddingTable, table, **chosen))
+    dtype = model.embedding_dtype or model.dtype or "float32"
+    return MODEL.build(document, tables=tuple(tables), embedding_dtype=dtype)
 
 
-def _table(
-    table: TableSection, document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes, *, index: int
-) -> EmbeddingTable:
-    path: KeyPath = ("model", "tables", index)
-    features = tuple(
-        Feature(name=have(feature.name), **_bags(feature, mistakes, (*path, "features", place)))
-        for place, feature in enumerate(table.features or [])
-    )
-    total = sum(feature.ids_per_sample for feature in features)
-    ranks = _pinned(table, have(sharding_shape(document)[1]))
-    usual = get_args(ShardingType) if ranks else (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
-    _, own = own_types(table)
-    if own:
-        usual = tuple(kind for kind in usual if kind in own) or own
-    name = have(table.name)
-    place = placed.get(name)
-    kernel = place.kernel if place else table.kernel or "fused"
-    if kernel != "fused":
-        usual = tuple(kind for kind in usual if kind != "data_parallel")
-    return EmbeddingTable(
-        name=name,
-        rows=have(table.rows),
-        dim=have(table_dim(table, have(MODEL.of(document)))),
-        **({"ids_per_sample": total} if features else _bags(table, mistakes, path)),
-        features=features,
-        sharding=(place.sharding_type.value,) if place else tuple(table.sharding or usual),
-        ranks=ranks,
-        min_partition=table.min_partition or MIN_PARTITION,
-        weighted=bool(table.weighted),
-        sequence=table.sequence or 0,
-        index_dedup=bool(table.index_dedup),
-        kernel=kernel,
-        cache_load_factor=(place.load_factor if place else None) or table.cache_load_factor or CACHE_LOAD_FACTOR,
-    )
+def _kernel(table: Any, usual: Sequence[str], place: GivenTable | None) -> dict[str, Any]:
+    """Return where the rows lie and which sharding types the table may take: as in the plan, if it has a `place`."""
+    if place is not None:
+        share = place.load_factor or table.cache_load_factor or CACHE_LOAD_FACTOR
+        return {"sharding": (place.sharding_type.value,), "kernel": place.kernel, "cache_load_factor": share}
+    if own := own_types(table)[1] if table.index_dedup or table.sequence else ():
+        usual = [kind for kind in usual if kind in own] or own
+    if table.kernel not in (None, "fused"):
+        usual = [kind for kind in usual if kind != "data_parallel"]
+    return {"sharding": tuple(table.sharding or usual)}
 
 
-def _pinned(table: TableSection, gpus: int) -> tuple[int, ...]:
-    """The ranks on which the table is to lie, so many a host; () leaves it to the planner."""
+def _pinned(table: Any, gpus: int) -> tuple[int, ...]:
+    """Return the ranks on which the table is to lie, with this many a host."""
     of_hosts = [range(host * gpus, (host + 1) * gpus) for host in table.hosts or []]
     return tuple(table.ranks or chain.from_iterable(of_hosts))
 
 
-def _bags(section: TableSection | FeatureSection, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
-    """What a `Table` or a `Feature` is told of its bags."""
-    ids, mean, fixed = _ids(section, mistakes, (*path, "ids", "file"))
-    return {"ids": ids, "ids_per_sample": mean, "ids_per_sample_kind": "fixed" if fixed else "poisson"}
+def _bags_of_table(table: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
+    """Return what a table is told of its bags, and of those of its features."""
+    if not table.features:
+        return _bags(table, mistakes, path)
+    features = [
+        frozen(Feature, feature, **_bags(feature, mistakes, (*path, "features", place)))
+        for place, feature in enumerate(table.features)
+    ]
+    total = sum(feature.ids_per_sample for feature in features)
+    return {"features": tuple(features), "ids_per_sample": total, "ids": Ids()}
 
 
-def _ids(table: TableSection | FeatureSection, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, float, bool]:
-    """The ids, how many of them a sample has on average, and whether all samples have that many."""
-    if isinstance(table.ids, FileIds):
-        file = named_file(mistakes, path, have(table.ids.file))
+def _bags(section: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
+    """Return what a table or a feature is told of its bags: their ids, and how many a sample has."""
+    law, count = section.ids, section.ids_per_sample
+    kind = getattr(law, "declared_by", None)
+    if kind is FileIds:
+        file = named_file(mistakes, (*path, "ids", "file"), law.file)
         lengths = [len(bag) for bag in read_bags(file)]
-        return Ids(kind="file", path=file, sha256=_sha256(file)), sum(lengths) / len(lengths), len(set(lengths)) == 1
+        fixed, mean = len(set(lengths)) == 1, sum(lengths) / len(lengths)
+        ids = Ids(kind="file", path=file, sha256=_sha256(file))
+        return {"ids": ids, "ids_per_sample": mean, "ids_per_sample_kind": "fixed" if fixed else "poisson"}
     ids = Ids()
-    if isinstance(table.ids, ZipfIds):
-        own = table.ids
-        ids = Ids(
-            kind="zipf",
-            exponent=have(own.zipf),
-            order=own.order or "shuffled",
-            bags=own.bags or "independent",
-        )
-    if isinstance(table.ids_per_sample, MeanIds):
-        return ids, have(table.ids_per_sample.mean), False
-    return ids, float(have(table.ids_per_sample)), True
+    if kind is ZipfIds:
+        zipf: ZipfIds = frozen(ZipfIds, law)
+        ids = Ids(kind="zipf", exponent=zipf.zipf, order=zipf.order, bags=zipf.bags)
+    if getattr(count, "declared_by", None) is MeanIds:
+        return {"ids": ids, "ids_per_sample": count.mean, "ids_per_sample_kind": "poisson"}
+    return {"ids": ids, "ids_per_sample": float(count)}
 
 
 def _sha256(file: Path) -> str:
@@ -177,21 +133,23 @@ def _check(document: Document, look: Look) -> None:
             look.mistakes.add(("model", "dense"), str(error))
 
 
-def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
+def _build(document: Document, mistakes: Mistakes) -> Recommender:
     sharding = SHARDING.of(document)
     plan, placed = None, {}
     if sharding is not None and sharding.plan is not None:
         file = named_file(mistakes, ("sharding", "plan"), sharding.plan)
         plan, placed = PlanFile(path=file, sha256=_sha256(file)), read_plan(file)
-    return {
-        "model": _model(document, placed, mistakes),
-        "planner": Planner(plan=plan, **given(sharding, "choose", "sort_by", "balance_modules", "reserved_share")),
+    return Recommender(
+        model=_model(document, placed, mistakes),
+        planner=SHARDING.build(document, plan=plan),
         **build_reduction(document, first_is_cap=True),
-        **build_step(document),
-        "qcomms": build_qcomms(document),
-        "dense_parallel": build_dense_parallel(document),
-        "data": build_data(document),
-    }
+        pipeline=PIPELINE.build(document),
+        launching=LAUNCHING.build(document),
+        replication=build_replication(document),
+        qcomms=QCOMMS.build(document),
+        dense_parallel=DENSE_PARALLEL.build(document),
+        data=build_data(document),
+    )
 
 
 def _why_each(document: Document) -> str:
@@ -205,21 +163,22 @@ def _why_each(document: Document) -> str:
 
 def _effort(scenario: Scenario) -> Effort:
     """As if each table took the type of those it may take that reads most."""
-    features = have(scenario.model).features
+    features = Recommender.of(scenario.workload).model.features
     read = {feature.name for feature in features if feature.index_dedup or not CUT_BY_ROWS.isdisjoint(feature.sharding)}
     return step_effort(scenario, read, len({kind for feature in features for kind in feature.sharding}))
 
 
 def step_effort(scenario: Scenario, read: Collection[str], groups: int) -> Effort:
     """Return what simulating every rank takes, with these features' ids read and so many groups of tables."""
-    model, ranks = have(scenario.model), scenario.cluster.world_size
-    ids = sum(feature.ids_per_sample for feature in model.features if feature.name in read)
+    workload, ranks = Recommender.of(scenario.workload), scenario.cluster.world_size
+    model, pipeline, features = workload.model, workload.pipeline, workload.model.features
+    ids = sum([feature.ids_per_sample for feature in features if feature.name in read])
     layers = len(model.bottom) + len(model.top) + model.interaction.layers
-    passes = scenario.pipeline.accumulation
-    held = scenario.data.held_batches(scenario.steps * passes + scenario.pipeline.depth)
-    numbers = len(model.features) + sum(feature.ids_per_sample for feature in model.features)
+    passes = pipeline.accumulation
+    held = workload.data.held_batches(scenario.steps * passes + pipeline.depth)
+    numbers = len(features) + sum([feature.ids_per_sample for feature in features])
     return Effort(
-        entries=passes * ranks * scenario.batch_size * (len(model.features) + ids),
+        entries=passes * ranks * scenario.batch_size * (len(features) + ids),
         pairs=passes * ranks * scenario.sharding_ranks * groups * EXCHANGES_OF_GROUP,
         operations=passes * ranks * (groups * OPERATIONS_OF_GROUP + layers * OPERATIONS_OF_LAYER),
         loaded_bytes=held * ranks * scenario.batch_size * numbers * NUMBER_BYTES,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import register_pytree_node
 
-from scenarios.config.scenario import Model, Scenario, Table
+from scenarios.config.scenario import Model, Recommender, Scenario, Table
 from scenarios.modules.module import Module
 from scenarios.modules.trace import TensorSpec, Trace
 from scenarios.seam.errors import ProgramError, ScenarioError, told, users_traceback
@@ -159,8 +159,8 @@ def build_dense(scenario: Scenario) -> Module:
     Raises:
         ScenarioError: there is nothing of the name that `model.dense` or `model.dense_optimizer` gives.
     """
-    model = scenario.model
-    assert model is not None
+    workload = Recommender.of(scenario.workload)
+    model = workload.model
     make: Callable[[], nn.Module] = partial(Dlrm, model)
     if model.dense:
         try:
@@ -177,7 +177,7 @@ def build_dense(scenario: Scenario) -> Module:
         optimizer=_optimizer(scenario, model),
         loss_scaling=model.loss_scaling,
         tf32=model.tf32,
-        parallel=scenario.dense_parallel,
+        parallel=workload.dense_parallel,
     )
     if not model.dense:
         module.known_as = _known_as(scenario, model)
@@ -191,7 +191,8 @@ def _known_as(scenario: Scenario, model: Model) -> str:
     """All that the optimizer's step on our own dense part depends on."""
     layers = model.dense_features, model.bottom, model.top, model.interaction, [each.dim for each in model.features]
     optimizer = model.dtype, model.optimizer, model.dense_optimizer
-    where = scenario.cluster.host.gpu.kind, scenario.launching.fusion, scenario.dense_parallel
+    workload = Recommender.of(scenario.workload)
+    where = scenario.cluster.host.gpu.kind, workload.launching.fusion, workload.dense_parallel
     return repr((layers, optimizer, where))
 
 
@@ -216,7 +217,7 @@ def told_as(scenario: Scenario, model: Model) -> Iterator[None]:
 
 def _check_shards(scenario: Scenario, module: Module) -> None:
     """ScenarioError if the dense part, or its optimizer, cannot be sharded as asked."""
-    parallel = scenario.dense_parallel
+    parallel = Recommender.of(scenario.workload).dense_parallel
     key = f"units = {list(parallel.units)}" if parallel.units is not None else f"kind = '{parallel.kind}'"
     if parallel.shards:
         try:
@@ -227,7 +228,7 @@ def _check_shards(scenario: Scenario, module: Module) -> None:
 
 def _check_steps(scenario: Scenario, module: Module) -> None:
     """ScenarioError if the dense part's own optimizer cannot be traced."""
-    own = None if scenario.model is None else scenario.model.dense_optimizer
+    own = Recommender.of(scenario.workload).model.dense_optimizer
     if own is None:
         return
     try:
@@ -241,7 +242,7 @@ def check_losses(scenario: Scenario, traced: Trace) -> None:
     tensors = [leaf for leaf in traced.outputs if isinstance(leaf, TensorSpec)]
     if not tensors or any(gradient is not False for gradient in traced.gradients):
         shapes = " and ".join(str(list(each.shape)) for each in tensors) or "no tensor"
-        named = scenario.model.dense if scenario.model is not None else ""
+        named = Recommender.of(scenario.workload).model.dense
         sentence = f"expected a loss, or several, of one element that parameters decide, but it returns {shapes}"
         raise ScenarioError(f"{scenario.path}: model.dense = '{named}': {sentence}")
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import Bag, Scenario, Table
+from scenarios.config.scenario import Bag, Recommender, Scenario, Table
 from scenarios.seam.backend import Work
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
@@ -52,8 +52,8 @@ class Drawer:
         rank: Rank,
         expected: Mapping[Bag, ExpectedJagged] | None = None,
     ) -> None:
-        assert scenario.model is not None
-        self._scenario, self._model, self._rank, self._expected = scenario, scenario.model, rank, expected
+        self._scenario, self._workload = scenario, Recommender.of(scenario.workload)
+        self._model, self._rank, self._expected = self._workload.model, rank, expected
         self._read = {name for group in groups if group.reads_ids for name in group.features}
         self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
         self._lengths_dtype: torch.dtype = getattr(torch, self._model.lengths_dtype)
@@ -69,7 +69,7 @@ class Drawer:
             features: Batch = self._expected
         else:
             features = {bag: self._draw_ids(bag, tables, number) for bag, tables in self._model.bags.items()}
-        count = self._scenario.pipeline.accumulation
+        count = self._workload.pipeline.accumulation
         drawn = MicroBatch(is_last=(number + 1) % count == 0, features=features, dense=dense)
         return moved(drawn, Tensor.pin_memory) if self._is_staged else self._with_lengths(drawn)
 
@@ -214,7 +214,7 @@ class Loader(Drawn):
 
 def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> Drawn:
     """Return what brings a rank its batches, of which it takes so many; every rank calls this in one order."""
-    data = scenario.data
+    data = Recommender.of(scenario.workload).data
     if data.samples_per_s is None:
         return Drawn(drawer)
     lasts_ns = max(1, round(1e9 * scenario.batch_size / data.samples_per_s))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from scenarios.config.host_classes import Floats
-from scenarios.config.scenario import Bag, Model, Scenario, Table
+from scenarios.config.scenario import Bag, Model, Recommender, Scenario, Table
 from scenarios.modules.memory import Part
 from scenarios.planner.estimators.storage import CACHE_ROW_BYTES, CACHED_ROW_BYTES
 from scenarios.planner.options import host_capacity_bytes
@@ -42,9 +42,8 @@ def memory_rows(
 
     `dense` are the parts of the dense part, of which every rank has a copy.
     """
-    assert scenario.model is not None
     capacity_bytes = scenario.cluster.host.gpu.memory_bytes
-    tables = {table.name: table for table in scenario.model.tables}
+    tables = {table.name: table for table in scenario.workload.tables}
     ahead = [Part(name, round(size)) for name, size in _ahead_bytes(scenario).items() if size]  # each rank's alike
     chosen = range(scenario.cluster.world_size) if ranks is None else ranks
     shards: dict[int, list[PlanRow]] = {rank: [] for rank in chosen}
@@ -70,15 +69,14 @@ def _embedding_parts(
 ) -> tuple[Part, ...]:
     """Return a rank's rows and their optimizer state, ids and what they look up for all ranks that share them, and
     their gradients; and the parts `ahead`."""
-    assert scenario.model is not None
-    samples = scenario.batch_size * scenario.sharding_ranks
+    model, samples = Recommender.of(scenario.workload).model, scenario.batch_size * scenario.sharding_ranks
     weights = cache = state = hosted = buffers = 0.0
     for shard in shards:
         stays = shard.sharding_type == "data_parallel"
         table = tables[shard.table]
         bag, pooled = table.bag, len(table.by_feature) * (scenario.batch_size if stays else samples)
-        own = device_bytes(shard, scenario.model, {table.name: table.cache_load_factor})
-        whole = whole_bytes(shard, scenario.model)
+        own = device_bytes(shard, model, {table.name: table.cache_load_factor})
+        whole = whole_bytes(shard, model)
         if shard.compute_kernel == ComputeKernel.FUSED_UVM_CACHING:
             cached = round(shard.rows * table.cache_load_factor)
             cache += own.weights + CACHE_ROW_BYTES * shard.rows + CACHED_ROW_BYTES * cached
@@ -103,8 +101,7 @@ def _embedding_parts(
 
 def _distinct_ids(scenario: Scenario, shard: PlanRow) -> float:
     """What all ranks together send of ids that each has made distinct."""
-    assert scenario.model is not None
-    (table,) = (table for table in scenario.model.tables if table.name == shard.table)
+    (table,) = (table for table in scenario.workload.tables if table.name == shard.table)
     rows = range(shard.row_offset, shard.row_offset + shard.rows)
     return scenario.sharding_ranks * sum(
         distinct_rows(feature, rows, expected_ids(feature, rows, scenario.batch_size)) for feature in table.by_feature
@@ -114,8 +111,8 @@ def _distinct_ids(scenario: Scenario, shard: PlanRow) -> float:
 def _ahead_bytes(scenario: Scenario) -> dict[str, float]:
     """What a rank has of its own batches, if they are copied to it: ids of that which is trained on and all of those
     behind it; and what has come home of the next batch's rows in a semi-synchronous pipeline."""
-    model, pipeline, samples = scenario.model, scenario.pipeline, scenario.batch_size
-    assert model is not None
+    workload, samples = Recommender.of(scenario.workload), scenario.batch_size
+    model, pipeline = workload.model, workload.pipeline
     element_bytes: int = getattr(torch, model.dtype).itemsize
     naming = 0.0
     for feature in model.features:
@@ -136,18 +133,18 @@ def _buffer_bytes(
 
     Unless that `stays`, there is also what is sent of both where it is encoded.
     """
-    model = scenario.model
-    assert model is not None
+    workload = Recommender.of(scenario.workload)
+    model, pipeline = workload.model, workload.pipeline
     id_bytes: int = getattr(torch, model.ids_dtype).itemsize
     length_bytes: int = getattr(torch, model.lengths_dtype).itemsize
-    held = 3 if scenario.pipeline.kind == "semi_sync" else 2  # what is looked up, of the next batch too, and a gradient
+    held = 3 if pipeline.kind == "semi_sync" else 2  # what is looked up, of the next batch too, and a gradient
     element_bytes: float = held * getattr(torch, model.dtype).itemsize
     if not stays:
-        codecs = quantized_comms(scenario.qcomms).all_to_all
+        codecs = quantized_comms(workload.qcomms).all_to_all
         sent = (codec.encoded_size(1.0) * codec.dtype.itemsize for codec in (codecs.forward, codecs.backward) if codec)
         element_bytes += sum(sent)
     # Ids arrive source-major and are put into key-major order: twice; and a pipeline has the next batches' too.
-    copies = 2 + scenario.pipeline.exchanged_ahead
+    copies = 2 + pipeline.exchanged_ahead
     weight_bytes = WEIGHT_BYTES if bag == "weighted" else 0
     naming: Number = (id_bytes + weight_bytes) * ids + length_bytes * lengths
     return copies * naming + element_bytes * found
@@ -206,12 +203,11 @@ def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], sc
 
 def _hosted(scenario: Scenario) -> dict[str, float]:
     """By table a number that is the same where kernels are: hosts that differ in it are not alike."""
-    assert scenario.model is not None
     return {
         table.name: {"fused": 0.0, "fused_uvm": 2.0, "fused_uvm_caching": table.cache_load_factor}[
             scenario.kernel_of(table)
         ]
-        for table in scenario.model.tables
+        for table in scenario.workload.tables
     }
 
 

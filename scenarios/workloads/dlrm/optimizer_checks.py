@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.reading import expected
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL
-from scenarios.workloads.dlrm.sections import ModelSection
 from scenarios.workloads.gradient_tables import COMPRESSION
 
 OF_MOMENTS = ("beta1", "beta2", "weight_decay")
@@ -14,7 +15,7 @@ OF_MOMENTS = ("beta1", "beta2", "weight_decay")
 DENSE_OF = {"adam": "Adam", "partial_rowwise_adam": "Adam"}
 
 
-def check_precision(model: ModelSection, document: Document, look: Look) -> None:
+def check_precision(model: Any, document: Document, look: Look) -> None:
     """Add what does not fit together."""
     _check_optimizer(model, look)
     parallel = DENSE_PARALLEL.of(document)
@@ -39,7 +40,7 @@ def check_precision(model: ModelSection, document: Document, look: Look) -> None
         look.mistakes.missing(("cluster", "gpu", "flops", model.autocast), phrase)
 
 
-def _check_optimizer(model: ModelSection, look: Look) -> None:
+def _check_optimizer(model: Any, look: Look) -> None:
     section, path = model.optimizer, ("model", "optimizer")
     kind = "sgd" if section is None else section.kind or "sgd"
     if section is not None:

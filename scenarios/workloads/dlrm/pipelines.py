@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Recommender, Scenario
 from scenarios.config.scenario.step import STAGES, Ahead, StageName
 from scenarios.seam.backend import Work
 from scenarios.seam.rank import Rank
@@ -130,8 +130,9 @@ class Loop:
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._rank = parts, parts.rank
-        self._micro_batches = parts.scenario.pipeline.accumulation
-        stages = STAGES[parts.scenario.pipeline.kind]
+        pipeline = Recommender.of(parts.scenario.workload).pipeline
+        self._micro_batches = pipeline.accumulation
+        stages = STAGES[pipeline.kind]
         self._before, self._between = self._stages(stages.before), self._stages(stages.between)
         every = [*self._before, *self._between]
         self._filling = sorted(every, key=lambda stage: -stage.ahead)  # a batch passes those further ahead first

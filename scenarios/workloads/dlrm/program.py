@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from scenarios.config.host_classes import HostClasses
-from scenarios.config.scenario import Bag, Model, Scenario
+from scenarios.config.scenario import Bag, Model, Recommender, Scenario
 from scenarios.modules.ddp_buckets import check_compression
 from scenarios.modules.memory import Part, parts_of
 from scenarios.modules.trace import Arguments, tensors_of
@@ -73,10 +73,10 @@ class DlrmProgram(Program):
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        assert scenario.model is not None
-        self.scenario, self.model = scenario, scenario.model
+        workload = Recommender.of(scenario.workload)
+        self.scenario, self.workload, self.model = scenario, workload, workload.model
         plan = with_moved_bytes(plan_tables(scenario), scenario)
-        given = scenario.planner.plan
+        given = workload.planner.plan
         self._found = given.path.read_bytes() if given is not None and given.is_found else None
         self.groups, bags = _groups(self.model, plan, scenario)
         check_quantized(scenario, self.groups)
@@ -98,7 +98,7 @@ class DlrmProgram(Program):
     def _trace(self) -> tuple[Part, ...]:
         """Trace the dense part, before any step; what it takes of a rank's memory."""
         scenario, model, dtype = self.scenario, self.model, getattr(torch, self.model.dtype)
-        accumulates = scenario.pipeline.accumulation > 1
+        accumulates = self.workload.pipeline.accumulation > 1
         samples, groups = scenario.batch_size, len(self.groups)
         outputs = [torch.empty(each.output_shape(samples), dtype=dtype, device="meta") for each in self.groups]
         features = torch.empty(samples, model.dense_features, dtype=dtype, device="meta")
@@ -116,7 +116,7 @@ class DlrmProgram(Program):
             for adds in starts:  # of the first micro-batch, and of the others
                 given = [None if each is None else True for each in traced.gradients]
                 self.dense.traced(arguments, given, accumulates=adds, late=late)
-        self.joins_dense = scenario.launching.grouped_all_reduce and bool(traced.parameters)
+        self.joins_dense = scenario.workload.launching.grouped_all_reduce and bool(traced.parameters)
         check_losses(scenario, traced)
         check_compression(scenario, [each.shape for each in traced.parameters], dtype)
         return parts
@@ -155,7 +155,7 @@ class _Replica:
         fuses, joins = program.dense.fuses, program.joins_dense
         self._sparse = SparsePart(scenario, program.placed, rank, dense=self._dense, fuses=fuses, joins_dense=joins)
         self._columns, self._dtype = program.columns, getattr(torch, self._model.dtype)
-        self._micro_batches = scenario.pipeline.accumulation
+        self._micro_batches = Recommender.of(scenario.workload).pipeline.accumulation
         self._losses: list[dict[str, Tensor]] = []  # by micro-batch of this step
         self.parts = Parts(
             scenario=scenario,
@@ -167,7 +167,7 @@ class _Replica:
         )
 
     async def _sync(self, step: int) -> None:
-        replication = self._scenario.replication
+        replication = self._scenario.workload.replicas
         if replication is not None and replication.syncs_after(step):
             await self._sparse.sync()
 
@@ -229,9 +229,10 @@ class _Replica:
 
 def _on_all_ranks(plan: Plan, scenario: Scenario) -> tuple[PlanRow, ...]:
     """The rows of all shards, with replication those of each sharding group."""
-    if scenario.replication is None:
+    replication = scenario.workload.replicas
+    if replication is None:
         return plan.rows
-    groups = scenario.replication.sharding_groups(scenario.cluster.world_size)
+    groups = replication.sharding_groups(scenario.cluster.world_size)
     return tuple(replace(row, rank=ranks[row.rank]) for ranks in groups for row in plan.rows)
 
 
@@ -239,7 +240,8 @@ def _groups(model: Model, plan: Plan, scenario: Scenario) -> tuple[tuple[Group, 
     """Tables by what becomes of bags, each by sharding type as TorchRec's modules; and the bags of each group."""
     keys = {table.name: tuple(feature.name for feature in table.by_feature) for table in model.tables}
     sharded = {table.name: replace(table, features=keys[table.name]) for table in tables_of_plan(plan.row_runs)}
-    place, codecs = (scenario.sharding_ranks, scenario.sharding_host_ranks), quantized_comms(scenario.qcomms)
+    place = scenario.sharding_ranks, scenario.sharding_host_ranks
+    codecs = quantized_comms(Recommender.of(scenario.workload).qcomms)
     groups: list[Group] = []
     bags: list[Bag] = []
     for bag, tables in model.bags.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Recommender, Scenario
 from scenarios.quantized.codec import Codecs
 from scenarios.seam.errors import ScenarioError
 from scenarios.sparse.groups import ShardedGroup, TableGroup
@@ -18,8 +18,9 @@ def check_quantized(scenario: Scenario, groups: Sequence[TableGroup]) -> None:
     Raises:
         ScenarioError: one sentence for each precision that does not fit.
     """
+    qcomms = Recommender.of(scenario.workload).qcomms
     sentences = dict.fromkeys(
-        f"{scenario.path}: qcomms.{direction}_precision = '{getattr(scenario.qcomms, f'{direction}_precision')}':"
+        f"{scenario.path}: qcomms.{direction}_precision = '{getattr(qcomms, f'{direction}_precision')}':"
         f" expected {expected}"
         for direction in ("forward", "backward")
         for group in groups

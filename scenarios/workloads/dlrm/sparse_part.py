@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.config.scenario import Bag, Scenario
+from scenarios.config.scenario import Bag, Recommender, Scenario
 from scenarios.modules.replica import Replica
 from scenarios.seam.backend import Done, Work
 from scenarios.seam.host_work import HostWork
@@ -91,15 +91,15 @@ class SparsePart:
         joins_dense: bool = False,
     ) -> None:
         self._dense = dense
-        assert scenario.model is not None
-        self.placed, self.rank, self.model = placed, rank, scenario.model
-        self._replication = scenario.replication
-        self.is_eager = scenario.pipeline.order == "eager"
+        workload = Recommender.of(scenario.workload)
+        self.placed, self.rank, self.model = placed, rank, workload.model
+        self._pipeline, self._replication = workload.pipeline, workload.replication
+        self.is_eager = self._pipeline.order == "eager"
         self.joins_dense = joins_dense
-        self.is_semi_sync = scenario.pipeline.kind == "semi_sync"
+        self.is_semi_sync = self._pipeline.kind == "semi_sync"
         self.here, self._side = self.sharded(rank), self.sharded(rank.stream("embeddings"))
-        self._replicas = replicas_of(rank, scenario.replication)
-        self._fused_label = "input_dist" if scenario.pipeline.exchanged_ahead else ""
+        self._replicas = replicas_of(rank, self._replication)
+        self._fused_label = "input_dist" if self._pipeline.exchanged_ahead else ""
         for group in placed.groups:
             group.codecs.load(rank.device)
         self._fuses, self._seed, self._scenario = fuses, scenario.seed, scenario
@@ -154,7 +154,7 @@ class SparsePart:
 
     async def look_up(self, looked: Looked) -> Work[Tensor]:
         """Look up, and let the result travel while others are looked up."""
-        if self._scenario.pipeline.kind != "prefetch_sparse_dist":
+        if self._pipeline.kind != "prefetch_sparse_dist":
             await self.fill(self.rank, [looked])
         features, rows, label = looked.features, looked.rows, f"{looked.group.label}lookup"
         self.rank.host_work(_LOOKS_UP)
@@ -277,9 +277,9 @@ class SparsePart:
             fetched=self._laws.fetched if self._laws.has_l2 else None,
             cache=row_cache(pieces, self._scenario),
             sorts_all=self._scenario.cluster.host.gpu.kind == "cuda",
-            is_fbgemms=not self._scenario.launching.fusion,
+            is_fbgemms=not self._scenario.workload.launching.fusion,
         )
-        is_copy, ahead = group.sharding_type == "data_parallel", self._scenario.pipeline.kind in _LOOKING_AHEAD
+        is_copy, ahead = group.sharding_type == "data_parallel", self._pipeline.kind in _LOOKING_AHEAD
         return Rows(prices, self._seed, self.rank.device, is_copy=is_copy, looks_ahead=ahead)
 
 

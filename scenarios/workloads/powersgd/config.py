@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
-from scenarios.config.scenario import Gradients, Scenario
+from scenarios.config.scenario import GradientReduction, Gradients, Scenario
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table, check_dtype
-from scenarios.config.toml.section import Section, about, given, have
+from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
-from scenarios.config.toml.values import BYTES_BELOW, Count, Flops
+from scenarios.config.toml.values import BYTES_BELOW
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
@@ -24,17 +24,7 @@ EXPANSION = 4  # a block's outputs over its width
 CLASSES = 1000
 
 
-class GradientsSection(Section):
-    """What program 'powersgd' reduces."""
-
-    model: Literal["resnet50"] | None = about("A known model's parameter shapes, instead of `shapes`.")
-    shapes: list[list[Count]] | None = about("Parameter shapes in the order of the forward pass.")
-    forward_flops: Flops | None = about("A rank's forward pass, before the backward pass. Default '0 FLOP'.")
-    backward_flops: Flops | None = about("A rank's backward pass, such as '250 GFLOP'. Default '0 FLOP'.")
-    dtype: Literal["float32", "float64", "bfloat16", "float16"] | None = about("Dtype of gradients. Default 'float32'.")
-
-
-def _check_gradients(section: GradientsSection, document: Document, look: Look) -> None:
+def _check_gradients(section: Any, document: Document, look: Look) -> None:
     path = ("gradients",)
     if section.model is None and section.shapes is None and look.mistakes.sound((*path, "model")):
         look.mistakes.missing((*path, "shapes"), "an array of shapes, or model = 'resnet50'")
@@ -56,14 +46,12 @@ def _check(document: Document, look: Look) -> None:
 
 def step_effort(scenario: Scenario) -> Effort:
     """What simulating every rank takes: each parameter's passes, and its share of the reduction."""
-    return Effort(operations=4 * scenario.cluster.world_size * len(have(scenario.gradients).shapes))
+    return Effort(operations=4 * scenario.cluster.world_size * len(GradientReduction.of(scenario.workload).shapes))
 
 
-def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
-    section = have(TABLE.of(document))
-    shapes = resnet50_shapes() if section.model else tuple(map(tuple, have(section.shapes)))
-    options = given(section, "forward_flops", "backward_flops", "dtype")
-    return {"gradients": Gradients(shapes=shapes, **options), **build_reduction(document)}
+def _build(document: Document, mistakes: Mistakes) -> GradientReduction:
+    given = {"shapes": resnet50_shapes()} if have(TABLE.of(document)).model else {}
+    return GradientReduction(gradients=TABLE.build(document, **given), **build_reduction(document))
 
 
 def resnet50_shapes() -> tuple[Shape, ...]:
@@ -103,7 +91,7 @@ def _normalized_convolution(inputs: int, outputs: int, kernel: int) -> Iterator[
 
 TABLE = Table(
     key="gradients",
-    section=GradientsSection,
+    values=Gradients,
     about="The gradients. Required by program 'powersgd'.",
     check=_check_gradients,
 )

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from scenarios.compression.local import cost
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
-from scenarios.config.scenario import Optimizer, Scenario
+from scenarios.config.scenario import GradientReduction, Optimizer, Scenario
 from scenarios.modules.ddp_buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
@@ -35,24 +35,23 @@ class PowerSGDProgram(Program):
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        assert scenario.gradients is not None
-        self._scenario, self._gradients = scenario, scenario.gradients
-        self._dtype: torch.dtype = getattr(torch, scenario.gradients.dtype)
+        self._scenario, self._gradients = scenario, GradientReduction.of(scenario.workload)
+        self._dtype: torch.dtype = getattr(torch, self._gradients.dtype)
         self._forward_work = Products(self._gradients.shapes, self._gradients.forward_flops)
         self._backward_work = Products(self._gradients.shapes, self._gradients.backward_flops)
         self._pool_numel = max(self._forward_work.pool_numel, self._backward_work.pool_numel)
         self.host_classes = uniform_host_classes(scenario)
         self.memory = self._memory()
         self.effort = step_effort(scenario)
-        check_compression(scenario, scenario.gradients.shapes, self._dtype)
+        check_compression(scenario, self._gradients.shapes, self._dtype)
 
     async def __call__(self, rank: Rank) -> None:
         reducer = GradientReducer(
             rank.stream("gradients"),
             self._gradients.shapes,
             dtype=self._dtype,
-            buckets=self._scenario.buckets,
-            compression=self._scenario.compression,
+            buckets=self._scenario.workload.buckets,
+            compression=self._scenario.workload.compression,
         )
         parameters = [torch.zeros(shape, dtype=self._dtype, device=rank.device) for shape in self._gradients.shapes]
         pool = draw_pool(
@@ -93,7 +92,7 @@ class PowerSGDProgram(Program):
             "parameters": parameter_bytes,
             "gradients": parameter_bytes,
             "operands": self._pool_numel * self._dtype.itemsize,
-            **reduction_memory_bytes(shapes, self._dtype, scenario.buckets, scenario.compression),
+            **reduction_memory_bytes(shapes, self._dtype, scenario.workload.buckets, scenario.workload.compression),
         }
         capacity_bytes = scenario.cluster.host.gpu.memory_bytes
         return tuple(

@@ -133,7 +133,7 @@ def load_given(
         made = scenario_of(given, args or (), values, hosts, gpus_per_host, overrides_file=overrides_file)
         if not {"profile", "cluster.profile"} & {key for key, value in values.items() if value is not None}:
             assert isinstance(made.options, Script)
-            made = replace(made, options=replace(made.options, is_on_default=True))
+            made = made.with_workload(options=replace(made.options, is_on_default=True))
         return made
     if play is not None:
         raise ScenarioError(f"--play = {play}: expected a script; a scenario says run.payload = '{PLAYS[play]}'")

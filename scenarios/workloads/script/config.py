@@ -9,42 +9,83 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+from scenarios.config.keys import Key
+from scenarios.config.scenario import UsersCode
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
-from scenarios.config.toml.section import Section, about, have
+from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document, RunSection
 from scenarios.config.toml.values import CountOrZero
 from scenarios.given_file import content
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.script.recording.file import read, recording_in
-from scenarios.workloads.step_tables import LAUNCHING, build_step
+from scenarios.workloads.step_tables import LAUNCHING
+
+
+def _sorted_items(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(values.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A training script, its arguments and what is added to its environment; `sha256` is of its content, so that a
-    changed script is a changed scenario. With a `recording` that is played in its place, they are the recorded one's;
-    `is_exchanged`: with the scenario's buckets and compression in place of those of then. `is_cut`: measured steps are
-    cut by module; `unrecorded_steps` more are timed with the recording off, None: as many on GPUs, none on CPUs.
-    `step_every`: what marks a step, as `Marking` reads it; "": twinstep.step(), else the optimizer.
-    `has_traceback`: an error shows all frames. `is_on_default`: nobody named a profile, so CPUs are predicted.
-    `module`: the script is run as `python -m` of it.
+    """A training script of one's own, as torchrun starts it.
+
+    `sha256` is of its content, so that a changed script is a changed scenario. With a `recording` that is played in its
+    place, they are the recorded one's; `is_exchanged`: with the scenario's buckets and compression in place of those of
+    then. `step_every`: as `Marking` reads it. `is_on_default`: nobody named a profile, so CPUs are predicted.
     """
 
-    path: Path
+    path: Annotated[Path, Key(doc="The script, relative to this file. Required without `recording`.", accepts=str)]
     sha256: str
-    args: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
-    recording: Path | None = field(default=None, metadata={"is_of_playing": True})
+    args: Annotated[tuple[str, ...], "Its arguments. Default none."] = ()
+    env: Annotated[
+        tuple[tuple[str, str], ...],
+        Key(doc="What is added to its environment. Default nothing.", accepts=dict[str, str], read=_sorted_items),
+    ] = ()
+    recording: Annotated[
+        Path | None,
+        Key(
+            doc="In place of the script: a run folder that predicted one, which is played again.",
+            accepts=str,
+            after="path",
+        ),
+    ] = field(default=None, metadata={"is_of_playing": True})
     is_exchanged: bool = False
-    is_cut: bool = field(default=True, metadata={"is_of_playing": True})
-    unrecorded_steps: int | None = field(default=None, metadata={"is_of_playing": True})
-    step_every: str = ""
-    has_traceback: bool = field(default=False, metadata={"is_of_playing": True})
-    module: str = ""
+    is_cut: Annotated[
+        bool,
+        Key(
+            "modules",
+            "Whether a measured step is cut by module. Default true on CPUs, false on GPUs: there two events and"
+            " an entry a module may take longer than its kernels.",
+        ),
+    ] = field(default=True, metadata={"is_of_playing": True})
+    unrecorded_steps: Annotated[
+        CountOrZero | None,
+        "How many further steps `python -m real` times with the recording off, behind `run.steps` recorded ones and"
+        " two that are not timed. Default as many as `run.steps` on GPUs, 0 on CPUs; always 0 where `step_every`"
+        " names a collective.",
+    ] = field(default=None, metadata={"is_of_playing": True})
+    step_every: Annotated[
+        str,
+        "What marks the end of a step: 'optimizer', 'backward', 'forward' or a collective's name such as"
+        " 'all_reduce', each with ':N' for every N-th one; or 'once', as 'optimizer', with a first step from the"
+        " first call of a module on, for scripts that make one step. Default: twinstep.step() where the script"
+        " imports twinstep, else 'optimizer'.",
+    ] = ""
+    has_traceback: Annotated[
+        bool, Key("traceback", "Whether an error in the script shows all frames, not only its own. Default false.")
+    ] = field(default=False, metadata={"is_of_playing": True})
+    module: Annotated[
+        str,
+        Key(
+            doc="In place of the path, or with the path of its file: a module that `python -m` would run in the"
+            " current folder.",
+            after="recording",
+        ),
+    ] = ""
     is_on_default: bool = field(default=False, metadata={"is_of_playing": True})
 
 
@@ -98,35 +139,7 @@ CALLS = (
 )
 
 
-class ScriptSection(Section):
-    """A training script of one's own, as torchrun starts it."""
-
-    path: str | None = about("The script, relative to this file. Required without `recording`.")
-    recording: str | None = about("In place of the script: a run folder that predicted one, which is played again.")
-    module: str | None = about(
-        "In place of the path, or with the path of its file: a module that `python -m` would run in the current folder."
-    )
-    args: list[str] | None = about("Its arguments. Default none.")
-    env: dict[str, str] | None = about("What is added to its environment. Default nothing.")
-    modules: bool | None = about(
-        "Whether a measured step is cut by module. Default true on CPUs, false on GPUs: there two events and an entry a"
-        " module may take longer than its kernels."
-    )
-    unrecorded_steps: CountOrZero | None = about(
-        "How many further steps `python -m real` times with the recording off, behind `run.steps` recorded ones and two"
-        " that are not timed. Default as many as `run.steps` on GPUs, 0 on CPUs; always 0 where `step_every` names a"
-        " collective."
-    )
-    step_every: str | None = about(
-        "What marks the end of a step: 'optimizer', 'backward', 'forward' or a collective's name such as 'all_reduce',"
-        " each with ':N' for every N-th one; or 'once', as 'optimizer', with a first step from the first call of a"
-        " module on, for scripts that make one step. Default: twinstep.step() where the script imports twinstep, else"
-        " 'optimizer'."
-    )
-    traceback: bool | None = about("Whether an error in the script shows all frames, not only its own. Default false.")
-
-
-def _check(section: ScriptSection, document: Document, look: Look) -> None:
+def _check(section: Any, document: Document, look: Look) -> None:
     run, kind = document.run or RunSection(), _kind(document)
     launching = LAUNCHING.of(document)
     if launching is not None:
@@ -148,7 +161,7 @@ def _check(section: ScriptSection, document: Document, look: Look) -> None:
             look.mistakes.add(("run", "payload"), "'sizes', because a recording has no values")
 
 
-def _check_script(section: ScriptSection, look: Look) -> None:
+def _check_script(section: Any, look: Look) -> None:
     if section.module is None:
         look.need(("script",), section, "path")
     elif section.path is None and file_of_module(section.module) is None:
@@ -175,7 +188,7 @@ def _check_script(section: ScriptSection, look: Look) -> None:
                 look.mistakes.add(("script", "unrecorded_steps"), reason)
 
 
-def _check_recording(section: ScriptSection, document: Document, look: Look) -> None:
+def _check_recording(section: Any, document: Document, look: Look) -> None:
     """It can be played, on as many ranks, of the same kind."""
     path = ("script", "recording")
     if not look.mistakes.sound(path):
@@ -199,7 +212,7 @@ def _check_recording(section: ScriptSection, document: Document, look: Look) -> 
         )
 
 
-def _recording(section: ScriptSection, mistakes: Mistakes) -> Path:
+def _recording(section: Any, mistakes: Mistakes) -> Path:
     return recording_in(named_file(mistakes, ("script", "recording"), have(section.recording)))
 
 
@@ -208,39 +221,25 @@ def _kind(document: Document) -> str | None:
     return None if gpu is None else gpu.kind
 
 
-def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
+def _build(document: Document, mistakes: Mistakes) -> UsersCode:
     section = have(TABLE.of(document))
     if section.recording is not None:
         recording = _recording(section, mistakes)
         found = read(recording)
-        env = tuple((name, value) for name, value in found.env)
-        script = Path(found.script)
         options = Script(
-            path=script,
+            path=Path(found.script),
             sha256=found.sha256,
             args=tuple(found.args),
-            env=env,
+            env=tuple((name, value) for name, value in found.env),
             recording=recording,
             is_exchanged=BUCKETS.of(document) is not None or COMPRESSION.of(document) is not None,
         )
-        return {"options": options, **build_reduction(document), **_launching(document)}
+        return UsersCode(options=options, **build_reduction(document), launching=LAUNCHING.build(document))
     path = file_of_module(section.module or "") if section.path is None else None
     path = path or named_file(mistakes, ("script", "path"), have(section.path))
-    digest = hashlib.sha256(content(path)).hexdigest()
-    env = tuple(sorted((section.env or {}).items()))
     is_cut = _kind(document) == "cpu" if section.modules is None else section.modules
-    options = Script(
-        path=path,
-        sha256=digest,
-        args=tuple(section.args or ()),
-        env=env,
-        is_cut=is_cut,
-        unrecorded_steps=section.unrecorded_steps,
-        step_every=section.step_every or "",
-        has_traceback=bool(section.traceback),
-        module=section.module or "",
-    )
-    return {"options": options, **_launching(document)}
+    options = TABLE.build(document, path=path, sha256=hashlib.sha256(content(path)).hexdigest(), is_cut=is_cut)
+    return UsersCode(options=options, launching=LAUNCHING.build(document))
 
 
 def file_of_module(name: str) -> Path | None:
@@ -256,17 +255,13 @@ def file_of_module(name: str) -> Path | None:
     return Path(found.origin) if found is not None and found.origin is not None else None
 
 
-def _launching(document: Document) -> dict[str, Any]:
-    return {"launching": build_step(document)["launching"]}
-
-
 def _payload(document: Document) -> Literal["values", "sizes"]:
     section = TABLE.of(document)
     is_recorded = section is not None and section.recording is not None
     return "sizes" if is_recorded or _kind(document) == "cuda" else "values"
 
 
-TABLE = Table(key="script", section=ScriptSection, about="The script. Required by program 'script'.", check=_check)
+TABLE = Table(key="script", values=Script, about="The script. Required by program 'script'.", check=_check)
 SPEC = ProgramSpec(
     name="script",
     factory="scenarios.workloads.script.program:ScriptProgram",

@@ -57,12 +57,12 @@ class Exchange:
         own = self._shapes[number] = [(tuple(shape), getattr(torch, dtype)) for shape, dtype in shapes]
         dtypes = [dtype for _, dtype in own]
         sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in own]
-        buckets = self._scenario.buckets
+        buckets = self._scenario.workload.buckets
         self._reducers[number] = GradientReducer(
             self._rank.stream(f"gradients {number}"),
             [shape for shape, _ in own],
             dtype=dtypes,
-            compression=self._scenario.compression,
+            compression=self._scenario.workload.compression,
             assigned=assign_buckets(sizes, buckets, arrival=range(len(own)), dtypes=dtypes),
             is_copied=True,
         )

@@ -127,13 +127,13 @@ class Outcomes:
     @property
     def left_out(self) -> tuple[str, ...]:
         """Return what is left out of the prediction, in words."""
-        more = self._on_cpu() if self._scenario.launching.cuda_graphs else ()
+        more = self._on_cpu() if self._scenario.workload.launching.cuda_graphs else ()
         return (*self._left_out, *self.cpu_work.words(self._steps, beside=True), *more)
 
     @property
     def on_cpu(self) -> tuple[str, ...]:
         """Return what is predicted of the CPU's work beside the GPU, in words; CUDA graphs leave it out."""
-        return () if self._scenario.launching.cuda_graphs else self._on_cpu()
+        return () if self._scenario.workload.launching.cuda_graphs else self._on_cpu()
 
     def _on_cpu(self) -> tuple[str, ...]:
         return tuple(self.cpu_work.words(self._steps, beside=False))

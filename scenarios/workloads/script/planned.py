@@ -15,7 +15,7 @@ from scenarios.config.scenario import (
     LookUpKernel,
     Model,
     Optimizer,
-    Planner,
+    Recommender,
     Scenario,
     ShardingType,
     Table,
@@ -60,9 +60,8 @@ def planned(found: Mapping[str, Any], scenario: Scenario) -> Planned:
         return Planned(rows=rows, notes=("not planned anew: no batch was seen on its way to the tables",))
     notes: list[str] = []
     given = {table["name"]: _given(table, rows) for table in found["tables"]}
-    asked = replace(
-        scenario, model=_model(found, given, notes), planner=Planner(), batch_size=found["batch_size"], replication=None
-    )
+    recommender = Recommender(model=_model(found, given, notes))
+    asked = replace(scenario, workload=recommender, batch_size=found["batch_size"])
     rated, own = _rated(asked, given, notes), _own(asked, notes)
     if rated is not None:
         kernels = {row.table: row.compute_kernel for row in rows}
@@ -71,10 +70,9 @@ def planned(found: Mapping[str, Any], scenario: Scenario) -> Planned:
 
 
 def _rated(asked: Scenario, given: Mapping[str, GivenTable], notes: list[str]) -> Plan | None:
-    assert asked.model is not None, "it was made above"
-    tables = tuple(replace(table, sharding=(given[table.name].sharding_type.value,)) for table in asked.model.tables)
+    tables = tuple(replace(table, sharding=(given[table.name].sharding_type.value,)) for table in asked.workload.tables)
     try:
-        plan = rate_plan(given, replace(asked, model=replace(asked.model, tables=tables)))
+        plan = rate_plan(given, asked.with_workload(model=replace(Recommender.of(asked.workload).model, tables=tables)))
     except ScenarioError as error:
         notes.append(f"TorchRec's plan is not rated: {'; '.join(error.sentences)}")
         return None

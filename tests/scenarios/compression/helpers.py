@@ -17,6 +17,7 @@ from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
 from scenarios.config.scenario import Scenario
 from scenarios.modules.ddp_buckets import GradientBucket
 from tests.lockstep import Lockstep, play
+from tests.small import changed
 
 Shapes = Sequence[tuple[int, ...]]
 Gradients = list[list[Tensor]]  # by step and rank, flat
@@ -98,4 +99,4 @@ def a_scenario(ranks: int, **chosen: Any) -> Scenario:
         "library": "gloo",
         "timeout_s": 60.0,
     }
-    return Scenario(**{**settings, **chosen})
+    return changed(Scenario(**settings), **chosen)

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,16 @@ from hypothesis import strategies as st
 
 from scenarios.config.catalogue import library_files
 from scenarios.config.load import OVERRIDES, load
-from scenarios.config.scenario import Buckets, Compression, Exchange, Gradients, Ids, Optimizer, Planner
+from scenarios.config.scenario import (
+    Buckets,
+    CollectiveCalls,
+    Compression,
+    Exchange,
+    GradientReduction,
+    Gradients,
+    Ids,
+    Optimizer,
+)
 from scenarios.config.toml.build import build
 from scenarios.config.toml.checks import check
 from scenarios.config.toml.document import editors_document, read_document
@@ -27,6 +37,8 @@ from scenarios.config.toml.tree import Tree
 from scenarios.workloads.powersgd.config import resnet50_shapes
 from tests.commands import command
 from tests.lanes import examples
+from tests.sim.test_path_of_a_call import modules_called
+from tests.small import model_of
 
 ROOT = Path(__file__).parents[3]
 LEAST = 'program = "all_to_all"\n[cluster]\nprofile = "cpu_local"\nhosts = 2\n[exchange]\nsize = "1 MiB"\n'
@@ -56,9 +68,8 @@ def test_a_file_that_says_little_gets_the_documented_defaults(folder: Path) -> N
     assert (scenario.steps, scenario.seed, scenario.batch_size) == (3, 0, 1)
     assert (scenario.payload, scenario.fidelity, scenario.library) == ("sizes", "flows", "gloo")
     assert scenario.timeout_s == 60
-    assert scenario.exchange == Exchange(size_bytes=2**20)
-    assert (scenario.planner, scenario.buckets, scenario.compression) == (Planner(), Buckets(), Compression())
-    assert (scenario.model, scenario.gradients) == (None, None)
+    assert CollectiveCalls.of(scenario.workload) == Exchange(size_bytes=2**20)
+    assert (scenario.workload.buckets, scenario.workload.compression) == (Buckets(), Compression())
 
 
 def test_tables_merge_and_everything_else_is_taken_from_the_first_file_that_has_it(folder: Path) -> None:
@@ -69,11 +80,13 @@ def test_tables_merge_and_everything_else_is_taken_from_the_first_file_that_has_
         '[[model.tables]]\nname = "other"\nrows = 3\nids_per_sample = 2\n'
     )
     scenario = load(write(folder, "top.toml", text))
-    assert scenario.model is not None
     assert (scenario.name, scenario.steps, scenario.seed, scenario.batch_size) == ("base", 7, 5, 4)
-    assert scenario.buckets == Buckets(first_bytes=2048, cap_bytes=2**20)
-    assert (scenario.model.bottom, scenario.model.top) == ((8, 8), (4, 1))
-    assert [table.name for table in scenario.model.tables] == ["other"]
+    assert scenario.workload.buckets == Buckets(first_bytes=2048, cap_bytes=2**20)
+    assert (model_of(scenario).bottom, model_of(scenario).top) == (
+        (8, 8),
+        (4, 1),
+    )
+    assert [table.name for table in scenario.workload.tables] == ["other"]
 
 
 def test_of_two_included_files_the_later_wins(folder: Path) -> None:
@@ -104,7 +117,7 @@ def test_options_of_the_command_line_win_and_none_leaves_the_file(folder: Path) 
 def test_tables_take_what_they_do_not_say_from_model_and_sharding(folder: Path) -> None:
     text = MODEL + TABLE + 'ids_per_sample = {mean = 2.5}\nids = {zipf = 1.1}\n[sharding]\ntypes = ["row_wise"]\n'
     text += '[[model.tables]]\nname = "b"\nrows = 4\ndim = 2\nids_per_sample = 3\nsharding = ["table_wise"]\n'
-    model = load(write(folder, "a.toml", text)).model
+    model = model_of(load(write(folder, "a.toml", text)))
     assert model is not None
     first, second = model.tables
     assert (first.dim, first.sharding, first.ids) == (8, ("row_wise",), Ids(kind="zipf", exponent=1.1))
@@ -118,7 +131,7 @@ def test_tables_take_what_they_do_not_say_from_model_and_sharding(folder: Path) 
 def test_ids_from_a_file_bring_their_number_and_their_hash(folder: Path, content: str, mean: float, kind: str) -> None:
     write(folder, "parts/ids.csv", content)
     write(folder, "parts/base.toml", MODEL + TABLE + 'ids = {file = "ids.csv"}\n')
-    model = load(write(folder, "top.toml", 'include = "parts/base.toml"\n')).model
+    model = model_of(load(write(folder, "top.toml", 'include = "parts/base.toml"\n')))
     assert model is not None
     (table,) = model.tables
     assert (table.ids_per_sample, table.ids_per_sample_kind) == (mean, kind)
@@ -147,13 +160,15 @@ def test_options_of_compression_that_is_off_change_nothing(folder: Path) -> None
         'program = "powersgd"\ncluster = {profile = "v100_tcp_10g", hosts = 2}\ngradients = {shapes = [[2], [3, 3]]}\n'
     )
     scenario = load(write(folder, "a.toml", head + options))
-    assert scenario.compression == Compression()
-    assert scenario.gradients == Gradients(shapes=((2,), (3, 3)))
+    assert scenario.workload.compression == Compression()
+    assert GradientReduction.of(scenario.workload) == Gradients(shapes=((2,), (3, 3)))
     assert scenario.library == "nccl"
     on = load(
         write(folder, "a.toml", head + options.replace("none", "layerwise_powersgd") + "start_powerSGD_iter = 2\n")
     )
-    assert on.compression == Compression(kind="layerwise_powersgd", matrix_approximation_rank=4, start_powerSGD_iter=2)
+    assert on.workload.compression == Compression(
+        kind="layerwise_powersgd", matrix_approximation_rank=4, start_powerSGD_iter=2
+    )
 
 
 def test_resnet50_has_its_161_tensors_of_25557032_elements() -> None:
@@ -240,3 +255,10 @@ def test_the_scenarios_in_the_documentation_are_good(folder: Path) -> None:
     pieces = [piece for piece in pieces if "train_step" not in piece]  # which workloads/test_registry.py plays
     names = [load(write(folder, f"{index}.toml", piece)).program for index, piece in enumerate(pieces)]
     assert names == ["dlrm", "all_to_all", "collective", "powersgd", "dlrm", "all_to_all"]
+
+
+def test_loading_a_recommender_enters_at_most_2000_functions_and_changes_module_at_most_500_times() -> None:
+    load("criteo_dlrm_2x4")  # tables are derived from their declarations once
+    _, entered = modules_called(lambda: load("criteo_dlrm_2x4"))
+    assert 500 < len(entered) <= 2000
+    assert sum(a != b for a, b in pairwise(entered)) <= 500

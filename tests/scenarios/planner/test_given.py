@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.load import load
-from scenarios.config.scenario import PlanFile, Scenario
+from scenarios.config.scenario import PlanFile, Recommender, Scenario
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.plan_file import plan_json, read_plan
 from scenarios.planner.plan_text import format_plan
@@ -22,6 +22,7 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build_simulation
 from sim.run import simulate
 from tests.scenarios.planner.test_plan import ALL, MIB, cluster, scenario, table, tables_of_any_kind
+from tests.small import changed, model_of
 from twinstep.scenario_files import main
 
 TORCHREC = Path(__file__).parents[2] / "data/plans/torchrec_1_8.json"  # written by benchmarks.torchrec_plan
@@ -55,12 +56,11 @@ def file(folder: Path, tables: str = "", sharding: str = 'plan = "plan.json"') -
 def with_plan(asked: Scenario, path: Path, text: str) -> Scenario:
     """The scenario with what it would have read from a file."""
     path.write_text(text)
-    assert asked.model is not None
     types = {name: (str(each.sharding_type),) for name, each in read_plan(path).items()}
-    tables = tuple(dataclasses.replace(each, sharding=types[each.name]) for each in asked.model.tables)  # type: ignore[arg-type]
+    tables = tuple(dataclasses.replace(each, sharding=types[each.name]) for each in asked.workload.tables)  # type: ignore[arg-type]
     plan = PlanFile(path=path, sha256=hashlib.sha256(text.encode()).hexdigest())
-    planner = dataclasses.replace(asked.planner, plan=plan)
-    return dataclasses.replace(asked, model=dataclasses.replace(asked.model, tables=tables), planner=planner)
+    planner = dataclasses.replace(Recommender.of(asked.workload).planner, plan=plan)
+    return changed(asked, model=dataclasses.replace(model_of(asked), tables=tables), planner=planner)
 
 
 def test_a_plan_of_torchrec_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_what_is_wrong_with_a_plan_is_one_sentence(
         del tables[f"t_{kind}"]
     else:
         tables[f"t_{kind}"].update(fields)
-    for index, changed in of_shards.items():
-        tables[f"t_{kind}"]["sharding_spec"]["shards"][index].update(changed)
+    for index, values in of_shards.items():
+        tables[f"t_{kind}"]["sharding_spec"]["shards"][index].update(values)
     assert sentence in refusal({"m": tables}, tmp_path, monkeypatch)
 
 

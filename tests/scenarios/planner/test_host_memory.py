@@ -20,6 +20,7 @@ from scenarios.workloads.build import build_simulation
 from sim.run import simulate
 from tests.scenarios.planner.test_given import file
 from tests.scenarios.planner.test_plan import MIB, cluster, scenario, table
+from tests.small import changed, with_model
 from twinstep.scenario_files import main
 
 INSIDE = Inside(kind="nvlink", link=Link(bytes_per_s=450e9, latency_ns=500), host_bytes_per_s=50e9)
@@ -72,7 +73,7 @@ def test_the_planner_knows_the_path_and_the_cache() -> None:
         )
     )
     assert fused < large < small < uvm
-    ahead = dataclasses.replace(hosted("fused_uvm_caching", count=1), pipeline=Pipeline(kind="prefetch_sparse_dist"))
+    ahead = changed(hosted("fused_uvm_caching", count=1), pipeline=Pipeline(kind="prefetch_sparse_dist"))
     assert perf(ahead) == fused
 
 
@@ -94,9 +95,8 @@ def test_host_memory_is_limited_too() -> None:
 
 def test_pinned_tables_are_held_against_host_memory() -> None:
     made = hosted("fused_uvm", host_memory=160 * MIB, count=1)
-    assert made.model is not None
-    pinned = dataclasses.replace(made.model.tables[0], ranks=(1,), sharding=("table_wise",))
-    made = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=(pinned,)))
+    pinned = dataclasses.replace(made.workload.tables[0], ranks=(1,), sharding=("table_wise",))
+    made = with_model(made, tables=(pinned,))
     with pytest.raises(ScenarioError, match=r"in 80 MiB of its host's memory; most of it is table 't0'"):
         plan_tables(made)
 
@@ -125,8 +125,7 @@ TABLES = (
 def test_kernels_of_a_given_plan_are_taken_as_they_are(kernel: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(given_plan(kernel, cache_params={"load_factor": 0.4}))
     loaded = load(file(tmp_path, TABLES))
-    assert loaded.model is not None
-    assert [one.kernel for one in loaded.model.tables] == ["fused", kernel]
+    assert [one.kernel for one in loaded.workload.tables] == ["fused", kernel]
     recording = simulate(loaded, build_simulation(loaded))
     assert {row.table: row.compute_kernel for row in recording.plan} == {"copy": "dense", "big": kernel}
     caches = [one for one in recording.spans if one.label.endswith("cache") and one.step == 0]
@@ -180,8 +179,7 @@ def test_a_table_does_not_contradict_its_plan(plan: str, keys: str, said: str, t
 def test_a_table_says_how_much_a_cache_of_its_plan_holds(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(CACHED)
     loaded = load(file(tmp_path, TABLES.replace("rows = 4001", "rows = 4001, cache_load_factor = 0.3")))
-    assert loaded.model is not None
-    assert [(one.kernel, one.cache_load_factor) for one in loaded.model.tables] == [
+    assert [(one.kernel, one.cache_load_factor) for one in loaded.workload.tables] == [
         ("fused", 0.2),
         ("fused_uvm_caching", 0.3),
     ]
@@ -268,7 +266,6 @@ def test_a_path_to_host_memory_is_needed(tmp_path: Path) -> None:
 def test_tables_in_host_memory_have_no_copies() -> None:
     """The planner leaves data_parallel out, which TorchRec looks up by the dense kernel."""
     made = hosted("fused_uvm", count=1)
-    assert made.model is not None
-    free: Table = dataclasses.replace(made.model.tables[0], rows=10, sharding=("data_parallel", "row_wise"))
-    made = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=(free,)))
+    free: Table = dataclasses.replace(made.workload.tables[0], rows=10, sharding=("data_parallel", "row_wise"))
+    made = with_model(made, tables=(free,))
     assert {row.sharding_type for row in plan_tables(made).rows} == {"row_wise"}

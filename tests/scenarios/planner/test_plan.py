@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
-from scenarios.config.scenario import Interaction, Model, Optimizer, Planner, Scenario, ShardingType, Table
+from scenarios.config.scenario import Interaction, Model, Optimizer, Planner, Recommender, Scenario, ShardingType, Table
 from scenarios.planner.options import capacity_bytes, topology_of
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.plan_text import format_plan, format_proposal, rank_ranges
 from scenarios.planner.topology import Topology
 from scenarios.seam.errors import ScenarioError
 from tests.scenarios.planner.partition.test_greedy_perf import option
+from tests.small import changed, model_of, with_model
 
 MIB = 1 << 20
 ALL: tuple[ShardingType, ...] = (
@@ -58,10 +59,11 @@ def scenario(tables: Sequence[Table], on: Cluster | None = None, **changes: Any)
         embedding_dtype=changes.pop("dtype", "float32"),
     )
     planner = changes.pop("planner", Planner(reserved_share=0.0))
-    return Scenario(
+    return changed(Scenario(
         name="test", path=Path("test.toml"), program="dlrm", cluster=on or cluster(), batch_size=32, steps=1, seed=0,
-        payload="sizes", fidelity="links", library="nccl", timeout_s=10.0, model=model, planner=planner, **changes,
-    )  # fmt: skip
+        payload="sizes", fidelity="links", library="nccl", timeout_s=10.0,
+        workload=Recommender(model=model, planner=planner),
+    ), **changes)  # fmt: skip
 
 
 tables_of_any_kind = st.lists(
@@ -166,9 +168,8 @@ def test_bytes_follow_dtype_and_optimizer() -> None:
     assert plan.optimizer_bytes[0] == 0
     wide = scenario([table("t", 1000, ["column_wise"], dim=256)])  # each half keeps a state for each of its rows
     assert sum(plan_tables(wide).optimizer_bytes) == 2 * 1000 * 4
-    assert wide.model is not None
-    own = dataclasses.replace(wide.model.optimizer, state="element")
-    each = plan_tables(dataclasses.replace(wide, model=dataclasses.replace(wide.model, optimizer=own)))
+    own = dataclasses.replace(model_of(wide).optimizer, state="element")
+    each = plan_tables(with_model(wide, optimizer=own))
     assert sum(each.optimizer_bytes) == 1000 * 256 * 4
     more = [sum(one.storage_bytes) for one in (each, plan_tables(wide))]
     assert more[0] - more[1] == 1000 * 254 * 4

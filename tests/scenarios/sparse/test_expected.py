@@ -46,8 +46,7 @@ class Drawn:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        assert self.training.model is not None
-        return self.training.model.tables
+        return self.training.workload.tables
 
     def traffic(self) -> dict[str, Traffic]:
         draws = {one.name: draws_of(one, self.training.batch_size) for one in self.tables}

@@ -5,9 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.config.scenario import Exchange, Scenario
+from scenarios.config.scenario import CollectiveCalls, Exchange, Scenario
 from scenarios.seam.program import Program
-from scenarios.workloads.all_to_all.program import _LINE, _LINE_CYCLE, AllToAllProgram, Splits, checksum, draw_values
+from scenarios.workloads.collective.program import CollectiveProgram
+from scenarios.workloads.collective.splits import _LINE, _LINE_CYCLE, Splits, checksum, draw_values
 from tests.lockstep import Lockstep, play
 from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, issued
 
@@ -20,7 +21,7 @@ def scenario(exchange: Exchange, ranks: int = 4) -> Scenario:
 
 
 def played(given: Scenario, device: str = "cpu") -> Lockstep:
-    return play(AllToAllProgram(given), given.cluster.world_size, device=device)[1]
+    return play(CollectiveProgram(given), given.cluster.world_size, device=device)[1]
 
 
 def slow_checksum(values: list[int]) -> int:
@@ -32,7 +33,7 @@ def slow_checksum(values: list[int]) -> int:
 
 
 def test_it_is_a_program() -> None:
-    program: Program = AllToAllProgram(scenario(EVEN))
+    program: Program = CollectiveProgram(scenario(EVEN))
     assert program.plan == ()
 
 
@@ -81,8 +82,7 @@ def test_skew_is_the_exponent_of_the_peers_shares(skew: float) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int64", "complex64"])
 def test_the_checksum_is_that_of_what_should_arrive(exchange: Exchange, dtype: str) -> None:
     given = scenario(Exchange(size_bytes=4000, splits=exchange.splits, skew=exchange.skew, dtype=dtype))
-    assert given.exchange is not None
-    splits, kind = Splits(given.exchange, 4, given.seed), getattr(torch, dtype)
+    splits, kind = Splits(CollectiveCalls.of(given.workload), 4, given.seed), getattr(torch, dtype)
     values = [
         draw_values(given.seed, rank, splits.elements, dtype=kind, device=torch.device("cpu")) for rank in range(4)
     ]
@@ -126,7 +126,7 @@ def test_a_meta_run_issues_the_same_as_one_with_values(exchange: Exchange) -> No
 @pytest.mark.parametrize("exchange", [EVEN, RANDOM], ids=lambda exchange: exchange.splits)
 def test_memory_holds_the_largest_step(exchange: Exchange) -> None:
     given = scenario(exchange)
-    rows = AllToAllProgram(given).memory
+    rows = CollectiveProgram(given).memory
     calls = played(given).calls
     for rank in range(4):
         most = max(call.bytes_out for call in calls if call.rank == rank)

@@ -9,8 +9,8 @@ import torch
 from scenarios.config.scenario import Collective, Exchange, Scenario
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
-from scenarios.workloads.all_to_all.program import Splits, checksum, draw_values
 from scenarios.workloads.collective.program import CollectiveProgram
+from scenarios.workloads.collective.splits import Splits, checksum, draw_values
 from sim.run import simulate
 from tests.small import CORE, TCP, cluster
 from tests.small import scenario as a_scenario

@@ -41,7 +41,7 @@ from scenarios.sparse import (
 from scenarios.workloads.build import build
 from sim.run import simulate
 from tests.scenarios.workloads.operators import Computed, watched
-from tests.small import GPU, Play, cluster, scenario
+from tests.small import GPU, Play, changed, cluster, scenario, with_model
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 CLUSTER = cluster(gpu=dataclasses.replace(GPU, flops_per_s=dict.fromkeys(DTYPES, 1e13)))
@@ -148,7 +148,7 @@ QCOMMS = {
 def test_a_training_step_with_quantized_exchanges(kind: str) -> None:
     """What encodes and decodes, with gradients' division in the latter, and without the one before they leave."""
     types: tuple[ShardingType, ...] = ("table_wise",) if kind == "int8" else ("row_wise", "table_row_wise")
-    found = run(dataclasses.replace(training(types, "cat", "sgd"), qcomms=QCOMMS[kind]))
+    found = run(changed(training(types, "cat", "sgd"), qcomms=QCOMMS[kind]))
     labels = (f"{name}.{done}" for name in ("output_dist", "output_dist_backward") for done in ("encode", "decode"))
     agree(found, *ANYWHERE, *labels)
     assert not any(each.label.endswith("gradients") and "_wise" in each.label for each in found)
@@ -157,8 +157,7 @@ def test_a_training_step_with_quantized_exchanges(kind: str) -> None:
 def test_a_rank_without_tables_launches_what_its_exchanges_do() -> None:
     """One table on four ranks: three look nothing up, but are given the sizes of nothing."""
     made = training(("table_wise",), "cat", "adagrad")
-    assert made.model is not None
-    found = run(dataclasses.replace(made, model=dataclasses.replace(made.model, tables=made.model.tables[:1])))
+    found = run(with_model(made, tables=made.workload.tables[:1]))
     agree(found, *ANYWHERE)
     assert {each.kernel.launches for each in found if each.label == "table_wise.lookup"} == {0, 1}
 

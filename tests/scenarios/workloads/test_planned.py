@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from scenarios.config.scenario import Feature, Scenario
+from scenarios.config.scenario import Feature, Recommender, Scenario
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import PlanRow
 from scenarios.workloads.script.planned import planned
 from tests.scenarios.planner.test_plan import MIB, cluster, scenario, table
+from tests.small import changed
 
 IDS, BATCH = {"t0": 4.0, "t1": 2.0}, 64
 
@@ -34,7 +35,7 @@ def described(*rows: PlanRow, **changes: Any) -> dict[str, Any]:
 
 def asked(**changes: Any) -> Scenario:
     """What a script's scenario is: without tables."""
-    return replace(scenario([table("t", 1)], cluster(**changes)), model=None, batch_size=0)
+    return changed(scenario([table("t", 1)], cluster(**changes)), model=None, batch_size=0)
 
 
 def as_scenario() -> Scenario:
@@ -44,7 +45,7 @@ def as_scenario() -> Scenario:
         for name, ids in IDS.items()
     ]
     made = scenario(tables, optimizer="sgd")
-    return replace(made, planner=asked().planner, batch_size=BATCH)
+    return changed(made, planner=Recommender.of(asked().workload).planner, batch_size=BATCH)
 
 
 def busiest(rows: tuple[PlanRow, ...]) -> float:

@@ -5,7 +5,7 @@ from math import prod
 import pytest
 import torch
 
-from scenarios.config.scenario import Buckets, Compression, Gradients, Scenario
+from scenarios.config.scenario import Buckets, Compression, GradientReduction, Gradients, Scenario
 from scenarios.seam.program import Program
 from scenarios.workloads.powersgd.program import PowerSGDProgram, Products, draw_pool, update_sgd, weight_gradient
 from tests.lockstep import Lockstep, play
@@ -44,8 +44,7 @@ def test_it_is_a_program() -> None:
 @pytest.mark.parametrize("flops", [0.0, 2.0 * NUMEL * 6])
 def test_the_norm_is_that_of_the_mean_of_all_ranks_gradients(flops: float) -> None:
     given = scenario(Compression(), flops=flops)
-    assert given.gradients is not None
-    work = Products(given.gradients.shapes, given.gradients.backward_flops)
+    work = Products(GradientReduction.of(given.workload).shapes, GradientReduction.of(given.workload).backward_flops)
     pools = [draw_pool(given.seed, rank, work, dtype=torch.float32, device=torch.device("cpu")) for rank in range(3)]
     expected = []
     for step in range(given.steps):

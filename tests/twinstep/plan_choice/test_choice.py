@@ -12,14 +12,14 @@ import pytest
 import twinstep
 from reports.terminal.headline import headline
 from scenarios.config.load import load
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Recommender, Scenario
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.tables.shard_price import shard_kernels
 from sim.run import simulate
 from tests.commands import command
-from tests.small import recommender
+from tests.small import changed, model_of, recommender
 from twinstep.plan_choice import choose_plan, with_simulated_plan
 from twinstep.plan_choice.ways import column_widths
 
@@ -49,7 +49,9 @@ def test_it_is_quicker_than_the_planners_own(tmp_path: Path) -> None:
     assert choice.tried[0].step_ns == step_ns(scenario)
     assert choice.best.step_ns == min(tried.step_ns for tried in choice.tried)
     assert choice.gain > 0.03
-    asked = dataclasses.replace(scenario, planner=dataclasses.replace(scenario.planner, choose="simulated"))
+    asked = changed(
+        scenario, planner=dataclasses.replace(Recommender.of(scenario.workload).planner, choose="simulated")
+    )
     with with_simulated_plan(asked) as planned:
         assert step_ns(planned.scenario) == choice.best.step_ns
         assert planned.notes[0].startswith(f"{choice.sentence}; finding it took ")
@@ -123,7 +125,7 @@ def test_a_table_that_no_rank_holds_is_cut_by_rows(tmp_path: Path) -> None:
 
 def test_columns_are_cut_down_to_what_a_look_up_reads(tmp_path: Path) -> None:
     """Unless the scenario says how narrow they may be."""
-    model = load(file_of(tmp_path)).model
+    model = model_of(load(file_of(tmp_path)))
     assert model is not None
     for dim, least, widths in (
         (64, 128, [32]),

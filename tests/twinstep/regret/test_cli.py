@@ -15,6 +15,7 @@ import twinstep.regret.cli
 from real.launch.job import Job
 from real.launch.launcher import RunEnded
 from reports.store import run_folder
+from scenarios.config.scenario import CollectiveCalls
 from scenarios.workloads.build import build
 from sim.run import simulate
 from tests.real.emulate.test_emulate import able  # noqa: F401  (a fixture)
@@ -120,7 +121,11 @@ def test_a_point_that_fails_is_told_and_measured_again_where_asked(
     plays, lost = twinstep.regret.cli.launch, []
 
     def launch(job: Job, **more: Any) -> None:
-        if job.scenario.exchange is not None and job.scenario.exchange.size_bytes == 1 << 20 and len(lost) < 2:
+        if (
+            CollectiveCalls.of(job.scenario.workload) is not None
+            and CollectiveCalls.of(job.scenario.workload).size_bytes == 1 << 20
+            and len(lost) < 2
+        ):
             lost.append(job)
             raise RunEnded("rank 1 was lost in step 2")
         plays(job, **more)

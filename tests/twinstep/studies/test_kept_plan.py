@@ -11,6 +11,7 @@ import pytest
 import twinstep
 from scenarios.config.load import load
 from scenarios.config.overrides.overrides import Overrides
+from scenarios.config.scenario import Recommender
 from scenarios.config.toml.include import read_tree
 from scenarios.planner.plan import plan_tables
 from tests.commands import command
@@ -68,7 +69,7 @@ def test_tables_that_do_not_fit_as_they_lie_are_placed_anew(tmp_path: Path, monk
     before = places(plan_tables(scenario).rows)
 
     def play(task: Task) -> Result:
-        if task.scenario.planner.plan is not None:
+        if Recommender.of(task.scenario.workload).planner.plan is not None:
             return Result(status="scenario error", sentence="no room")
         return Result(status="done", measures={"step_ns": 1.0}, speeds=((1.0,),), places={**before, "t0": "elsewhere"})
 

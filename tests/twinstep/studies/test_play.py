@@ -101,7 +101,6 @@ def test_run_folders_have_the_spans_that_are_asked_for(small: Scenario, tmp_path
 
 
 def test_what_goes_wrong_is_a_kind_and_a_sentence(small: Scenario) -> None:
-    assert small.model is not None
     gpu = dataclasses.replace(small.cluster.host.gpu, memory_bytes=1 << 16)
     cluster = dataclasses.replace(small.cluster, host=dataclasses.replace(small.cluster.host, gpu=gpu))
     result = played(dataclasses.replace(small, cluster=cluster))

@@ -112,8 +112,10 @@ def test_ids_of_a_file_are_drawn_evenly_with_as_many_in_a_bag(tmp_path: Path) ->
         "model.tables[0].ids_per_sample": {"mean": 2.0},
     }
     made = load(file, values)
-    assert made.model is not None
-    assert (made.model.tables[0].ids.kind, made.model.tables[0].ids_per_sample) == ("uniform", 2.0)
+    assert (made.workload.tables[0].ids.kind, made.workload.tables[0].ids_per_sample) == (
+        "uniform",
+        2.0,
+    )
 
 
 def test_an_interrupted_command_goes_on_with_what_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

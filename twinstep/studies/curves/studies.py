@@ -48,7 +48,7 @@ class Start:
     def plans(self) -> bool:
         """Return whether a planner places the tables anew for each point."""
         planner = find(self.scenario.program, self.scenario.program_folder).plan
-        return bool(planner) and self.scenario.planner.plan is None
+        return bool(planner) and self.scenario.workload.plan_file is None
 
     def study(self, keys: Sequence[str], rows: Iterable[Sequence[object]], *, has_baseline: bool = False) -> Study:
         """A study of this scenario with a point for each row; None leaves a key as it is."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from scenarios.config.overrides.keys import indices_of, is_several, path_of
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Recommender, Scenario
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.errors import ScenarioError
 from twinstep.studies.points import BASELINE, Point, as_it_is, resolve
@@ -40,7 +40,7 @@ def proposals(study: Study) -> Iterator[dict[str, object]]:
 
 def _groups(study: Study, scenario: Scenario) -> dict[str, list[int]]:
     """The tables whose sharding types each varied key sets."""
-    count = 0 if scenario.model is None else len(scenario.model.tables)
+    count = len(scenario.workload.tables)
     found: dict[str, list[int]] = {}
     for key in study.keys:
         path = path_of(key) or ()
@@ -52,10 +52,10 @@ def _groups(study: Study, scenario: Scenario) -> dict[str, list[int]]:
 
 def _planned_types(scenario: Scenario) -> dict[int, str]:
     """The sharding type of each table in the planner's own plan; nothing where none fits."""
-    assert scenario.model is not None, "only a scenario with a model has tables"
-    numbers = {table.name: number for number, table in enumerate(scenario.model.tables)}
+    numbers = {table.name: number for number, table in enumerate(scenario.workload.tables)}
     with suppress(ScenarioError):
-        plan = plan_tables(replace(scenario, planner=replace(scenario.planner, choose="estimated")))
+        planner = replace(Recommender.of(scenario.workload).planner, choose="estimated")
+        plan = plan_tables(scenario.with_workload(planner=planner))
         return {numbers[table.name]: table.sharding_type for table in plan.tables}
     return {}
 

@@ -95,4 +95,5 @@ def _played(
 
 def _changed(scenario: Scenario, one: Counterfactual) -> Scenario:
     """Return the scenario with a change that its program can be played again with."""
-    return replace(scenario, launching=replace(scenario.launching, cuda_graphs=True)) if one.values else scenario
+    launching = replace(scenario.workload.launching, cuda_graphs=True)
+    return scenario.with_workload(launching=launching) if one.values else scenario

@@ -28,5 +28,5 @@ def proposals(scenario: Scenario, program: Program, step: Step) -> Iterator[Coun
             made_by="torch.compile(model)",
             saves_at_most_ns=step.host_ns + step.ns(fused),
         )
-    elif "model" in tables_of(scenario) and not scenario.launching.fusion:
+    elif "model" in tables_of(scenario) and not scenario.workload.launching.fusion:
         yield Counterfactual(name=_NAME, group="setting", values={"launching.fusion": True})

@@ -22,7 +22,7 @@ _SHAPES = "shapes of products differ from step to step: expected the same kernel
 
 def proposals(scenario: Scenario, step: Step) -> Iterator[Counterfactual]:
     """Yield the change where programs can have it and it is not made; one that is barred says why."""
-    if "launching" not in tables_of(scenario) or scenario.launching.cuda_graphs:
+    if "launching" not in tables_of(scenario) or scenario.workload.launching.cuda_graphs:
         return
     yield Counterfactual(
         name=_NAME,

@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     NetworkSection: TypeAlias = Any
     ClusterSection: TypeAlias = Any
 else:
-    GpuSection = section_of("GpuSection", Gpu)
-    InsideSection = section_of("InsideSection", Inside)
-    NicSection = section_of("NicSection", Nics)
-    NetworkSection = section_of("NetworkSection", Network)
+    GpuSection = section_of(Gpu)
+    InsideSection = section_of(Inside)
+    NicSection = section_of(Nics, "NicSection")
+    NetworkSection = section_of(Network)
     ClusterSection = section_of(
-        "ClusterSection",
         Cluster,
-        first={"profile": (Profile, "A ready profile by name, or a path that ends in .toml. Default: none.")},
-        last={
-            "slow": (
+        first=(("profile", Profile, "A ready profile by name, or a path that ends in .toml. Default: none."),),
+        last=(
+            (
+                "slow",
                 list[SlowSection],
                 "Stragglers: parts that run below their rates, each listed once. Default: none.",
-            )
-        },
+            ),
+        ),
     )

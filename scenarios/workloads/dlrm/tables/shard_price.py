@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Recommender, Scenario
 from scenarios.planner.placed import Plan, next_row
 from scenarios.planner.types import ShardingType
 from scenarios.seam.kernel import Kernel
@@ -24,8 +24,7 @@ class RowLaws:
     """How many rows of a scenario's tables ids name, and how many a look-up reads from memory; see `RowPrices`."""
 
     def __init__(self, scenario: Scenario) -> None:
-        assert scenario.model is not None, "there are tables"
-        self._tables, self._l2_bytes = scenario.model.tables, scenario.cluster.host.gpu.l2_bytes or 0
+        self._tables, self._l2_bytes = scenario.workload.tables, scenario.cluster.host.gpu.l2_bytes or 0
         self._samples = scenario.batch_size * scenario.sharding_ranks
 
     @property
@@ -49,8 +48,7 @@ class RowLaws:
 
 def with_moved_bytes(plan: Plan, scenario: Scenario) -> Plan:
     """The plan, whose rows say what look-ups and updates of shards move."""
-    assert scenario.model is not None, "there are tables"
-    numbers = {table.name: number for number, table in enumerate(scenario.model.tables)}
+    numbers = {table.name: number for number, table in enumerate(scenario.workload.tables)}
     runs = []
     for count, row in plan.row_runs.runs:
         rows = range(row.row_offset, row.row_offset + row.rows)
@@ -82,8 +80,8 @@ def shard_fill_kernel(scenario: Scenario, number: int, kind: str, rows: range, c
 
 def row_cache(pieces: Sequence[Piece], scenario: Scenario) -> RowCache | None:
     """The cache of those of a rank's pieces that have one; None if none has."""
-    assert scenario.model is not None, "there are tables"
-    tables, element_bytes = scenario.model.tables, getattr(torch, scenario.model.embedding_dtype).itemsize
+    model = Recommender.of(scenario.workload).model
+    tables, element_bytes = model.tables, getattr(torch, model.embedding_dtype).itemsize
     cached = [
         CachedPiece(
             table=tables[piece.table],
@@ -99,8 +97,7 @@ def row_cache(pieces: Sequence[Piece], scenario: Scenario) -> RowCache | None:
 
 def _held(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> tuple[RowPrices, ExpectedJagged]:
     """A shard of table `number` by itself, and the ids that are expected of a batch."""
-    model, laws = scenario.model, RowLaws(scenario)
-    assert model is not None, "there are tables"
+    model, laws = Recommender.of(scenario.workload).model, RowLaws(scenario)
     table = model.tables[number]
     samples = scenario.batch_size * (1 if kind == ShardingType.DATA_PARALLEL else scenario.sharding_ranks)
     piece = Piece(

@@ -30,25 +30,22 @@ def test_any_key_is_set_by_its_path_also_what_only_the_profile_has() -> None:
     )
     assert made.cluster.hosts == 8
     assert made.cluster.host.nics.link.bytes_per_s == 25e9
-    assert made.model is not None
-    assert made.model.tables[3].sharding == ("row_wise",)
-    assert made.model.tables[2].sharding != ("row_wise",)
+    assert made.workload.tables[3].sharding == ("row_wise",)
+    assert made.workload.tables[2].sharding != ("row_wise",)
     assert made.rests_on.endswith("set by the scenario: nic.rate")
 
 
 def test_every_item_of_an_array_is_set_at_once_and_then_one_otherwise() -> None:
     made = load(READY, {"model.tables[*].sharding": ["row_wise"], "model.tables[1].sharding[0]": "table_wise"})
-    assert made.model is not None
-    assert {table.name: table.sharding for table in made.model.tables if table.sharding != ("row_wise",)} == {
-        made.model.tables[1].name: ("table_wise",)
+    assert {table.name: table.sharding for table in made.workload.tables if table.sharding != ("row_wise",)} == {
+        made.workload.tables[1].name: ("table_wise",)
     }
 
 
 @pytest.mark.parametrize("key", ["model.tables[0-2,25]", "model.tables[25,2,0-1]", "model.tables[0-2,1,25]"])
 def test_several_items_of_an_array_are_set_by_indices_and_ranges(key: str) -> None:
     made = load(READY, {f"{key}.sharding": ["row_wise"], f"{key}.rows": 77})
-    assert made.model is not None
-    changed = [table.sharding == ("row_wise",) and table.rows == 77 for table in made.model.tables]
+    changed = [table.sharding == ("row_wise",) and table.rows == 77 for table in made.workload.tables]
     assert [index for index, is_changed in enumerate(changed) if is_changed] == [0, 1, 2, 25]
 
 

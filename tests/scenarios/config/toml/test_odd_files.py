@@ -12,6 +12,7 @@ from scenarios.config.load import load, load_profile
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.dlrm.ids.file import read_bags
 from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, PROFILES, edited
+from tests.small import model_of
 
 TOP_KEYS = (
     "name, description, include, set, measured, program, run, cluster, model, sharding, buckets,"
@@ -118,7 +119,7 @@ def test_integers_may_be_of_any_length() -> None:
 def test_a_byte_order_mark_is_no_mistake() -> None:
     Path("odd.toml").write_text("\ufeff" + FROM_FILE)
     Path("ids.csv").write_text("\ufeff1 2\n")
-    model = load("odd.toml").model
+    model = model_of(load("odd.toml"))
     assert model is not None
     assert model.tables[0].ids_per_sample == 2
 

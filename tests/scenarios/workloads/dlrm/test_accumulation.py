@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from scenarios.config.scenario import Compression, Scenario, ShardingType
+from scenarios.config.scenario import Compression, Recommender, Scenario, ShardingType
 from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.batches import draw_dense
 from scenarios.workloads.dlrm.program import DlrmProgram
@@ -17,14 +17,14 @@ from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import EVERY, calls, mixed
 from tests.sim.test_dlrm_features import shared
 from tests.sim.test_dlrm_steps import ALL, CPU, MORE, TOLERANCE, Looked, Reference, losses, training
-from tests.small import GPU, cluster
+from tests.small import GPU, changed, cluster, model_of
 
 
 class Accumulated(Reference):
     """Micro-batches of the whole world, one after the other: what is sharded is updated at once, the rest after all."""
 
     def step(self, step: int) -> float:
-        count = self.training.pipeline.accumulation
+        count = Recommender.of(self.training.workload).pipeline.accumulation
         found = [self.micro_batch(step * count + number, 1 / count) for number in range(count)]
         self.dense.step()
         self.dense.zero_grad()
@@ -55,7 +55,9 @@ class Accumulated(Reference):
 
 
 def accumulating(made: Scenario, count: int = 3, **changes: Any) -> Scenario:
-    return dataclasses.replace(made, pipeline=dataclasses.replace(made.pipeline, accumulation=count, **changes))
+    return changed(
+        made, pipeline=dataclasses.replace(Recommender.of(made.workload).pipeline, accumulation=count, **changes)
+    )
 
 
 def step_ns(recording: Recording) -> float:
@@ -76,9 +78,9 @@ def test_copies_learn_as_from_one_large_batch() -> None:
     reference = Accumulated(accumulating(made, 4))
     whole = Reference(made)
     batches = [reference.micro_batch(number, 1 / 4) for number in range(4)]
-    drawn = [draw_dense(made, made.model, rank, number, device=CPU) for number in range(4) for rank in range(4)]
+    drawn = [draw_dense(made, model_of(made), rank, number, device=CPU) for number in range(4) for rank in range(4)]
     tables = Looked()
-    for at, table in enumerate(made.model.tables):
+    for at, table in enumerate(made.workload.tables):
         bags = [bag for number in range(4) for rank in range(4) for bag in whole.bags(at, rank, number)]
         tables[table.name] = torch.stack([whole.look_up(at, *bag) for bag in bags])
     loss = whole.module(torch.cat([one.features for one in drawn]), tables, torch.cat([one.labels for one in drawn]))
@@ -112,7 +114,7 @@ def test_both_worlds_do_the_same(kind: str) -> None:
 def test_times_do_not_depend_on_the_payload(compression: str) -> None:
     made = accumulating(mixed(EVERY, ALL))
     chosen = Compression(kind=compression, start_powerSGD_iter=2, min_compression_rate=1)  # type: ignore[arg-type]
-    made = dataclasses.replace(made, compression=chosen)
+    made = changed(made, compression=chosen)
     sizes = dataclasses.replace(made, payload="sizes")
     with_values, without = (simulate(one, DlrmProgram(one)) for one in (made, sizes))
     assert without.spans == with_values.spans
@@ -126,7 +128,7 @@ def test_what_is_replicated_is_reduced_once_a_step_and_what_is_sharded_updated_e
     for one in (made, accumulating(made, count)):
         spans = simulate(one, DlrmProgram(one)).spans
         of_step = [each.label for each in spans if each.rank == 0 and each.step == 1]
-        labels[one.pipeline.accumulation] = {label: of_step.count(label) for label in of_step}
+        labels[Recommender.of(one.workload).pipeline.accumulation] = {label: of_step.count(label) for label in of_step}
     once, several = labels[1], labels[count]
     for label in ("data_parallel.all_reduce", "data_parallel.update", "dense.gradients.mean", "dense.update"):
         assert several[label] == once[label]

@@ -17,6 +17,7 @@ from scenarios.workloads.dlrm.batches import draw_bags, draw_dense, initial_rows
 from scenarios.workloads.dlrm.dense import WideAdagrad, build_dense
 from sim.run import simulate
 from tests.sim.test_dlrm_steps import Reference, losses
+from tests.small import model_of
 
 ROOT = Path(__file__).parents[4]
 HEAD = """
@@ -47,19 +48,18 @@ def documented(folder: Path, number: int = 0, **changes: str) -> Path:
 
 def test_the_documented_one_trains_as_in_torch(tmp_path: Path) -> None:
     scenario = load(documented(tmp_path))
-    assert scenario.model is not None
     recording = simulate(scenario, build(scenario))
     module, dense = build_dense(scenario).build(CPU), torch.optim.AdamW
     optimizer = dense(module.parameters(), lr=1e-3, weight_decay=0.01)
     tables = [
         initial_rows(number, scenario.seed, range(table.rows), range(table.dim), device=CPU).requires_grad_()
-        for number, table in enumerate(scenario.model.tables)
+        for number, table in enumerate(scenario.workload.tables)
     ]
     for step in range(scenario.steps):
-        batches = [draw_dense(scenario, scenario.model, rank, step, device=CPU) for rank in range(2)]
+        batches = [draw_dense(scenario, model_of(scenario), rank, step, device=CPU) for rank in range(2)]
         features, labels = (torch.cat([getattr(each, name) for each in batches]) for name in ("features", "labels"))
         pooled = {}
-        for number, table in enumerate(scenario.model.tables):
+        for number, table in enumerate(scenario.workload.tables):
             bags = [draw_bags(scenario, number, rank, step) for rank in range(2)]
             rows = [tables[number][ids].sum(0) for bag in bags for ids in _bags(bag)]
             pooled[table.name] = torch.stack(rows)

@@ -16,13 +16,13 @@ from tests.contract.worlds import WORLDS
 from tests.scenarios.workloads.dlrm.test_accumulation import Accumulated, accumulating
 from tests.sim.test_dlrm_bags import calls
 from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, training
-from tests.small import cluster
+from tests.small import changed, cluster, model_of
 
 FSDP, HSDP = DenseParallel(kind="fsdp"), DenseParallel(kind="hsdp")
 
 
 def sharded(made: Scenario, parallel: DenseParallel = FSDP) -> Scenario:
-    return dataclasses.replace(made, dense_parallel=parallel)
+    return changed(made, dense_parallel=parallel)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,9 @@ def test_both_worlds_do_the_same(parallel: DenseParallel) -> None:
 @pytest.mark.parametrize("parallel", [FSDP, HSDP], ids=lambda each: each.kind)
 def test_one_host_of_each_class_is_as_slow_as_all(parallel: DenseParallel) -> None:
     made = sharded(training(("row_wise",)), parallel)
-    assert made.model is not None
-    table = dataclasses.replace(made.model.tables[0], rows=4096)
-    model = dataclasses.replace(made.model, tables=(table,))
-    each = dataclasses.replace(made, cluster=cluster(4, 2), model=model, library="nccl", payload="sizes")
+    table = dataclasses.replace(made.workload.tables[0], rows=4096)
+    model = dataclasses.replace(model_of(made), tables=(table,))
+    each = changed(made, cluster=cluster(4, 2), model=model, library="nccl", payload="sizes")
     took = [
         max(span.end_ns - span.start_ns for span in simulate(one, DlrmProgram(one)).spans if span.kind == "step")
         for one in (each, dataclasses.replace(each, ranks="alike"))
@@ -80,9 +79,8 @@ def test_units_that_are_not_there_are_a_sentence() -> None:
 
 def test_an_optimizer_over_whole_parameters_is_a_sentence() -> None:
     made = sharded(training(ALL))
-    assert made.model is not None
-    model = dataclasses.replace(made.model, dense_optimizer=DenseOptimizer(kind="Adafactor", options={}))
+    model = dataclasses.replace(model_of(made), dense_optimizer=DenseOptimizer(kind="Adafactor", options={}))
     with pytest.raises(
         ScenarioError, match=r"dense_parallel.kind = 'fsdp': expected one that works element by element"
     ):
-        DlrmProgram(dataclasses.replace(made, model=model))
+        DlrmProgram(changed(made, model=model))

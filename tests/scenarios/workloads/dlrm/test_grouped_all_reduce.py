@@ -16,7 +16,7 @@ from sim.run import simulate
 from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import EVERY, calls, mixed
 from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, training
-from tests.small import GPU, cluster
+from tests.small import GPU, changed, cluster, model_of
 
 GROUPED = Launching(grouped_all_reduce=True)
 COPIES: tuple[ShardingType, ...] = ("data_parallel", "row_wise", "table_wise")
@@ -24,7 +24,7 @@ SMALL = Buckets(first_bytes=100, cap_bytes=100)
 
 
 def grouped(made: Scenario, **changes: Any) -> Scenario:
-    return dataclasses.replace(made, launching=GROUPED, **changes)
+    return changed(made, launching=GROUPED, **changes)
 
 
 def run(made: Scenario) -> Recording:
@@ -103,10 +103,9 @@ def test_semi_sync_groups_gradients_before_those_of_sharded_tables_travel() -> N
 def halves(types: tuple[ShardingType, ...], **changes: Any) -> Scenario:
     """A dense part of bfloat16 over tables of float32."""
     made = training(types, **changes)
-    assert made.model is not None
-    model = dataclasses.replace(made.model, dtype="bfloat16", embedding_dtype="float32")
+    model = dataclasses.replace(model_of(made), dtype="bfloat16", embedding_dtype="float32")
     gpu = dataclasses.replace(GPU, flops_per_s={"float32": 1e13, "bfloat16": 1e14})
-    return dataclasses.replace(made, model=model, cluster=cluster(2, 2, gpu=gpu))
+    return changed(made, model=model, cluster=cluster(2, 2, gpu=gpu))
 
 
 def test_gradients_of_copies_travel_in_the_dense_parts_precision() -> None:
@@ -123,16 +122,15 @@ def test_half_precision_is_alike_in_both_worlds() -> None:
     made = grouped(halves(("data_parallel", "row_wise"), steps=2))
     found = [losses(play(DlrmProgram(made), made)) for play in WORLDS.values()]
     assert found[0] == pytest.approx(found[1], rel=1e-2)
-    plain = dataclasses.replace(made, launching=Launching())
+    plain = changed(made, launching=Launching())
     assert found[0] == pytest.approx(losses(run(plain)), rel=1e-2)
 
 
 @pytest.mark.parametrize("order", ["eager", "overlapped"])
 def test_tables_that_nobody_uses_are_left_out(order: Any) -> None:
     made = grouped(training(COPIES, pipeline=Pipeline(order=order)))
-    assert made.model is not None
-    model = dataclasses.replace(made.model, dense="tests.sim.test_step_order:Reader", bottom=(), top=())
-    made = dataclasses.replace(made, model=model)
+    model = dataclasses.replace(model_of(made), dense="tests.sim.test_step_order:Reader", bottom=(), top=())
+    made = changed(made, model=model)
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 

@@ -20,7 +20,7 @@ from tests.scenarios.workloads.dlrm.test_accumulation import Accumulated
 from tests.sim.test_dlrm_bags import EVERY, calls, mixed
 from tests.sim.test_dlrm_host_memory import BIG, LINK, hosted, longest, of_label, played, step_ns, timed
 from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
-from tests.small import CORE, cluster
+from tests.small import CORE, changed, cluster, model_of, with_model
 
 KINDS = tuple(STAGES)
 SEMI_SYNC = Pipeline(kind="semi_sync")
@@ -57,7 +57,7 @@ class Stale(Accumulated):
 
 def on_nvlink(made: Scenario, **changes: Any) -> Scenario:
     inside = Inside(kind="nvlink", link=LINK, host_bytes_per_s=1e10)
-    return dataclasses.replace(made, cluster=cluster(2, 2, gpu=BIG, inside=inside), **changes)
+    return changed(made, cluster=cluster(2, 2, gpu=BIG, inside=inside), **changes)
 
 
 def of_step(recording: Recording, step: int = 1, rank: int = 0) -> list[Span]:
@@ -130,7 +130,7 @@ def test_semi_sync_hides_the_exchange_of_rows() -> None:
 @pytest.mark.parametrize("kind", ["base", "prefetch_sparse_dist"])
 def test_copies_change_no_loss(kind: Any) -> None:
     made = hosted(pipeline=Pipeline(kind=kind))
-    assert losses(played(dataclasses.replace(made, data=COPIES))) == losses(played(made))
+    assert losses(played(changed(made, data=COPIES))) == losses(played(made))
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_without_a_pipeline_the_copy_comes_first_in_the_step() -> None:
 def test_a_copy_is_what_the_batch_is() -> None:
     """Ids and lengths of 8 bytes, weights of 4, dense features and a label of 4 a sample."""
     made = on_nvlink(mixed(("weighted",), ALL, payload="sizes"), data=COPIES)
-    model = made.model
+    model = model_of(made)
     assert model is not None
     moved = of_label(recording := played(made), "data.copy")
     looked = [one for one in recording.spans if one.step == 1 and one.label.endswith(".values")]
@@ -198,7 +198,7 @@ def test_a_step_is_as_long_as_its_copy_where_that_is_slowest_and_no_longer_where
 def test_copies_share_the_path_with_what_goes_to_nics() -> None:
     """Beside an exchange between hosts a copy takes longer than on one host, and the links carry both."""
     made = timed(("fused",), pipeline=Pipeline(kind="sparse_dist"), host_rate=5e8)
-    with_copies = dataclasses.replace(made, data=COPIES)
+    with_copies = changed(made, data=COPIES)
     recording = played(with_copies)
     copies = of_label(recording, "data.copy")
     alone_ns = min(one.bytes_written / 5e8 * 1e9 for one in copies)
@@ -215,7 +215,7 @@ def test_copies_share_the_path_with_what_goes_to_nics() -> None:
 
 def test_a_cpu_process_copies_nothing() -> None:
     made = dataclasses.replace(training(ALL), cluster=cluster(2, 2, gpu=CORE))
-    assert played(dataclasses.replace(made, data=COPIES)).spans == played(made).spans
+    assert played(changed(made, data=COPIES)).spans == played(made).spans
 
 
 def test_expected_batches_copy_what_drawn_ones_do() -> None:
@@ -244,7 +244,7 @@ def test_a_loader_far_ahead_draws_and_loads_what_the_run_takes(monkeypatch: pyte
     far, ahead, steps = played(made), STAGES["semi_sync"].ahead("exchange"), made.steps
     assert sorted(drawn) == sorted(made.cluster.world_size * list(range(steps + ahead)))
     assert len(of_label(far, "data.load")) <= made.cluster.world_size * 2 * (steps + ahead + 1)
-    enough = played(dataclasses.replace(made, data=Data(samples_per_s=1e5, prefetch=steps + ahead + 1)))
+    enough = played(changed(made, data=Data(samples_per_s=1e5, prefetch=steps + ahead + 1)))
     assert far.spans == enough.spans
 
 
@@ -260,7 +260,7 @@ def test_batches_in_flight_are_in_memory() -> None:
     for kind in KINDS:
         made = on_nvlink(training(ALL), pipeline=Pipeline(kind=kind))  # type: ignore[arg-type]
         assert part_bytes(made, "batches") == 0
-        sizes[kind] = part_bytes(dataclasses.replace(made, data=COPIES), "batches")
+        sizes[kind] = part_bytes(changed(made, data=COPIES), "batches")
     ids, dense = 6 * 8 * (2 + 1 + 1.5 + 3 + 4), 6 * 4 * (5 + 1)
     assert sizes["none"] == ids
     for kind, ahead in (("base", 1), ("sparse_dist", 2), ("prefetch_sparse_dist", 3), ("semi_sync", 3)):
@@ -269,25 +269,24 @@ def test_batches_in_flight_are_in_memory() -> None:
 
 def test_semi_sync_holds_the_next_batchs_rows() -> None:
     made = training(ALL)
-    ahead = dataclasses.replace(made, pipeline=SEMI_SYNC)
+    ahead = changed(made, pipeline=SEMI_SYNC)
     assert part_bytes(made, "embeddings ahead") == 0
     assert part_bytes(ahead, "embeddings ahead") == 6 * 4 * 8 * 4
-    two = dataclasses.replace(made, pipeline=Pipeline(kind="prefetch_sparse_dist"))
+    two = changed(made, pipeline=Pipeline(kind="prefetch_sparse_dist"))
     assert part_bytes(ahead, "sparse buffers") > part_bytes(two, "sparse buffers")
 
 
 def test_each_feature_of_a_table_has_lengths_and_rows_ahead() -> None:
     """Two more features of the first table: a length for each sample and feature, their ids, and their pooled rows."""
     made = on_nvlink(training(ALL), pipeline=SEMI_SYNC, data=COPIES)
-    assert made.model is not None
-    first, *others = made.model.tables
+    first, *others = made.workload.tables
     features = [
         Feature(name=name, ids_per_sample=ids) for name, ids in (("a", first.ids_per_sample), ("b", 3), ("c", 5))
     ]
     shared = dataclasses.replace(
         first, features=tuple(features), ids_per_sample=sum(each.ids_per_sample for each in features)
     )
-    several = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=(shared, *others)))
+    several = with_model(made, tables=(shared, *others))
     assert part_bytes(several, "batches") == part_bytes(made, "batches") + 4 * 6 * 8 * (1 + 3 + 1 + 5)
     rows = part_bytes(several, "embeddings ahead") - part_bytes(made, "embeddings ahead")
     assert rows == 2 * 6 * 4 * first.dim
@@ -307,7 +306,7 @@ def test_a_step_is_as_long_as_loading_its_batch_where_that_is_slowest(kind: Any)
     for share in (0.5, 3.0):
         lasts_ns = round(share * alone)
         data = Data(copies=True, samples_per_s=64 / lasts_ns * 1e9)
-        recording = played(dataclasses.replace(made, data=data))
+        recording = played(changed(made, data=data))
         took = {one.end_ns - one.start_ns for one in recording.spans if one.kind == "step"}
         assert took == {lasts_ns} if share > 1 else max(took) == alone
         loads = [one for one in recording.spans if one.kernel == LOADING and one.rank == 0]
@@ -321,7 +320,7 @@ def test_steps_begin_as_far_apart_as_batches_come() -> None:
     made = dataclasses.replace(training(ALL, payload="sizes"), steps=6)
     for prefetch in (1, 2, 4):
         data = Data(samples_per_s=6 / 0.01, prefetch=prefetch)
-        begun = [one.start_ns for one in steps_of(played(dataclasses.replace(made, data=data)))]
+        begun = [one.start_ns for one in steps_of(played(changed(made, data=data)))]
         apart = {later - one for one, later in zip(begun[prefetch:], begun[prefetch + 1 :], strict=False)}
         assert apart == {10_000_000} if prefetch > 1 else min(apart) > 10_000_000
 
@@ -333,7 +332,7 @@ def test_a_loader_is_alike_in_both_worlds_and_takes_its_time() -> None:
     made = on_nvlink(mixed(EVERY, ALL, pipeline=Pipeline(kind="prefetch_sparse_dist")), data=data)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
     assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
-    assert losses(found[0]) == losses(played(dataclasses.replace(made, data=Data())))
+    assert losses(found[0]) == losses(played(changed(made, data=Data())))
     assert calls(found[0]) == calls(found[1])
     loads = [one for one in found[1].spans if one.label == "data.load"]
     assert min(one.end_ns - one.start_ns for one in loads) >= lasts_s * 1e9

@@ -19,7 +19,7 @@ from sim.run import simulate
 from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import EVERY, SEQUENCES, calls, mixed
 from tests.sim.test_dlrm_steps import ALL, CPU, MORE, TOLERANCE, Looked, Reference, losses, training
-from tests.small import cluster
+from tests.small import changed, cluster, model_of, with_model
 
 STRIDED = Replication(sharding_group_size=2, node_group_size=2)
 
@@ -29,8 +29,8 @@ class Replicated(Reference):
 
     def __init__(self, training: Scenario) -> None:
         super().__init__(training)
-        assert training.replication is not None
-        self.replication = training.replication
+        self.replication = training.workload.replicas
+        assert self.replication is not None
         self.groups = self.replication.sharding_groups(training.cluster.world_size)
         copies = [[weight.detach().clone().requires_grad_() for weight in self.weights] for _ in self.groups]
         self.replicas = [(weights, [torch.zeros_like(each) for each in self.squares]) for weights in copies]
@@ -80,7 +80,7 @@ class Replicated(Reference):
 
 
 def replicated(made: Scenario, replication: Replication = STRIDED, **changes: Any) -> Scenario:
-    return dataclasses.replace(made, replication=replication, **changes)
+    return changed(made, replication=replication, **changes)
 
 
 def found_losses(made: Scenario) -> list[float]:
@@ -94,9 +94,8 @@ def test_replicas_train_as_in_plain_torch(types: tuple[ShardingType, ...], inter
         training(types, optimizer="adagrad", steps=5),
         dataclasses.replace(STRIDED, sync_every=2, inter_host_allreduce=inter_host),
     )
-    assert made.model is not None
-    calm = dataclasses.replace(made.model.optimizer, learning_rate=0.05)  # a loss that grows makes rounding grow
-    made = dataclasses.replace(made, model=dataclasses.replace(made.model, optimizer=calm))
+    calm = dataclasses.replace(model_of(made).optimizer, learning_rate=0.05)  # a loss that grows makes rounding grow
+    made = with_model(made, optimizer=calm)
     assert found_losses(made) == pytest.approx(Replicated(made).losses(), rel=TOLERANCE)
 
 

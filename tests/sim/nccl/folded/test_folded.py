@@ -30,13 +30,12 @@ from scenarios.config.scenario import (
 from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
-from scenarios.workloads.all_to_all.program import AllToAllProgram
 from scenarios.workloads.collective.program import CollectiveProgram
 from scenarios.workloads.dlrm.program import DlrmProgram
 from scenarios.workloads.powersgd.program import PowerSGDProgram
 from sim.run import simulate
 from tests.lanes import examples
-from tests.small import GPU, Play, cluster, scenario
+from tests.small import GPU, Play, changed, cluster, model_of, scenario, with_model
 
 MIB = 1 << 20
 Side = Literal["sent", "received"]
@@ -171,7 +170,7 @@ def training(types: tuple[ShardingType, ...], on: Cluster, **changes: Any) -> Sc
     )
     model = Model(dense_features=8, bottom=(64, 32), interaction=Interaction(kind="cat"), top=(32, 1), tables=tables)
     whole = scenario(on, model=model, batch_size=512, library="nccl", payload="sizes", ranks="each")
-    return dataclasses.replace(whole, **changes)
+    return changed(whole, **changes)
 
 
 BIG = dataclasses.replace(GPU, memory_bytes=1 << 40, multiprocessors=100, launch_ns=4000)
@@ -296,7 +295,7 @@ def test_an_exchange_program_of_all_hosts() -> None:
         payload="sizes",
     )
     folded = dataclasses.replace(made, fidelity="links", ranks="alike")
-    ends = [end_ns(simulate(one, AllToAllProgram(one))) for one in (made, folded)]
+    ends = [end_ns(simulate(one, CollectiveProgram(one))) for one in (made, folded)]
     assert ends[1] == pytest.approx(ends[0], rel=0.01)
 
 
@@ -347,17 +346,16 @@ def test_hosts_that_are_only_near_each_other_add_up(kind: ShardingType, monkeypa
     monkeypatch.setattr("scenarios.config.host_classes.MOST_RANKS", 8)
     on = cluster(8, 4, gpu=BIG)
     made = training((kind,), on)
-    assert made.model is not None
     tables = tuple(
-        dataclasses.replace(made.model.tables[0], name=f"t{number}", dim=8 + 4 * number, ids_per_sample=1 + number)
+        dataclasses.replace(made.workload.tables[0], name=f"t{number}", dim=8 + 4 * number, ids_per_sample=1 + number)
         for number in range(12)
     )
-    model = dataclasses.replace(made.model, tables=tables)
-    folded = dataclasses.replace(made, model=model, fidelity="links", ranks="alike")
+    model = dataclasses.replace(model_of(made), tables=tables)
+    folded = changed(made, model=model, fidelity="links", ranks="alike")
     program = DlrmProgram(folded)
     assert program.host_classes is not None
     assert not program.host_classes.is_exact
-    every = dataclasses.replace(made, model=model, fidelity="flows")
+    every = changed(made, model=model, fidelity="flows")
     ends = [end_ns(simulate(every, DlrmProgram(every))), end_ns(simulate(folded, program))]
     assert ends[1] == pytest.approx(ends[0], rel=0.25)
 
@@ -365,9 +363,10 @@ def test_hosts_that_are_only_near_each_other_add_up(kind: ShardingType, monkeypa
 def test_memory_is_that_of_the_fullest_represented_rank() -> None:
     on = cluster(8, 4, gpu=BIG)
     made = training(("table_row_wise",), on)
-    assert made.model is not None
-    tables = tuple(dataclasses.replace(made.model.tables[0], name=f"t{rows}", rows=rows) for rows in (400, 80_000, 800))
-    every = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+    tables = tuple(
+        dataclasses.replace(made.workload.tables[0], name=f"t{rows}", rows=rows) for rows in (400, 80_000, 800)
+    )
+    every = with_model(made, tables=tables)
     folded = DlrmProgram(dataclasses.replace(every, fidelity="links", ranks="alike"))
     assert folded.host_classes is not None
     assert sorted(folded.host_classes.counts) == [3, 5]
@@ -398,7 +397,6 @@ def test_one_rank_has_nobody_to_exchange_with() -> None:
 def test_what_is_expected_is_rounded_once() -> None:
     on = cluster(3, 6, gpu=BIG)
     made = training(("table_row_wise",), on, batch_size=1, fidelity="links", ranks="alike")
-    assert made.model is not None
-    tables = (dataclasses.replace(made.model.tables[0], rows=24, ids_per_sample=1),)
-    made = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+    tables = (dataclasses.replace(made.workload.tables[0], rows=24, ids_per_sample=1),)
+    made = with_model(made, tables=tables)
     assert end_ns(simulate(made, DlrmProgram(made))) > 0

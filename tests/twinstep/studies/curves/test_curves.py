@@ -137,9 +137,9 @@ def test_the_plan_is_kept_while_figures_of_hardware_change(model: Path) -> None:
     figures = [one for one in parameters(of.tree, None, 0.1) if one.key in ("cluster.nic.rate", "cluster.gpu.launch")]
     study = sensitivity(of, figures, Path("curves"))
     *_, slower, launch, _ = (resolve(study, point) for point in points_of(study))
-    assert [one.planner.plan.sha256 for one in (slower.scenario, launch.scenario) if one and one.planner.plan] == [
-        hashlib.sha256(Path("curves/plan.json").read_bytes()).hexdigest()
-    ] * 2
+    assert [
+        one.workload.plan_file.sha256 for one in (slower.scenario, launch.scenario) if one and one.workload.plan_file
+    ] == [hashlib.sha256(Path("curves/plan.json").read_bytes()).hexdigest()] * 2
 
 
 def test_parameters_are_the_figures_of_hardware_with_what_is_known_of_them() -> None:

@@ -208,8 +208,7 @@ def test_bags_of_one_first_id_are_alike() -> None:
 
 def counts(drawn: Scenario, steps: int, blocks: int, joined: int) -> Floats:
     """Ids that each rank draws of the first table in each part of it, [steps, ranks, parts]."""
-    assert drawn.model is not None
-    size = -(-drawn.model.tables[0].rows // blocks) * joined
+    size = -(-drawn.workload.tables[0].rows // blocks) * joined
     return np.array(
         [
             [

@@ -14,7 +14,7 @@ from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from tests.sim.test_dlrm_steps import training
-from tests.small import GPU, cluster
+from tests.small import GPU, changed, cluster, model_of
 
 ROWS, SAMPLES, WARM, STEPS = 10_000, 512, 200, 200
 # What the formula is off by, of the misses; the simulation's own noise is 0.2 to 1.2 % over 200 batches.
@@ -30,7 +30,7 @@ LAWS = {
 
 def table(ids: Ids, length: int, **changes: Any) -> Table:
     made = Table(name="t", rows=ROWS, dim=16, ids_per_sample=length, ids=ids, sharding=("table_wise",))
-    return dataclasses.replace(made, **changes)
+    return changed(made, **changes)
 
 
 def cache_of(*tables: Table, load_factor: float = 0.2, samples: int = SAMPLES, part: slice = slice(None)) -> RowCache:
@@ -61,9 +61,10 @@ class Lru:
 def drawn(tables: tuple[Table, ...], room: int) -> tuple[float, float]:
     """Mean distinct rows and misses a batch of a simulated cache, after it is full."""
     made = training(("table_wise",), batch_size=SAMPLES)
-    assert made.model is not None
-    made = dataclasses.replace(
-        made, cluster=cluster(1, 1, gpu=GPU), model=dataclasses.replace(made.model, tables=tables)
+    made = changed(
+        made,
+        cluster=cluster(1, 1, gpu=GPU),
+        model=dataclasses.replace(model_of(made), tables=tables),
     )
     lru, found = Lru(sum(one.rows for one in tables), room), []
     for step in range(WARM + STEPS):

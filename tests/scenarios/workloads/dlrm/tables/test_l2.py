@@ -15,7 +15,7 @@ from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.l2 import rows_fetched
 from tests.scenarios.workloads.dlrm.tables.test_caching import LAWS, ROWS, table
 from tests.sim.test_dlrm_steps import training
-from tests.small import GPU, cluster
+from tests.small import GPU, changed, cluster, model_of
 
 SAMPLES = 16_384
 ERROR = 0.03  # over 16,384 samples; others draw 0.5 % fewer or more
@@ -24,9 +24,8 @@ ERROR = 0.03  # over 16,384 samples; others draw 0.5 % fewer or more
 def fetched_by_lru(one: Table, room: int) -> int:
     """How many of one drawn batch's rows a cache of so many does not have."""
     made = training(("table_wise",), batch_size=SAMPLES)
-    assert made.model is not None
-    model = dataclasses.replace(made.model, tables=(one,))
-    drawn = draw_bags(dataclasses.replace(made, cluster=cluster(1, 1, gpu=GPU), model=model), 0, 0, 0)
+    model = dataclasses.replace(model_of(made), tables=(one,))
+    drawn = draw_bags(changed(made, cluster=cluster(1, 1, gpu=GPU), model=model), 0, 0, 0)
     held: OrderedDict[int, None] = OrderedDict()
     missed = 0
     for row in drawn.ids.tolist():

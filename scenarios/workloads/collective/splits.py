@@ -1,4 +1,4 @@
-"""The program `all_to_all`: one all_to_all_single of a given size per step between all ranks."""
+"""Who sends how much to whom in an all-to-all, the values that ranks send, and the checksum of what arrives."""
 
 from __future__ import annotations
 
@@ -10,70 +10,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
-from scenarios.config.scenario import Exchange, Scenario
+from scenarios.config.scenario import Collective, Exchange
 from scenarios.seam.kernel import Kernel
-from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import MemoryRow
-from scenarios.workloads.all_to_all.config import step_effort
 
 _CYCLE = 127  # sent values are below it: exact in every dtype from int8 and bfloat16 on
 _STEPS_AHEAD = 100  # looked at before they are run
-_STEP_STRIDE, _SLACK = 37, 127  # where a step's values start among a rank's
+_STEP_STRIDE, SLACK = 37, 127  # where a step's values start among a rank's
 _LINE_CYCLE = 1021
 _LINE = 61  # elements in a line of the checksum; prime, so that equal chunks do not fall on lines
-
-
-class AllToAllProgram(Program):
-    """Each step sends `exchange.size_bytes` from every rank with one all_to_all_single, and records a `checksum`.
-
-    The checksum weighs each received element by its place, in exact integers: two runs agree only if every rank
-    received the same elements in the same order.
-    """
-
-    def __init__(self, scenario: Scenario) -> None:
-        assert scenario.exchange is not None
-        self._scenario = scenario
-        self._splits = Splits(scenario.exchange, scenario.cluster.world_size, scenario.seed)
-        self.host_classes = uniform_host_classes(scenario)
-        self.memory = self._memory()
-        self.effort = step_effort(scenario)
-
-    async def __call__(self, rank: Rank) -> None:
-        elements, dtype = self._splits.elements, self._splits.dtype
-        values = draw_values(self._scenario.seed, rank.rank, elements, dtype=dtype, device=rank.device)
-        received = torch.empty(self._capacity(rank.rank), dtype=dtype, device=rank.device)
-        for step in range(self._scenario.steps):
-            sends, receives, count = splits_of(self._splits, step, rank)
-            start = step * _STEP_STRIDE % _SLACK
-            if count > received.numel():
-                received = received.new_empty(count)
-            given, output = values[start : start + elements], received[:count]
-            await rank.barrier(label="start")
-            with rank.step(step):
-                await rank.all_to_all_single(output, given, receives, sends, label="exchange")
-                total = await rank.compute(checksum_cost(output), checksum, output, label="checksum")
-                rank.record("checksum", total)
-
-    def _capacity(self, rank: int) -> int:
-        """The most elements that a rank receives in one of the first steps."""
-        if self.host_classes is not None:
-            return self._splits.elements
-        return int(self._splits.most_received(self._scenario.steps)[rank])
-
-    def _memory(self) -> tuple[MemoryRow, ...]:
-        size, capacity_bytes = self._splits.dtype.itemsize, self._scenario.cluster.host.gpu.memory_bytes
-        return tuple(
-            MemoryRow(
-                rank=rank, part=part, size_bytes=size * int(elements), capacity_bytes=capacity_bytes, rank_count=count
-            )
-            for rank, count in simulated_ranks(self._scenario, self.host_classes)
-            for part, elements in (
-                ("send buffer", self._splits.elements + _SLACK),
-                ("receive buffer", self._capacity(rank)),
-            )
-        )
 
 
 def splits_of(splits: Splits, step: int, rank: Rank) -> tuple[Sequence[float], Sequence[float], int]:
@@ -94,7 +39,7 @@ class Splits:
     Random splits hold world size squared numbers a step.
     """
 
-    def __init__(self, exchange: Exchange, world_size: int, seed: int) -> None:
+    def __init__(self, exchange: Exchange | Collective, world_size: int, seed: int) -> None:
         dtype = getattr(torch, exchange.dtype)
         assert isinstance(dtype, torch.dtype)
         self.dtype = dtype
@@ -139,11 +84,16 @@ class Splits:
 
 def draw_values(seed: int, rank: int, elements: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A rank's values, whole numbers from 0 to 126, enough for the windows of all steps; none on meta."""
-    numel = elements + _SLACK
+    numel = elements + SLACK
     if device.type == "meta":
         return torch.empty(numel, dtype=dtype, device=device)
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, rank]).generate_state(1)[0]))
     return torch.randint(_CYCLE, (numel,), generator=generator, dtype=torch.uint8).to(dtype).to(device)
+
+
+def start_of(step: int) -> int:
+    """Return where a step's values begin among those of a rank."""
+    return step * _STEP_STRIDE % SLACK
 
 
 def checksum(received: Tensor) -> Tensor:

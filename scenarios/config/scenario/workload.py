@@ -1,0 +1,133 @@
+"""What the programs compute and send: one value for each kind of program, whose fields are the tables that it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from scenarios.config.scenario.programs import Collective, Exchange, Gradients
+from scenarios.config.scenario.recommender import Model, PlanFile, Planner, Table
+from scenarios.config.scenario.step import (
+    Buckets,
+    Compression,
+    Data,
+    DenseParallel,
+    Launching,
+    Pipeline,
+    QComms,
+    Replication,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What any program has: how gradients are reduced and kernels are launched. Only a recommender has tables."""
+
+    buckets: Buckets = Buckets()
+    compression: Compression = Compression()
+    launching: Launching = Launching()
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The embedding tables."""
+        return ()
+
+    @property
+    def copies_batches(self) -> bool:
+        """Whether batches come from the host's memory."""
+        return False
+
+    @property
+    def plan_file(self) -> PlanFile | None:
+        """The plan of the tables that is taken as it is."""
+        return None
+
+    @property
+    def finds_plan(self) -> bool:
+        """Whether the plan of the tables is found by simulation."""
+        return False
+
+    @property
+    def replicas(self) -> Replication | None:
+        """The groups of ranks that each hold all tables; None: all ranks hold them together."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommender(Workload):
+    """A recommender that is trained: program 'dlrm'."""
+
+    model: Model
+    planner: Planner = Planner()
+    pipeline: Pipeline = Pipeline()
+    data: Data = Data()
+    qcomms: QComms = QComms()
+    replication: Replication | None = None
+    dense_parallel: DenseParallel = DenseParallel()
+
+    @staticmethod
+    def of(workload: Workload) -> Recommender:
+        """Return a workload that is known to be a recommender."""
+        assert isinstance(workload, Recommender), f"a {type(workload).__name__} has no tables"
+        return workload
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The model's embedding tables."""
+        return self.model.tables
+
+    @property
+    def copies_batches(self) -> bool:
+        """Whether batches come from the host's memory."""
+        return self.data.copies
+
+    @property
+    def plan_file(self) -> PlanFile | None:
+        """The plan of the tables that is taken as it is."""
+        return self.planner.plan
+
+    @property
+    def finds_plan(self) -> bool:
+        """Whether the plan of the tables is found by simulation."""
+        return self.planner.choose == "simulated"
+
+    @property
+    def replicas(self) -> Replication | None:
+        """The groups of ranks that each hold all tables; None: all ranks hold them together."""
+        return self.replication
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveCalls(Workload):
+    """One collective a step: programs 'collective' and 'all_to_all', which has an exchange."""
+
+    exchange: Exchange | None = None
+    collective: Collective | None = None
+
+    @staticmethod
+    def of(workload: Workload) -> Exchange | Collective:
+        """Return the call of a workload that is known to have one."""
+        assert isinstance(workload, CollectiveCalls), f"a {type(workload).__name__} calls no collective alone"
+        call = workload.exchange or workload.collective
+        assert call is not None, "each of the two programs needs its table"
+        return call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientReduction(Workload):
+    """Gradients that are compressed and reduced: program 'powersgd'."""
+
+    gradients: Gradients
+
+    @staticmethod
+    def of(workload: Workload) -> Gradients:
+        """Return the gradients of a workload that is known to reduce them alone."""
+        assert isinstance(workload, GradientReduction), f"a {type(workload).__name__} reduces no gradients alone"
+        return workload.gradients
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsersCode(Workload):
+    """A program or a script of one's own: its `Options`, or whatever its table says."""
+
+    options: Any

@@ -1,1 +1,0 @@
-"""The program `all_to_all`: one exchange a step."""
