@@ -21,17 +21,17 @@ from scenarios.planner.types import (
     EmbeddingComputeKernel,
     MultiPassPrefetchConfig,
     ParameterConstraints,
-    PartitionByType,
     Perf,
     PlannerError,
     PlannerErrorType,
     Shard,
     ShardingOption,
-    ShardingType,
     SortBy,
     Storage,
     TensorShape,
 )
+from scenarios.sharding_kind import PartitionByType
+from scenarios.sharding_kind import ShardingKind as ShardingType  # TorchRec's name for it
 
 __all__ = [
     "BasicCommsBandwidths",

@@ -13,10 +13,10 @@ from scenarios.planner.types import (
     ComputeKernel,
     ParameterConstraints,
     ShardingOption,
-    ShardingType,
     TensorShape,
 )
 from scenarios.seam.kernel import ELEMENT_BYTES
+from scenarios.sharding_kind import ShardingKind
 
 _MODULE = "model.tables"
 
@@ -100,7 +100,7 @@ class _TableSharder:
         return self._table.sharding
 
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> Sequence[str]:
-        if sharding_type != ShardingType.DATA_PARALLEL:
+        if not ShardingKind(sharding_type).is_copied:
             return [self._kernel]
         return [ComputeKernel.DENSE] if self._kernel == ComputeKernel.FUSED else []
 

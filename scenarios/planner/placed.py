@@ -17,7 +17,6 @@ from scenarios.planner.types import (
     Perf,
     Shard,
     ShardingOption,
-    ShardingType,
     Storage,
     known_storage,
     perf_ms,
@@ -25,8 +24,6 @@ from scenarios.planner.types import (
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.run_length import Run, Runs, run_count, runs_of
 from scenarios.seam.trace import PlanRow
-
-_SPLIT_BY_ROW = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +70,10 @@ class Plan:
         return tuple(self.row_runs)
 
     def rows_for(self, replicas: Sequence[int]) -> tuple[PlanRow, ...]:
-        """The rows of all shards, but of data_parallel tables only the copies on these ranks."""
+        """The rows of all shards, but of copied tables only the copies on these ranks."""
         rows: list[PlanRow] = []
         for count, first in self.row_runs.runs:
-            is_copy = first.sharding_type == ShardingType.DATA_PARALLEL
-            ranks = replicas if is_copy else range(first.rank, first.rank + count)
+            ranks = replicas if first.sharding_kind.is_copied else range(first.rank, first.rank + count)
             rows += [next_row(first, rank - first.rank) for rank in ranks]
         return tuple(rows)
 
@@ -143,9 +139,9 @@ def whole_bytes(shard: PlanRow, model: Model) -> Held:
 def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_size: int) -> PlannedTable:
     """A placed option as a value; `tier` says which of a shard's bytes are in its rank's own memory."""
     ids = option.batch_size * sum(option.input_lengths)
-    if option.sharding_type != ShardingType.DATA_PARALLEL:  # a replica serves its own rank's samples only
+    if not option.sharding_kind.is_copied:  # a replica serves its own rank's samples only
         ids *= world_size
-    by_row = option.sharding_type in _SPLIT_BY_ROW
+    by_row = option.sharding_kind.cuts_rows
     rows = max((shard.offset[0] + count * shard.size[0] for count, shard in runs_of(option.shards)), default=0) or 1
     runs: list[Run[PlanRow]] = []
     number = 0
@@ -191,7 +187,7 @@ def _computed_ms(shard: Shard) -> dict[str, float]:
 
 def next_row(first: PlanRow, index: int) -> PlanRow:
     """The row of the shard `index` ranks after the first: a copy, or the next block of rows."""
-    row_offset = first.row_offset + (index * first.rows if first.sharding_type in _SPLIT_BY_ROW else 0)
+    row_offset = first.row_offset + (index * first.rows if first.sharding_kind.cuts_rows else 0)
     return replace(first, shard=first.shard + index, rank=first.rank + index, row_offset=row_offset)
 
 

@@ -24,8 +24,9 @@ from scenarios.config.scenario import LookUpKernel
 from scenarios.config.toml.look import utf8_content
 from scenarios.given_file import parsed
 from scenarios.planner.placed import Plan, PlannedTable
-from scenarios.planner.types import ComputeKernel, ShardingType
+from scenarios.planner.types import ComputeKernel
 from scenarios.seam.trace import PlanRow
+from scenarios.sharding_kind import ShardingKind
 
 MODULE = "sparse_arch.embedding_bag_collection"
 """Where TorchRec's own DLRM has its tables."""
@@ -56,7 +57,7 @@ class GivenTable:
     """
 
     name: str
-    sharding_type: ShardingType
+    sharding_type: ShardingKind
     ranks: tuple[int, ...]
     shards: tuple[GivenShard, ...] = ()
     kernel: LookUpKernel = "fused"
@@ -105,7 +106,7 @@ def plan_json(plan: Plan, gpus_per_host: int, device: str, module: str = MODULE)
         }
 
     def parameter_of(table: PlannedTable) -> dict[str, object]:
-        shared = table.sharding_type != ShardingType.DATA_PARALLEL
+        shared = not ShardingKind(table.sharding_type).is_copied
         return {
             "sharding_type": table.sharding_type,
             "compute_kernel": table.compute_kernel,
@@ -119,17 +120,15 @@ def plan_json(plan: Plan, gpus_per_host: int, device: str, module: str = MODULE)
 
 
 def _table(name: str, parameter: Mapping[str, Any]) -> GivenTable:
-    kind = _one_of(parameter, "sharding_type", tuple(ShardingType), name)
-    sharding_type = ShardingType(kind)
-    is_copied = sharding_type == ShardingType.DATA_PARALLEL
-    kernels = (ComputeKernel.DENSE,) if is_copied else _KERNELS
+    sharding_type = ShardingKind(_one_of(parameter, "sharding_type", tuple(ShardingKind), name))
+    kernels = (ComputeKernel.DENSE,) if sharding_type.is_copied else _KERNELS
     kernel = _one_of(parameter, "compute_kernel", tuple(map(str, kernels)), name)
     ranks = parameter.get("ranks")
     if ranks is not None:
         _whole(ranks, f"ranks of table {name!r}", len(ranks) if isinstance(ranks, list) else 1)
-    if is_copied:
+    if sharding_type.is_copied:
         if not ranks:
-            raise ValueError(f"ranks of table {name!r}, which is data_parallel")
+            raise ValueError(f"ranks of table {name!r}, which is {sharding_type}")
         return GivenTable(name=name, sharding_type=sharding_type, ranks=tuple(ranks))
     spec = _mapping(parameter.get("sharding_spec"), f"a sharding_spec of table {name!r}")
     listed = spec.get("shards")

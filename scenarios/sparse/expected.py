@@ -74,7 +74,7 @@ class Traffic:
     """What one step's input exchange of a group sends: `ids` (expected), their standard `deviation`s, and `lengths`.
 
     Source s sends destination d `ids.sent[s] * shares[d]` ids on average; `shares` [ranks] add up to 1. With
-    data_parallel a rank keeps all that it draws, and shares are 0. Lengths are elements: one a sample and key.
+    copied tables a rank keeps all that it draws, and shares are 0. Lengths are elements: one a sample and key.
 
     The numbers of one rank are not independent: what it keeps is part of what it sends.
     """
@@ -100,7 +100,7 @@ def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_siz
             f" that divides the {span} of a {layout.sharding_type} table, or is a multiple of them"
         )
     held = Counter((owner, piece.feature) for owner, owned in enumerate(layout.pieces) for piece in owned)
-    stays = layout.kind == "replicated"
+    stays = layout.sharding_type.is_copied
     moments = _staying(held, draws, world_size) if stays else _travelling(layout, held, draws, local_world_size)
     ids = Flows(**{name: one.mean for name, one in moments.items()})
     total = 0.0 if stays else ids.received.sum()
@@ -171,7 +171,7 @@ def _lengths(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int
     for (owner, feature), pieces in held.items():
         owned[owner] += pieces * draws[feature].samples
     one = np.repeat(owned, layout.span)  # from one source to each rank
-    if layout.kind == "replicated":
+    if layout.sharding_type.is_copied:
         return Flows(sent=one, sent_in_host=one, kept=one, received=one, received_in_host=one)
     return Flows(
         sent=np.full(one.size, one.sum()),
@@ -227,10 +227,10 @@ class ExpectedInput:
         """`draws` by feature; with `sequence` ids' rows shall find back to them."""
         self._layout, self.label, self._sequence = layout, label + LABEL, sequence
         self._sent = tuple(piece.feature for piece in layout.sent)
-        blocks = 1 if layout.kind == "replicated" else layout.buckets
+        blocks = 1 if layout.sharding_type.is_copied else layout.buckets
         self.means = {key: draws[key].moments(blocks).mean for key in dict.fromkeys(self._sent)}
         counts = [len(owned) for owned in layout.pieces]
-        shuffle = staggered_shuffle(counts, layout.span) if layout.kind == "by_host" else ()
+        shuffle = staggered_shuffle(counts, layout.span) if layout.sharding_type.rows_over == "host" else ()
         self._is_shuffled = shuffle != tuple(range(len(shuffle)))
         self._loads: dict[tuple[int, ...], _Loads] = {}
 
@@ -242,20 +242,20 @@ class ExpectedInput:
     async def prepare(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
         """What is to be exchanged."""
         taken = await self._select(rank, features)
-        if self._layout.kind not in ("replicated", "by_rank"):
+        if self._layout.sharding_type.cuts_rows:
             await self._bucketize(rank, taken)
         return taken
 
     def moves(self, rank: Rank) -> bool:
         """Whether anything leaves the rank."""
-        return self._layout.kind != "replicated" and rank.world.size > 1
+        return not self._layout.sharding_type.is_copied and rank.world.size > 1
 
     def tell(self, rank: Rank, taken: ExpectedJagged) -> Work[Tensor]:
         return _tell(rank, _SIZES + taken.weighted, self.label)
 
     async def arrive(self, rank: Rank, taken: ExpectedJagged, works: Sequence[Work[Tensor]]) -> ExpectedJagged:
         """What comes for what was `taken`, when that is done which `issue` began."""
-        if self._layout.kind == "replicated":
+        if self._layout.sharding_type.is_copied:
             return replace(taken, batch_per_rank=(taken.stride,))
         for work in works:
             await work

@@ -14,7 +14,6 @@ from scenarios.planner.types import (
     ParameterConstraints,
     Shard,
     ShardingOption,
-    ShardingType,
     Storage,
 )
 from scenarios.seam.run_length import runs_of
@@ -23,7 +22,6 @@ from scenarios.seam.run_length import runs_of
 CACHE_ROW_BYTES, CACHED_ROW_BYTES = 4, 16
 
 _CACHED = (ComputeKernel.FUSED_UVM_CACHING, ComputeKernel.KEY_VALUE)
-_CUT_BY_ROWS = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 
 
 class PipelineType(StrEnum):
@@ -96,9 +94,9 @@ class EmbeddingStorageEstimator:
 
     def _io_bytes(self, option: ShardingOption, load: Load, shard: Shard) -> int:
         """Bytes of the buffers for ids and rows."""
-        if shard.size[0] == 0 and option.sharding_type in _CUT_BY_ROWS:
+        if shard.size[0] == 0 and option.sharding_kind.cuts_rows:
             return 0
-        ids, rows_out = volumes(option.sharding_type, load, self._topology)
+        ids, rows_out = volumes(option.sharding_kind, load, self._topology)
         inputs = ceil(ids * BIGINT_BYTES)
         outputs = ceil(rows_out * shard.size[1] * load.element_bytes)
         if self._topology.compute_device not in DEVICES_WITH_HBM or self._pipeline in _UNPIPELINED:
@@ -124,7 +122,7 @@ def _prefetch_bytes(option: ShardingOption, cache: CacheParams | None, inputs: i
 def _share(size_bytes: int, option: ShardingOption, shard: Shard) -> int:
     """A shard's part of the table's bytes; a replica's is all of them."""
     rows, dim = _shape(option)
-    if option.sharding_type == ShardingType.DATA_PARALLEL:
+    if option.sharding_kind.is_copied:
         return size_bytes
     return ceil(size_bytes * shard.size[0] * shard.size[1] / (rows * dim))
 

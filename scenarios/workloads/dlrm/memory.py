@@ -74,7 +74,7 @@ def _embedding_parts(
     samples = scenario.batch_size * scenario.sharding_ranks
     weights = cache = state = hosted = buffers = 0.0
     for shard in shards:
-        stays = shard.sharding_type == "data_parallel"
+        stays = shard.sharding_kind.is_copied
         table = tables[shard.table]
         bag, pooled = table.bag, len(table.by_feature) * (scenario.batch_size if stays else samples)
         own = device_bytes(shard, scenario.model, {table.name: table.cache_load_factor})
@@ -192,7 +192,7 @@ def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], sc
     loads = np.zeros((len(groups), world_size, 5))
     for of_rank, group, exchange in zip(loads, groups, inputs, strict=True):
         layout = group.layout
-        for owner, pieces in enumerate(layout.pieces) if layout.kind != "replicated" else ():
+        for owner, pieces in enumerate(layout.pieces) if not layout.sharding_type.is_copied else ():
             for rank in range(owner * layout.span, (owner + 1) * layout.span) if pieces else ():
                 ids, columns = exchange.ids_for(rank), [piece.columns for piece in pieces]
                 elements = sum(count * width for count, width in zip(ids, columns, strict=True))

@@ -10,25 +10,22 @@ from typing import Any, Literal, cast, get_args
 
 from scenarios.config.scenario import (
     CACHE_LOAD_FACTOR,
-    SEQUENCE_TYPES,
     Feature,
     LookUpKernel,
     Model,
     Optimizer,
     Planner,
     Scenario,
-    ShardingType,
     Table,
 )
 from scenarios.config.units import format_bytes
-from scenarios.planner import types
 from scenarios.planner.given import rate_plan
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.plan_file import GivenShard, GivenTable
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import PlanRow
-from scenarios.workloads.dlrm.checks import DEFAULT_TYPES
+from scenarios.sharding_kind import DEFAULT_TYPES, SEQUENCE_TYPES, ShardingKind, ShardingType
 from scenarios.workloads.script.gpu.bags import OPTIMIZERS
 
 _Dtype = Literal["float32", "bfloat16", "float16"]
@@ -101,7 +98,7 @@ def _given(table: Mapping[str, Any], rows: Sequence[PlanRow]) -> GivenTable:
     kernel = own[0].compute_kernel
     return GivenTable(
         name=table["name"],
-        sharding_type=types.ShardingType(own[0].sharding_type),
+        sharding_type=ShardingKind(own[0].sharding_type),
         ranks=tuple(row.rank for row in own),
         shards=tuple(
             GivenShard(
@@ -152,7 +149,7 @@ def _table(table: Mapping[str, Any], place: GivenTable) -> Table:
     total = sum(feature.ids_per_sample for feature in features) or _POOLING_FACTOR
     sharding: tuple[ShardingType, ...] = DEFAULT_TYPES if table["is_pooled"] else SEQUENCE_TYPES
     if place.kernel != "fused":  # TorchRec looks up copies in the GPU's memory
-        sharding = tuple(kind for kind in sharding if kind != "data_parallel")
+        sharding = tuple(kind for kind in sharding if not ShardingKind(kind).is_copied)
     return Table(
         name=table["name"],
         rows=rows,
