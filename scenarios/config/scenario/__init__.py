@@ -18,9 +18,7 @@ from scenarios.config.provenance import KnownErrors, Measured
 from scenarios.config.scenario.programs import Collective, Exchange, Gradients, Source
 from scenarios.config.scenario.recommender import (
     CACHE_LOAD_FACTOR,
-    DISTINCT_TYPES,
     MIN_PARTITION,
-    SEQUENCE_TYPES,
     Bag,
     DenseOptimizer,
     Feature,
@@ -32,7 +30,6 @@ from scenarios.config.scenario.recommender import (
     OptimizerKind,
     PlanFile,
     Planner,
-    ShardingType,
     Table,
 )
 from scenarios.config.scenario.step import (
@@ -49,6 +46,7 @@ from scenarios.config.scenario.step import (
     Replication,
 )
 from scenarios.seam.trace import PLAYING
+from scenarios.sharding_kind import ShardingType
 
 __all__ = [
     "Bag",
@@ -68,7 +66,6 @@ __all__ = [
     "LEAST_POWERSGD_START",
     "Launching",
     "LookUpKernel",
-    "DISTINCT_TYPES",
     "MIN_PARTITION",
     "Model",
     "Optimizer",
@@ -79,7 +76,6 @@ __all__ = [
     "Planner",
     "QComms",
     "Replication",
-    "SEQUENCE_TYPES",
     "Scenario",
     "ShardingType",
     "Source",

@@ -8,19 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-ShardingType = Literal[
-    "data_parallel",
-    "table_wise",
-    "row_wise",
-    "table_row_wise",
-    "column_wise",
-    "table_column_wise",
-    "grid_shard",
-]
-# What TorchRec 1.8 shards an EmbeddingCollection by.
-SEQUENCE_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "column_wise")
-# Those of them whose rows travel: once for each distinct id, where that is wanted.
-DISTINCT_TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "column_wise")
+from scenarios.sharding_kind import ShardingType
 
 # Where a table's rows lie: in the GPU's memory, in the host's, or there with a cache of some in the GPU's.
 LookUpKernel = Literal["fused", "fused_uvm", "fused_uvm_caching"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from scenarios.config.scenario import DISTINCT_TYPES, SEQUENCE_TYPES, Planner, ShardingType
+from scenarios.config.scenario import Planner
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
@@ -19,6 +19,7 @@ from scenarios.config.toml.values import (
 )
 from scenarios.config.units import format_bytes
 from scenarios.planner.plan_file import GivenTable, read_plan
+from scenarios.sharding_kind import DEFAULT_TYPES, DISTINCT_TYPES, SEQUENCE_TYPES, ShardingKind, ShardingType
 from scenarios.workloads.dlrm.ids.checks import check_feature_names, check_table_ids
 from scenarios.workloads.dlrm.sections import (
     InteractionSection,
@@ -28,19 +29,10 @@ from scenarios.workloads.dlrm.sections import (
 )
 from scenarios.workloads.step_tables import REPLICATION, sharding_shape
 
-# What TorchRec 1.8's EmbeddingBagCollectionSharder may choose from on GPUs, in its order.
-DEFAULT_TYPES: tuple[ShardingType, ...] = (
-    *("data_parallel", "table_wise", "column_wise", "table_column_wise"),
-    *("row_wise", "table_row_wise", "grid_shard"),
-)
 INT32_ROWS = 1 << 31
 # Averages also have caches written back and emptied, where batches that were fetched ahead have their rows.
 WHY_FUSED = "with replication, which averages rows in GPU memory"
 WIDEST_FIRST = ("cluster", "host", "GPU")
-REACH = {  # over what a table of this type may be spread
-    **{"data_parallel": "GPU", "table_wise": "GPU", "table_row_wise": "host", "table_column_wise": "host"},
-    **{"row_wise": "cluster", "column_wise": "cluster", "grid_shard": "cluster"},
-}
 
 
 def _check_model(model: ModelSection, document: Document, look: Look) -> None:
@@ -191,8 +183,8 @@ def _check_kernel(
     if _averages_on_gpus(document):
         look.mistakes.add((*path, "kernel"), f"'fused' {WHY_FUSED}")
     types = table.sharding or (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
-    if set(types) == {"data_parallel"}:
-        look.mistakes.add((*path, "kernel"), "'fused', because the table may be data_parallel only")
+    if all(ShardingKind(kind).is_copied for kind in types):
+        look.mistakes.add((*path, "kernel"), f"'fused', because the table may be {types[0]} only")
     check_host_path(f"table {table.name!r} is {table.kernel}", document, look.mistakes)
 
 
@@ -227,7 +219,7 @@ def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes
     own: KeyPath = (*path, "sharding") if table.sharding else ("sharding", "types")
     dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
     settled = mistakes.sound(own, (*path, "dim"), (*path, "rows"), *dtypes, ("sharding", "reserved_share"))
-    widest = min((REACH[kind] for kind in types), key=WIDEST_FIRST.index)
+    widest = min((ShardingKind(kind).reach for kind in types), key=WIDEST_FIRST.index)
     in_host = table.kernel in ("fused_uvm", "fused_uvm_caching") and not _is_cpu(document)
     room = _room_bytes(widest, document, in_host=in_host)
     dim = table_dim(table, model)

@@ -20,7 +20,6 @@ from scenarios.config.scenario import (
     PlanFile,
     Planner,
     Scenario,
-    ShardingType,
 )
 from scenarios.config.scenario import Table as EmbeddingTable
 from scenarios.config.toml.look import Look, named_file
@@ -31,8 +30,9 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.given_file import content
 from scenarios.planner.plan_file import GivenTable, read_plan
+from scenarios.sharding_kind import DEFAULT_TYPES, ShardingKind, ShardingType
 from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, build_dense_parallel, why_each_shard
-from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, own_types, table_dim
+from scenarios.workloads.dlrm.checks import MODEL, SHARDING, own_types, table_dim
 from scenarios.workloads.dlrm.data_table import DATA, build_data, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.optimizer_checks import check_precision
@@ -52,7 +52,6 @@ from scenarios.workloads.locate import imported
 from scenarios.workloads.qcomms_table import QCOMMS, build_qcomms, check_qcomms_dtype
 from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, build_step, sharding_shape
 
-CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
 # Sizes, lengths, ids, pooled rows and their gradients; with what is computed around them; a layer's passes, and its
 # share of the reduction.
 EXCHANGES_OF_GROUP, OPERATIONS_OF_GROUP, OPERATIONS_OF_LAYER = 5, 16, 4
@@ -106,7 +105,7 @@ def _table(
     place = placed.get(name)
     kernel = place.kernel if place else table.kernel or "fused"
     if kernel != "fused":
-        usual = tuple(kind for kind in usual if kind != "data_parallel")
+        usual = tuple(kind for kind in usual if not ShardingKind(kind).is_copied)
     return EmbeddingTable(
         name=name,
         rows=have(table.rows),
@@ -206,7 +205,11 @@ def _why_each(document: Document) -> str:
 def _effort(scenario: Scenario) -> Effort:
     """As if each table took the type of those it may take that reads most."""
     features = have(scenario.model).features
-    read = {feature.name for feature in features if feature.index_dedup or not CUT_BY_ROWS.isdisjoint(feature.sharding)}
+    read = {
+        feature.name
+        for feature in features
+        if feature.index_dedup or any(ShardingKind(kind).cuts_rows for kind in feature.sharding)
+    }
     return step_effort(scenario, read, len({kind for feature in features for kind in feature.sharding}))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, Tag
 
-from scenarios.config.scenario import LookUpKernel, OptimizerKind, ShardingType
+from scenarios.config.scenario import LookUpKernel, OptimizerKind
 from scenarios.config.toml.program_spec import FreeOptions
 from scenarios.config.toml.section import TAG, Section, about
 from scenarios.config.toml.values import (
@@ -30,6 +30,7 @@ from scenarios.config.toml.values import (
     Uniform,
     Width,
 )
+from scenarios.sharding_kind import ShardingType
 
 
 class MeanIds(Section):
