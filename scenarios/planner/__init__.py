@@ -1,5 +1,6 @@
 """Where the shards of embedding tables go: TorchRec's planner, under its names."""
 
+from scenarios.compute_kernel import ComputeKernel as EmbeddingComputeKernel  # TorchRec's name for it
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator, PipelineType
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner, MemoryBalancedPartitioner
@@ -18,7 +19,6 @@ from scenarios.planner.topology import (
 from scenarios.planner.types import (
     CacheParams,
     CacheStatistics,
-    EmbeddingComputeKernel,
     MultiPassPrefetchConfig,
     ParameterConstraints,
     Perf,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scenarios.compute_kernel import COPIES_KERNEL, ComputeKernel
 from scenarios.config.hardware import Cluster, Host
 from scenarios.config.scenario import Scenario, Table
 from scenarios.planner.search.enumerator import EmbeddingEnumerator
 from scenarios.planner.topology import HBM_TO_DDR_MEM_BW, Topology
 from scenarios.planner.types import (
     CacheParams,
-    ComputeKernel,
     ParameterConstraints,
     ShardingOption,
     TensorShape,
@@ -90,7 +90,7 @@ class _TableSharder:
 
     module_type = Table
 
-    def __init__(self, table: Table, kernel: str) -> None:
+    def __init__(self, table: Table, kernel: ComputeKernel) -> None:
         self._table, self._kernel = table, kernel
 
     def shardable_parameters(self, module: Table) -> dict[str, TensorShape]:
@@ -102,16 +102,16 @@ class _TableSharder:
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> Sequence[str]:
         if not ShardingKind(sharding_type).is_copied:
             return [self._kernel]
-        return [ComputeKernel.DENSE] if self._kernel == ComputeKernel.FUSED else []
+        return [] if self._kernel.is_in_host else [COPIES_KERNEL]
 
 
 def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[ShardingOption]:
     """Each sharding type that the table may take, with perf and storage of its shards."""
     model = scenario.model
     assert model is not None, "only a scenario with a model has tables to plan"
-    kernel = ComputeKernel(scenario.kernel_of(table))
+    kernel = scenario.kernel_of(table)
     cache = None
-    if kernel == ComputeKernel.FUSED_UVM_CACHING:
+    if kernel.is_cached:
         prefetches = scenario.pipeline.kind == "prefetch_sparse_dist"
         cache = CacheParams(load_factor=table.cache_load_factor, prefetch_pipeline=prefetches)
     wished = ParameterConstraints(

@@ -13,7 +13,6 @@ import numpy as np
 from scenarios.config.scenario import Model, Scenario
 from scenarios.planner.options import capacity_bytes
 from scenarios.planner.types import (
-    ComputeKernel,
     Perf,
     Shard,
     ShardingOption,
@@ -116,15 +115,14 @@ class Held:
 
 
 def device_bytes(shard: PlanRow, model: Model, load_factors: Mapping[str, float]) -> Held:
-    """What of a shard's rows is in its rank's own memory: with "fused_uvm" no weights, with a cache its share.
+    """What of a shard's rows is in its rank's own memory: none of those that lie in the host's, or a cache's share.
 
     State for each row stays on the device; that for each element goes where the whole table is, uncached, as in
     fbgemm's split_table_batched_embeddings_ops_training (v1.0, `construct_split_state`).
     """
-    is_in_host = shard.compute_kernel in (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
-    share = 1.0
+    share, is_in_host = 1.0, shard.kernel.is_in_host
     if is_in_host:
-        share = load_factors[shard.table] if shard.compute_kernel == ComputeKernel.FUSED_UVM_CACHING else 0.0
+        share = load_factors[shard.table] if shard.kernel.is_cached else 0.0
     whole = whole_bytes(shard, model)
     weights = whole.weights if share == 1 else round(shard.rows * share) * whole.weights // max(shard.rows, 1)
     return Held(weights, shard.rows * model.optimizer.state_bytes(0) if is_in_host else whole.state)

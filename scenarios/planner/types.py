@@ -1,4 +1,4 @@
-"""The planner's types, as in TorchRec 1.8: kernels, storage, perf, shards, options, errors."""
+"""The planner's types, as in TorchRec 1.8: storage, perf, shards, options, errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import chain, repeat
 from typing import Any, Protocol
 
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.seam.run_length import runs_of
 from scenarios.sharding_kind import ShardingKind
 
@@ -15,28 +16,6 @@ RELEASE = "1.8.0"
 """The TorchRec release whose behaviour is matched by default (1.9.2 gives the same results)."""
 
 RELEASES = ("1.8.0", "0.2.0")
-
-
-class ComputeKernel(StrEnum):
-    """Which lookup kernel serves a shard, and so in which memory its rows live."""
-
-    DENSE = "dense"
-    FUSED = "fused"
-    FUSED_UVM = "fused_uvm"
-    FUSED_UVM_CACHING = "fused_uvm_caching"
-    QUANT = "quant"
-    QUANT_UVM = "quant_uvm"
-    QUANT_UVM_CACHING = "quant_uvm_caching"
-    KEY_VALUE = "key_value"
-    CUSTOMIZED_KERNEL = "customized_kernel"
-    SSD_VIRTUAL_TABLE = "ssd_virtual_table"
-    DRAM_VIRTUAL_TABLE = "dram_virtual_table"
-    DRAM_SSD_VIRTUAL_TABLE = "dram_ssd_virtual_table"
-    FUSED_TRITON = "fused_triton"
-
-
-EmbeddingComputeKernel = ComputeKernel
-"""TorchRec's name for it."""
 
 
 class SortBy(StrEnum):
@@ -261,6 +240,11 @@ class ShardingOption:
     def sharding_kind(self) -> ShardingKind:
         """What its sharding type is."""
         return ShardingKind(self.sharding_type)
+
+    @property
+    def kernel(self) -> ComputeKernel:
+        """What its compute kernel is."""
+        return ComputeKernel(self.compute_kernel)
 
     @property
     def path(self) -> str:

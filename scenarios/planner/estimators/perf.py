@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.planner.topology import CollectiveType, Topology
-from scenarios.planner.types import CacheParams, ComputeKernel, ParameterConstraints, Perf, ShardingOption
+from scenarios.planner.types import CacheParams, ParameterConstraints, Perf, ShardingOption
 from scenarios.seam.run_length import runs_of
 from scenarios.sharding_kind import ShardingKind
 

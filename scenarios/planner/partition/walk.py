@@ -21,7 +21,6 @@ from scenarios.planner.partition.devices import (
 )
 from scenarios.planner.topology import DeviceHardware, Topology, next_device
 from scenarios.planner.types import (
-    ComputeKernel,
     Perf,
     PlannerError,
     PlannerErrorType,
@@ -37,7 +36,6 @@ from scenarios.sharding_kind import PartitionByType
 
 # Looked up once: to read a member of an enum takes longer than to compare with it.
 _DEVICE = PartitionByType.DEVICE.value
-_KEY_VALUE = ComputeKernel.KEY_VALUE.value
 
 Group = Sequence[ShardingOption]
 """Options that must be placed together."""
@@ -149,7 +147,7 @@ class Walk:
         alone: list[ShardingOption] = []  # neighbours without a rule of their own go to the queue in one go
         for group in groups:
             option = group[0]
-            apart = option.compute_kernel == _KEY_VALUE and option.sharding_kind.cuts_columns and not self._old
+            apart = option.kernel.is_on_ssd and option.sharding_kind.cuts_columns and not self._old
             if option.partition_by == _DEVICE and not apart and len(group) == 1:
                 alone.append(option)
             else:

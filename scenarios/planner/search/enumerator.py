@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from scenarios.compute_kernel import USUAL_KERNELS
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
 from scenarios.planner.topology import Topology
 from scenarios.planner.types import (
-    ComputeKernel,
     ParameterConstraints,
     PlannerError,
     PlannerErrorType,
@@ -30,15 +30,6 @@ COLUMN_ALIGNMENT = 4
 
 # The others are looked at for a table whose constraints name them.
 USUAL_TYPES = tuple(kind for kind in ShardingKind if kind.is_usual)
-USUAL_KERNELS = (
-    ComputeKernel.DENSE,
-    ComputeKernel.FUSED,
-    ComputeKernel.FUSED_UVM,
-    ComputeKernel.FUSED_UVM_CACHING,
-    ComputeKernel.QUANT,
-    ComputeKernel.QUANT_UVM,
-    ComputeKernel.QUANT_UVM_CACHING,
-)
 
 
 class Estimator(Protocol):

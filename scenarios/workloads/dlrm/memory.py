@@ -14,7 +14,6 @@ from scenarios.modules.memory import Part
 from scenarios.planner.estimators.storage import CACHE_ROW_BYTES, CACHED_ROW_BYTES
 from scenarios.planner.options import host_capacity_bytes
 from scenarios.planner.placed import Plan, device_bytes, whole_bytes
-from scenarios.planner.types import ComputeKernel
 from scenarios.quantized.codec import quantized_comms
 from scenarios.seam.trace import IN_HOST, MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
@@ -79,7 +78,7 @@ def _embedding_parts(
         bag, pooled = table.bag, len(table.by_feature) * (scenario.batch_size if stays else samples)
         own = device_bytes(shard, scenario.model, {table.name: table.cache_load_factor})
         whole = whole_bytes(shard, scenario.model)
-        if shard.compute_kernel == ComputeKernel.FUSED_UVM_CACHING:
+        if shard.kernel.is_cached:
             cached = round(shard.rows * table.cache_load_factor)
             cache += own.weights + CACHE_ROW_BYTES * shard.rows + CACHED_ROW_BYTES * cached
             hosted += whole.weights  # also of rows that the cache has
@@ -207,11 +206,10 @@ def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], sc
 def _hosted(scenario: Scenario) -> dict[str, float]:
     """By table a number that is the same where kernels are: hosts that differ in it are not alike."""
     assert scenario.model is not None
+    tables = [(table, scenario.kernel_of(table)) for table in scenario.model.tables]
     return {
-        table.name: {"fused": 0.0, "fused_uvm": 2.0, "fused_uvm_caching": table.cache_load_factor}[
-            scenario.kernel_of(table)
-        ]
-        for table in scenario.model.tables
+        table.name: table.cache_load_factor if kernel.is_cached else 2.0 if kernel.is_in_host else 0.0
+        for table, kernel in tables
     }
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
 from scenarios.planner.search.enumerator import cut
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
 from scenarios.planner.types import (
     CacheParams,
-    ComputeKernel,
     ParameterConstraints,
     ShardingOption,
     TensorShape,

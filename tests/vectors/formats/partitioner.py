@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.topology import CustomTopologyData, DeviceHardware, Topology
 from scenarios.planner.types import (
-    ComputeKernel,
     Perf,
     PlannerError,
     PlannerErrorType,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from scenarios.config.scenario import LookUpKernel, Optimizer
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
+from scenarios.config.scenario import Optimizer
 from scenarios.seam.operations.bags import LONG_RUN, Bags, mixed
 
 # How many rows are named more than `LONG_RUN` times, and how often the most frequent one is.
@@ -24,7 +25,7 @@ class Piece:
     table: int
     rows: range
     columns: range
-    kernel: LookUpKernel = "fused"
+    kernel: ComputeKernel = DEFAULT_KERNEL
     keys: int = 1
 
     @property
@@ -50,7 +51,7 @@ def bags_of(
     `named` says how many of a piece's rows these ids name, `runs` of a table how often, where that is known; else all
     rows are taken to be named alike.
     """
-    if not pieces or any(piece.kernel != "fused" for piece in pieces) or not samples:
+    if not pieces or any(piece.kernel.is_in_host for piece in pieces) or not samples:
         return None
     parts = []
     for piece, counts in zip(pieces, ids, strict=True):

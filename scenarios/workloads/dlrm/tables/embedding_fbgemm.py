@@ -36,7 +36,6 @@ _OPTIMIZERS = {
     "lamb": "LAMB",
     "partial_rowwise_lamb": "PARTIAL_ROWWISE_LAMB",
 }
-_LOCATIONS = {"fused": "DEVICE", "fused_uvm": "MANAGED", "fused_uvm_caching": "MANAGED_CACHING"}
 
 # Copies are updated row by row whatever was named, for which fbgemm has no operator; nothing is compiled here.
 adagrad, adagrad_all, load = embedding_torch.adagrad, embedding_torch.adagrad_all, embedding_torch.load
@@ -87,7 +86,7 @@ class FbgemmRows:
             own = [prices.pieces[number] for number in held]
             names = [held.index(of_keys[key]) for key in keys]
             self._modules.append(_module(own, names, prices, device, looks_ahead=looks_ahead))
-        is_cached = any(piece.kernel == "fused_uvm_caching" for piece in prices.pieces)
+        is_cached = any(piece.kernel.is_cached for piece in prices.pieces)
         self._looks_up_on = torch.cuda.current_stream(device) if is_cached and device.type == "cuda" else None
         self._left: dict[int, tuple[Tensor, Tensor]] = {}  # ids and what was looked up, by the ids' identity
 
@@ -254,7 +253,7 @@ def _module(
         (
             max(1, len(piece.rows)),
             len(piece.columns),
-            locations.HOST if cpu else locations[_LOCATIONS[piece.kernel]],
+            locations.HOST if cpu else locations[piece.kernel.fbgemm_location],
             computes_on,
         )
         for piece in pieces

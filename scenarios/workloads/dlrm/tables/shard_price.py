@@ -96,7 +96,7 @@ def row_cache(pieces: Sequence[Piece], scenario: Scenario) -> RowCache | None:
             load_factor=tables[piece.table].cache_load_factor,
         )
         for piece in pieces
-        if piece.kernel == "fused_uvm_caching"
+        if piece.kernel.is_cached
     ]
     return RowCache(cached, scenario.batch_size * scenario.sharding_ranks) if cached else None
 

@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import LookUpKernel, Optimizer, Table
+from scenarios.compute_kernel import SCENARIO_KERNELS
+from scenarios.config.scenario import Optimizer, Table
 from scenarios.config.scenario.recommender import Feature
 from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
@@ -31,11 +32,7 @@ from scenarios.workloads.script.process.simulated import SimulatedLink
 
 _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
 # By fbgemm's names of where tables lie; on a GPU.
-_KERNELS: dict[str, LookUpKernel] = {
-    "DEVICE": "fused",
-    "MANAGED": "fused_uvm",
-    "MANAGED_CACHING": "fused_uvm_caching",
-}
+_KERNELS = {kernel.fbgemm_location: kernel for kernel in SCENARIO_KERNELS}
 # By table, how many rows ids name, how many of these often, and how often the most frequent one; of ids that are not
 # known nothing.
 Named = dict[int, tuple[int, int, int]]
@@ -359,7 +356,7 @@ def _cache_of(prices: RowPrices, features: KeyedJagged, load_factor: float) -> R
     per_key, samples, cached = iter(features.length_per_key()), samples_of(features), []
     for piece in prices.pieces:
         ids = [next(per_key) / max(samples, 1) for _ in range(piece.keys)]
-        if piece.kernel == "fused_uvm_caching":
+        if piece.kernel.is_cached:
             own = [Feature(name=str(number), ids_per_sample=each) for number, each in enumerate(ids)]
             dim = len(piece.columns)
             table = Table(
