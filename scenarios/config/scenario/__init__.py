@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.compute_times import ComputeTimes
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import LibraryName
@@ -24,7 +25,6 @@ from scenarios.config.scenario.recommender import (
     Feature,
     Ids,
     Interaction,
-    LookUpKernel,
     Model,
     Optimizer,
     OptimizerKind,
@@ -65,7 +65,6 @@ __all__ = [
     "Interaction",
     "LEAST_POWERSGD_START",
     "Launching",
-    "LookUpKernel",
     "MIN_PARTITION",
     "Model",
     "Optimizer",
@@ -123,14 +122,14 @@ class Scenario:
     named_in: Path | None = None  # the folder of the file that names the program; None: that of `path`
     compute_times: ComputeTimes | None = None  # in place of rooflines, in predictions only
 
-    def kernel_of(self, table: Table) -> LookUpKernel:
+    def kernel_of(self, table: Table) -> ComputeKernel:
         """Where the table's rows lie on this cluster."""
-        return "fused" if self.cluster.host.gpu.kind == "cpu" else table.kernel
+        return DEFAULT_KERNEL if self.cluster.host.gpu.kind == "cpu" else ComputeKernel(table.kernel)
 
     @property
     def uses_host_memory(self) -> bool:
         """Whether GPUs look up rows of some table in their host's memory."""
-        return self.model is not None and any(self.kernel_of(table) != "fused" for table in self.model.tables)
+        return self.model is not None and any(self.kernel_of(table).is_in_host for table in self.model.tables)
 
     @property
     def copies_batches(self) -> bool:

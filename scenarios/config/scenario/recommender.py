@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.sharding_kind import ShardingType
 
-# Where a table's rows lie: in the GPU's memory, in the host's, or there with a cache of some in the GPU's.
-LookUpKernel = Literal["fused", "fused_uvm", "fused_uvm_caching"]
 # TorchRec 1.8's share of a table's rows that its cache holds.
 CACHE_LOAD_FACTOR = 0.2
 
@@ -60,7 +59,7 @@ class Table:
     A bag's rows are summed, where it is `weighted` each times its id's weight; or given one by one, up to `sequence`
     of them, where that is not 0. With `index_dedup` each row travels home once for all ids of a rank's batch that name
     it, and bags are summed there. `kernel` and `cache_load_factor`, the share of rows that its cache holds, are
-    TorchRec's; on CPU processes, which have one memory, every table is "fused" (`Scenario.kernel_of`).
+    TorchRec's; on CPU processes, which have one memory, no table is in another (`Scenario.kernel_of`).
 
     With `features`, as of TorchRec's `feature_names`, each has bags of its own, `ids_per_sample` is the sum of theirs,
     and `ids` counts for nothing. Without them there is one, of the table's name. `by_feature` hides the difference:
@@ -79,7 +78,7 @@ class Table:
     weighted: bool = False
     sequence: int = 0
     index_dedup: bool = False
-    kernel: LookUpKernel = "fused"
+    kernel: ComputeKernel = DEFAULT_KERNEL
     cache_load_factor: float = CACHE_LOAD_FACTOR
     features: tuple[Feature, ...] = ()
     feature_of: str = dataclasses.field(default="", metadata={"is_of_playing": True})

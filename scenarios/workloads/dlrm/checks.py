@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.scenario import Planner
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
@@ -79,6 +80,11 @@ def own_types(table: TableSection) -> tuple[str, tuple[ShardingType, ...]]:
     return ("", ()) if table.sequence is None else ("a sequence", SEQUENCE_TYPES)
 
 
+def _kernel(table: TableSection) -> ComputeKernel:
+    """Return the kernel that a table has without a plan."""
+    return ComputeKernel(table.kernel or DEFAULT_KERNEL)
+
+
 def table_dim(table: TableSection, model: ModelSection) -> int | None:
     """Elements a row: the table's own, else the model's."""
     return table.dim or model.embedding_dim
@@ -125,7 +131,7 @@ def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: 
     _check_types(table.sharding, (*path, "sharding"), mistakes)
     if table.index_dedup:
         look.refuse(path, table, ("weighted",), "with index_dedup")
-        if table.kernel == "fused_uvm_caching":
+        if _kernel(table).is_cached:
             mistakes.add((*path, "kernel"), "'fused' or 'fused_uvm' with index_dedup")
     reason, own = own_types(table)
     if own and not set(table.sharding or own) <= {*own}:
@@ -176,9 +182,9 @@ def _check_kernel(
         if place is None or place.kernel != table.kernel:
             look.refuse(path, table, ("kernel",), "with sharding.plan, which says it of every table")
         return
-    if table.kernel != "fused_uvm_caching":
+    if not _kernel(table).is_cached:
         look.refuse(path, table, ("cache_load_factor",), "unless kernel = 'fused_uvm_caching'")
-    if table.kernel in (None, "fused"):
+    if not _kernel(table).is_in_host:
         return
     if _averages_on_gpus(document):
         look.mistakes.add((*path, "kernel"), f"'fused' {WHY_FUSED}")
@@ -220,7 +226,7 @@ def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes
     dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
     settled = mistakes.sound(own, (*path, "dim"), (*path, "rows"), *dtypes, ("sharding", "reserved_share"))
     widest = min((ShardingKind(kind).reach for kind in types), key=WIDEST_FIRST.index)
-    in_host = table.kernel in ("fused_uvm", "fused_uvm_caching") and not _is_cpu(document)
+    in_host = _kernel(table).is_in_host and not _is_cpu(document)
     room = _room_bytes(widest, document, in_host=in_host)
     dim = table_dim(table, model)
     if not settled or dim is None or table.rows is None:
@@ -264,7 +270,7 @@ def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -
             _check_plan(given, model)
             _check_caches(given, model, look)
             for name, table in given.items():
-                if table.kernel != "fused":
+                if table.kernel.is_in_host:
                     check_host_path(f"the plan has table {name!r} as {table.kernel}", document, look.mistakes)
                     if _averages_on_gpus(document):
                         raise ValueError(f"tables that are 'fused' {WHY_FUSED}, but it has {name!r} as {table.kernel}")
@@ -304,7 +310,7 @@ def _check_caches(given: Mapping[str, GivenTable], model: ModelSection, look: Lo
         place = given.get(table.name or "")
         if place is None:
             continue
-        if place.kernel != "fused_uvm_caching":
+        if not place.kernel.is_cached:
             reason = "unless sharding.plan has the table as 'fused_uvm_caching'"
         elif place.load_factor not in (None, table.cache_load_factor):
             reason = f"with sharding.plan, which has the table's load_factor, {place.load_factor}"

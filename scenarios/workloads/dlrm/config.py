@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.scenario import (
     CACHE_LOAD_FACTOR,
     MIN_PARTITION,
@@ -103,8 +104,8 @@ def _table(
         usual = tuple(kind for kind in usual if kind in own) or own
     name = have(table.name)
     place = placed.get(name)
-    kernel = place.kernel if place else table.kernel or "fused"
-    if kernel != "fused":
+    kernel = place.kernel if place else ComputeKernel(table.kernel or DEFAULT_KERNEL)
+    if kernel.is_in_host:
         usual = tuple(kind for kind in usual if not ShardingKind(kind).is_copied)
     return EmbeddingTable(
         name=name,

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, Tag
 
-from scenarios.config.scenario import LookUpKernel, OptimizerKind
+from scenarios.compute_kernel import LookUpKernel
+from scenarios.config.scenario import OptimizerKind
 from scenarios.config.toml.program_spec import FreeOptions
 from scenarios.config.toml.section import TAG, Section, about
 from scenarios.config.toml.values import (
