@@ -37,7 +37,7 @@ def topology_of(scenario: Scenario) -> Topology:
         scenario.sharding_ranks,
         gpu.kind,
         hbm_cap=capacity_bytes(scenario),
-        ddr_cap=capacity_bytes(scenario) if gpu.kind == "cpu" else host_capacity_bytes(scenario),
+        ddr_cap=host_capacity_bytes(scenario) if gpu.device.has_own_memory else capacity_bytes(scenario),
         local_world_size=scenario.sharding_host_ranks,
         hbm_mem_bw=memory_bytes_per_ms,
         ddr_mem_bw=memory_bytes_per_ms,

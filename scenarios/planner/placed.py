@@ -200,4 +200,4 @@ def by_rank(tables: Sequence[PlannedTable], world_size: int, value: Callable[[Pl
 
 def device_tier(scenario: Scenario) -> Callable[[Storage], int]:
     """Says how much of a shard is in its rank's own memory: hbm on a GPU, ddr on a CPU."""
-    return attrgetter("ddr" if scenario.cluster.host.gpu.kind == "cpu" else "hbm")
+    return attrgetter("hbm" if scenario.cluster.host.gpu.device.has_own_memory else "ddr")

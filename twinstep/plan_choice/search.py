@@ -94,7 +94,7 @@ class Search:
         for number, table in enumerate(self._tables):
             if table.name in self._pinned:  # whose memory the topology has lost already
                 self._add_loads(self._ways.given(number, self._pinned[table.name]))
-        self._tier = 1 if scenario.cluster.host.gpu.kind == "cpu" else 0
+        self._tier = 0 if scenario.cluster.host.gpu.device.has_own_memory else 1
         self._exchanges = Exchanges(scenario, self._ways)
         self._whole = [self._ways.whole(number, beside_cut=False) for number in self._free]
         compute_ms = sum(way.compute_ms for way in self._whole if way is not None)

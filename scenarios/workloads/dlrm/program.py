@@ -257,7 +257,7 @@ def _groups(model: Model, plan: Plan, scenario: Scenario) -> tuple[tuple[Group, 
                 *place,
                 label="distinct.{sharding_type}.",
                 codecs=codecs,
-                sorts=gpu.kind == "cuda",
+                sorts=gpu.device.sorts_ids,
                 l2_bytes=gpu.l2_bytes or 0,
             )
         else:

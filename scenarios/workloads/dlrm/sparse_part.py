@@ -276,7 +276,7 @@ class SparsePart:
             distinct=self._laws.distinct,
             fetched=self._laws.fetched if self._laws.has_l2 else None,
             cache=row_cache(pieces, self._scenario),
-            sorts_all=self._scenario.cluster.host.gpu.kind == "cuda",
+            sorts_all=self._scenario.cluster.host.gpu.device.sorts_ids,
             is_fbgemms=not self._scenario.launching.fusion,
         )
         is_copy, ahead = group.sharding_type.is_copied, self._scenario.pipeline.kind in _LOOKING_AHEAD

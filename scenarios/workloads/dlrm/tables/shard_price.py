@@ -121,7 +121,7 @@ def _held(
         distinct=laws.distinct,
         fetched=laws.fetched if laws.has_l2 else None,
         cache=row_cache([piece], scenario),
-        sorts_all=scenario.cluster.host.gpu.kind == "cuda",
+        sorts_all=scenario.cluster.host.gpu.device.sorts_ids,
     )
     features = ExpectedJagged(
         keys=tuple(feature.name for feature in table.by_feature),
