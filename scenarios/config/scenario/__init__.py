@@ -124,7 +124,7 @@ class Scenario:
 
     def kernel_of(self, table: Table) -> ComputeKernel:
         """Where the table's rows lie on this cluster."""
-        return DEFAULT_KERNEL if self.cluster.host.gpu.kind == "cpu" else ComputeKernel(table.kernel)
+        return ComputeKernel(table.kernel) if self.cluster.host.gpu.device.has_own_memory else DEFAULT_KERNEL
 
     @property
     def uses_host_memory(self) -> bool:
@@ -134,7 +134,7 @@ class Scenario:
     @property
     def copies_batches(self) -> bool:
         """Whether batches cross a path to the GPUs; a CPU process has one memory."""
-        return self.data.copies and self.cluster.host.gpu.kind != "cpu"
+        return self.data.copies and self.cluster.host.gpu.device.has_own_memory
 
     @property
     def uses_host_path(self) -> bool:

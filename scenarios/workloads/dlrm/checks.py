@@ -197,15 +197,21 @@ def _check_kernel(
 def check_host_path(reason: str, document: Document, mistakes: Mistakes) -> None:
     """Add that GPUs that use their host's memory need a rate to it."""
     cluster = document.cluster or ClusterSection()
-    inside, is_gpu = cluster.inside, cluster.gpu is not None and cluster.gpu.kind == "cuda"
-    if is_gpu and inside is not None and inside.kind in ("nvlink", "nvlink_mesh") and inside.host_rate is None:
+    inside, device = cluster.inside, document.device
+    has_path = device is not None and device.has_own_memory
+    if has_path and inside is not None and inside.kind in ("nvlink", "nvlink_mesh") and inside.host_rate is None:
         wanted = f"a GPU's rate to its host's memory, such as '25 GB/s' over PCIe 4.0, because {reason}"
         mistakes.missing(("cluster", "inside", "host_rate"), wanted)
 
 
 def _averages_on_gpus(document: Document) -> bool:
     """Whether replicas of rows are averaged, which is priced and done in GPU memory."""
-    return REPLICATION.of(document) is not None and not _is_cpu(document)
+    return REPLICATION.of(document) is not None and _has_own_memory(document)
+
+
+def _has_own_memory(document: Document) -> bool:
+    """Return whether GPUs, of whatever kind, have memory beside their host's; until a kind is named, they have."""
+    return document.device is None or document.device.has_own_memory
 
 
 def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTable] | None:
@@ -226,7 +232,7 @@ def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes
     dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
     settled = mistakes.sound(own, (*path, "dim"), (*path, "rows"), *dtypes, ("sharding", "reserved_share"))
     widest = min((ShardingKind(kind).reach for kind in types), key=WIDEST_FIRST.index)
-    in_host = _kernel(table).is_in_host and not _is_cpu(document)
+    in_host = _kernel(table).is_in_host and _has_own_memory(document)
     room = _room_bytes(widest, document, in_host=in_host)
     dim = table_dim(table, model)
     if not settled or dim is None or table.rows is None:
@@ -240,11 +246,6 @@ def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes
         what = "of host memory" if in_host else "for tables"
         place = f"in the {format_bytes(room)} that one {widest} has {what}"
         mistakes.add((*path, "rows"), f"{most}, {place}, because it may be {' or '.join(types)}")
-
-
-def _is_cpu(document: Document) -> bool:
-    gpu = (document.cluster or ClusterSection()).gpu
-    return gpu is not None and gpu.kind == "cpu"
 
 
 def _room_bytes(widest: str, document: Document, *, in_host: bool) -> float | None:
