@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from scenarios.do_nothing import do_nothing
 from scenarios.seam.backend import Work
 from scenarios.seam.rank import Rank
 from scenarios.sparse.bucketize import bucketize_kernel
@@ -272,7 +273,7 @@ class ExpectedInput:
         )
         if works:
             kernel = chunks_kernel(1.0 if arrived.keys else 0.0, arrived.lengths, arrived.values, arrived.weights)
-            await rank.compute(kernel, _nothing, label=f"{self.label}.recat")
+            await rank.compute(kernel, do_nothing, label=f"{self.label}.recat")
         return arrived
 
     def ids_for(self, place: int) -> list[float]:
@@ -292,7 +293,7 @@ class ExpectedInput:
         known = sum(ids[key] for key in self._sent) / (sum(features.ids) or 1)
         given = features.lengths, features.values, features.weights
         kernel = chunks_kernel(share, *given, share_of_ids=known)
-        await rank.compute(kernel, _nothing, label=f"{self.label}.select")
+        await rank.compute(kernel, do_nothing, label=f"{self.label}.select")
         return replace(features, keys=self._sent, ids=tuple(ids[key] for key in self._sent))
 
     async def _bucketize(self, rank: Rank, taken: ExpectedJagged) -> None:
@@ -306,11 +307,11 @@ class ExpectedInput:
             sequence=self._sequence,
             is_checked=True,
         )
-        await rank.compute(kernel, _nothing, label=f"{self.label}.bucketize")
+        await rank.compute(kernel, do_nothing, label=f"{self.label}.bucketize")
         if self._is_shuffled:
             cut_lengths = _shape(buckets * taken.lengths.numel(), taken.lengths_dtype)
             kernel = chunks_kernel(1.0, cut_lengths, taken.values, taken.weights)
-            await rank.compute(kernel, _nothing, label=f"{self.label}.shuffle")
+            await rank.compute(kernel, do_nothing, label=f"{self.label}.shuffle")
 
     def issue(self, rank: Rank, taken: ExpectedJagged) -> list[Work[Tensor]]:
         """Send lengths, values and weights, once sizes are known."""
@@ -377,7 +378,3 @@ class _Loads(NamedTuple):
 
 def _shape(numel: float, dtype: torch.dtype) -> Tensor:
     return torch.empty(round(numel), dtype=dtype, device="meta")
-
-
-def _nothing() -> None:
-    """What is computed on sizes alone."""
