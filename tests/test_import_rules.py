@@ -28,6 +28,7 @@ ALLOWED = {
         "scenarios.seam.memory",
         "scenarios.seam.trace",
         "scenarios.sharding_kind",
+        "scenarios.toml_writer",
         "pandas",
         "pyarrow",
     },  # the first four and `sharding_kind` need no more than the standard library and rich
