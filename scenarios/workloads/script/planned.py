@@ -26,7 +26,7 @@ from scenarios.planner.plan_file import GivenShard, GivenTable
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import PlanRow
 from scenarios.sharding_kind import DEFAULT_TYPES, SEQUENCE_TYPES, ShardingKind, ShardingType
-from scenarios.workloads.script.gpu.bags import OPTIMIZERS
+from scenarios.workloads.dlrm.tables.fbgemm_limits import OPTIMIZERS
 
 _Dtype = Literal["float32", "bfloat16", "float16"]
 _DTYPES: dict[str, _Dtype] = {"FP32": "float32", "BF16": "bfloat16", "FP16": "float16"}

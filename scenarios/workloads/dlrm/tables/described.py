@@ -10,6 +10,7 @@ import torch
 from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.scenario import Optimizer
 from scenarios.seam.operations.bags import LONG_RUN, Bags, mixed
+from scenarios.workloads.dlrm.tables.fbgemm_limits import optim_type
 
 # How many rows are named more than `LONG_RUN` times, and how often the most frequent one is.
 Runs = tuple[int, int]
@@ -79,9 +80,7 @@ def bags_of(
 
 def fbgemms_name(optimizer: Optimizer) -> str:
     """Return fbgemm's name of an optimizer, in lower case and without EXACT."""
-    if optimizer.kind == "adagrad":
-        return "adagrad" if optimizer.state == "element" else "rowwise_adagrad"
-    return optimizer.kind
+    return optim_type(optimizer).lower().removeprefix("exact_")
 
 
 def _alike(ids: int, named: float) -> Runs:

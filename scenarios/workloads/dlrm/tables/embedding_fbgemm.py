@@ -19,23 +19,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import Optimizer
 from scenarios.seam.errors import Note, told
 from scenarios.sparse.keyed_jagged import offsets_of, sent_to
 from scenarios.workloads.dlrm.tables import embedding_torch, fbgemm_limits
 from scenarios.workloads.dlrm.tables.described import Piece
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
 from scenarios.workloads.dlrm.tables.prices import RowPrices
-
-# By our names of optimizers, whose states are by row unless it is said.
-_OPTIMIZERS = {
-    "sgd": "EXACT_SGD",
-    "adagrad": "EXACT_ROWWISE_ADAGRAD",
-    "adam": "ADAM",
-    "partial_rowwise_adam": "PARTIAL_ROWWISE_ADAM",
-    "lamb": "LAMB",
-    "partial_rowwise_lamb": "PARTIAL_ROWWISE_LAMB",
-}
 
 # Copies are updated row by row whatever was named, for which fbgemm has no operator; nothing is compiled here.
 adagrad, adagrad_all, load = embedding_torch.adagrad, embedding_torch.adagrad_all, embedding_torch.load
@@ -271,19 +260,13 @@ def _module(
         bounds_check_mode=fbgemm.BoundsCheckMode.FATAL,
         prefetch_pipeline=looks_ahead and any(each[2] == locations.MANAGED_CACHING for each in specs),
         stochastic_rounding=False,
-        optimizer=getattr(fbgemm.OptimType, _fbgemms_name(own)),
+        optimizer=getattr(fbgemm.OptimType, fbgemm_limits.optim_type(own)),
         learning_rate=own.learning_rate,
         eps=own.epsilon,
         beta1=own.beta1,
         beta2=own.beta2,
         weight_decay=own.weight_decay,
     )
-
-
-def _fbgemms_name(optimizer: Optimizer) -> str:
-    if optimizer.kind == "adagrad" and optimizer.state == "element":
-        return "EXACT_ADAGRAD"
-    return _OPTIMIZERS[optimizer.kind]
 
 
 def _sparse_type(dtype: torch.dtype) -> Any:

@@ -26,6 +26,7 @@ from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.tables.described import Piece, Runs
+from scenarios.workloads.dlrm.tables.fbgemm_limits import OPTIMIZERS
 from scenarios.workloads.dlrm.tables.prices import RowPrices, samples_of
 from scenarios.workloads.script.gpu.values.jagged import complete_fbgemm
 from scenarios.workloads.script.process.simulated import SimulatedLink
@@ -39,17 +40,6 @@ Named = dict[int, tuple[int, int, int]]
 _BATCHES = "batch_size_per_feature_per_rank"
 _PERMUTING = "fbgemm_gpu.permute_pooled_embedding_modules_split"
 _OF_IDS = "fbgemm_gpu.sparse_ops"
-# By the names of fbgemm's OptimType, of those that `dlrm` knows.
-OPTIMIZERS = {
-    "EXACT_SGD": Optimizer(kind="sgd"),
-    "SGD": Optimizer(kind="sgd"),
-    "EXACT_ADAGRAD": Optimizer(kind="adagrad", state="element"),
-    "EXACT_ROWWISE_ADAGRAD": Optimizer(kind="adagrad", state="row"),
-    "ADAM": Optimizer(kind="adam"),
-    "PARTIAL_ROWWISE_ADAM": Optimizer(kind="partial_rowwise_adam"),
-    "LAMB": Optimizer(kind="lamb"),
-    "PARTIAL_ROWWISE_LAMB": Optimizer(kind="partial_rowwise_lamb"),
-}
 
 
 class BagsOnGpu(importlib.abc.MetaPathFinder):
