@@ -24,7 +24,6 @@ import torch
 from benchmarks.partition import torchrec_words
 from scenarios import planner
 from scenarios.planner.search.enumerator import cut
-from scenarios.planner.types import PARTITION_BY
 
 MIB = 1 << 20
 KINDS = [kind.value for kind in planner.ShardingType]
@@ -98,7 +97,7 @@ def random_tables(draw: random.Random, world: int, group: int) -> list[Table]:
             ([draw.choice([0, 1, 1]) * draw.randint(0, largest) * tier for tier in tiers], draw.choices(times, k=6))
             for _ in range(count)
         ]
-        by: str = PARTITION_BY[planner.ShardingType(kind)].value
+        by: str = planner.ShardingType(kind).partition_by.value
         tables.append(
             Table(
                 name=f"t{index if draw.random() < 0.97 else 0}",

@@ -24,7 +24,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from scenarios import planner
-from scenarios.planner.types import PARTITION_BY
 
 REPEATS = 7
 GPUS_PER_HOST = 8
@@ -101,7 +100,7 @@ def option(index: int, kind: str, rows: Sequence[ShardRow], words: Any) -> Any:
         input_lengths=[1.0],
         batch_size=512,
         sharding_type=kind,
-        partition_by=PARTITION_BY[planner.ShardingType(kind)].value,
+        partition_by=planner.ShardingType(kind).partition_by.value,
         compute_kernel="fused",
         shards=[words.Shard([1, 1], [0, 0], words.Storage(hbm, ddr), words.Perf(*perf)) for hbm, ddr, perf in rows],
         is_pooled=True,

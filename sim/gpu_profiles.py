@@ -43,7 +43,7 @@ def _gpus_of_profiles() -> dict[str, tuple[list[str], int]]:
     known = {}
     for name in profile_names():
         host = load_profile(name).host
-        if host.gpu.kind == "cuda" and name != TEMPLATE:
+        if host.gpu.device.is_launched and name != TEMPLATE:
             known[name] = _words_of(host.gpu.name), host.gpus
     return known
 

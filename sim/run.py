@@ -193,12 +193,12 @@ def _info(
 
 def _buffers(world: World, program: Program) -> Iterator[MemoryRow]:
     """The library's, beside the parts of a program that tells them; which ones there are only the run has shown."""
-    capacity_bytes = world.scenario.cluster.host.gpu.memory_bytes
-    sizes = world.transport.buffer_bytes() if program.memory and world.scenario.cluster.host.gpu.kind == "cuda" else {}
+    gpu = world.scenario.cluster.host.gpu
+    sizes = world.transport.buffer_bytes() if program.memory and gpu.device.has_own_memory else {}
     for rank, size_bytes in sorted(sizes.items()):
         count = world.rank_counts[rank]
         part = "communication buffers"
-        yield MemoryRow(rank=rank, part=part, size_bytes=size_bytes, capacity_bytes=capacity_bytes, rank_count=count)
+        yield MemoryRow(rank=rank, part=part, size_bytes=size_bytes, capacity_bytes=gpu.memory_bytes, rank_count=count)
 
 
 def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, int]) -> list[LinkRow]:

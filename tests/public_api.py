@@ -1,6 +1,6 @@
 """The public API as text: what users may import, with signatures.
 
-`python -m tests.public_api --write` writes `data/public_api.txt` anew; a test compares. A change of that file is a change
+`python -m tests.public_api --write` writes `data/public_api.txt` anew; a test compares. A change of that file is one
 that users may notice, and has a line in CHANGELOG.md.
 """
 

@@ -27,9 +27,11 @@ ALLOWED = {
         "scenarios.progress_line",
         "scenarios.seam.memory",
         "scenarios.seam.trace",
+        "scenarios.sharding_kind",
+        "scenarios.toml_writer",
         "pandas",
         "pyarrow",
-    },  # the first four need no more than the standard library and rich
+    },  # the first four and `sharding_kind` need no more than the standard library and rich
     "twinstep": {"twinstep", "sim", "real", "scenarios", "reports", "torch", "pandas"},  # the use cases: all know them
 }
 WATCHED = (*ROOMS, "torch", "simpy", "pandas", "pyarrow")

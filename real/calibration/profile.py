@@ -5,7 +5,6 @@ Every quantity has a unit and reads back to the same number: decimal points are 
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +21,7 @@ from scenarios.config.provenance import Group, Measured
 from scenarios.config.toml.values import Accept
 from scenarios.config.units import Quantity
 from scenarios.seam.versions import versions
+from scenarios.toml_writer import toml_value
 
 _Lines = dict[str, str]  # a table's keys, and their values as TOML
 
@@ -43,7 +43,7 @@ def profile_text(
     tables = [*_tables("cluster", cluster), *_tables("measured", measured)]
     blocks = [_comment(remarks.get(name.strip("[]"), "")) + _block(name, lines) for name, lines in tables]
     whole = _comment(remarks.get("", ""))
-    return "\n".join([f"description = {_text(description)}\n\n{whole}", *blocks])
+    return "\n".join([f"description = {toml_value(description)}\n\n{whole}", *blocks])
 
 
 def _tables(name: str, value: Any, header: str = "[{}]") -> Iterator[tuple[str, _Lines]]:
@@ -71,12 +71,8 @@ def _tables(name: str, value: Any, header: str = "[{}]") -> Iterator[tuple[str, 
 
 def _toml(value: Any, hint: object) -> str:
     """Write a value as TOML, in the unit of its declared type."""
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return _array(_toml(each, None) for each in value)
+    if isinstance(value, str | bool | tuple):
+        return toml_value(value)
     quantity = _quantity(hint)
     return repr(value) if quantity is None else _WRITTEN[quantity](value)
 
@@ -95,32 +91,23 @@ def _block(header: str, lines: Mapping[str, str]) -> str:
     return "".join([f"{header}\n", *(f"{key} = {value}\n" for key, value in lines.items())])
 
 
-def _array(items: Iterable[str]) -> str:
-    return f"[{', '.join(items)}]"
-
-
-def _text(value: str) -> str:
-    """A basic string: JSON's, but that TOML wants DEL escaped, too."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 def _size(size_bytes: int) -> str:
     """In the largest unit of which it is a whole number."""
     step = 0
     while step + 1 < len(_SIZES) and size_bytes and size_bytes % 1024 == 0:
         size_bytes, step = size_bytes // 1024, step + 1
-    return _text(f"{size_bytes} {_SIZES[step]}")
+    return toml_value(f"{size_bytes} {_SIZES[step]}")
 
 
 def _time(time_ns: int) -> str:
     step = min(max(len(str(time_ns)) - 1, 0) // 3, len(_TIMES) - 1)
-    return _text(f"{_shifted(Decimal(time_ns), step)} {_TIMES[step]}")
+    return toml_value(f"{_shifted(Decimal(time_ns), step)} {_TIMES[step]}")
 
 
 def _scaled(rate: float, unit: str) -> str:
     exact = Decimal(repr(float(rate)))
     step = min(max(exact.adjusted(), 0) // 3, len(_THOUSANDS) - 1)
-    return _text(f"{_shifted(exact, step)} {_THOUSANDS[step]}{unit}")
+    return toml_value(f"{_shifted(exact, step)} {_THOUSANDS[step]}{unit}")
 
 
 def _shifted(number: Decimal, steps: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from hypothesis import strategies as st
 
@@ -14,8 +14,9 @@ from real.check.cases.case import Case, GroupSpec
 from real.check.cases.exchanges import AllToAll, Exchange
 from real.check.cases.gradients import Gradients
 from real.check.cases.moves import OPS, Broadcast, Gather, Messages, Reduction
-from real.check.cases.plans import KINDS, Plan, Table
+from real.check.cases.plans import Plan, Table
 from real.check.cases.twrw import Twrw
+from scenarios.sharding_kind import ShardingKind, ShardingType
 
 C = TypeVar("C", bound=Case)
 T = TypeVar("T")
@@ -186,7 +187,7 @@ def twrws(draw: st.DrawFn, ranks: Ranks) -> Twrw:
 def tables(draw: st.DrawFn, kinds: tuple[str, ...]) -> Table:
     """A table of one of these sharding types."""
     kind = draw(st.sampled_from(kinds))
-    cuts = draw(st.integers(1, 3)) if kind in ("column_wise", "table_column_wise", "grid_shard") else 1
+    cuts = draw(st.integers(1, 3)) if ShardingKind(kind).cuts_columns else 1
     return Table(
         kind=kind,
         rows=draw(st.integers(1, 12)),
@@ -232,5 +233,5 @@ PROPERTIES: Mapping[str, Draws[Any]] = {
     "bucketize": bucketizes,
     "input_exchange": twrws,
     "sharding_twrw": lambda ranks: plans(ranks, ("table_row_wise",)),
-    "sharding_any": lambda ranks: plans(ranks, KINDS),
+    "sharding_any": lambda ranks: plans(ranks, get_args(ShardingType)),
 }

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from scenarios.do_nothing import do_nothing
+
 Job = Callable[[], object]
 
 
@@ -24,7 +26,7 @@ class Track:
 
     def follow(self) -> Job:
         """A job that makes the track wait for what the caller has launched so far; called on the caller's thread."""
-        return _nothing
+        return do_nothing
 
     def entered(self) -> AbstractContextManager[object]:
         """A context in which work is launched on the track."""
@@ -136,7 +138,3 @@ def _serve(jobs: queue.SimpleQueue[Job | None]) -> None:
             return
         job()
         del job  # it may be what keeps its worker, and so this thread, alive
-
-
-def _nothing() -> None:
-    return

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from reports.store.columns import fixed
+from scenarios.sharding_kind import COPIED_TYPES
 
 MEASURES = ("ids_per_step", "perf_ms", "storage_bytes")
 IMBALANCE = {
@@ -24,15 +25,13 @@ CAUSES = {
 }
 PLAN_COSTS = {"planner": "str", **{name: kind for name, kind in IMBALANCE.items() if name != "measure"}}
 
-_REPLICATED = "data_parallel"
-
 
 def rank_load(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
     """`ids_per_step`, `perf_ms` and `storage_bytes` of every rank 0..world_size-1, also of those without a shard."""
     measures = list(MEASURES)
     summed = plan.groupby("rank")[measures].sum()
     load = summed.reindex(np.arange(world_size), fill_value=0).astype("float64").rename_axis("rank")
-    replicated = plan[plan["sharding_type"] == _REPLICATED]
+    replicated = plan[plan["sharding_type"].isin(COPIED_TYPES)]
     unlisted = ~np.isin(np.arange(world_size), replicated["rank"])
     load.loc[unlisted] += replicated.drop_duplicates("table")[measures].sum().to_numpy(float)
     return load
@@ -85,9 +84,8 @@ def causes(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
 def _causes_of(plan: pd.DataFrame, measure: str, worst_rank: int, world_size: int) -> pd.DataFrame:
     grouped = plan.assign(here=plan[measure].where(plan["rank"] == worst_rank, 0)).groupby(["table", "sharding_type"])
     here, mean = grouped["here"].sum().astype("float64"), grouped[measure].sum() / world_size
-    everywhere = (grouped["rank"].nunique() < world_size) & (
-        here.index.get_level_values("sharding_type") == _REPLICATED
-    )
+    is_copied = here.index.get_level_values("sharding_type").isin(COPIED_TYPES)
+    everywhere = (grouped["rank"].nunique() < world_size) & is_copied
     here, mean = here.mask(everywhere, grouped[measure].first()), mean.mask(everywhere, grouped[measure].first())
     excess = here - mean
     total = float(excess.sum())

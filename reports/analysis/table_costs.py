@@ -12,6 +12,7 @@ import pandas as pd
 
 from reports.analysis.frames import COMPUTE, STEP, is_collective
 from reports.store.columns import fixed
+from scenarios.sharding_kind import COPIED_TYPES
 
 # Of a step on a rank, what a table takes part in; exchanges are those of rows and of gradients, without ids.
 PARTS = ("look_up", "update", "exchange")
@@ -83,7 +84,7 @@ def _spent(spans: pd.DataFrame, types: dict[str, None]) -> pd.DataFrame:
     kinds = words.map(lambda each: next((word for word in each if word in types), "")).to_numpy()
     last = words.str[-1].to_numpy()
     is_pass = (spans["kind"] == COMPUTE).to_numpy(bool)
-    is_copy = kinds == "data_parallel"
+    is_copy = np.isin(kinds, COPIED_TYPES)
     is_call = is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool)
     is_exchange = is_call & (spans["label"].str.contains(".output_dist", regex=False).to_numpy(bool) | is_copy)
     part = np.select(

@@ -54,14 +54,13 @@ class Calls:
 
     `has_shapes`: the profiler recorded the operators' arguments. `parameters` are the shapes of the gradients that a
     step accumulates, the last one first, which is about the order of the forward pass. `left_out_us` is the time of
-    kernels that no operator launched, `communication_us` of those that communicate.
+    kernels that no operator launched, without those that communicate.
     """
 
     calls: list[Call]
     has_shapes: bool
     parameters: list[list[int]]
     left_out_us: float
-    communication_us: float
     gpu: str
     date: str
 
@@ -72,14 +71,14 @@ def calls_of(trace: Trace) -> Calls:
     launches = launches_of(trace)
     made: dict[int, Call] = {}
     roots: list[int] = []
-    left_out = communication = 0.0
+    left_out = 0.0
     for category in (KERNEL, *COPIES):
         for event in trace.events.get(category, []):
             kernel = _kernel(event, category)
             place = operators.innermost(launches.get(str(event.args.get("correlation")), event), event.args)
             if category == KERNEL and communicates(event.name):
-                communication += kernel.us
-            elif place == NOWHERE:
+                continue
+            if place == NOWHERE:
                 left_out += kernel.us
             else:
                 _call(place, operators, made, roots).kernels.append(kernel)
@@ -92,7 +91,6 @@ def calls_of(trace: Trace) -> Calls:
         has_shapes=any(_SHAPES in event.args for event in trace.events.get(CPU_OP, [])),
         parameters=_parameters(trace),
         left_out_us=left_out,
-        communication_us=communication,
         gpu=_gpu(trace),
         date=date,
     )

@@ -5,7 +5,6 @@ Only the text is edited, and the result is read back and compared.
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from reports.errors import ReportError
 from reports.nccl import fit_tables as tables
 from reports.nccl.fit import Fit
 from reports.terminal.text import printable
+from scenarios.toml_writer import toml_value
 
 Block: TypeAlias = list[str]  # a table's lines, from its header on
 
@@ -49,7 +49,7 @@ def calibrated(base: str, name: str, fit: Fit, *, command: str, date: str) -> st
     for one in fit.fitted:
         source = printable(f"from {tables.rows_of(one.rows)}, {date}")
         for block in [block for block in plain if _begins(block, _CLUSTER)]:
-            _put(block, one.key, f"{one.key} = {_value(figures[one.key])} # {source}")
+            _put(block, one.key, f"{one.key} = {toml_value(figures[one.key])} # {source}")
     groups = tables.groups(fit)
     kept = [block for block in blocks if _begins(block, _GROUP) and not _is_own(_parsed(block)["groups"][0])]
     text = _joined([_head(name, found, fit), first, *plain, _measured(before, found), *kept, *map(_group, groups)])
@@ -116,13 +116,13 @@ def _measured(before: Mapping[str, Any], found: Mapping[str, Any]) -> Block:
     others = {key: value for key, value in before.get("measured", {}).items() if key != "groups"}
     if not others or str(others.get("command", "")).startswith(_COMMAND):
         others = dict(found)
-    return ["[measured]", *(f"{key} = {_value(value)}" for key, value in others.items())]
+    return ["[measured]", *(f"{key} = {toml_value(value)}" for key, value in others.items())]
 
 
 def _group(group: Mapping[str, Any]) -> Block:
     shares = {key: round(value, _DECIMALS) + 0.0 for key, value in group.items() if isinstance(value, float)}
     said = {"name": group["name"], **shares, "least": _size(group["least"]), "most": _size(group["most"])}
-    return ["[[measured.groups]]", *(f"{key} = {_value(value)}" for key, value in said.items())]
+    return ["[[measured.groups]]", *(f"{key} = {toml_value(value)}" for key, value in said.items())]
 
 
 def _joined(blocks: Sequence[Block]) -> str:
@@ -137,13 +137,6 @@ def _read_back(text: str) -> tuple[dict[str, Any], int]:
         after = {}
     measured = after.pop("measured", {})
     return after, len(measured.get("groups", ()))
-
-
-def _value(value: object) -> str:
-    """TOML of a text, which is JSON's but that DEL is escaped, too, or of a number."""
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
 
 
 def _size(size_bytes: int) -> str:

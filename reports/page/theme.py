@@ -35,7 +35,6 @@ WHATS = {
 # Two sides of a comparison.
 PREDICTED = "#3d7fc4"
 MEASURED = "#c4527a"
-FASTER, SLOWER = "#2f9e77", "#d1495b"
 
 # Neighbours differ in hue and lightness; computations are cool, communications warm.
 COOL = ["#3d7fc4", "#2f9e9e", "#7467c9", "#5fa8d9", "#3f9463", "#4d5fb3", "#7fb8a4", "#9a8fd6", "#2c6e91", "#86a8e0"]

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from scenarios.toml_writer import toml_value
+
 _PLAYED = ("links", "flows")
 
 
@@ -30,15 +32,7 @@ def _toml(value: object) -> str:
     """Text as it is, where `--set` reads it so: what is no TOML."""
     if isinstance(value, str):
         try:
-            return _written(json.loads(value)) if value[:1] in ("[", "{") else value
+            return toml_value(json.loads(value)) if value[:1] in ("[", "{") else value
         except ValueError:
             return value
-    return _written(value)
-
-
-def _written(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(str(key))} = {_written(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_written, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return toml_value(value)

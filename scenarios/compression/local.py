@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from scenarios.do_nothing import do_nothing
 from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
@@ -53,8 +54,4 @@ async def compute(rank: Rank, kernel: Kernel, function: Callable[..., object], *
 
     On the meta device they are not even called: some of torch's meta functions take 100 us and more each.
     """
-    await rank.compute(kernel, _nothing if rank.device.type == "meta" else function, *arguments, label=label)
-
-
-def _nothing(*_: object) -> None:
-    return
+    await rank.compute(kernel, do_nothing if rank.device.type == "meta" else function, *arguments, label=label)

@@ -49,10 +49,6 @@ class Fault(ABC):
     def speed_at(self, t_ns: int) -> float:
         """The share of its rates that the part reaches at a time since the run's start, above 0."""
 
-    def next_change_ns(self, t_ns: int) -> int | None:
-        """When `speed_at` next changes after `t_ns`; None: never."""
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class Slowdown(Fault):

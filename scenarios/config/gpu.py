@@ -25,6 +25,32 @@ from scenarios.config.toml.values import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What follows from a GPU's kind.
+
+    Attributes:
+        runs_on_cores: its kernels run on cores of the host, which in that time do nothing else.
+        has_own_memory: it computes in memory of its own beside its host's.
+        sorts_ids: its kernels have the ids of gradients in order before they change rows, as fbgemm's have.
+    """
+
+    runs_on_cores: bool
+    has_own_memory: bool
+    sorts_ids: bool
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether the host launches its kernels, which it runs by itself."""
+        return not self.runs_on_cores
+
+
+DEVICES = {
+    "cuda": Device(runs_on_cores=False, has_own_memory=True, sorts_ids=True),
+    "cpu": Device(runs_on_cores=True, has_own_memory=False, sorts_ids=False),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One accelerator, or the CPU process in its place.
 
@@ -144,6 +170,11 @@ class Gpu:
     ] = field(default_factory=dict, hash=False)
 
     @property
+    def device(self) -> Device:
+        """What follows from its kind."""
+        return DEVICES[self.kind]
+
+    @property
     def has_laws(self) -> bool:
         """Whether kernels whose operators have a law are priced by it."""
-        return self.kind == "cuda" and self.priced_by == "laws" and self.multiprocessors is not None
+        return self.device.is_launched and self.priced_by == "laws" and self.multiprocessors is not None

@@ -146,16 +146,6 @@ def format_ns(time_ns: float) -> str:
     return _scaled(time_ns, 1000, ("ns", "us", "ms", "s"))
 
 
-def format_flops(flops: float) -> str:
-    """For people, three digits: 2.5e11 -> "250 GFLOP"."""
-    return _scaled(flops, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
-
-
-def format_flop_rate(flops_per_s: float) -> str:
-    """For people, three digits: 6.7e13 -> "67 TFLOP/s"."""
-    return f"{format_flops(flops_per_s)}/s"
-
-
 @lru_cache(maxsize=1)
 def _registry() -> UnitRegistry[Fraction]:
     from pint import UnitRegistry  # noqa: PLC0415 - takes longer to import than everything else here together

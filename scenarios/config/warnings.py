@@ -67,7 +67,7 @@ def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Ite
 
     yield from _notes_of_tables(scenario)
     cluster, measured = scenario.cluster, scenario.measured
-    if not cores or cluster.host.gpu.kind != "cpu":
+    if not cores or not cluster.host.gpu.device.runs_on_cores:
         return
     if cluster.world_size > cores and not cluster.hosts_share_cores:
         yield (

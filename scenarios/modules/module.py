@@ -103,7 +103,7 @@ class Module:
         self.broadcasts_buffers = self.reduce and broadcast_buffers
         self.finds_unused = find_unused_parameters and not static_graph
         self.may_have_unused = find_unused_parameters or static_graph
-        self._on_gpu = scenario.cluster.host.gpu.kind == "cuda"
+        self._on_gpu = scenario.cluster.host.gpu.device.is_launched
         self.fuses = self._on_gpu and workload.launching.fusion
         self._traces: dict[Signature, Trace] = {}
         self._updates: dict[int, Update] = {}

@@ -1,5 +1,6 @@
 """Where the shards of embedding tables go: TorchRec's planner, under its names."""
 
+from scenarios.compute_kernel import ComputeKernel as EmbeddingComputeKernel  # TorchRec's name for it
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator, PipelineType
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner, MemoryBalancedPartitioner
@@ -18,20 +19,19 @@ from scenarios.planner.topology import (
 from scenarios.planner.types import (
     CacheParams,
     CacheStatistics,
-    EmbeddingComputeKernel,
     MultiPassPrefetchConfig,
     ParameterConstraints,
-    PartitionByType,
     Perf,
     PlannerError,
     PlannerErrorType,
     Shard,
     ShardingOption,
-    ShardingType,
     SortBy,
     Storage,
     TensorShape,
 )
+from scenarios.sharding_kind import PartitionByType
+from scenarios.sharding_kind import ShardingKind as ShardingType  # TorchRec's name for it
 
 __all__ = [
     "BasicCommsBandwidths",

@@ -19,7 +19,6 @@ from scenarios.planner.topology import Topology
 from scenarios.planner.types import (
     Shard,
     ShardingOption,
-    ShardingType,
     Storage,
     known_perf,
     known_storage,
@@ -28,13 +27,10 @@ from scenarios.planner.types import (
 )
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.run_length import runs_of
+from scenarios.sharding_kind import WHERE_SHARDS_LIE, PartitionByType
 from scenarios.sparse.tables import layouts, tables_of_plan
 
-_ON_ALL_RANKS = (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE)
-_LIES = (
-    "table_wise wants one rank, table_row_wise all of a host, grid_shard all of several, row_wise and data_parallel all"
-    f" ranks in order; columns are cut evenly into multiples of {COLUMN_ALIGNMENT}"
-)
+_LIES = f"{WHERE_SHARDS_LIE}; columns are cut evenly into multiples of {COLUMN_ALIGNMENT}"
 
 
 def given_plan(scenario: Scenario, topology: Topology) -> Plan:
@@ -124,21 +120,22 @@ def _shards(given: GivenTable, option: ShardingOption, topology: Topology) -> Se
         ValueError: there are no such ranks, or its sharding type wants others.
     """
     name, world, ranks = f"table {given.name!r} ({given.sharding_type})", topology.world_size, given.ranks
+    kind = given.sharding_type
     outside = [rank for rank in ranks if rank >= world]
     if outside:
         raise ValueError(f"{name}: expected ranks 0 to {world - 1}, not {outside[0]}")
-    if given.sharding_type in _ON_ALL_RANKS and sorted(ranks) != [*range(world)]:
+    if kind.is_on_all_ranks and sorted(ranks) != [*range(world)]:
         raise ValueError(f"{name}: expected a shard on each of {world} ranks, not {len(ranks)}")
-    if given.sharding_type == ShardingType.TABLE_WISE and len(ranks) != 1:
+    if kind.is_whole and len(ranks) != 1:
         raise ValueError(f"{name}: expected one shard, not {len(ranks)}")
-    if given.sharding_type == ShardingType.TABLE_COLUMN_WISE and len(_hosts(ranks, topology)) > 1:
+    if kind.partition_by == PartitionByType.HOST and kind.cuts_columns and len(_hosts(ranks, topology)) > 1:
         raise ValueError(f"{name}: expected ranks of one host, not {_short(ranks)}")
     shards = [
         Shard([each.rows, each.columns], [each.row_offset, each.column_offset], rank=each.rank) for each in given.shards
     ]
-    if given.sharding_type in _ON_ALL_RANKS:
+    if kind.is_on_all_ranks:
         rows, dim = option.tensor.shape
-        even = cut(given.sharding_type, rows, dim, topology)  # looked at one by one, unlike the option's
+        even = cut(kind, rows, dim, topology)  # looked at one by one, unlike the option's
         write_ranks_in_order(even)
         if not shards or _places(shards) == _places(even):
             write_ranks_in_order(option.shards)
@@ -151,23 +148,21 @@ def _on_ranks(option: ShardingOption, ranks: Sequence[int], topology: Topology) 
 
     Columns are cut evenly: over the ranks, or, of a grid, over the hosts.
     """
-    kind, group = option.sharding_type, topology.intra_group_size
+    kind, group = option.sharding_kind, topology.intra_group_size
     hosts = _hosts(ranks, topology)
     whole_hosts = [*ranks] == [rank for host in hosts for rank in range(host * group, (host + 1) * group)]
-    if kind in _ON_ALL_RANKS:
-        shards = option.shards if [*ranks] == [*range(topology.world_size)] else None
-    elif kind == ShardingType.TABLE_WISE:
-        shards = option.shards if len(ranks) == 1 else None
-    elif kind == ShardingType.TABLE_ROW_WISE:
-        shards = option.shards if whole_hosts and len(hosts) == 1 else None
-    elif kind == ShardingType.GRID_SHARD:
-        shards = _columns(option, len(hosts), topology) if whole_hosts else None
+    if kind.is_on_all_ranks:
+        fits = [*ranks] == [*range(topology.world_size)]
+    elif kind.is_whole:
+        fits = len(ranks) == 1
     else:
-        fits = kind == ShardingType.COLUMN_WISE or len(hosts) == 1
-        shards = _columns(option, len(ranks), topology) if fits else None
+        is_in_reach = kind.partition_by != PartitionByType.HOST or len(hosts) == 1
+        fits = is_in_reach and (whole_hosts or not kind.cuts_rows)
+    parts = len(hosts) if kind.cuts_rows else len(ranks)
+    shards = (_columns(option, parts, topology) if kind.cuts_columns else option.shards) if fits else None
     if shards is None:
         return None
-    if kind in _ON_ALL_RANKS:
+    if kind.is_on_all_ranks:
         write_ranks_in_order(shards)
     else:
         for shard, rank in zip(shards, ranks, strict=True):

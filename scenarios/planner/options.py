@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scenarios.compute_kernel import COPIES_KERNEL, ComputeKernel
 from scenarios.config.hardware import Cluster, Host
 from scenarios.config.scenario import Recommender, Scenario, Table
 from scenarios.planner.search.enumerator import EmbeddingEnumerator
 from scenarios.planner.topology import HBM_TO_DDR_MEM_BW, Topology
 from scenarios.planner.types import (
     CacheParams,
-    ComputeKernel,
     ParameterConstraints,
     ShardingOption,
-    ShardingType,
     TensorShape,
 )
 from scenarios.seam.kernel import ELEMENT_BYTES
+from scenarios.sharding_kind import ShardingKind
 
 _MODULE = "model.tables"
 
@@ -37,7 +37,7 @@ def topology_of(scenario: Scenario) -> Topology:
         scenario.sharding_ranks,
         gpu.kind,
         hbm_cap=capacity_bytes(scenario),
-        ddr_cap=capacity_bytes(scenario) if gpu.kind == "cpu" else host_capacity_bytes(scenario),
+        ddr_cap=host_capacity_bytes(scenario) if gpu.device.has_own_memory else capacity_bytes(scenario),
         local_world_size=scenario.sharding_host_ranks,
         hbm_mem_bw=memory_bytes_per_ms,
         ddr_mem_bw=memory_bytes_per_ms,
@@ -90,7 +90,7 @@ class _TableSharder:
 
     module_type = Table
 
-    def __init__(self, table: Table, kernel: str) -> None:
+    def __init__(self, table: Table, kernel: ComputeKernel) -> None:
         self._table, self._kernel = table, kernel
 
     def shardable_parameters(self, module: Table) -> dict[str, TensorShape]:
@@ -100,18 +100,18 @@ class _TableSharder:
         return self._table.sharding
 
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> Sequence[str]:
-        if sharding_type != ShardingType.DATA_PARALLEL:
+        if not ShardingKind(sharding_type).is_copied:
             return [self._kernel]
-        return [ComputeKernel.DENSE] if self._kernel == ComputeKernel.FUSED else []
+        return [] if self._kernel.is_in_host else [COPIES_KERNEL]
 
 
 def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[ShardingOption]:
     """Each sharding type that the table may take, with perf and storage of its shards."""
     workload = Recommender.of(scenario.workload)
     model = workload.model
-    kernel = ComputeKernel(scenario.kernel_of(table))
+    kernel = scenario.kernel_of(table)
     cache = None
-    if kernel == ComputeKernel.FUSED_UVM_CACHING:
+    if kernel.is_cached:
         prefetches = workload.pipeline.kind == "prefetch_sparse_dist"
         cache = CacheParams(load_factor=table.cache_load_factor, prefetch_pipeline=prefetches)
     wished = ParameterConstraints(

@@ -13,11 +13,9 @@ import numpy as np
 from scenarios.config.scenario import Model, Recommender, Scenario
 from scenarios.planner.options import capacity_bytes
 from scenarios.planner.types import (
-    ComputeKernel,
     Perf,
     Shard,
     ShardingOption,
-    ShardingType,
     Storage,
     known_storage,
     perf_ms,
@@ -25,8 +23,6 @@ from scenarios.planner.types import (
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.run_length import Run, Runs, run_count, runs_of
 from scenarios.seam.trace import PlanRow
-
-_SPLIT_BY_ROW = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +69,10 @@ class Plan:
         return tuple(self.row_runs)
 
     def rows_for(self, replicas: Sequence[int]) -> tuple[PlanRow, ...]:
-        """The rows of all shards, but of data_parallel tables only the copies on these ranks."""
+        """The rows of all shards, but of copied tables only the copies on these ranks."""
         rows: list[PlanRow] = []
         for count, first in self.row_runs.runs:
-            is_copy = first.sharding_type == ShardingType.DATA_PARALLEL
-            ranks = replicas if is_copy else range(first.rank, first.rank + count)
+            ranks = replicas if first.sharding_kind.is_copied else range(first.rank, first.rank + count)
             rows += [next_row(first, rank - first.rank) for rank in ranks]
         return tuple(rows)
 
@@ -119,15 +114,14 @@ class Held:
 
 
 def device_bytes(shard: PlanRow, model: Model, load_factors: Mapping[str, float]) -> Held:
-    """What of a shard's rows is in its rank's own memory: with "fused_uvm" no weights, with a cache its share.
+    """What of a shard's rows is in its rank's own memory: none of those that lie in the host's, or a cache's share.
 
     State for each row stays on the device; that for each element goes where the whole table is, uncached, as in
     fbgemm's split_table_batched_embeddings_ops_training (v1.0, `construct_split_state`).
     """
-    is_in_host = shard.compute_kernel in (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
-    share = 1.0
+    share, is_in_host = 1.0, shard.kernel.is_in_host
     if is_in_host:
-        share = load_factors[shard.table] if shard.compute_kernel == ComputeKernel.FUSED_UVM_CACHING else 0.0
+        share = load_factors[shard.table] if shard.kernel.is_cached else 0.0
     whole = whole_bytes(shard, model)
     weights = whole.weights if share == 1 else round(shard.rows * share) * whole.weights // max(shard.rows, 1)
     return Held(weights, shard.rows * model.optimizer.state_bytes(0) if is_in_host else whole.state)
@@ -142,9 +136,9 @@ def whole_bytes(shard: PlanRow, model: Model) -> Held:
 def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_size: int) -> PlannedTable:
     """A placed option as a value; `tier` says which of a shard's bytes are in its rank's own memory."""
     ids = option.batch_size * sum(option.input_lengths)
-    if option.sharding_type != ShardingType.DATA_PARALLEL:  # a replica serves its own rank's samples only
+    if not option.sharding_kind.is_copied:  # a replica serves its own rank's samples only
         ids *= world_size
-    by_row = option.sharding_type in _SPLIT_BY_ROW
+    by_row = option.sharding_kind.cuts_rows
     rows = max((shard.offset[0] + count * shard.size[0] for count, shard in runs_of(option.shards)), default=0) or 1
     runs: list[Run[PlanRow]] = []
     number = 0
@@ -190,7 +184,7 @@ def _computed_ms(shard: Shard) -> dict[str, float]:
 
 def next_row(first: PlanRow, index: int) -> PlanRow:
     """The row of the shard `index` ranks after the first: a copy, or the next block of rows."""
-    row_offset = first.row_offset + (index * first.rows if first.sharding_type in _SPLIT_BY_ROW else 0)
+    row_offset = first.row_offset + (index * first.rows if first.sharding_kind.cuts_rows else 0)
     return replace(first, shard=first.shard + index, rank=first.rank + index, row_offset=row_offset)
 
 
@@ -205,4 +199,4 @@ def by_rank(tables: Sequence[PlannedTable], world_size: int, value: Callable[[Pl
 
 def device_tier(scenario: Scenario) -> Callable[[Storage], int]:
     """Says how much of a shard is in its rank's own memory: hbm on a GPU, ddr on a CPU."""
-    return attrgetter("ddr" if scenario.cluster.host.gpu.kind == "cpu" else "hbm")
+    return attrgetter("hbm" if scenario.cluster.host.gpu.device.has_own_memory else "ddr")

@@ -18,14 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from scenarios.config.scenario import LookUpKernel
+from scenarios.compute_kernel import COPIES_KERNEL, DEFAULT_KERNEL, SCENARIO_KERNELS, ComputeKernel
 from scenarios.config.toml.look import utf8_content
 from scenarios.given_file import parsed
 from scenarios.planner.placed import Plan, PlannedTable
-from scenarios.planner.types import ComputeKernel, ShardingType
 from scenarios.seam.trace import PlanRow
+from scenarios.sharding_kind import ShardingKind
 
 MODULE = "sparse_arch.embedding_bag_collection"
 """Where TorchRec's own DLRM has its tables."""
@@ -33,7 +33,6 @@ MODULE = "sparse_arch.embedding_bag_collection"
 # In the folder of a run whose plan was found by simulation.
 PLAN_FILE = "plan.json"
 _MOST = 2**53  # of an offset, a size or a rank, so that sums of them stay numbers of 64 bits
-_KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 _PLACEMENT = re.compile(r"rank:(\d{1,9})(/.*)?")
 
 
@@ -56,10 +55,10 @@ class GivenTable:
     """
 
     name: str
-    sharding_type: ShardingType
+    sharding_type: ShardingKind
     ranks: tuple[int, ...]
     shards: tuple[GivenShard, ...] = ()
-    kernel: LookUpKernel = "fused"
+    kernel: ComputeKernel = DEFAULT_KERNEL
     load_factor: float | None = None
 
     @property
@@ -105,7 +104,7 @@ def plan_json(plan: Plan, gpus_per_host: int, device: str, module: str = MODULE)
         }
 
     def parameter_of(table: PlannedTable) -> dict[str, object]:
-        shared = table.sharding_type != ShardingType.DATA_PARALLEL
+        shared = not ShardingKind(table.sharding_type).is_copied
         return {
             "sharding_type": table.sharding_type,
             "compute_kernel": table.compute_kernel,
@@ -119,17 +118,15 @@ def plan_json(plan: Plan, gpus_per_host: int, device: str, module: str = MODULE)
 
 
 def _table(name: str, parameter: Mapping[str, Any]) -> GivenTable:
-    kind = _one_of(parameter, "sharding_type", tuple(ShardingType), name)
-    sharding_type = ShardingType(kind)
-    is_copied = sharding_type == ShardingType.DATA_PARALLEL
-    kernels = (ComputeKernel.DENSE,) if is_copied else _KERNELS
-    kernel = _one_of(parameter, "compute_kernel", tuple(map(str, kernels)), name)
+    sharding_type = ShardingKind(_one_of(parameter, "sharding_type", tuple(ShardingKind), name))
+    kernels = (COPIES_KERNEL,) if sharding_type.is_copied else SCENARIO_KERNELS
+    kernel = ComputeKernel(_one_of(parameter, "compute_kernel", kernels, name))
     ranks = parameter.get("ranks")
     if ranks is not None:
         _whole(ranks, f"ranks of table {name!r}", len(ranks) if isinstance(ranks, list) else 1)
-    if is_copied:
+    if sharding_type.is_copied:
         if not ranks:
-            raise ValueError(f"ranks of table {name!r}, which is data_parallel")
+            raise ValueError(f"ranks of table {name!r}, which is {sharding_type}")
         return GivenTable(name=name, sharding_type=sharding_type, ranks=tuple(ranks))
     spec = _mapping(parameter.get("sharding_spec"), f"a sharding_spec of table {name!r}")
     listed = spec.get("shards")
@@ -145,8 +142,8 @@ def _table(name: str, parameter: Mapping[str, Any]) -> GivenTable:
         sharding_type=sharding_type,
         ranks=held_by,
         shards=tuple(shards),
-        kernel=cast(LookUpKernel, kernel),
-        load_factor=_load_factor(parameter, name) if kernel == ComputeKernel.FUSED_UVM_CACHING else None,
+        kernel=kernel,
+        load_factor=_load_factor(parameter, name) if kernel.is_cached else None,
     )
 
 

@@ -11,16 +11,15 @@ from operator import attrgetter
 from scenarios.config.units import format_bytes
 from scenarios.planner.placed import Plan, PlannedTable, planned_table
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
-from scenarios.planner.types import ShardingOption, ShardingType
+from scenarios.planner.types import ShardingOption
 from scenarios.seam.run_length import Run, runs_of
 from scenarios.seam.trace import PlanRow
+from scenarios.sharding_kind import ShardingKind
 
 _MOST_LINES = 16
 _NAMED_TABLES = 3
 _RANKS, _CAUSES = 14, 48  # letters
 _EVEN = 1.01  # busiest rank / mean that nobody asks about
-_ON_ALL_RANKS = (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE)
-_ON_ONE_HOST = (ShardingType.TABLE_ROW_WISE, ShardingType.TABLE_COLUMN_WISE, ShardingType.GRID_SHARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +148,13 @@ def _reasons(figures: _Figures, busiest: int) -> list[str]:
 
 def _reason(figures: _Figures, busiest: int, table: PlannedTable) -> str:
     """Why the table's slowest shard on the busiest rank is not elsewhere."""
-    if table.sharding_type in _ON_ALL_RANKS:
+    kind = ShardingKind(table.sharding_type)
+    if kind.is_on_all_ranks:
         return "every rank has a shard of it, and this one's is larger"
     shard = max((shard for shard in table.shards if shard.rank == busiest), key=lambda shard: shard.perf_ms)
     if shard.perf_ms >= figures.mean_ms:
         return "one shard is more than the mean rank does; only a finer cut would help"
-    if table.sharding_type in _ON_ONE_HOST:
+    if kind.is_on_hosts:
         return "its shards stay together on a host"
     return _reason_to_stay(figures, busiest, shard)
 

@@ -12,7 +12,6 @@ from scenarios.planner.search.proposers import GreedyProposer, GridSearchPropose
 from scenarios.planner.topology import DeviceHardware, Topology
 from scenarios.planner.types import (
     ParameterConstraints,
-    PartitionByType,
     PlannerError,
     PlannerErrorType,
     Shard,
@@ -21,6 +20,7 @@ from scenarios.planner.types import (
     write_ranks_in_order,
 )
 from scenarios.seam.run_length import run_count, runs_of
+from scenarios.sharding_kind import PartitionByType
 
 
 class Partitioner(Protocol):

@@ -1,4 +1,4 @@
-"""The planner's types, as in TorchRec 1.8: sharding types and kernels, storage, perf, shards, options, errors."""
+"""The planner's types, as in TorchRec 1.8: storage, perf, shards, options, errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from enum import StrEnum
 from itertools import chain, repeat
 from typing import Any, Protocol
 
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.seam.run_length import runs_of
+from scenarios.sharding_kind import ShardingKind
 
 RELEASE = "1.8.0"
 """The TorchRec release whose behaviour is matched by default (1.9.2 gives the same results)."""
@@ -16,65 +18,11 @@ RELEASE = "1.8.0"
 RELEASES = ("1.8.0", "0.2.0")
 
 
-class ShardingType(StrEnum):
-    """How a table is cut."""
-
-    DATA_PARALLEL = "data_parallel"
-    TABLE_WISE = "table_wise"
-    COLUMN_WISE = "column_wise"
-    ROW_WISE = "row_wise"
-    TABLE_ROW_WISE = "table_row_wise"
-    TABLE_COLUMN_WISE = "table_column_wise"
-    GRID_SHARD = "grid_shard"
-
-
-class PartitionByType(StrEnum):
-    """What a group of shards is placed on."""
-
-    DEVICE = "device"
-    HOST = "host"
-    UNIFORM = "uniform"
-    MULTI_HOST = "multi_host"
-
-
-class ComputeKernel(StrEnum):
-    """Which lookup kernel serves a shard, and so in which memory its rows live."""
-
-    DENSE = "dense"
-    FUSED = "fused"
-    FUSED_UVM = "fused_uvm"
-    FUSED_UVM_CACHING = "fused_uvm_caching"
-    QUANT = "quant"
-    QUANT_UVM = "quant_uvm"
-    QUANT_UVM_CACHING = "quant_uvm_caching"
-    KEY_VALUE = "key_value"
-    CUSTOMIZED_KERNEL = "customized_kernel"
-    SSD_VIRTUAL_TABLE = "ssd_virtual_table"
-    DRAM_VIRTUAL_TABLE = "dram_virtual_table"
-    DRAM_SSD_VIRTUAL_TABLE = "dram_ssd_virtual_table"
-    FUSED_TRITON = "fused_triton"
-
-
-EmbeddingComputeKernel = ComputeKernel
-"""TorchRec's name for it."""
-
-
 class SortBy(StrEnum):
     """Which groups the partitioner places first: the largest ones, or the slowest ones."""
 
     STORAGE = "storage"
     PERF = "perf"
-
-
-PARTITION_BY = {
-    ShardingType.DATA_PARALLEL: PartitionByType.UNIFORM,
-    ShardingType.ROW_WISE: PartitionByType.UNIFORM,
-    ShardingType.TABLE_WISE: PartitionByType.DEVICE,
-    ShardingType.COLUMN_WISE: PartitionByType.DEVICE,
-    ShardingType.TABLE_ROW_WISE: PartitionByType.HOST,
-    ShardingType.TABLE_COLUMN_WISE: PartitionByType.HOST,
-    ShardingType.GRID_SHARD: PartitionByType.MULTI_HOST,
-}
 
 
 class PlannerErrorType(StrEnum):
@@ -287,6 +235,16 @@ class ShardingOption:
     output_dtype: object | None = None
     key_value_params: object | None = None
     num_poolings: Sequence[float] | None = None
+
+    @property
+    def sharding_kind(self) -> ShardingKind:
+        """What its sharding type is."""
+        return ShardingKind(self.sharding_type)
+
+    @property
+    def kernel(self) -> ComputeKernel:
+        """What its compute kernel is."""
+        return ComputeKernel(self.compute_kernel)
 
     @property
     def path(self) -> str:

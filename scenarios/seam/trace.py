@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scenarios.compute_kernel import ComputeKernel
+from scenarios.sharding_kind import ShardingKind
+
 SCHEMA_VERSION = 1  # grows when earlier releases would misread what is written, which a field with a default is not
 
 # Keys of a scenario that change how it is simulated, not what it computes and sends: digests, by which runs are
@@ -114,6 +117,16 @@ class PlanRow:
     backward_ms: float = 0.0
     look_up_bytes: float = 0.0
     update_bytes: float = 0.0
+
+    @property
+    def kernel(self) -> ComputeKernel:
+        """What its compute kernel is."""
+        return ComputeKernel(self.compute_kernel)
+
+    @property
+    def sharding_kind(self) -> ShardingKind:
+        """What its sharding type is."""
+        return ShardingKind(self.sharding_type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,5 @@
 """Sparse features and their exchange between ranks, with the names that TorchRec's users know; see docs/sparse.md."""
 
-from scenarios.sparse import v0_2_0
 from scenarios.sparse.blocks import Bucketized
 from scenarios.sparse.bucketize import block_bucketize
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
@@ -18,11 +17,6 @@ from scenarios.sparse.output_dist import (
     TwRwPooledEmbeddingDist,
 )
 from scenarios.sparse.tables import ShardedTable, TableShard, tables_of_plan
-from scenarios.sparse.variable_output_dist import (
-    VariableBatchRwEmbeddingDist,
-    VariableBatchTwEmbeddingDist,
-    VariableBatchTwRwEmbeddingDist,
-)
 
 __all__ = [
     "Bucketized",
@@ -30,7 +24,6 @@ __all__ = [
     "KeyedJagged",
     "concat",
     "TwRwSparseFeaturesDist",
-    "v0_2_0",
     "TwSparseFeaturesDist",
     "RwSparseFeaturesDist",
     "DpSparseFeaturesDist",
@@ -38,9 +31,6 @@ __all__ = [
     "TwPooledEmbeddingDist",
     "RwPooledEmbeddingDist",
     "DpPooledEmbeddingDist",
-    "VariableBatchTwRwEmbeddingDist",
-    "VariableBatchTwEmbeddingDist",
-    "VariableBatchRwEmbeddingDist",
     "ShardedTable",
     "TableShard",
     "tables_of_plan",

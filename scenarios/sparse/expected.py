@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from scenarios.do_nothing import do_nothing
 from scenarios.seam.backend import Work
 from scenarios.seam.rank import Rank
 from scenarios.sparse.bucketize import bucketize_kernel
@@ -74,7 +75,7 @@ class Traffic:
     """What one step's input exchange of a group sends: `ids` (expected), their standard `deviation`s, and `lengths`.
 
     Source s sends destination d `ids.sent[s] * shares[d]` ids on average; `shares` [ranks] add up to 1. With
-    data_parallel a rank keeps all that it draws, and shares are 0. Lengths are elements: one a sample and key.
+    copied tables a rank keeps all that it draws, and shares are 0. Lengths are elements: one a sample and key.
 
     The numbers of one rank are not independent: what it keeps is part of what it sends.
     """
@@ -100,7 +101,7 @@ def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_siz
             f" that divides the {span} of a {layout.sharding_type} table, or is a multiple of them"
         )
     held = Counter((owner, piece.feature) for owner, owned in enumerate(layout.pieces) for piece in owned)
-    stays = layout.kind == "replicated"
+    stays = layout.sharding_type.is_copied
     moments = _staying(held, draws, world_size) if stays else _travelling(layout, held, draws, local_world_size)
     ids = Flows(**{name: one.mean for name, one in moments.items()})
     total = 0.0 if stays else ids.received.sum()
@@ -171,7 +172,7 @@ def _lengths(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int
     for (owner, feature), pieces in held.items():
         owned[owner] += pieces * draws[feature].samples
     one = np.repeat(owned, layout.span)  # from one source to each rank
-    if layout.kind == "replicated":
+    if layout.sharding_type.is_copied:
         return Flows(sent=one, sent_in_host=one, kept=one, received=one, received_in_host=one)
     return Flows(
         sent=np.full(one.size, one.sum()),
@@ -227,10 +228,10 @@ class ExpectedInput:
         """`draws` by feature; with `sequence` ids' rows shall find back to them."""
         self._layout, self.label, self._sequence = layout, label + LABEL, sequence
         self._sent = tuple(piece.feature for piece in layout.sent)
-        blocks = 1 if layout.kind == "replicated" else layout.buckets
+        blocks = 1 if layout.sharding_type.is_copied else layout.buckets
         self.means = {key: draws[key].moments(blocks).mean for key in dict.fromkeys(self._sent)}
         counts = [len(owned) for owned in layout.pieces]
-        shuffle = staggered_shuffle(counts, layout.span) if layout.kind == "by_host" else ()
+        shuffle = staggered_shuffle(counts, layout.span) if layout.sharding_type.rows_over == "host" else ()
         self._is_shuffled = shuffle != tuple(range(len(shuffle)))
         self._loads: dict[tuple[int, ...], _Loads] = {}
 
@@ -242,20 +243,20 @@ class ExpectedInput:
     async def prepare(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
         """What is to be exchanged."""
         taken = await self._select(rank, features)
-        if self._layout.kind not in ("replicated", "by_rank"):
+        if self._layout.sharding_type.cuts_rows:
             await self._bucketize(rank, taken)
         return taken
 
     def moves(self, rank: Rank) -> bool:
         """Whether anything leaves the rank."""
-        return self._layout.kind != "replicated" and rank.world.size > 1
+        return not self._layout.sharding_type.is_copied and rank.world.size > 1
 
     def tell(self, rank: Rank, taken: ExpectedJagged) -> Work[Tensor]:
         return _tell(rank, _SIZES + taken.weighted, self.label)
 
     async def arrive(self, rank: Rank, taken: ExpectedJagged, works: Sequence[Work[Tensor]]) -> ExpectedJagged:
         """What comes for what was `taken`, when that is done which `issue` began."""
-        if self._layout.kind == "replicated":
+        if self._layout.sharding_type.is_copied:
             return replace(taken, batch_per_rank=(taken.stride,))
         for work in works:
             await work
@@ -272,7 +273,7 @@ class ExpectedInput:
         )
         if works:
             kernel = chunks_kernel(1.0 if arrived.keys else 0.0, arrived.lengths, arrived.values, arrived.weights)
-            await rank.compute(kernel, _nothing, label=f"{self.label}.recat")
+            await rank.compute(kernel, do_nothing, label=f"{self.label}.recat")
         return arrived
 
     def ids_for(self, place: int) -> list[float]:
@@ -292,7 +293,7 @@ class ExpectedInput:
         known = sum(ids[key] for key in self._sent) / (sum(features.ids) or 1)
         given = features.lengths, features.values, features.weights
         kernel = chunks_kernel(share, *given, share_of_ids=known)
-        await rank.compute(kernel, _nothing, label=f"{self.label}.select")
+        await rank.compute(kernel, do_nothing, label=f"{self.label}.select")
         return replace(features, keys=self._sent, ids=tuple(ids[key] for key in self._sent))
 
     async def _bucketize(self, rank: Rank, taken: ExpectedJagged) -> None:
@@ -306,11 +307,11 @@ class ExpectedInput:
             sequence=self._sequence,
             is_checked=True,
         )
-        await rank.compute(kernel, _nothing, label=f"{self.label}.bucketize")
+        await rank.compute(kernel, do_nothing, label=f"{self.label}.bucketize")
         if self._is_shuffled:
             cut_lengths = _shape(buckets * taken.lengths.numel(), taken.lengths_dtype)
             kernel = chunks_kernel(1.0, cut_lengths, taken.values, taken.weights)
-            await rank.compute(kernel, _nothing, label=f"{self.label}.shuffle")
+            await rank.compute(kernel, do_nothing, label=f"{self.label}.shuffle")
 
     def issue(self, rank: Rank, taken: ExpectedJagged) -> list[Work[Tensor]]:
         """Send lengths, values and weights, once sizes are known."""
@@ -377,7 +378,3 @@ class _Loads(NamedTuple):
 
 def _shape(numel: float, dtype: torch.dtype) -> Tensor:
     return torch.empty(round(numel), dtype=dtype, device="meta")
-
-
-def _nothing() -> None:
-    """What is computed on sizes alone."""

@@ -13,10 +13,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import ShardingType
 from scenarios.quantized.codec import PLAIN, QuantizedComms
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, chunks_kernel, exchange_one
 from scenarios.sparse.input_dist import (
@@ -69,15 +69,15 @@ class TableGroup:
     @property
     def averages(self) -> bool:
         """Whether gradients are divided by the number of ranks on their way back: encoded ones are, as in TorchRec."""
-        return self.layout.kind != "replicated" and self.codecs.all_to_all.backward is not None
+        return not self.sharding_type.is_copied and self.codecs.all_to_all.backward is not None
 
     @property
     def reads_ids(self) -> bool:
         """Whether ids decide what is sent: their values are read."""
-        return self.layout.cuts_rows
+        return self.sharding_type.cuts_rows
 
     @property
-    def sharding_type(self) -> ShardingType:
+    def sharding_type(self) -> ShardingKind:
         return self.layout.sharding_type
 
     @property
@@ -136,7 +136,7 @@ class ShardedGroup(TableGroup):
 
     def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> tuple[int, ...]:
         """The same of `features` whose exchange is expected."""
-        return (features.stride,) * (1 if self.layout.kind == "replicated" else len(rank.world.ranks))
+        return (features.stride,) * (1 if self.sharding_type.is_copied else len(rank.world.ranks))
 
     async def input(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
         """This rank's keys with the samples of all ranks; ids are rows of its shards.
@@ -241,14 +241,15 @@ def _dists(
 ) -> tuple[InputDist, PooledEmbeddingDist]:
     """The input and the output exchange of a layout, by how its tables are cut."""
     input_label, processor = label + LABEL, layout.has_feature_processor
-    if layout.kind == "replicated":
+    kind = layout.sharding_type
+    if kind.is_copied:
         return DpSparseFeaturesDist(), DpPooledEmbeddingDist()
-    if layout.kind == "by_rank":
+    if not kind.cuts_rows:
         counts = [len(owned) for owned in layout.pieces]
         output_dist = TwPooledEmbeddingDist(dim_sum_per_rank=layout.widths, label=label, codecs=codecs)
         return TwSparseFeaturesDist(world, counts, label=input_label), output_dist
     rows = [piece.rows for owned in layout.pieces for piece in owned]
-    if layout.kind == "by_row":
+    if kind.is_on_all_ranks:
         return RwSparseFeaturesDist(
             world, len(rows), rows, has_feature_processor=processor, need_pos=need_pos, label=input_label
         ), RwPooledEmbeddingDist(label=label, codecs=codecs)

@@ -279,7 +279,7 @@ def _check_batches(rank: Rank, batch_per_rank: Sequence[int]) -> None:
     if len(batch_per_rank) != len(rank.world.ranks):
         raise ValueError(
             f"batch_per_rank has {len(batch_per_rank)} items, expected one a rank: {len(rank.world.ranks)};"
-            " batches that differ by key go through variable_output_dist"
+            " batches that differ by key have no pooled exchange"
         )
 
 

@@ -14,12 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import SEQUENCE_TYPES
 from scenarios.quantized.codec import PLAIN, QuantizedComms
 from scenarios.quantized.exchange import exchange
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
+from scenarios.sharding_kind import SEQUENCE_TYPES
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, per_rank, permute_kernel
 from scenarios.sparse.groups import InputDist, TableGroup
@@ -88,7 +88,7 @@ class SequenceGroup(TableGroup):
 
     def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> Way:
         """The way of rows that are expected to be looked up; `features` are those before `exchange`."""
-        if self.layout.kind == "replicated":
+        if self.sharding_type.is_copied:
             ids = dict(zip(features.keys, features.ids, strict=True))
             elements = round(sum(ids[column.feature] * column.columns for column in self.columns))
             return Way(batch=features.stride, sends=(), receives=(elements,))
@@ -146,7 +146,7 @@ class SequenceGroup(TableGroup):
         return await rank.compute(permute_kernel(rows), _by_key, rows, way, label=f"{label}.recat")
 
     def _travels(self, rank: Rank) -> bool:
-        return rank.world.size > 1 and self.layout.kind != "replicated"
+        return rank.world.size > 1 and not self.sharding_type.is_copied
 
     def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> Way:
         """The way back of what was looked up; `arrived` is what came for what was `sent`."""
@@ -169,7 +169,7 @@ class SequenceGroup(TableGroup):
 
     def _by_owner(self, came: Ints) -> tuple[int, ...]:
         """Elements that come from each owner: buckets, or consecutive keys."""
-        if self.layout.kind != "by_rank":
+        if self.sharding_type.cuts_rows or self.sharding_type.is_copied:
             return tuple(came.sum(1).tolist())
         owned = [len(pieces) for pieces in self.layout.pieces]
         return tuple(per_rank(came.ravel().tolist(), owned))
@@ -260,14 +260,15 @@ def sequence_input_dist(layout: Layout, world: Group, label: str) -> InputDist:
     Raises:
         ValueError: a type that such tables cannot have.
     """
-    if layout.kind == "replicated":
+    kind = layout.sharding_type
+    if kind.is_copied:
         return DpSparseFeaturesDist()
-    if layout.kind == "by_rank":
+    if not kind.cuts_rows:
         return TwSparseFeaturesDist(world, [len(owned) for owned in layout.pieces], label=label)
-    if layout.kind == "by_row":
+    if kind.is_on_all_ranks:
         rows = [piece.rows for piece in layout.sent]
         return RwSparseFeaturesDist(world, len(rows), rows, is_sequence=True, label=label)
-    raise ValueError(f"sequences of a {layout.sharding_type} table: expected one of {', '.join(SEQUENCE_TYPES)}")
+    raise ValueError(f"sequences of a {kind} table: expected one of {', '.join(SEQUENCE_TYPES)}")
 
 
 def _by_source(rows: Tensor, way: Way, numel: int) -> Tensor:

@@ -8,25 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal, cast
 
-from scenarios.config.scenario import ShardingType
 from scenarios.seam.run_length import Run, Runs, runs_of
 from scenarios.seam.trace import PlanRow
+from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.input_dist import block_size
-
-Kind = Literal["replicated", "by_rank", "by_host", "by_row"]
-
-# How the exchanges see each sharding type: cutting by columns only makes more pieces.
-KINDS: dict[str, Kind] = {
-    "data_parallel": "replicated",
-    "table_wise": "by_rank",
-    "column_wise": "by_rank",
-    "table_column_wise": "by_rank",
-    "table_row_wise": "by_host",
-    "grid_shard": "by_host",
-    "row_wise": "by_row",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +36,7 @@ class ShardedTable:
     name: str
     rows: int
     dim: int
-    sharding_type: ShardingType
+    sharding_type: str
     shards: Sequence[TableShard]
     has_feature_processor: bool = False
     features: tuple[str, ...] = ()
@@ -72,11 +58,10 @@ class Layout:
     """All tables of one sharding type: `pieces[owner]`, where an owner is `span` consecutive ranks.
 
     An owner's ranks cut each piece's rows into `buckets` blocks, or all hold it whole (`buckets` is 1). Columns that
-    several features read are a piece for each of them, one behind the other.
+    several features read are a piece for each of them, one behind the other, and so are columns that are cut.
     """
 
-    sharding_type: ShardingType
-    kind: Kind
+    sharding_type: ShardingKind
     span: int
     buckets: int
     pieces: tuple[tuple[Piece, ...], ...]
@@ -86,11 +71,6 @@ class Layout:
     def sent(self) -> tuple[Piece, ...]:
         """All pieces, owner by owner: what travels, in sending order."""
         return tuple(piece for owned in self.pieces for piece in owned)
-
-    @property
-    def cuts_rows(self) -> bool:
-        """Whether ids decide where they go: their values are read."""
-        return self.kind in ("by_host", "by_row")
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -111,7 +91,7 @@ def tables_of_plan(plan: Iterable[PlanRow], feature_processors: Sequence[str] = 
             name=name,
             rows=max(_end(run) for run in runs),
             dim=max(row.column_offset + row.columns for _, row in runs),
-            sharding_type=cast(ShardingType, runs[0][1].sharding_type),
+            sharding_type=runs[0][1].sharding_type,
             shards=_shards(sorted(runs, key=lambda run: run[1].shard)),
             has_feature_processor=name in feature_processors,
         )
@@ -127,21 +107,23 @@ def layouts(tables: Sequence[ShardedTable], world_size: int, local_world_size: i
     """
     types = dict.fromkeys(table.sharding_type for table in tables)
     return tuple(
-        _layout(kind, [table for table in tables if table.sharding_type == kind], world_size, local_world_size)
-        for kind in types
+        _layout(
+            ShardingKind(kind), [table for table in tables if table.sharding_type == kind], world_size, local_world_size
+        )
+        for kind in map(ShardingKind, types)
     )
 
 
 def _end(run: Run[PlanRow]) -> int:
     """Where the run's last shard ends, in rows."""
     count, row = run
-    return row.row_offset + row.rows * (1 if KINDS[row.sharding_type] == "replicated" else count)
+    return row.row_offset + row.rows * (1 if row.sharding_kind.is_copied else count)
 
 
 def _shards(runs: Sequence[Run[PlanRow]]) -> Sequence[TableShard]:
     if all(count == 1 for count, _ in runs):
         return tuple(_shard(row) for _, row in runs)
-    following = _next_copy if KINDS[runs[0][1].sharding_type] == "replicated" else _next_block
+    following = _next_copy if runs[0][1].sharding_kind.is_copied else _next_block
     return Runs(((count, _shard(row)) for count, row in runs), following)
 
 
@@ -178,21 +160,17 @@ def _shard(row: PlanRow) -> TableShard:
     )
 
 
-def _layout(sharding_type: ShardingType, tables: Sequence[ShardedTable], world_size: int, local: int) -> Layout:
-    kind = KINDS[sharding_type]
-    span = {"by_rank": 1, "by_host": local}.get(kind, world_size)
-    buckets = {"by_host": local, "by_row": world_size}.get(kind, 1)
+def _layout(kind: ShardingKind, tables: Sequence[ShardedTable], world_size: int, local: int) -> Layout:
+    span, buckets = kind.owner_ranks(world_size, local), kind.row_blocks(world_size, local)
     owned: list[list[Piece]] = [[] for _ in range(world_size // span)]
     for table in tables:
         _check_ranks(table, world_size)
-        each = world_size if kind == "replicated" else buckets
-        for start in range(0, len(table.shards), each):
-            owner, pieces = _pieces(table, table.shards[start : start + each], span, buckets)
+        for start in range(0, len(table.shards), span):
+            owner, pieces = _pieces(table, table.shards[start : start + span], span, buckets)
             owned[owner] += pieces
-        _check_columns(table, table.shards[::each])
+        _check_columns(table, table.shards[::span])
     return Layout(
-        sharding_type=sharding_type,
-        kind=kind,
+        sharding_type=kind,
         span=span,
         buckets=buckets,
         pieces=tuple(tuple(pieces) for pieces in owned),

@@ -31,7 +31,7 @@ _FRAGMENTATION = 0.05
 
 def device_rows(gpu: Gpu, memory: tuple[MemoryRow, ...]) -> Iterator[MemoryRow]:
     """Each rank's CUDA context and fragmentation beside its own parts; none on CPUs, or of programs without parts."""
-    if gpu.kind != "cuda":
+    if not gpu.device.has_own_memory:
         return
     context = _LATER_CONTEXT_BYTES if gpu.compute_capability > 90 else _CONTEXT_BYTES[gpu.compute_capability]
     context = context if gpu.context_bytes is None else gpu.context_bytes

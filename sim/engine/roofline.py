@@ -106,7 +106,7 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
             known = ", ".join(sorted(gpu.flops_per_s))
             raise ProgramError(f"{gpu.name}: no flop/s for dtype '{dtype}' of a {kernel.kind} kernel; has {known}")
         arithmetic_s = kernel.flops / (gpu.flops_per_s[dtype] * efficiency)
-    touched, is_one_memory = kernel.bytes_read + kernel.bytes_written, gpu.kind == "cpu"
+    touched, is_one_memory = kernel.bytes_read + kernel.bytes_written, not gpu.device.has_own_memory
     moved = touched - kernel.bytes_reread
     if gpu.l2_bytes_per_s is not None:
         moved = max(moved, touched * gpu.memory_bytes_per_s / gpu.l2_bytes_per_s)
@@ -124,7 +124,7 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
 
 def with_host(cost: Cost, work: HostWork, gpu: Gpu) -> Cost:
     """Return a cost whose launches wait for the host's `work`; beside a CPU that is in the kernels' own times."""
-    if work is NO_WORK or gpu.kind == "cpu":
+    if work is NO_WORK or gpu.device.runs_on_cores:
         return cost
     return replace(cost, launch_ns=cost.launch_ns + gpu.eager.takes_ns(work))
 

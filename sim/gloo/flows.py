@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
+from scenarios.do_nothing import do_nothing
 from scenarios.seam.kernel import Kernel
 from sim.clock import Signal
 from sim.engine.machine import Machine
@@ -203,7 +204,7 @@ class _Player:
         slot = self._slots[self._member, send.peer, send.tag]
         is_ready = slot.ready
         slot.posted_bytes = send.size_bytes
-        self._wire.put(self._rendezvous, (self._member, send.peer), NOTICE_BYTES, self._thread, arrived=_nothing)
+        self._wire.put(self._rendezvous, (self._member, send.peer), NOTICE_BYTES, self._thread, arrived=do_nothing)
         if is_ready:
             self._put_data(slot, self._member, send.peer, self._thread)
         return self._posted()
@@ -242,12 +243,8 @@ def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
 def local(machine: Machine, rank: int, kernel: Kernel, thread: Thread | None = None) -> Signal[None]:
     """gloo adds and copies on the host, which may be the device; of a GPU's host a core does it."""
     cluster = machine.fabric.cluster
-    if cluster.host.gpu.kind == "cpu":
+    if cluster.host.gpu.device.runs_on_cores:
         return machine.kernel(rank, kernel, None if thread is None else thread.run)
     if cluster.core_bytes_per_s is None:
         return machine.sleep(0)
     return machine.sleep(round((kernel.bytes_read + kernel.bytes_written) / cluster.core_bytes_per_s * 1e9))
-
-
-def _nothing() -> None:
-    pass

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from scenarios.do_nothing import do_nothing
 from sim.engine.capacity import Capacity
 from sim.engine.machine import PACKET_BYTES, Machine
 from sim.engine.network import Path
@@ -198,14 +199,10 @@ class TcpConnection:
         machine.sleep(self._latency_ns).then(partial(self._acknowledged, segment_bytes))
         work_ns = segment_bytes / tcp.receive_bytes_per_ns
         if arrived is None:
-            self._receiver.run(work_ns, _nothing)
+            self._receiver.run(work_ns, do_nothing)
         else:
             self._receiver.run(work_ns + tcp.message_ns, arrived)
 
     def _acknowledged(self, segment_bytes: int) -> None:
         self._unacknowledged_bytes -= segment_bytes
         self._go_on()
-
-
-def _nothing() -> None:
-    pass

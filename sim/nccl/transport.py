@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from scenarios.config.host_classes import HostClasses
+from scenarios.do_nothing import do_nothing
 from sim.clock import Signal
 from sim.engine.capacity import Capacity
 from sim.engine.fabric import Fabric
@@ -152,7 +153,7 @@ class NcclPhases:
         fabric, ranks = self._machine.fabric, rendezvous.group.ranks
         alone_s = max((used / link.per_s for link, used in uses.items()), default=0.0)
         if not alone_s:
-            return _nothing
+            return do_nothing
         taken = [
             self._machine.occupy(fabric.memory[ranks[member]], _TOUCHES * size_bytes / alone_s)
             for member, size_bytes in passing.items()
@@ -204,7 +205,7 @@ class NcclPhases:
             left = np.bincount(np.array(ends, np.int64), minlength=size)
         else:
             left = many.of_members(size)
-        give_back = _nothing
+        give_back: Callable[[], None] = do_nothing
         open_members = sum(1 for count in left if count)
         if self._multiprocessors is not None:
             give_back = self._take_memory_of(rendezvous, phase, self._load(ranks, phase, many), many)
@@ -305,7 +306,3 @@ def _passing(phase: nccl.Phase) -> dict[int, float]:
         for member in (source, target) if via is None else (source, via, via, target):
             passing[member] = passing.get(member, 0.0) + size_bytes
     return passing
-
-
-def _nothing() -> None:
-    pass

@@ -43,8 +43,8 @@ class SimBackend:
         gpus, size = cluster.host.gpus, cluster.world_size
         self.world_size, self.local_world_size = size, gpus
         self.host, local = divmod(rank, gpus)
-        self._is_cuda = cluster.host.gpu.kind == "cuda"
-        self._launches_eagerly = self._is_cuda and not world.scenario.workload.launching.cuda_graphs
+        self._is_launched = cluster.host.gpu.device.is_launched
+        self._launches_eagerly = self._is_launched and not world.scenario.workload.launching.cuda_graphs
         self.thread = None if world.threads is None else world.threads.program(rank, stream)
         self._sequence = 0
         self._computed: Signal[Any] | None = None
@@ -194,7 +194,7 @@ class SimBackend:
         if self._launches_eagerly and not kernel.lasts_ns:
             price = price or machine.cost(priced.kernel)
             launched_ns = self._launch(price.launch_ns, max(priced.kernel.launches, 1))
-        elif self._is_cuda:
+        elif self._is_launched:
             launched_ns = 0, 0  # with its graph, before the step
 
         def begin() -> None:

@@ -90,7 +90,7 @@ class World:
         # Of the first rank alone: kernels of all would be as many rows again for each.
         self.kernels: KernelLedger | None = None
         self.operators: OperatorLedger | None = None
-        if scenario.cluster.host.gpu.kind == "cuda":
+        if scenario.cluster.host.gpu.device.is_launched:
             self.kernels, self.operators = KernelLedger(machine, self.ranks[0]), OperatorLedger()
         self.metrics: list[Metric] = []
         self.outstanding: dict[Operation, None] = {}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import get_args
 
 import pytest
 from hypothesis import given
 
 from real.check.cases.bags import block_of, unbucketized, unsigned
 from real.check.cases.bucketize import Bucketize
-from real.check.cases.plans import KINDS, Plan
+from real.check.cases.plans import Plan
 from real.check.cases.twrw import Twrw
 from real.check.strategies import bucketizes, plans, plays, twrws
+from scenarios.sharding_kind import ShardingType
 from tests.properties.examples import SIZES, played, prop
 
 # The exchange says so where it replaces weights, as it should.
@@ -71,6 +73,6 @@ def test_the_whole_twrw_exchange_equals_a_dense_model(cases: tuple[Plan, ...]) -
 
 
 @played
-@given(plays(lambda world: plans(world, KINDS), SIZES))
+@given(plays(lambda world: plans(world, get_args(ShardingType)), SIZES))
 def test_tables_of_all_sharding_types_equal_a_dense_model(cases: tuple[Plan, ...]) -> None:
     PLANNED.check(cases)

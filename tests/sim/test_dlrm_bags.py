@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from scenarios.config.scenario import (
-    DISTINCT_TYPES,
-    SEQUENCE_TYPES,
     Bag,
     Launching,
     Optimizer,
@@ -24,6 +22,7 @@ from scenarios.config.scenario import (
 )
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import Recording
+from scenarios.sharding_kind import DISTINCT_TYPES, SEQUENCE_TYPES
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from scenarios.compute_kernel import LookUpKernel
 from scenarios.config.hardware import Inside, Link
-from scenarios.config.scenario import LookUpKernel, Optimizer, Pipeline, Scenario, ShardingType
+from scenarios.config.scenario import Optimizer, Pipeline, Scenario, ShardingType
 from scenarios.seam.trace import IN_HOST, Recording, Span
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate

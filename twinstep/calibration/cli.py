@@ -160,7 +160,7 @@ def _check_alone(options: argparse.Namespace) -> None:
     if options.like is None:
         raise ScenarioError(f"--like: missing; expected a profile such as 'dgx_h100' with {flag}")
     like = load_profile(options.like)
-    if options.kernels and like.host.gpu.kind == "cuda":
+    if options.kernels and like.host.gpu.device.is_launched:
         options.device = options.device or "cuda"
         check_operators(options, like)
         return

@@ -62,7 +62,7 @@ def check_host(options: argparse.Namespace, like: Cluster) -> None:
     Raises:
         ScenarioError: in one sentence.
     """
-    if like.host.gpu.kind == "cpu":
+    if like.host.gpu.device.runs_on_cores:
         raise ScenarioError(
             f"--like = '{options.like}': expected a profile of GPUs with --host; beside a CPU, what its host does is in"
             " the kernels' times"

@@ -8,13 +8,13 @@ import numpy as np
 
 from scenarios.config.scenario import Scenario
 from scenarios.planner.placed import Plan
-from scenarios.planner.types import ShardingType
 from scenarios.seam.run_length import runs_of
 from scenarios.seam.trace import Recording, Span
+from scenarios.sharding_kind import ShardingKind
 from twinstep.plan_choice.placing import Floats
-from twinstep.plan_choice.ways import AVERAGING, LOOK_UP, PHASES, TYPES, UPDATE, Ways, ids_phase, rows_phase
+from twinstep.plan_choice.ways import AVERAGING, COPIED, LOOK_UP, PHASES, UPDATE, Ways, ids_phase, rows_phase
 
-_SHARDED = tuple(kind for kind in TYPES if kind is not ShardingType.DATA_PARALLEL)
+_SHARDED = tuple(kind for kind in ShardingKind if not kind.is_copied)
 
 
 class Exchanges:
@@ -43,7 +43,7 @@ class Exchanges:
 
     def copied_ms(self, table: int) -> float | None:
         """What an all-reduce of a table's gradients takes; None where it may not be copied."""
-        expected_ms = self._ways.exchanged_ms(table, ShardingType.DATA_PARALLEL, 0)
+        expected_ms = self._ways.exchanged_ms(table, COPIED, 0)
         return None if expected_ms is None else expected_ms * self._reduced
 
     def learn(self, plan: Plan, recording: Recording, step: int) -> None:
@@ -57,10 +57,7 @@ class Exchanges:
                 ms = sum(ms for (of, part), ms in took.items() if of == kind and part.startswith(place))
                 if loads[phase] > 0:
                     self._found[phase] = ms / loads[phase]
-        copied, reduced_ms = (
-            loads[rows_phase(ShardingType.DATA_PARALLEL)],
-            took.get((ShardingType.DATA_PARALLEL, "all_reduce"), 0.0),
-        )
+        copied, reduced_ms = loads[rows_phase(COPIED)], took.get((COPIED, "all_reduce"), 0.0)
         if copied > 0 and reduced_ms > 0:
             self._reduced = reduced_ms / copied
 
@@ -70,7 +67,7 @@ class Exchanges:
         for table in plan.tables:
             for count, row in runs_of(table.shards):
                 ranks = slice(row.rank, row.rank + count)
-                kind = row.sharding_type
+                kind = row.sharding_kind
                 expected_ms = self._ways.exchanged_ms(self._numbers[row.table], kind, row.columns)
                 loads[ids_phase(kind), ranks] += row.ids_per_step
                 loads[rows_phase(kind), ranks] += expected_ms or 0.0
@@ -90,6 +87,6 @@ def _took_ms(recording: Recording, step: int) -> dict[tuple[str, str], float]:
         longest[label] = max(longest[label], ms)
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
     for label, ms in longest.items():
-        kind = next((part for part in label.split(".") if part in TYPES), "")
+        kind = next((part for part in label.split(".") if part in tuple(ShardingKind)), "")
         found[kind, label.partition(f"{kind}.")[2]] += ms
     return found

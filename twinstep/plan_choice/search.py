@@ -24,16 +24,17 @@ from scenarios.planner.given import place_pinned
 from scenarios.planner.options import topology_of
 from scenarios.planner.placed import Plan, plan_of
 from scenarios.planner.plan import plan_tables
-from scenarios.planner.types import ShardingOption, ShardingType, perf_ms, write_ranks_in_order
+from scenarios.planner.types import ShardingOption, perf_ms, write_ranks_in_order
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.run_length import runs_of
 from scenarios.seam.trace import Recording
+from scenarios.sharding_kind import ShardingKind
 from scenarios.workloads.build import build_simulation
 from sim.run import simulate
 from twinstep.plan_choice.exchanges import Exchanges
 from twinstep.plan_choice.placing import Ranks, Shards, place
 from twinstep.plan_choice.tried import Tried, changed, with_plan
-from twinstep.plan_choice.ways import BY_COLUMNS, PHASES, UPDATE, Way, Ways
+from twinstep.plan_choice.ways import CUT_ROWS, PHASES, UPDATE, WITH_ALL_ROWS, Way, Ways
 
 _STEPS = 3  # the last of which is looked at
 
@@ -44,7 +45,6 @@ _MOST_ALONE = 2
 # Tables that take more than such parts of what a rank computes in the mean are cut.
 _COLUMNS_ABOVE = (math.inf, 1.0, 0.5, 0.25)
 _ROWS_ABOVE = (2.0, 1.0, 0.5)
-_ROWS_KINDS = (ShardingType.TABLE_ROW_WISE, ShardingType.ROW_WISE)
 # So many proposals are played of those that are expected to be quickest: first, and when exchanges are known better.
 _PLAYED = (3, 1)
 
@@ -58,7 +58,7 @@ class Rule:
 
     columns_above: float = math.inf
     rows_above: float = math.inf
-    rows_kind: str = ""
+    rows_kind: ShardingKind | None = None
     copied: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ class Search:
         for number, table in enumerate(self._tables):
             if table.name in self._pinned:  # whose memory the topology has lost already
                 self._add_loads(self._ways.given(number, self._pinned[table.name]))
-        self._tier = 1 if scenario.cluster.host.gpu.kind == "cpu" else 0
+        self._tier = 0 if scenario.cluster.host.gpu.device.has_own_memory else 1
         self._exchanges = Exchanges(scenario, self._ways)
         self._whole = [self._ways.whole(number, beside_cut=False) for number in self._free]
         compute_ms = sum(way.compute_ms for way in self._whole if way is not None)
@@ -143,8 +143,8 @@ class Search:
 
     def _play_alone(self, most_ms: float) -> None:
         """The planner's plans of one sharding type, for all tables that may take it, which are not much worse."""
-        plans: dict[ShardingType, Plan] = {}
-        kinds = dict.fromkeys(ShardingType(kind) for number in self._free for kind in self._tables[number].sharding)
+        plans: dict[ShardingKind, Plan] = {}
+        kinds = dict.fromkeys(ShardingKind(kind) for number in self._free for kind in self._tables[number].sharding)
         for kind in kinds:
             alone = changed(self._scenario, partial(_alone, kind))
             with suppress(ScenarioError):  # it does not fit
@@ -277,7 +277,7 @@ def _step_ns(recording: Recording, index: int) -> int:
     return max(one.end_ns for one in ranks) - min(one.start_ns for one in ranks)
 
 
-def _alone(kind: ShardingType, table: Table) -> dict[str, Any]:
+def _alone(kind: ShardingKind, table: Table) -> dict[str, Any]:
     """Only that type for a table that may take it."""
     return {"sharding": (kind,)} if kind in table.sharding else {}
 
@@ -285,7 +285,7 @@ def _alone(kind: ShardingType, table: Table) -> dict[str, Any]:
 def _cutting_rules() -> Iterator[Rule]:
     for above in _COLUMNS_ABOVE:
         yield Rule(columns_above=above)
-    for kind in _ROWS_KINDS:
+    for kind in CUT_ROWS:
         for rows_above in _ROWS_ABOVE:
             yield Rule(rows_above=rows_above, rows_kind=kind)
             yield Rule(columns_above=rows_above / 4, rows_above=rows_above, rows_kind=kind)
@@ -294,7 +294,7 @@ def _cutting_rules() -> Iterator[Rule]:
 def _key(plan: Plan) -> bytes:
     """The same for plans that are played alike: types that cut no rows differ by which tables share exchanges only."""
     kinds = dict.fromkeys(table.sharding_type for table in plan.tables)
-    names = dict(zip((kind for kind in kinds if kind in BY_COLUMNS), itertools.count(), strict=False))
+    names = dict(zip((kind for kind in kinds if kind in WITH_ALL_ROWS), itertools.count(), strict=False))
     places = [
         (
             names.get(table.sharding_type, table.sharding_type),

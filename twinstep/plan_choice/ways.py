@@ -12,21 +12,24 @@ import numpy as np
 from scenarios.config.scenario import MIN_PARTITION, Scenario, Table
 from scenarios.planner.options import options_of, topology_of
 from scenarios.planner.search.enumerator import COLUMN_ALIGNMENT
-from scenarios.planner.types import Shard, ShardingOption, ShardingType, known_perf, known_storage
+from scenarios.planner.types import Shard, ShardingOption, known_perf, known_storage
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.run_length import runs_of
+from scenarios.sharding_kind import ShardingKind
 from scenarios.workloads.dlrm.ids.distinct import expected_ids
 from scenarios.workloads.dlrm.tables.shard_price import shard_fill_kernel, shard_kernels
 from sim.engine.prices import Prices
 from twinstep.plan_choice.placing import Floats, Shards
 
-BY_COLUMNS = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE)
-TYPES = tuple(ShardingType)
+COPIED, CUT_COLUMNS = ShardingKind.DATA_PARALLEL, ShardingKind.COLUMN_WISE
+WITH_ALL_ROWS = tuple(kind for kind in ShardingKind if not kind.is_copied and not kind.cuts_rows)
+CUT_ROWS = (ShardingKind.TABLE_ROW_WISE, ShardingKind.ROW_WISE)  # over a host, and over all ranks
 
 # Phases of a step, which all ranks end together: an exchange is over when its busiest rank is. Two of computing, the
 # averaging of replicas, and of each sharding type the exchange of ids and those of rows and their gradients.
 LOOK_UP, UPDATE, AVERAGING = 0, 1, 2
-PHASES = 3 + 2 * len(TYPES)
+_KINDS = tuple(ShardingKind)
+PHASES = 3 + 2 * len(_KINDS)
 
 # What a look-up kernel reads of a row at least, as the planner has it: narrower cuts gain nothing.
 _NARROWEST = 32
@@ -35,14 +38,14 @@ _NARROWEST = 32
 _ONE_BY_ONE = 256
 
 
-def ids_phase(kind: str) -> int:
+def ids_phase(kind: ShardingKind) -> int:
     """The phase in which a sharding type's ids are exchanged, measured in ids."""
-    return 3 + 2 * TYPES.index(ShardingType(kind))
+    return 3 + 2 * _KINDS.index(kind)
 
 
-def rows_phase(kind: str) -> int:
+def rows_phase(kind: ShardingKind) -> int:
     """The phase in which its rows and gradients are, measured in ms that the planner expects."""
-    return 4 + 2 * TYPES.index(ShardingType(kind))
+    return 4 + 2 * _KINDS.index(kind)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +60,11 @@ class Way:
 
     @property
     def is_on_all(self) -> bool:
-        return self.option.sharding_type in (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE)
+        return self.option.sharding_kind.is_on_all_ranks
 
     @property
     def by_host(self) -> bool:
-        return self.option.sharding_type == ShardingType.TABLE_ROW_WISE
+        return self.option.sharding_kind == CUT_ROWS[0]
 
     @property
     def compute_ms(self) -> float:
@@ -76,14 +79,14 @@ class Ways:
         self._scenario, self._tables, self._gpu = scenario, scenario.workload.tables, scenario.cluster.host.gpu
         self._prices = Prices(self._gpu)
         self._topology = topology_of(scenario)
-        self._options: dict[tuple[int, str, int], ShardingOption | None] = {}
-        self._ways: dict[tuple[int, str, int], Way | None] = {}
+        self._options: dict[tuple[int, ShardingKind, int], ShardingOption | None] = {}
+        self._ways: dict[tuple[int, ShardingKind, int], Way | None] = {}
         self._kernels_ms: dict[tuple[int, bool, int, int, int], tuple[float, float]] = {}
 
     def whole(self, table: int, *, beside_cut: bool) -> Way | None:
         """On one rank; `beside_cut`: by the type of those whose columns are cut, which then are one exchange."""
         allowed = self._tables[table].sharding
-        order = (ShardingType.COLUMN_WISE, *BY_COLUMNS) if beside_cut else BY_COLUMNS
+        order = (CUT_COLUMNS, *WITH_ALL_ROWS) if beside_cut else WITH_ALL_ROWS
         kind = next((kind for kind in order if kind in allowed), None)
         return None if kind is None else self._way(table, kind, self._tables[table].dim)
 
@@ -91,25 +94,25 @@ class Ways:
         """By columns into as few shards as take at most `most_ms` each, or the narrowest that there may be."""
         found = None
         for width in column_widths(self._tables[table]):
-            found = self._way(table, ShardingType.COLUMN_WISE, width)
+            found = self._way(table, CUT_COLUMNS, width)
             if found is None or found.compute_ms <= most_ms * len(found.shards.loads):
                 break
         return found
 
-    def cut_rows(self, table: int, kind: str) -> Way | None:
+    def cut_rows(self, table: int, kind: ShardingKind) -> Way | None:
         """By rows: over a host, or over all ranks."""
         return self._way(table, kind, self._tables[table].dim)
 
     def copied(self, table: int) -> Way | None:
         """On every rank whole."""
-        return self._way(table, ShardingType.DATA_PARALLEL, self._tables[table].dim)
+        return self._way(table, COPIED, self._tables[table].dim)
 
     def by_rows(self, table: int) -> Iterator[Way | None]:
         """Over a host, and over all ranks."""
-        yield self.cut_rows(table, ShardingType.TABLE_ROW_WISE)
-        yield self.cut_rows(table, ShardingType.ROW_WISE)
+        for kind in CUT_ROWS:
+            yield self.cut_rows(table, kind)
 
-    def exchanged_ms(self, table: int, kind: str, width: int) -> float | None:
+    def exchanged_ms(self, table: int, kind: ShardingKind, width: int) -> float | None:
         """What the planner expects of the exchanges of a shard's rows, or of a copy's gradients, there and back."""
         option = self._option(table, kind, width)
         return None if option is None else _exchanged_ms(next(iter(runs_of(option.shards)))[1])
@@ -117,21 +120,21 @@ class Ways:
     def given(self, table: int, option: ShardingOption) -> Way:
         """The way of an option."""
         runs = list(runs_of(option.shards))
-        if option.sharding_type == ShardingType.DATA_PARALLEL:
+        if option.sharding_kind.is_copied:
             runs = [(1, runs[0][1])]
         elif len(option.shards) <= _ONE_BY_ONE:
             runs = [(1, shard) for shard in option.shards]
         counts = [count for count, _ in runs]
-        loads = np.array([self._loads(table, option.sharding_type, shard) for _, shard in runs])
+        loads = np.array([self._loads(table, option.sharding_kind, shard) for _, shard in runs])
         stored = [(known_storage(shard).hbm, known_storage(shard).ddr) for _, shard in runs]
         return Way(option, Shards(loads.repeat(counts, axis=0), np.array(stored, np.float64).repeat(counts, axis=0)))
 
-    def _loads(self, table: int, kind: str, shard: Shard) -> Floats:
+    def _loads(self, table: int, kind: ShardingKind, shard: Shard) -> Floats:
         """What a shard loads its rank with, by phase."""
         loads = np.zeros(PHASES)
         loads[[LOOK_UP, UPDATE]] = self._kernels(table, kind, shard)
         loads[rows_phase(kind)] = _exchanged_ms(shard)
-        if kind != ShardingType.DATA_PARALLEL:
+        if not kind.is_copied:
             samples = self._scenario.batch_size * self._scenario.sharding_ranks
             rows = range(shard.offset[0], shard.offset[0] + shard.size[0])
             loads[ids_phase(kind)] = sum(expected_ids(self._tables[table], rows, samples))
@@ -149,14 +152,14 @@ class Ways:
         rate = self._topology.intra_host_bw if is_inside else self._topology.inter_host_bw
         return 2 * (replicas - 1) / replicas / rate / replication.sync_every
 
-    def _way(self, table: int, kind: str, width: int) -> Way | None:
+    def _way(self, table: int, kind: ShardingKind, width: int) -> Way | None:
         key = table, kind, width
         if key not in self._ways:
             option = self._option(*key)
             self._ways[key] = None if option is None else self.given(table, option)
         return self._ways[key]
 
-    def _option(self, table: int, kind: str, width: int) -> ShardingOption | None:
+    def _option(self, table: int, kind: ShardingKind, width: int) -> ShardingOption | None:
         key = table, kind, width
         if key not in self._options:
             types = tuple(each for each in self._tables[table].sharding if each == kind)
@@ -164,9 +167,9 @@ class Ways:
             self._options[key] = options_of(wished, self._scenario, self._topology)[0] if types else None
         return self._options[key]
 
-    def _kernels(self, table: int, kind: str, shard: Shard) -> tuple[float, float]:
+    def _kernels(self, table: int, kind: ShardingKind, shard: Shard) -> tuple[float, float]:
         first, (count, width) = shard.offset[0], shard.size
-        key = table, kind == ShardingType.DATA_PARALLEL, first, count, width
+        key = table, kind.is_copied, first, count, width
         if key not in self._kernels_ms:
             rows, columns = range(first, first + count), range(width)
             look_up, update = shard_kernels(self._scenario, table, kind, rows, columns)

@@ -113,7 +113,7 @@ def _refusals(scenario: Scenario, *, emulate: bool) -> Iterable[str]:
             fabric_of(scenario)
         except ScenarioError as error:
             return error.sentences
-    if scenario.cluster.host.gpu.kind != "cpu":
+    if scenario.cluster.host.gpu.device.is_launched:
         profile = scenario.cluster.profile
         return [f"{scenario.path}: cluster.profile = '{profile}': expected a CPU's, as points are measured on CPUs"]
     return []

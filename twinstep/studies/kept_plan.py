@@ -12,8 +12,6 @@ from scenarios.seam.trace import PlanRow
 from scenarios.workloads.locate import imported
 from scenarios.workloads.registry import find
 
-_COPIED = "data_parallel"
-
 
 def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
     """Write the plan of the scenario's tables into a folder and return the values by key that keep it.
@@ -47,7 +45,7 @@ def places(plan: Iterable[PlanRow]) -> dict[str, str]:
     """Return a digest of where each table lies, by name; copies on all ranks are one place."""
     shards: dict[str, set[tuple[object, ...]]] = {}
     for row in plan:
-        where = () if row.sharding_type == _COPIED else (row.rank, row.row_offset, row.column_offset)
+        where = () if row.sharding_kind.is_copied else (row.rank, row.row_offset, row.column_offset)
         size = row.rows, row.columns
         shards.setdefault(row.table, set()).add((row.sharding_type, row.compute_kernel, *where, *size))
     return {table: hashlib.sha256(repr(sorted(of)).encode()).hexdigest() for table, of in shards.items()}

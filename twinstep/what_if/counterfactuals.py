@@ -66,7 +66,7 @@ def _settings(scenario: Scenario) -> Iterator[Counterfactual]:
     if not isinstance(workload, Recommender):
         return
     model = workload.model
-    if model.dtype == "float32" and not model.autocast and _is_cuda(scenario):
+    if model.dtype == "float32" and not model.autocast and scenario.cluster.host.gpu.device.is_launched:
         yield _setting("dense part in bfloat16 (autocast)", {"model.autocast": "bfloat16"})
     if workload.compression.kind != "none":
         yield _setting("gradients not compressed", {"compression.kind": "none"})
@@ -124,7 +124,7 @@ def _without(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, Mapping[str,
     if has_peers:
         latencies = [f"cluster.{place}.latency" for place in ("nic", "inside", "network")]
         yield "no latency of links", {key: "0 s" for key in latencies if _found(tree, key) is not None}
-    if not _is_cuda(scenario):  # on GPUs CUDA graphs, a setting, do so
+    if scenario.cluster.host.gpu.device.runs_on_cores:  # on GPUs CUDA graphs, a setting, do so
         kinds = [f"launches.{kind}" for kind in _found(tree, "cluster.gpu.launches") or ()]
         yield "launching free", {f"cluster.gpu.{key}": "0 s" for key in ["launch", *kinds]}
     if scenario.cluster.faults:
@@ -154,10 +154,6 @@ def _without_skew(scenario: Scenario) -> dict[str, object]:
         is_fixed = bag.ids_per_sample_kind == "fixed"
         values[f"{place}.ids_per_sample"] = int(mean) if is_fixed else {"mean": mean}
     return values
-
-
-def _is_cuda(scenario: Scenario) -> bool:
-    return scenario.cluster.host.gpu.kind == "cuda"
 
 
 def _found(tree: Tree, key: str) -> Any:

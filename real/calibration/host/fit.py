@@ -34,7 +34,6 @@ _TIE = 0.1 / 0.5
 _ROBUST = 0.25
 # Of Gauss-Newton, on logarithms: the most steps, the longest, and the one that is short enough to be the last.
 _STEPS, _STRIDE, _CLOSE = 100, 0.5, 1e-6
-_DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,204 +1,129 @@
-"""What the kernel probes compute of dense layers: blocks with a forward, a backward and their costs, each one kernel.
+"""What the kernel probes compute of dense layers: modules of dlrm's dense part, a forward and a backward kernel each.
 
 A traced module is priced operator by operator; here a layer's operators are timed together, as they follow each other.
 """
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
-from torch.nn import functional
+from torch import Tensor, nn
 
 from scenarios.seam.kernel import ELEMENT_BYTES, Kernel
-
-
-@dataclass(slots=True)
-class Tape:
-    """What a block's forward leaves for its backward."""
-
-    inputs: tuple[Tensor, ...]
-    output: Tensor
+from scenarios.workloads.dlrm.dense import Cross, Dot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Touched:
-    """How many operators a pass of a block runs, and the elements that they read and write."""
+class Pass:
+    """One pass over a batch: its flops, how many operators run, and the elements that they read and write."""
 
+    flops: float
     launches: int
     read: int
     written: int
 
-
-class Block(ABC):
-    """Some parameters and a function of them and of inputs [batch, ...]; `name` labels its kernels.
-
-    `width_in` and `width_out` are the elements of all inputs and of the output for one sample.
-    """
-
-    def __init__(
-        self, name: str, shapes: Sequence[tuple[int, ...]], dtype: str, *, width_in: int, width_out: int
-    ) -> None:
-        self.name = name
-        self.shapes = tuple(shapes)
-        self.dtype = dtype
-        self.width_in, self.width_out = width_in, width_out
-        self.parameters: list[Tensor] = []
-
-    @abstractmethod
-    def function(self, *inputs: Tensor) -> Tensor:
-        """The forward, differentiable."""
-
-    @abstractmethod
-    def flops(self, batch: int) -> float:
-        """Count the forward's flops; the backward takes twice as many, for the inputs and for the parameters."""
-
-    @abstractmethod
-    def touched(self, batch: int) -> Touched:
-        """Count what the forward reads and writes."""
-
-    @abstractmethod
-    def touched_back(self, batch: int) -> Touched:
-        """Count what the backward of all inputs and parameters reads and writes."""
-
-    @property
-    def parameter_count(self) -> int:
-        return sum(math.prod(shape) for shape in self.shapes)
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tape]:
-        """The output, cut from the graph, and the tape. On meta only shapes: nothing is traced."""
-        if inputs[0].is_meta:
-            output = inputs[0].new_empty(inputs[0].shape[0], self.width_out)
-            return output, Tape(inputs, output)
-        leaves = tuple(tensor.detach().requires_grad_() for tensor in inputs)
-        with torch.enable_grad():
-            output = self.function(*leaves)
-        return output.detach(), Tape(leaves, output)
-
-    def backward(self, tape: Tape, gradient: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The gradients of the inputs and of the parameters."""
-        wanted = [*tape.inputs, *self.parameters]
-        if gradient.is_meta:
-            like = [each.new_empty(each.shape) for each in wanted]
-            return like[: len(tape.inputs)], like[len(tape.inputs) :]
-        gradients = torch.autograd.grad(tape.output, wanted, gradient)
-        return list(gradients[: len(tape.inputs)]), list(gradients[len(tape.inputs) :])
-
-    def forward_kernel(self, batch: int) -> Kernel:
-        return self._kernel(self.flops(batch), self.touched(batch))
-
-    def backward_kernel(self, batch: int) -> Kernel:
-        return self._kernel(2 * self.flops(batch), self.touched_back(batch))
-
-    def _kernel(self, flops: float, touched: Touched) -> Kernel:
-        element = ELEMENT_BYTES[self.dtype]
+    def kernel(self, dtype: str) -> Kernel:
+        """Return it as one kernel."""
+        element = ELEMENT_BYTES[dtype]
         return Kernel(
             kind="gemm",
-            flops=flops,
-            bytes_read=float(element * touched.read),
-            bytes_written=float(element * touched.written),
-            dtype=self.dtype,
-            launches=touched.launches,
+            flops=self.flops,
+            bytes_read=float(element * self.read),
+            bytes_written=float(element * self.written),
+            dtype=dtype,
+            launches=self.launches,
         )
 
 
-class Linear(Block):
-    """[batch, inputs] -> [batch, outputs], with ReLU unless it is the last."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A module of inputs [batch, width] with `widths` and an output [batch, `width_out`], and what its passes cost.
 
-    def __init__(self, name: str, inputs: int, outputs: int, dtype: str, *, relu: bool) -> None:
-        super().__init__(name, [(outputs, inputs), (outputs,)], dtype, width_in=inputs, width_out=outputs)
-        self._relu = relu
-
-    def function(self, *inputs: Tensor) -> Tensor:
-        output = functional.linear(inputs[0], *self.parameters)
-        return functional.relu(output) if self._relu else output
-
-    def flops(self, batch: int) -> float:
-        return 2.0 * batch * self.width_in * self.width_out
-
-    def touched(self, batch: int) -> Touched:
-        """addmm; relu."""
-        given, made, relu = batch * self.width_in, batch * self.width_out, int(self._relu)
-        return Touched(launches=1 + relu, read=given + self.parameter_count + relu * made, written=made + relu * made)
-
-    def touched_back(self, batch: int) -> Touched:
-        """threshold_backward for relu; a product each for the input and the weight, a sum for the bias."""
-        given, made, relu = batch * self.width_in, batch * self.width_out, int(self._relu)
-        return Touched(
-            launches=3 + relu,
-            read=given + self.width_in * self.width_out + (3 + 2 * relu) * made,
-            written=given + self.parameter_count + relu * made,
-        )
-
-
-class Cross(Block):
-    """One layer of DCNv2: x -> x0 * (W (V x) + b) + x, V [rank, width], W [width, rank].
-
-    R. Wang et al., DCN V2, WWW 2021, equation 1 with the low-rank form of section 4.
+    The backward is that of all inputs and parameters; its flops are twice the forward's.
     """
 
-    def __init__(self, name: str, width: int, low_rank: int, dtype: str) -> None:
-        shapes = [(low_rank, width), (width, low_rank), (width,)]
-        super().__init__(name, shapes, dtype, width_in=2 * width, width_out=width)
-        self._width, self._low_rank = width, low_rank
+    module: nn.Module
+    widths: tuple[int, ...]
+    width_out: int
+    ahead: Pass
+    back: Pass
 
-    def function(self, *inputs: Tensor) -> Tensor:
-        first, x = inputs
-        down, up, bias = self.parameters
-        return first * functional.linear(functional.linear(x, down), up, bias) + x
+    def forward(self, *inputs: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return the inputs as leaves of the graph, and the output. On meta only shapes: nothing is traced."""
+        if inputs[0].is_meta:
+            return [*inputs], inputs[0].new_empty(inputs[0].shape[0], self.width_out)
+        leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+        with torch.enable_grad():
+            return leaves, self.module(*leaves)
 
-    def flops(self, batch: int) -> float:
-        return batch * self._width * (4.0 * self._low_rank + 2.0)
-
-    def touched(self, batch: int) -> Touched:
-        """mm, addmm, mul, add."""
-        wide, low = batch * self._width, batch * self._low_rank
-        return Touched(launches=4, read=5 * wide + low + self.parameter_count, written=3 * wide + low)
-
-    def touched_back(self, batch: int) -> Touched:
-        """Two products with the gradient, two for either factor, a sum for the bias, the two gradients of x added."""
-        wide, low = batch * self._width, batch * self._low_rank
-        factors = 2 * self._width * self._low_rank
-        return Touched(launches=8, read=10 * wide + 3 * low + factors, written=4 * wide + low + self.parameter_count)
+    def backward(self, leaves: list[Tensor], output: Tensor, gradient: Tensor) -> list[Tensor]:
+        """Return the gradients of the inputs and of the parameters."""
+        wanted = [*leaves, *self.module.parameters()]
+        if gradient.is_meta:
+            return [each.new_empty(each.shape) for each in wanted]
+        return list(torch.autograd.grad(output, wanted, gradient))
 
 
-class Dot(Block):
-    """[batch, features * dim] -> [batch, dim + pairs]: the first feature, then dot products of all pairs."""
+def linear(batch: int, inputs: int, outputs: int) -> Block:
+    """Make a layer with ReLU: addmm and relu; back threshold_backward, two products, and a sum for the bias."""
+    module = _made(lambda: nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU()))
+    given, made, weights, flops = batch * inputs, batch * outputs, inputs * outputs, 2.0 * batch * inputs * outputs
+    return Block(
+        module=module,
+        widths=(inputs,),
+        width_out=outputs,
+        ahead=Pass(flops=flops, launches=2, read=given + weights + outputs + made, written=2 * made),
+        back=Pass(
+            flops=2 * flops, launches=4, read=given + weights + 5 * made, written=given + weights + outputs + made
+        ),
+    )
 
-    def __init__(self, name: str, features: int, dim: int, dtype: str) -> None:
-        pairs = features * (features - 1) // 2
-        super().__init__(name, [], dtype, width_in=features * dim, width_out=dim + pairs)
-        self._features, self._dim = features, dim
 
-    def function(self, *inputs: Tensor) -> Tensor:
-        features = inputs[0].view(-1, self._features, self._dim)
-        products = torch.bmm(features, features.transpose(1, 2))
-        row, column = torch.tril_indices(self._features, self._features, -1, device=features.device)
-        return torch.cat([features[:, 0], products[:, row, column]], dim=1)
+def cross(batch: int, width: int, low_rank: int) -> Block:
+    """Make a layer of DCNv2: mm, addmm, mul and add.
 
-    def flops(self, batch: int) -> float:
-        return 2.0 * batch * self._features**2 * self._dim
+    Back two products with the gradient, two for either factor, a sum for the bias, and the two gradients of x added.
+    """
+    wide, low, factors = batch * width, batch * low_rank, 2 * width * low_rank
+    flops = batch * width * (4.0 * low_rank + 2.0)
+    return Block(
+        module=_made(lambda: Cross(width, low_rank)),
+        widths=(width, width),
+        width_out=width,
+        ahead=Pass(flops=flops, launches=4, read=5 * wide + low + factors + width, written=3 * wide + low),
+        back=Pass(
+            flops=2 * flops, launches=8, read=10 * wide + 3 * low + factors, written=4 * wide + low + factors + width
+        ),
+    )
 
-    def touched(self, batch: int) -> Touched:
-        """bmm, tril_indices, index, cat."""
-        given, products, made = self._elements(batch)
-        pairs = made - batch * self._dim
-        return Touched(launches=4, read=2 * given + pairs + made, written=products + pairs + made)
 
-    def touched_back(self, batch: int) -> Touched:
-        """zeros, index_put for the pairs; select_backward for the first feature; two bmm; two sums."""
-        given, products, made = self._elements(batch)
-        pairs, first = made - batch * self._dim, batch * self._dim
-        return Touched(
-            launches=7, read=6 * given + 3 * products + 2 * pairs + first, written=5 * given + 2 * products + pairs
-        )
+def dot(batch: int, features: int, dim: int) -> Block:
+    """Make dot products of all pairs: bmm, tril_indices, index and cat.
 
-    def _elements(self, batch: int) -> tuple[int, int, int]:
-        return batch * self.width_in, batch * self._features**2, batch * self.width_out
+    Back zeros and index_put for the pairs, select_backward for the first feature, two bmm, and two sums.
+    """
+    given, products, first = batch * features * dim, batch * features**2, batch * dim
+    pairs, flops = batch * (features * (features - 1) // 2), 2.0 * batch * features**2 * dim
+    return Block(
+        module=Dot(features, dim),
+        widths=(features * dim,),
+        width_out=(first + pairs) // batch,
+        ahead=Pass(flops=flops, launches=4, read=2 * given + 2 * pairs + first, written=products + 2 * pairs + first),
+        back=Pass(
+            flops=2 * flops,
+            launches=7,
+            read=6 * given + 3 * products + 2 * pairs + first,
+            written=5 * given + 2 * products + pairs,
+        ),
+    )
+
+
+def _made(make: Callable[[], nn.Module]) -> nn.Module:
+    """Make a module whose parameters nobody draws yet."""
+    with torch.device("meta"):
+        return make()
 
 
 def load_autograd(device: torch.device) -> None:

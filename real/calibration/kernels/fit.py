@@ -110,7 +110,7 @@ def predicted_s(kernel: Timed, gpu: Gpu) -> float:
     """What the model gives for a probed kernel on an idle GPU whose host has launched it in time."""
     efficiency = gpu.efficiency.get(kernel.kind, gpu.efficiency.get("default", 1.0))
     operator_ns = gpu.ramps_ns.get(kernel.kind, gpu.ramp_ns)
-    if gpu.kind == "cpu":
+    if gpu.device.runs_on_cores:
         operator_ns += gpu.launches_ns.get(kernel.kind, gpu.launch_ns)
     arithmetic_s = kernel.flops / gpu.flops_per_s[kernel.dtype] if kernel.flops else 0.0
     work_s = max(arithmetic_s, kernel.moved_bytes / gpu.memory_bytes_per_s) / efficiency

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from real.calibration.kernels.blocks import Block, Cross, Dot, Linear
+from real.calibration.kernels.blocks import Block, cross, dot, linear
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.compression.local import compute, copy_cost
 from scenarios.config.scenario import Optimizer
@@ -102,34 +102,32 @@ def _drawn(*shape: int, device: torch.device, generator: torch.Generator) -> Ten
 
 def _dense(sizes: Sizes, device: torch.device, generator: torch.Generator) -> Iterator[Workload]:
     draw = partial(_drawn, device=device, generator=generator)
-    for batch, inputs, outputs in sizes.linear:
-        yield _block(Linear("linear", inputs, outputs, "float32", relu=True), batch, draw)
-    for batch, width, low_rank in sizes.cross:
-        yield _block(Cross("cross", width, low_rank, "float32"), batch, draw, inputs=2)
-    for batch, features, dim in sizes.dot:
-        yield _block(Dot("dot", features, dim, "float32"), batch, draw)
+    for shape in sizes.linear:
+        yield _block("linear", linear(*shape), "float32", shape[0], draw)
+    for shape in sizes.cross:
+        yield _block("cross", cross(*shape), "float32", shape[0], draw)
+    for shape in sizes.dot:
+        yield _block("dot", dot(*shape), "float32", shape[0], draw)
     for dtype in sizes.other_dtypes:
-        for batch, inputs, outputs in sizes.other_linear:
-            yield _block(Linear(f"linear {dtype}", inputs, outputs, dtype, relu=True), batch, draw)
+        for shape in sizes.other_linear:
+            yield _block(f"linear {dtype}", linear(*shape), dtype, shape[0], draw)
 
 
-def _block(block: Block, batch: int, drawn: Callable[..., Tensor], *, inputs: int = 1) -> Workload:
+def _block(name: str, block: Block, dtype: str, batch: int, drawn: Callable[..., Tensor]) -> Workload:
     """A block's forward and backward."""
-    dtype: torch.dtype = getattr(torch, block.dtype)
 
     def draw(*shape: int) -> Tensor:
-        return drawn(*shape).mul_(0.05).to(dtype)
+        return drawn(*shape).mul_(0.05).to(getattr(torch, dtype))
 
-    block.parameters = [draw(*shape).requires_grad_() for shape in block.shapes]
-    given = [draw(batch, block.width_in // inputs) for _ in range(inputs)]
-    gradient = draw(batch, block.width_out)
+    state = {key: draw(*each.shape) for key, each in block.module.named_parameters()}
+    block.module.load_state_dict(state, assign=True)
+    given, gradient = [draw(batch, width) for width in block.widths], draw(batch, block.width_out)
 
     async def play(rank: Rank) -> None:
-        _, tape = await rank.compute(block.forward_kernel(batch), block.forward, *given, label="forward")
-        await rank.compute(block.backward_kernel(batch), block.backward, tape, gradient, label="backward")
+        leaves, output = await rank.compute(block.ahead.kernel(dtype), block.forward, *given, label="forward")
+        await rank.compute(block.back.kernel(dtype), block.backward, leaves, output, gradient, label="backward")
 
-    shape = f"{batch} x {block.width_in} x {block.width_out}"
-    return Workload(f"{block.name} {shape}", play)
+    return Workload(f"{name} {batch} x {sum(block.widths)} x {block.width_out}", play)
 
 
 def _gradients(sizes: Sizes, device: torch.device) -> Iterator[Workload]:

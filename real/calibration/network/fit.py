@@ -94,7 +94,6 @@ def _duration_s(name: str, spans: Sequence[Span], both: Sequence[Span]) -> float
 Sight = Mapping[tuple[str, int], Seen]
 Play = Callable[[Cluster], Sight]
 
-_WORD = 4
 _SWEEPS = 3
 # A socket's buffer and a connection's queue hold at least one segment.
 _LEAST = 1 << 14

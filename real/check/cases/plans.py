@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,8 +24,8 @@ from real.check.cases.bags import (
 )
 from real.check.cases.bits import whole
 from real.check.cases.case import Case, RankGroups, ShortRepr
-from scenarios.config.scenario import ShardingType
 from scenarios.seam.rank import Rank
+from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.groups import Lookup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import ShardedTable, TableShard
@@ -49,6 +49,11 @@ class Table(ShortRepr):
     owners: tuple[int, ...] = (0,)
     processor: bool = False
 
+    @property
+    def sharding_kind(self) -> ShardingKind:
+        """What its kind is."""
+        return ShardingKind(self.kind)
+
     def pieces(self, hosts: int, gpus: int) -> Iterator[Piece]:
         """The table's runs of columns."""
         everyone = tuple(range(hosts * gpus))
@@ -57,17 +62,13 @@ class Table(ShortRepr):
             host = owner % hosts * gpus
             on_host = everyone[host : host + gpus]
             alone = (owner % len(everyone),)
-            owners = on_host if self.kind in BY_HOST else alone
-            yield Piece(start, width, everyone if self.kind in ("row_wise", "data_parallel") else owners)
+            owners = on_host if self.sharding_kind.rows_over == "host" else alone
+            yield Piece(start, width, everyone if self.sharding_kind.is_on_all_ranks else owners)
             start += width
 
     def buckets(self, ranks: tuple[int, ...]) -> int:
         """Into how many parts the rows are cut."""
-        return len(ranks) if self.kind in (*BY_HOST, "row_wise") else 1
-
-
-BY_HOST = ("table_row_wise", "grid_shard")
-KINDS = ("table_row_wise", "data_parallel", "table_wise", "row_wise", "column_wise", "table_column_wise", "grid_shard")
+        return len(ranks) if self.sharding_kind.cuts_rows else 1
 
 
 class Cell(NamedTuple):
@@ -123,7 +124,7 @@ class Plan(Case):
         for at, table in enumerate(self.tables):
             for start, width, owners in table.pieces(self.hosts, self.gpus):
                 for slot, owner in enumerate(owners):
-                    sources = [owner] if table.kind == "data_parallel" else range(ranks)
+                    sources = [owner] if table.sharding_kind.is_copied else range(ranks)
                     bags = [
                         self._in_bucket(bag, table, owners, slot) for rank in sources for bag in self._cells(rank, at)
                     ]
@@ -137,15 +138,15 @@ class Plan(Case):
         counts = [[1] * len(bag) for bag in bags[at]]
         if self.weighted:
             counts = weights_of(bags, self.seed, rank)[at]
-        if self._sends_positions(self.tables[at].kind):
+        if self._sends_positions(self.tables[at].sharding_kind):
             counts = positions_of(bags)[at]
         return [
             [Cell(unsigned(item, self.dtype), count) for item, count in zip(*pair, strict=True)]
             for pair in zip(bags[at], counts, strict=True)
         ]
 
-    def _sends_positions(self, kind: str) -> bool:
-        if kind not in (*BY_HOST, "row_wise"):
+    def _sends_positions(self, kind: ShardingKind) -> bool:
+        if not kind.cuts_rows:
             return False
         return self.need_pos if self.weighted else any(one.processor for one in self.tables if one.kind == kind)
 
@@ -157,8 +158,8 @@ class Plan(Case):
     def _read(self, rank: Rank, given: KeyedJagged, key: int, lookup: Lookup) -> tuple[int, list[list[Cell]]]:
         """The table of a key that came, and its bags with ids of the whole table."""
         at = int(lookup.table[1:])
-        kind, rows = self.tables[at].kind, self.tables[at].rows
-        buckets = {"row_wise": rank.world_size, **dict.fromkeys(BY_HOST, rank.local_world_size)}.get(kind, 1)
+        kind, rows = self.tables[at].sharding_kind, self.tables[at].rows
+        buckets = kind.row_blocks(rank.world_size, rank.local_world_size)
         slot = rank.rank % buckets
         items = [unsigned(item, self.dtype) for item in torch.split(given.values, given.length_per_key())[key].tolist()]
         if buckets > 1:
@@ -194,7 +195,7 @@ class Plan(Case):
                 name=f"t{at}",
                 rows=table.rows,
                 dim=sum(table.widths),
-                sharding_type=cast(ShardingType, table.kind),
+                sharding_type=table.kind,
                 shards=tuple(
                     _shard(table, piece, slot)
                     for piece in table.pieces(self.hosts, self.gpus)

@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.compute_times import ComputeTimes
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import LibraryName
@@ -18,21 +19,17 @@ from scenarios.config.provenance import KnownErrors, Measured
 from scenarios.config.scenario.programs import Collective, Exchange, Gradients, Source
 from scenarios.config.scenario.recommender import (
     CACHE_LOAD_FACTOR,
-    DISTINCT_TYPES,
     MIN_PARTITION,
-    SEQUENCE_TYPES,
     Bag,
     DenseOptimizer,
     Feature,
     Ids,
     Interaction,
-    LookUpKernel,
     Model,
     Optimizer,
     OptimizerKind,
     PlanFile,
     Planner,
-    ShardingType,
     Table,
 )
 from scenarios.config.scenario.step import (
@@ -56,6 +53,7 @@ from scenarios.config.scenario.workload import (
     Workload,
 )
 from scenarios.seam.trace import PLAYING
+from scenarios.sharding_kind import ShardingType
 
 __all__ = [
     "Bag",
@@ -76,8 +74,6 @@ __all__ = [
     "Interaction",
     "LEAST_POWERSGD_START",
     "Launching",
-    "LookUpKernel",
-    "DISTINCT_TYPES",
     "MIN_PARTITION",
     "Model",
     "Optimizer",
@@ -89,7 +85,6 @@ __all__ = [
     "QComms",
     "Recommender",
     "Replication",
-    "SEQUENCE_TYPES",
     "Scenario",
     "ShardingType",
     "Source",
@@ -126,19 +121,19 @@ class Scenario:
     named_in: Path | None = None  # the folder of the file that names the program; None: that of `path`
     compute_times: ComputeTimes | None = None  # in place of rooflines, in predictions only
 
-    def kernel_of(self, table: Table) -> LookUpKernel:
+    def kernel_of(self, table: Table) -> ComputeKernel:
         """Where the table's rows lie on this cluster."""
-        return "fused" if self.cluster.host.gpu.kind == "cpu" else table.kernel
+        return ComputeKernel(table.kernel) if self.cluster.host.gpu.device.has_own_memory else DEFAULT_KERNEL
 
     @property
     def uses_host_memory(self) -> bool:
         """Whether GPUs look up rows of some table in their host's memory."""
-        return any(self.kernel_of(table) != "fused" for table in self.workload.tables)
+        return any(self.kernel_of(table).is_in_host for table in self.workload.tables)
 
     @property
     def copies_batches(self) -> bool:
         """Whether batches cross a path to the GPUs; a CPU process has one memory."""
-        return self.workload.copies_batches and self.cluster.host.gpu.kind != "cpu"
+        return self.workload.copies_batches and self.cluster.host.gpu.device.has_own_memory
 
     @property
     def uses_host_path(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel, LookUpKernel
 from scenarios.config.keys import Key
 from scenarios.config.toml.values import (
     Count,
@@ -30,23 +31,8 @@ from scenarios.config.toml.values import (
     Uniform,
     Width,
 )
+from scenarios.sharding_kind import ShardingType
 
-ShardingType = Literal[
-    "data_parallel",
-    "table_wise",
-    "row_wise",
-    "table_row_wise",
-    "column_wise",
-    "table_column_wise",
-    "grid_shard",
-]
-# What TorchRec 1.8 shards an EmbeddingCollection by.
-SEQUENCE_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "column_wise")
-# Those of them whose rows travel: once for each distinct id, where that is wanted.
-DISTINCT_TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "column_wise")
-
-# Where a table's rows lie: in the GPU's memory, in the host's, or there with a cache of some in the GPU's.
-LookUpKernel = Literal["fused", "fused_uvm", "fused_uvm_caching"]
 # TorchRec 1.8's share of a table's rows that its cache holds.
 CACHE_LOAD_FACTOR = 0.2
 
@@ -126,7 +112,7 @@ class Table:
     `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson".
     `sharding` are the types that the planner may give to this table, `ranks` those on which it is pinned; () is none.
     With `sequence` a bag's rows are given one by one, up to so many; 0: they are summed. On CPU processes, which have
-    one memory, every table is "fused" (`Scenario.kernel_of`).
+    one memory, no table is in another (`Scenario.kernel_of`).
 
     With `features`, as of TorchRec's `feature_names`, each has bags of its own, `ids_per_sample` is the sum of theirs,
     and `ids` counts for nothing. Without them there is one, of the table's name. `by_feature` hides the difference:
@@ -185,10 +171,14 @@ class Table:
         " Default false.",
     ] = False
     kernel: Annotated[
-        LookUpKernel,
-        "Where its rows lie, as TorchRec's compute kernels: 'fused' in the GPU's memory, 'fused_uvm' in the host's,"
-        " 'fused_uvm_caching' there with a cache in the GPU's. Default: sharding.plan's, else 'fused'.",
-    ] = "fused"
+        ComputeKernel,
+        Key(
+            doc="Where its rows lie, as TorchRec's compute kernels: 'fused' in the GPU's memory, 'fused_uvm' in the"
+            " host's, 'fused_uvm_caching' there with a cache in the GPU's. Default: sharding.plan's, else 'fused'.",
+            accepts=LookUpKernel,
+            read=ComputeKernel,
+        ),
+    ] = DEFAULT_KERNEL
     cache_load_factor: Annotated[
         Efficient,
         "The share of its rows that the cache of 'fused_uvm_caching' holds. Default: sharding.plan's, else 0.2.",

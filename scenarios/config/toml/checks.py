@@ -50,7 +50,7 @@ def check_profile(document: Document, mistakes: Mistakes) -> None:
 def _check_run(run: RunSection, document: Document, program: ProgramSpec | None, look: Look) -> None:
     if run.compute_times is not None:
         _check_compute_times(run.compute_times, look.mistakes)
-    kind = _gpu_kind(document)
+    kind = document.gpu_kind
     if run.library and kind and kind not in LIBRARIES[run.library].serves:
         look.mistakes.add(("run", "library"), f"{serving(kind)}, because cluster.gpu.kind = '{kind}'")
     if run.ranks == "alike" and (reason := why_each(document, program)):
@@ -64,15 +64,11 @@ def why_each(document: Document, program: ProgramSpec | None) -> str:
         return "run.fidelity = 'flows'"
     if run.payload == "values":
         return "run.payload = 'values'"
-    kind = _gpu_kind(document)
+    kind = document.gpu_kind
     library = run.library or (default_library(kind) if kind else None)
     if library and not LIBRARIES[library].can_fold:
         return f"the library is {library}"
     return program.why_each(document) if program is not None else ""
-
-
-def _gpu_kind(document: Document) -> str | None:
-    return document.cluster.gpu.kind if document.cluster and document.cluster.gpu else None
 
 
 def _check_compute_times(name: str, mistakes: Mistakes) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from scenarios.config.gpu import DEVICES, Device
 from scenarios.config.interconnect import LibraryName
 from scenarios.config.provenance import Measured
 from scenarios.config.toml.derive import section_of
@@ -71,3 +72,13 @@ class Document(Section):
     )
     run: RunSection | None = about("Steps, seed, batch size, fidelity and library. Default: all its defaults.")
     cluster: ClusterSection | None = about("The machines. Required.")
+
+    @property
+    def gpu_kind(self) -> str | None:
+        """Its kind of GPU, where it names one."""
+        return self.cluster.gpu.kind if self.cluster and self.cluster.gpu else None
+
+    @property
+    def device(self) -> Device | None:
+        """What follows from its kind of GPU, where it names one."""
+        return DEVICES.get(self.gpu_kind or "")

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.planner.topology import CollectiveType, Topology
-from scenarios.planner.types import CacheParams, ComputeKernel, ParameterConstraints, Perf, ShardingOption, ShardingType
+from scenarios.planner.types import CacheParams, ParameterConstraints, Perf, ShardingOption
 from scenarios.seam.run_length import runs_of
+from scenarios.sharding_kind import ShardingKind
 
 BIGINT_BYTES = 8
 CACHE_LOAD_FACTOR = 0.2
@@ -22,7 +24,6 @@ DP_COPY_FACTOR = 9.22
 WEIGHTED_KERNEL_FACTOR = 1.1
 
 _FORWARD, _BACKWARD = CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER
-_ROW_BLOCKS = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +66,15 @@ def _is_weighted(module: object, wished: ParameterConstraints) -> bool:
     return bool(said() if callable(said) else said)
 
 
-def volumes(sharding_type: str, load: Load, topology: Topology) -> tuple[float, float]:
+def volumes(kind: ShardingKind, load: Load, topology: Topology) -> tuple[float, float]:
     """Ids that a shard's rank gets, and rows that it gives, in one step."""
     world, group = topology.world_size, topology.intra_group_size
-    if sharding_type == ShardingType.DATA_PARALLEL:
+    if kind.is_copied:
         return load.ids, load.rows_out
-    if sharding_type == ShardingType.ROW_WISE:
-        ids = load.ids / world * world
-    elif sharding_type in _ROW_BLOCKS:
-        ids = load.ids * world / group
-    else:
+    if not kind.cuts_rows:
         return load.ids * world, load.rows_out * world
+    # The order of operations is TorchRec's, to the last bit.
+    ids = load.ids / world * world if kind.is_on_all_ranks else load.ids * world / group
     return ids, load.rows_out * world if load.is_pooled else ids
 
 
@@ -107,7 +106,7 @@ class EmbeddingPerfEstimator:
                 shard.perf = priced[dim]
 
     def _perf(self, option: ShardingOption, load: Load, rows: int, dim: int) -> Perf:
-        topology, kind = self._topology, option.sharding_type
+        topology, kind = self._topology, option.sharding_kind
         bandwidth = kernel_bandwidth(option.compute_kernel, load.cache, topology)
         ids, rows_out = volumes(kind, load, topology)
         forward = _forward(kind, load, dim, ids=ids, rows_out=rows_out) / bandwidth
@@ -121,31 +120,29 @@ class EmbeddingPerfEstimator:
         backward_comms = self._backward_comms(kind, load, rows, dim, bandwidth=bandwidth)
         return Perf(forward, forward_comms, backward, backward_comms, input_dist, prefetch)
 
-    def _forward_comms(self, kind: str, load: Load, dim: int) -> tuple[float, float]:
+    def _forward_comms(self, kind: ShardingKind, load: Load, dim: int) -> tuple[float, float]:
         """Rows out and ids in, in ms."""
-        if kind == ShardingType.DATA_PARALLEL:
+        if kind.is_copied:
             return 0.0, 0.0
         ids_bytes = ceil(load.ids * self._topology.world_size * BIGINT_BYTES)
         return self._rows_out(kind, load, dim, _FORWARD), ids_bytes / self._bandwidth(CollectiveType.ALL_TO_ALL)
 
-    def _backward_comms(self, kind: str, load: Load, rows: int, dim: int, *, bandwidth: float) -> float:
+    def _backward_comms(self, kind: ShardingKind, load: Load, rows: int, dim: int, *, bandwidth: float) -> float:
         """Gradients of the rows out, back where they were looked up; of a replica, the all-reduce."""
-        if kind == ShardingType.DATA_PARALLEL:
+        if kind.is_copied:
             return self._replicated(rows * dim * load.element_bytes, bandwidth)
         exchange = self._rows_out(kind, load, dim, _BACKWARD)
-        if kind not in (ShardingType.ROW_WISE, *_ROW_BLOCKS):
+        if not kind.cuts_rows:
             return exchange
         out_bytes = volumes(kind, load, self._topology)[1] * dim * load.element_bytes
         return exchange + out_bytes * BATCHED_COPY_FACTOR / bandwidth
 
-    def _rows_out(self, kind: str, load: Load, dim: int, by_rows: CollectiveType) -> float:
+    def _rows_out(self, kind: ShardingKind, load: Load, dim: int, by_rows: CollectiveType) -> float:
         """The exchange of looked-up rows in ms, `by_rows` being what cut rows are exchanged by."""
         topology, row_bytes = self._topology, dim * load.element_bytes
         out_bytes = volumes(kind, load, topology)[1] * row_bytes
-        if kind == ShardingType.ROW_WISE:
-            return out_bytes / self._bandwidth(by_rows)
-        if kind not in _ROW_BLOCKS:
-            return out_bytes / self._bandwidth(CollectiveType.ALL_TO_ALL)
+        if kind.rows_over != "host":
+            return out_bytes / self._bandwidth(by_rows if kind.cuts_rows else CollectiveType.ALL_TO_ALL)
         hosts = topology.world_size // topology.intra_group_size
         local, get = topology.local_world_size, topology.comms_bandwidths.get_bw
         inside = out_bytes / get(local, topology.intra_group_size, by_rows)
@@ -167,17 +164,14 @@ class EmbeddingPerfEstimator:
             reduce *= 2
         return reduce + table_bytes * DP_COPY_FACTOR / bandwidth
 
-    def _prefetch(self, kind: str, load: Load, dim: int) -> float:
+    def _prefetch(self, kind: ShardingKind, load: Load, dim: int) -> float:
         """Fetching the rows that the cache misses, in ms; 0 where nothing is known of its size or of the accesses."""
         cache = load.cache
         if cache is None or cache.stats is None or cache.load_factor is None:
             return 0.0
         topology = self._topology
         misses = cache.stats.expected_miss_rate(cache.load_factor) * cache.stats.expected_lookups
-        if kind == ShardingType.ROW_WISE:
-            misses /= topology.world_size
-        elif kind in _ROW_BLOCKS:
-            misses /= topology.intra_group_size
+        misses /= kind.row_blocks(topology.world_size, topology.intra_group_size)
         return misses * dim * load.element_bytes / topology.hbm_to_ddr_mem_bw
 
 
@@ -222,10 +216,10 @@ def kernel_bandwidth(compute_kernel: str, cache: CacheParams | None, topology: T
     return rates[key]
 
 
-def _forward(kind: str, load: Load, dim: int, *, ids: float, rows_out: float) -> float:
+def _forward(kind: ShardingKind, load: Load, dim: int, *, ids: float, rows_out: float) -> float:
     """Bytes that a forward lookup moves; whole narrow rows cost more than their bytes."""
     read = ceil(ids * BIGINT_BYTES) * (2 if load.is_weighted else 1)
-    sliced = kind in (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE, *_ROW_BLOCKS)
+    sliced = kind.is_copied or kind.cuts_rows
     lookup_dim = dim if sliced else max(dim, FULL_BLOCK_DIM)
     penalty = 1.0 if sliced or dim >= 128 else 1.15 if dim >= 64 else 1.75
     return (read + ids * lookup_dim * load.element_bytes + rows_out * dim * load.element_bytes) * penalty

@@ -10,20 +10,15 @@ from scenarios.planner.estimators.perf import BIGINT_BYTES, CACHE_LOAD_FACTOR, L
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
 from scenarios.planner.types import (
     CacheParams,
-    ComputeKernel,
     ParameterConstraints,
     Shard,
     ShardingOption,
-    ShardingType,
     Storage,
 )
 from scenarios.seam.run_length import runs_of
 
 # A cached row's bookkeeping: bytes for every row of the table, and for every row that the cache holds.
 CACHE_ROW_BYTES, CACHED_ROW_BYTES = 4, 16
-
-_CACHED = (ComputeKernel.FUSED_UVM_CACHING, ComputeKernel.KEY_VALUE)
-_CUT_BY_ROWS = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 
 
 class PipelineType(StrEnum):
@@ -74,18 +69,18 @@ class EmbeddingStorageEstimator:
 
     def _storage(self, option: ShardingOption, load: Load, shard: Shard) -> Storage:
         io = 0 if self._is_inference else self._io_bytes(option, load, shard)
-        rows, dim = _shape(option)
+        (rows, dim), kernel = _shape(option), option.kernel
         total = rows * dim * load.element_bytes
         whole = self._held(option, shard, total)
         if self._topology.compute_device not in DEVICES_WITH_HBM:
             return Storage(0, whole + io)
-        if option.compute_kernel == ComputeKernel.FUSED_UVM:
+        if kernel.reads_host and not kernel.is_quantized:
             return Storage(io, whole)
         factor = held_share(load.cache)
         books = 0 if self._is_inference else ceil(shard.size[0] * (CACHE_ROW_BYTES + factor * CACHED_ROW_BYTES))
-        if option.compute_kernel == ComputeKernel.KEY_VALUE:
+        if kernel.is_on_ssd:
             return Storage(io, 0, whole + books)
-        if option.compute_kernel in (ComputeKernel.FUSED_UVM_CACHING, ComputeKernel.QUANT_UVM_CACHING):
+        if kernel.is_cached:
             return Storage(self._held(option, shard, round(total * factor)) + books + io, whole)
         return Storage(whole + io, 0)
 
@@ -96,9 +91,9 @@ class EmbeddingStorageEstimator:
 
     def _io_bytes(self, option: ShardingOption, load: Load, shard: Shard) -> int:
         """Bytes of the buffers for ids and rows."""
-        if shard.size[0] == 0 and option.sharding_type in _CUT_BY_ROWS:
+        if shard.size[0] == 0 and option.sharding_kind.cuts_rows:
             return 0
-        ids, rows_out = volumes(option.sharding_type, load, self._topology)
+        ids, rows_out = volumes(option.sharding_kind, load, self._topology)
         inputs = ceil(ids * BIGINT_BYTES)
         outputs = ceil(rows_out * shard.size[1] * load.element_bytes)
         if self._topology.compute_device not in DEVICES_WITH_HBM or self._pipeline in _UNPIPELINED:
@@ -115,7 +110,8 @@ def held_share(cache: CacheParams | None) -> float:
 
 
 def _prefetch_bytes(option: ShardingOption, cache: CacheParams | None, inputs: int) -> int:
-    if option.compute_kernel not in _CACHED:
+    kernel = option.kernel
+    if not kernel.is_on_ssd and (not kernel.is_cached or kernel.is_quantized):
         return 0
     passes = cache.multipass_prefetch_config if cache else None
     return ceil((1 + 6 / (passes.num_passes if passes else 1)) * inputs)
@@ -124,7 +120,7 @@ def _prefetch_bytes(option: ShardingOption, cache: CacheParams | None, inputs: i
 def _share(size_bytes: int, option: ShardingOption, shard: Shard) -> int:
     """A shard's part of the table's bytes; a replica's is all of them."""
     rows, dim = _shape(option)
-    if option.sharding_type == ShardingType.DATA_PARALLEL:
+    if option.sharding_kind.is_copied:
         return size_bytes
     return ceil(size_bytes * shard.size[0] * shard.size[1] / (rows * dim))
 

@@ -18,7 +18,6 @@ from scenarios.planner.topology import DeviceHardware, Topology
 from scenarios.planner.types import (
     RELEASE,
     RELEASES,
-    PartitionByType,
     PlannerError,
     ShardingOption,
     SortBy,
@@ -27,6 +26,7 @@ from scenarios.planner.types import (
     known_storage,
     perf_ms,
 )
+from scenarios.sharding_kind import PartitionByType
 
 _UNIFORM = PartitionByType.UNIFORM.value  # looked up once: it is compared with twice an option
 

@@ -21,25 +21,21 @@ from scenarios.planner.partition.devices import (
 )
 from scenarios.planner.topology import DeviceHardware, Topology, next_device
 from scenarios.planner.types import (
-    ComputeKernel,
-    PartitionByType,
     Perf,
     PlannerError,
     PlannerErrorType,
     Shard,
     ShardingOption,
-    ShardingType,
     Storage,
     known_perf,
     known_storage,
     write_ranks_in_order,
 )
 from scenarios.seam.run_length import KeptRuns, run_count, runs_of
+from scenarios.sharding_kind import PartitionByType
 
 # Looked up once: to read a member of an enum takes longer than to compare with it.
 _DEVICE = PartitionByType.DEVICE.value
-_COLUMN_WISE = ShardingType.COLUMN_WISE.value
-_KEY_VALUE = ComputeKernel.KEY_VALUE.value
 
 Group = Sequence[ShardingOption]
 """Options that must be placed together."""
@@ -151,7 +147,7 @@ class Walk:
         alone: list[ShardingOption] = []  # neighbours without a rule of their own go to the queue in one go
         for group in groups:
             option = group[0]
-            apart = option.compute_kernel == _KEY_VALUE and option.sharding_type == _COLUMN_WISE and not self._old
+            apart = option.kernel.is_on_ssd and option.sharding_kind.cuts_columns and not self._old
             if option.partition_by == _DEVICE and not apart and len(group) == 1:
                 alone.append(option)
             else:
@@ -260,7 +256,7 @@ class Walk:
         starts, hosts = (range(len(hosts) - count + 1), hosts) if count < len(hosts) else (range(1), hosts * count)
         for start in starts:
             ranks = [rank for host in hosts[start : start + count] for rank in self._hosts.ranks(host)]
-            if option.sharding_type == ShardingType.GRID_SHARD and self._all_or_none(group, ranks, self._spread):
+            if option.sharding_kind.cuts_columns and self._all_or_none(group, ranks, self._spread):
                 return
         raise _error("no_hosts", f"can't find hosts for sharding option group {_named(group)}")
 
@@ -277,9 +273,10 @@ class Walk:
         return False
 
     def _on_host(self, option: ShardingOption, ranks: Sequence[Rank]) -> bool:
-        if option.sharding_type == ShardingType.TABLE_ROW_WISE:
+        kind = option.sharding_kind
+        if kind.partition_by == PartitionByType.HOST and kind.cuts_rows:
             return self._spread(option, ranks)
-        if option.sharding_type == ShardingType.TABLE_COLUMN_WISE:
+        if kind.partition_by == PartitionByType.HOST:
             taken = RankQueue(ranks, 1 if self._old else len(ranks)).place(_estimated(option))
             self._keep(option.shards[: len(taken)], taken)
             return len(taken) == option.num_shards

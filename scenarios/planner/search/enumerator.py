@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from scenarios.compute_kernel import USUAL_KERNELS
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
 from scenarios.planner.topology import Topology
 from scenarios.planner.types import (
-    PARTITION_BY,
-    ComputeKernel,
     ParameterConstraints,
     PlannerError,
     PlannerErrorType,
     Shard,
     ShardingOption,
-    ShardingType,
     TableTensor,
 )
 from scenarios.seam.run_length import KeptRuns
+from scenarios.sharding_kind import ShardingKind
 
 BATCH_SIZE = 512
 """Samples a rank, unless given: TorchRec 1.8's default."""
@@ -30,16 +29,7 @@ MIN_CW_DIM = 128
 COLUMN_ALIGNMENT = 4
 
 # The others are looked at for a table whose constraints name them.
-USUAL_TYPES = tuple(kind for kind in ShardingType if kind is not ShardingType.GRID_SHARD)
-USUAL_KERNELS = (
-    ComputeKernel.DENSE,
-    ComputeKernel.FUSED,
-    ComputeKernel.FUSED_UVM,
-    ComputeKernel.FUSED_UVM_CACHING,
-    ComputeKernel.QUANT,
-    ComputeKernel.QUANT_UVM,
-    ComputeKernel.QUANT_UVM_CACHING,
-)
+USUAL_TYPES = tuple(kind for kind in ShardingKind if kind.is_usual)
 
 
 class Estimator(Protocol):
@@ -128,7 +118,7 @@ class EmbeddingEnumerator:
                 input_lengths=wished.pooling_factors,
                 batch_size=self._batch_size,
                 sharding_type=kind,
-                partition_by=PARTITION_BY[ShardingType(kind)],
+                partition_by=ShardingKind(kind).partition_by,
                 compute_kernel=kernel,
                 shards=cut(kind, rows, dim, self._topology, min_partition=wished.min_partition),
                 cache_params=wished.cache_params,
@@ -163,29 +153,21 @@ def _is_pooled(module: object) -> bool:
 def cut(
     sharding_type: str, rows: int, dim: int, topology: Topology, *, min_partition: int | None = None
 ) -> Sequence[Shard]:
-    """Shards of a table [rows, dim] without costs or ranks; in data_parallel each is a full copy.
+    """Shards of a table [rows, dim] without costs or ranks; of a copied table each is all of it.
 
     A shard on every rank comes as `KeptRuns`, everything else as a list.
 
     Raises:
         ValueError: an unknown sharding type.
     """
-    world, group = topology.world_size, topology.intra_group_size
-    if sharding_type == ShardingType.DATA_PARALLEL:
+    kind, world = ShardingKind(sharding_type), topology.world_size
+    if kind.is_copied:
         return KeptRuns([(world, Shard([rows, dim], [0, 0]))], _copy)
-    if sharding_type == ShardingType.TABLE_WISE:
-        return [Shard([rows, dim], [0, 0])]
-    if sharding_type == ShardingType.ROW_WISE:
-        return _blocks(rows, world, dim, 0)
-    if sharding_type == ShardingType.TABLE_ROW_WISE:
-        return list(_blocks(rows, group, dim, 0))
-    width = column_width(dim, min_partition or MIN_CW_DIM)
-    columns = range(0, dim, width)
-    if sharding_type in (ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE):
-        return [Shard([rows, width], [0, column]) for column in columns]
-    if sharding_type == ShardingType.GRID_SHARD:
-        return [shard for column in columns for shard in _blocks(rows, group, width, column)]
-    raise ValueError(f"sharding type {sharding_type!r}: expected one of {', '.join(ShardingType)}")
+    blocks = kind.row_blocks(world, topology.intra_group_size)
+    if kind.is_on_all_ranks:
+        return _blocks(rows, blocks, dim, 0)
+    width = column_width(dim, min_partition or MIN_CW_DIM) if kind.cuts_columns else dim
+    return [shard for column in range(0, dim, width) for shard in _blocks(rows, blocks, width, column)]
 
 
 def column_width(dim: int, min_partition: int) -> int:

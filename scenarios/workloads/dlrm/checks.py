@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from scenarios.config.scenario import DISTINCT_TYPES, SEQUENCE_TYPES, Model, Planner, ShardingType
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
+from scenarios.config.scenario import Model, Planner
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
@@ -20,22 +21,14 @@ from scenarios.config.toml.values import (
 )
 from scenarios.config.units import format_bytes
 from scenarios.planner.plan_file import GivenTable, read_plan
+from scenarios.sharding_kind import DEFAULT_TYPES, DISTINCT_TYPES, SEQUENCE_TYPES, ShardingKind, ShardingType
 from scenarios.workloads.dlrm.ids.checks import check_ids
 from scenarios.workloads.step_tables import REPLICATION, sharding_shape
 
-# What TorchRec 1.8's EmbeddingBagCollectionSharder may choose from on GPUs, in its order.
-DEFAULT_TYPES: tuple[ShardingType, ...] = (
-    *("data_parallel", "table_wise", "column_wise", "table_column_wise"),
-    *("row_wise", "table_row_wise", "grid_shard"),
-)
 INT32_ROWS = 1 << 31
 # Averages also have caches written back and emptied, where batches that were fetched ahead have their rows.
 WHY_FUSED = "with replication, which averages rows in GPU memory"
 WIDEST_FIRST = ("cluster", "host", "GPU")
-REACH = {  # over what a table of this type may be spread
-    **{"data_parallel": "GPU", "table_wise": "GPU", "table_row_wise": "host", "table_column_wise": "host"},
-    **{"row_wise": "cluster", "column_wise": "cluster", "grid_shard": "cluster"},
-}
 
 
 def _check_model(model: Any, document: Document, look: Look) -> None:
@@ -86,6 +79,11 @@ def own_types(table: Any) -> tuple[str, tuple[ShardingType, ...]]:
     return ("", ()) if table.sequence is None else ("a sequence", SEQUENCE_TYPES)
 
 
+def _kernel(table: Any) -> ComputeKernel:
+    """Return the kernel that a table has without a plan."""
+    return ComputeKernel(table.kernel or DEFAULT_KERNEL)
+
+
 def _check_interaction(interaction: Any, model: Any, look: Look) -> None:
     path = ("model", "interaction")
     look.need(path, interaction, "kind")
@@ -129,7 +127,7 @@ def _check_table(table: Any, path: KeyPath, model: Any, look: Look) -> None:
         _check_types(table.sharding, (*path, "sharding"), mistakes)
     if table.index_dedup:
         look.refuse(path, table, ("weighted",), "with index_dedup")
-        if table.kernel == "fused_uvm_caching":
+        if _kernel(table).is_cached:
             mistakes.add((*path, "kernel"), "'fused' or 'fused_uvm' with index_dedup")
     reason, own = own_types(table) if table.sharding is not None else ("", ())
     if own and not {*table.sharding} <= {*own}:
@@ -179,30 +177,36 @@ def _check_kernel(
         if place is None or place.kernel != table.kernel:
             look.refuse(path, table, ("kernel",), "with sharding.plan, which says it of every table")
         return
-    if table.kernel != "fused_uvm_caching":
+    if not _kernel(table).is_cached:
         look.refuse(path, table, ("cache_load_factor",), "unless kernel = 'fused_uvm_caching'")
-    if table.kernel in (None, "fused"):
+    if not _kernel(table).is_in_host:
         return
     if _averages_on_gpus(document):
         look.mistakes.add((*path, "kernel"), f"'fused' {WHY_FUSED}")
     types = table.sharding or SHARDING.or_empty(document).types or DEFAULT_TYPES
-    if set(types) == {"data_parallel"}:
-        look.mistakes.add((*path, "kernel"), "'fused', because the table may be data_parallel only")
+    if all(ShardingKind(kind).is_copied for kind in types):
+        look.mistakes.add((*path, "kernel"), f"'fused', because the table may be {types[0]} only")
     check_host_path(f"table {table.name!r} is {table.kernel}", document, look.mistakes)
 
 
 def check_host_path(reason: str, document: Document, mistakes: Mistakes) -> None:
     """Add that GPUs that use their host's memory need a rate to it."""
     cluster = document.cluster or ClusterSection()
-    inside, is_gpu = cluster.inside, cluster.gpu is not None and cluster.gpu.kind == "cuda"
-    if is_gpu and inside is not None and inside.kind in ("nvlink", "nvlink_mesh") and inside.host_rate is None:
+    inside, device = cluster.inside, document.device
+    has_path = device is not None and device.has_own_memory
+    if has_path and inside is not None and inside.kind in ("nvlink", "nvlink_mesh") and inside.host_rate is None:
         wanted = f"a GPU's rate to its host's memory, such as '25 GB/s' over PCIe 4.0, because {reason}"
         mistakes.missing(("cluster", "inside", "host_rate"), wanted)
 
 
 def _averages_on_gpus(document: Document) -> bool:
     """Whether replicas of rows are averaged, which is priced and done in GPU memory."""
-    return REPLICATION.of(document) is not None and not _is_cpu(document)
+    return REPLICATION.of(document) is not None and _has_own_memory(document)
+
+
+def _has_own_memory(document: Document) -> bool:
+    """Return whether GPUs, of whatever kind, have memory beside their host's; until a kind is named, they have."""
+    return document.device is None or document.device.has_own_memory
 
 
 def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTable] | None:
@@ -218,8 +222,8 @@ def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTab
 def _check_fits(table: Any, path: KeyPath, model: Any, rooms: _Rooms, mistakes: Mistakes) -> None:
     """The widest of the table's sharding types must have room for its weights at least."""
     types, dim = table.sharding or rooms.types, table.dim or model.embedding_dim
-    in_host = table.kernel in ("fused_uvm", "fused_uvm_caching") and not rooms.is_cpu
-    widest = min(map(REACH.__getitem__, types), key=WIDEST_FIRST.index)
+    in_host = _kernel(table).is_in_host and rooms.has_own_memory
+    widest = min((ShardingKind(kind).reach for kind in types), key=WIDEST_FIRST.index)
     room = rooms.in_host[widest] if in_host else rooms.in_gpus[widest]
     if dim is None or table.rows is None:
         return
@@ -246,7 +250,7 @@ class _Rooms:
 
     def __init__(self, document: Document) -> None:
         cluster, sharding = document.cluster or ClusterSection(), SHARDING.or_empty(document)
-        self.is_cpu, self.types = _is_cpu(document), sharding.types or DEFAULT_TYPES
+        self.has_own_memory, self.types = _has_own_memory(document), sharding.types or DEFAULT_TYPES
         memory, gpus_per_host = cluster.gpu.memory if cluster.gpu else None, cluster.gpus_per_host
         kept = Planner().reserved_share if sharding.reserved_share is None else sharding.reserved_share
         in_gpu = None if memory is None else memory * (1 - kept)
@@ -260,11 +264,6 @@ class _Rooms:
         )
 
 
-def _is_cpu(document: Document) -> bool:
-    gpu = (document.cluster or ClusterSection()).gpu
-    return gpu is not None and gpu.kind == "cpu"
-
-
 def _check_sharding(sharding: Any, document: Document, look: Look) -> None:
     if sharding.types is not None:
         _check_types(sharding.types, ("sharding", "types"), look.mistakes)
@@ -275,7 +274,7 @@ def _check_sharding(sharding: Any, document: Document, look: Look) -> None:
             _check_plan(given, model)
             _check_caches(given, model, look)
             for name, table in given.items():
-                if table.kernel != "fused":
+                if table.kernel.is_in_host:
                     check_host_path(f"the plan has table {name!r} as {table.kernel}", document, look.mistakes)
                     if _averages_on_gpus(document):
                         raise ValueError(f"tables that are 'fused' {WHY_FUSED}, but it has {name!r} as {table.kernel}")
@@ -315,7 +314,7 @@ def _check_caches(given: Mapping[str, GivenTable], model: Any, look: Look) -> No
         place = given.get(table.name or "")
         if place is None:
             continue
-        if place.kernel != "fused_uvm_caching":
+        if not place.kernel.is_cached:
             reason = "unless sharding.plan has the table as 'fused_uvm_caching'"
         elif place.load_factor not in (None, table.cache_load_factor):
             reason = f"with sharding.plan, which has the table's load_factor, {place.load_factor}"

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.scenario import (
     CACHE_LOAD_FACTOR,
     Feature,
@@ -16,7 +17,6 @@ from scenarios.config.scenario import (
     PlanFile,
     Recommender,
     Scenario,
-    ShardingType,
 )
 from scenarios.config.scenario import Table as EmbeddingTable
 from scenarios.config.scenario.recommender import FileIds, MeanIds, ZipfIds
@@ -29,8 +29,9 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.given_file import content
 from scenarios.planner.plan_file import GivenTable, read_plan
+from scenarios.sharding_kind import DEFAULT_TYPES, ShardingKind, ShardingType
 from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, why_each_shard
-from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, own_types
+from scenarios.workloads.dlrm.checks import MODEL, SHARDING, own_types
 from scenarios.workloads.dlrm.data_table import DATA, build_data, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.optimizer_checks import check_precision
@@ -40,7 +41,6 @@ from scenarios.workloads.locate import imported
 from scenarios.workloads.qcomms_table import QCOMMS, check_qcomms_dtype
 from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, build_replication, sharding_shape
 
-CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
 # Sizes, lengths, ids, pooled rows and their gradients; with what is computed around them; a layer's passes, and its
 # share of the reduction.
 EXCHANGES_OF_GROUP, OPERATIONS_OF_GROUP, OPERATIONS_OF_LAYER = 5, 16, 4
@@ -70,8 +70,8 @@ def _kernel(table: Any, usual: Sequence[str], place: GivenTable | None) -> dict[
         return {"sharding": (place.sharding_type.value,), "kernel": place.kernel, "cache_load_factor": share}
     if own := own_types(table)[1] if table.index_dedup or table.sequence else ():
         usual = [kind for kind in usual if kind in own] or own
-    if table.kernel not in (None, "fused"):
-        usual = [kind for kind in usual if kind != "data_parallel"]
+    if ComputeKernel(table.kernel or DEFAULT_KERNEL).is_in_host:
+        usual = [kind for kind in usual if not ShardingKind(kind).is_copied]
     return {"sharding": tuple(table.sharding or usual)}
 
 
@@ -164,7 +164,11 @@ def _why_each(document: Document) -> str:
 def _effort(scenario: Scenario) -> Effort:
     """As if each table took the type of those it may take that reads most."""
     features = Recommender.of(scenario.workload).model.features
-    read = {feature.name for feature in features if feature.index_dedup or not CUT_BY_ROWS.isdisjoint(feature.sharding)}
+    read = {
+        feature.name
+        for feature in features
+        if feature.index_dedup or any(ShardingKind(kind).cuts_rows for kind in feature.sharding)
+    }
     return step_effort(scenario, read, len({kind for feature in features for kind in feature.sharding}))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scenarios.do_nothing import do_nothing
 from scenarios.quantized.codec import PLAIN, QuantizedComms
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel, together
@@ -200,7 +201,7 @@ class ExpectedDistinct(ExpectedInput):
         """See `ExpectedInput`."""
         drawn = dict(zip(features.keys, features.ids, strict=True))
         kernel = distinct_kernel(sum(drawn[key] for key in self.means))
-        await rank.compute(kernel, _nothing, label=f"{self.label}.distinct")
+        await rank.compute(kernel, do_nothing, label=f"{self.label}.distinct")
         ids = tuple(float(each.sum()) for each in self.means.values())
         return await super().prepare(rank, replace(features, keys=tuple(self.means), ids=ids, stride=1))
 
@@ -258,7 +259,3 @@ def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
 def _values(made: Sending | Way) -> dict[str, Any]:
     """What a dataclass holds, for one that is derived from it."""
     return {one.name: getattr(made, one.name) for one in fields(made)}
-
-
-def _nothing() -> None:
-    """What is computed on sizes alone."""

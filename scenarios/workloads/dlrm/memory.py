@@ -14,7 +14,6 @@ from scenarios.modules.memory import Part
 from scenarios.planner.estimators.storage import CACHE_ROW_BYTES, CACHED_ROW_BYTES
 from scenarios.planner.options import host_capacity_bytes
 from scenarios.planner.placed import Plan, device_bytes, whole_bytes
-from scenarios.planner.types import ComputeKernel
 from scenarios.quantized.codec import quantized_comms
 from scenarios.seam.trace import IN_HOST, MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
@@ -72,12 +71,12 @@ def _embedding_parts(
     model, samples = Recommender.of(scenario.workload).model, scenario.batch_size * scenario.sharding_ranks
     weights = cache = state = hosted = buffers = 0.0
     for shard in shards:
-        stays = shard.sharding_type == "data_parallel"
+        stays = shard.sharding_kind.is_copied
         table = tables[shard.table]
         bag, pooled = table.bag, len(table.by_feature) * (scenario.batch_size if stays else samples)
         own = device_bytes(shard, model, {table.name: table.cache_load_factor})
         whole = whole_bytes(shard, model)
-        if shard.compute_kernel == ComputeKernel.FUSED_UVM_CACHING:
+        if shard.kernel.is_cached:
             cached = round(shard.rows * table.cache_load_factor)
             cache += own.weights + CACHE_ROW_BYTES * shard.rows + CACHED_ROW_BYTES * cached
             hosted += whole.weights  # also of rows that the cache has
@@ -189,7 +188,7 @@ def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], sc
     loads = np.zeros((len(groups), world_size, 5))
     for of_rank, group, exchange in zip(loads, groups, inputs, strict=True):
         layout = group.layout
-        for owner, pieces in enumerate(layout.pieces) if layout.kind != "replicated" else ():
+        for owner, pieces in enumerate(layout.pieces) if not layout.sharding_type.is_copied else ():
             for rank in range(owner * layout.span, (owner + 1) * layout.span) if pieces else ():
                 ids, columns = exchange.ids_for(rank), [piece.columns for piece in pieces]
                 elements = sum(count * width for count, width in zip(ids, columns, strict=True))
@@ -203,11 +202,10 @@ def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], sc
 
 def _hosted(scenario: Scenario) -> dict[str, float]:
     """By table a number that is the same where kernels are: hosts that differ in it are not alike."""
+    tables = [(table, scenario.kernel_of(table)) for table in scenario.workload.tables]
     return {
-        table.name: {"fused": 0.0, "fused_uvm": 2.0, "fused_uvm_caching": table.cache_load_factor}[
-            scenario.kernel_of(table)
-        ]
-        for table in scenario.workload.tables
+        table.name: table.cache_load_factor if kernel.is_cached else 2.0 if kernel.is_in_host else 0.0
+        for table, kernel in tables
     }
 
 

@@ -9,12 +9,12 @@ the exchange sums, are divided by the number of ranks before they leave.
 
 With `pipeline.accumulation` = n a step is n micro-batches, and each one's loss is divided by n before its backward
 pass, as PyTorch's users do it: what adds up is the gradient of the mean over all of them. Gradients of the dense part
-and of data_parallel tables add up on their rank and are reduced and used after the last, as under DDP's no_sync;
+and of copied tables add up on their rank and are reduced and used after the last, as under DDP's no_sync;
 sharded tables are updated at each backward pass, as TorchRec's fused optimizers do it.
 
 With `replication` (2D parallelism) ids, rows and their gradients are exchanged in sharding groups, each of which trains
 its own replica of sharded tables: their gradients are divided by the group's size, and replicas are averaged after
-every `sync_every`-th step. The dense part and data_parallel tables are reduced over all ranks.
+every `sync_every`-th step. The dense part and copied tables are reduced over all ranks.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def _groups(model: Model, plan: Plan, scenario: Scenario) -> tuple[tuple[Group, 
                 *place,
                 label="distinct.{sharding_type}.",
                 codecs=codecs,
-                sorts=gpu.kind == "cuda",
+                sorts=gpu.device.sorts_ids,
                 l2_bytes=gpu.l2_bytes or 0,
             )
         else:

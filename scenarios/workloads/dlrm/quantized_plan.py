@@ -34,7 +34,7 @@ def _wrong(scenario: Scenario, group: TableGroup, direction: str) -> Iterator[st
     """What would be expected in place of a group's precision."""
     adding, sent = _row_size(group.codecs.reduce_scatter, direction), _row_size(group.codecs.all_to_all, direction)
     layout, is_sequence = group.layout, isinstance(group, SequenceGroup)
-    if adding > 1 and not is_sequence and layout.cuts_rows and layout.buckets > 1:
+    if adding > 1 and not is_sequence and layout.sharding_type.cuts_rows and layout.buckets > 1:
         tables = ", ".join(dict.fromkeys(piece.table for piece in layout.sent))
         yield (
             f"'fp32', 'fp16', 'bf16' or 'fp8', because sums of {layout.sharding_type} tables travel ({tables}),"
@@ -46,7 +46,7 @@ def _wrong(scenario: Scenario, group: TableGroup, direction: str) -> Iterator[st
         batch = scenario.batch_size
         for owner, columns in enumerate(layout.widths):
             if batch * columns % sent:
-                place = "host" if layout.kind == "by_host" else "rank"
+                place = "host" if layout.sharding_type.rows_over == "host" else "rank"
                 yield (
                     f"a multiple of {sent} elements for each rank, which share a scale, but {place} {owner} sends"
                     f" {batch} samples x {columns} columns of {layout.sharding_type} tables"
@@ -69,6 +69,7 @@ def _row_size(codecs: Codecs, direction: str) -> int:
 
 def _exchanges(layout: Layout, is_sequence: bool, world_size: int) -> bool:
     """Whether an all-to-all brings its rows home."""
-    if layout.kind == "by_row":
+    kind = layout.sharding_type
+    if kind.rows_over == "all":
         return is_sequence and world_size > 1
-    return layout.kind != "replicated" and world_size > (layout.span if layout.kind == "by_host" else 1)
+    return not kind.is_copied and world_size > layout.span

@@ -70,7 +70,7 @@ class Looked:
     @property
     def is_copy(self) -> bool:
         """Whether every rank holds these tables whole."""
-        return self.group.sharding_type == "data_parallel"
+        return self.group.sharding_type.is_copied
 
 
 class SparsePart:
@@ -219,12 +219,12 @@ class SparsePart:
     async def sync(self) -> None:
         """Average shards over their replicas, then their optimizer's state, as TorchRec's DMPCollection.sync does it.
 
-        One call for all tensors of a dtype, one after the other. Copies of data_parallel tables need none: their
+        One call for all tensors of a dtype, one after the other. Copied tables need none: their
         gradients are averaged over all ranks.
         """
         assert self._replicas is not None, "there is replication"
         pairs = zip(self.placed.groups, self._rows, strict=True)
-        sharded = [rows for group, rows in pairs if group.sharding_type != "data_parallel"]
+        sharded = [rows for group, rows in pairs if not group.sharding_type.is_copied]
         weights = [each for rows in sharded for each in rows.weights]
         for what, tensors in ("weights", weights), ("state", [each for rows in sharded for each in rows.states]):
             for dtype in dict.fromkeys(each.dtype for each in tensors if each.numel()):
@@ -276,10 +276,10 @@ class SparsePart:
             distinct=self._laws.distinct,
             fetched=self._laws.fetched if self._laws.has_l2 else None,
             cache=row_cache(pieces, self._scenario),
-            sorts_all=self._scenario.cluster.host.gpu.kind == "cuda",
+            sorts_all=self._scenario.cluster.host.gpu.device.sorts_ids,
             is_fbgemms=not self._scenario.workload.launching.fusion,
         )
-        is_copy, ahead = group.sharding_type == "data_parallel", self._pipeline.kind in _LOOKING_AHEAD
+        is_copy, ahead = group.sharding_type.is_copied, self._pipeline.kind in _LOOKING_AHEAD
         return Rows(prices, self._seed, self.rank.device, is_copy=is_copy, looks_ahead=ahead)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scenarios.toml_writer import toml_value
 from scenarios.workloads.script.recording.file import NAME, read
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _of_script(
     gpus_per_host: int | None = None,
 ) -> list[str]:
     lines = _cluster(profile or PROFILE, 1 if hosts is None else hosts, gpus_per_host)
-    return [*lines, "[script]", f"path = {json.dumps(os.path.abspath(script))}", f"args = {json.dumps(list(args))}"]
+    return [*lines, "[script]", f"path = {toml_value(os.path.abspath(script))}", f"args = {toml_value(args)}"]
 
 
 def _of_recording(folder: Path, profile: object = None) -> tuple[list[str], str]:
@@ -223,11 +223,11 @@ def _of_recording(folder: Path, profile: object = None) -> tuple[list[str], str]
         raise ScenarioError(f"{folder}: expected {error}") from None
     lines = _cluster(profile or recorded.profile, recorded.hosts, recorded.gpus_per_host)
     lines += ["[run]", f"steps = {recorded.steps}"]
-    return [*lines, "[script]", f"recording = {json.dumps(os.path.abspath(folder))}"], recorded.script
+    return [*lines, "[script]", f"recording = {toml_value(os.path.abspath(folder))}"], recorded.script
 
 
 def _cluster(profile: object, hosts: int, gpus_per_host: int | None) -> list[str]:
-    lines = ['program = "script"', "[cluster]", f"profile = {json.dumps(profile)}", f"hosts = {hosts}"]
+    lines = ['program = "script"', "[cluster]", f"profile = {toml_value(profile)}", f"hosts = {hosts}"]
     return lines if gpus_per_host is None else [*lines, f"gpus_per_host = {gpus_per_host}"]
 
 

@@ -140,7 +140,7 @@ CALLS = (
 
 
 def _check(section: Any, document: Document, look: Look) -> None:
-    run, kind = document.run or RunSection(), _kind(document)
+    run, device = document.run or RunSection(), document.device
     launching = LAUNCHING.of(document)
     if launching is not None:
         reason = "with program = 'script', which has what the script does"
@@ -150,7 +150,7 @@ def _check(section: Any, document: Document, look: Look) -> None:
         for table in (BUCKETS, COMPRESSION):
             if table.of(document) is not None:
                 look.mistakes.add((table.key,), f"no {table.key} but with script.recording: a script has its own")
-        if run.payload == "sizes" and kind == "cpu":
+        if run.payload == "sizes" and device is not None and device.runs_on_cores:
             look.mistakes.add(("run", "payload"), "'values', as on CPUs a script is played live")
     else:
         reason = "with a recording, which has the script's"
@@ -205,7 +205,7 @@ def _check_recording(section: Any, document: Document, look: Look) -> None:
         look.mistakes.add(("cluster", "gpus_per_host"), f"{found.gpus_per_host}, as in the recording")
     if (run.steps or 0) > found.steps:
         look.mistakes.add(("run", "steps"), f"at most {found.steps}, which the recording has")
-    if (kind := _kind(document)) not in (None, found.kind):
+    if (kind := document.gpu_kind) not in (None, found.kind):
         what = {"cpu": "CPUs", "cuda": "GPUs"}
         look.mistakes.add(
             path, f"a recording on {what[str(kind)]}, as the cluster has, but it was made on {what[found.kind]}"
@@ -214,11 +214,6 @@ def _check_recording(section: Any, document: Document, look: Look) -> None:
 
 def _recording(section: Any, mistakes: Mistakes) -> Path:
     return recording_in(named_file(mistakes, ("script", "recording"), have(section.recording)))
-
-
-def _kind(document: Document) -> str | None:
-    gpu = document.cluster.gpu if document.cluster else None
-    return None if gpu is None else gpu.kind
 
 
 def _build(document: Document, mistakes: Mistakes) -> UsersCode:
@@ -237,7 +232,7 @@ def _build(document: Document, mistakes: Mistakes) -> UsersCode:
         return UsersCode(options=options, **build_reduction(document), launching=LAUNCHING.build(document))
     path = file_of_module(section.module or "") if section.path is None else None
     path = path or named_file(mistakes, ("script", "path"), have(section.path))
-    is_cut = _kind(document) == "cpu" if section.modules is None else section.modules
+    is_cut = not _is_launched(document) if section.modules is None else section.modules
     options = TABLE.build(document, path=path, sha256=hashlib.sha256(content(path)).hexdigest(), is_cut=is_cut)
     return UsersCode(options=options, launching=LAUNCHING.build(document))
 
@@ -255,10 +250,15 @@ def file_of_module(name: str) -> Path | None:
     return Path(found.origin) if found is not None and found.origin is not None else None
 
 
+def _is_launched(document: Document) -> bool:
+    """Return whether the script's kernels run on GPUs, simulated ones, which compute no values."""
+    return document.device is not None and document.device.is_launched
+
+
 def _payload(document: Document) -> Literal["values", "sizes"]:
     section = TABLE.of(document)
     is_recorded = section is not None and section.recording is not None
-    return "sizes" if is_recorded or _kind(document) == "cuda" else "values"
+    return "sizes" if is_recorded or _is_launched(document) else "values"
 
 
 TABLE = Table(key="script", values=Script, about="The script. Required by program 'script'.", check=_check)
@@ -270,6 +270,6 @@ SPEC = ProgramSpec(
     may=(BUCKETS, COMPRESSION, LAUNCHING),
     payload=_payload,
     batch_size="refused",
-    why_each=lambda document: "" if _kind(document) == "cuda" else "a script on CPUs goes by values",
+    why_each=lambda document: "" if _is_launched(document) else "a script on CPUs goes by values",
     build=_build,
 )

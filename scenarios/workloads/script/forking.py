@@ -35,7 +35,7 @@ def start_loading(scenario: Scenario, script: Script) -> None:
     """Start the process, unless one runs that has what GPUs need: it loads torch and the script's libraries while the
     caller does other work.
     """
-    is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
+    is_on_gpu = scenario.cluster.host.gpu.device.is_launched
     of_gpus = [f"{__package__}.gpu.play"] if is_on_gpu else []
     shared = shared_modules(script.path)
     late = [module for package, module in LATE.items() if any(each.split(".")[0] == package for each in shared)]

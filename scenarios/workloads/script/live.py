@@ -94,7 +94,7 @@ class LivePlayer:
         self._look = (lambda: None) if doing is None else doing.go_on
         self._name = f"{self._rank}: {script.path}"
         self._timeout_s, start.called_s = scenario.timeout_s, time.monotonic()
-        is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
+        is_on_gpu = scenario.cluster.host.gpu.device.is_launched
         self._beside = "" if is_on_gpu else ", while only one rank runs at a time"
         self._connection: Connection
         self._connection, other = start.context.Pipe()
@@ -186,7 +186,7 @@ def _starved_s(pid: int) -> float:
 def seen(scenario: Scenario) -> SeenGpu | None:
     """Return what a script sees of the scenario's GPUs; None on CPUs."""
     host = scenario.cluster.host
-    if host.gpu.kind != "cuda":
+    if not host.gpu.device.is_launched:
         return None
     gpu = host.gpu
     return SeenGpu(

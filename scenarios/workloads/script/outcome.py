@@ -147,7 +147,7 @@ class Outcomes:
         check(self._of, self._script)
         steps, cluster = self._steps, self._scenario.cluster
         empty = sorted(set(range(steps)) - self.priced)
-        if cluster.host.gpu.kind == "cuda":
+        if cluster.host.gpu.device.is_launched:
             if len(empty) == steps:
                 raise ScriptError(
                     _nothing_priced(self._script, cluster.profile, self.cpu_work.total_ns / max(steps, 1))

@@ -6,30 +6,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from operator import attrgetter
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal
 
+from scenarios.compute_kernel import COPIES_KERNEL, DEFAULT_KERNEL, SCENARIO_KERNELS, ComputeKernel
 from scenarios.config.scenario import (
     CACHE_LOAD_FACTOR,
-    SEQUENCE_TYPES,
     Feature,
-    LookUpKernel,
     Model,
     Optimizer,
     Recommender,
     Scenario,
-    ShardingType,
     Table,
 )
 from scenarios.config.units import format_bytes
-from scenarios.planner import types
 from scenarios.planner.given import rate_plan
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.plan_file import GivenShard, GivenTable
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import PlanRow
-from scenarios.workloads.dlrm.checks import DEFAULT_TYPES
-from scenarios.workloads.script.gpu.bags import OPTIMIZERS
+from scenarios.sharding_kind import DEFAULT_TYPES, SEQUENCE_TYPES, ShardingKind, ShardingType
+from scenarios.workloads.dlrm.tables.fbgemm_limits import OPTIMIZERS
 
 _Dtype = Literal["float32", "bfloat16", "float16"]
 _DTYPES: dict[str, _Dtype] = {"FP32": "float32", "BF16": "bfloat16", "FP16": "float16"}
@@ -99,7 +96,7 @@ def _given(table: Mapping[str, Any], rows: Sequence[PlanRow]) -> GivenTable:
     kernel = own[0].compute_kernel
     return GivenTable(
         name=table["name"],
-        sharding_type=types.ShardingType(own[0].sharding_type),
+        sharding_type=ShardingKind(own[0].sharding_type),
         ranks=tuple(row.rank for row in own),
         shards=tuple(
             GivenShard(
@@ -111,7 +108,7 @@ def _given(table: Mapping[str, Any], rows: Sequence[PlanRow]) -> GivenTable:
             )
             for row in own
         ),
-        kernel=cast(LookUpKernel, kernel) if kernel in get_args(LookUpKernel) else "fused",
+        kernel=ComputeKernel(kernel) if kernel in SCENARIO_KERNELS else DEFAULT_KERNEL,
         load_factor=table["load_factor"],
     )
 
@@ -127,9 +124,9 @@ def _model(found: Mapping[str, Any], given: Mapping[str, GivenTable], notes: lis
     widest: _Dtype = "float32" if "float32" in dtypes else dtypes[0]
     if len(types_of) > 1 or types_of[0] not in _DTYPES:
         notes.append(f"elements of type {' and '.join(types_of)} are planned as {widest}")
-    kernels = sorted({row["compute_kernel"] for row in found["rows"]} - {"dense", *get_args(LookUpKernel)})
+    kernels = sorted({row["compute_kernel"] for row in found["rows"]} - {COPIES_KERNEL, *SCENARIO_KERNELS})
     if kernels:
-        notes.append(f"kernel {' and '.join(kernels)} is rated as fused")
+        notes.append(f"kernel {' and '.join(kernels)} is rated as {DEFAULT_KERNEL}")
     notes.append(f"{found['batch_size']:,} samples per rank, ids as in rank 0's first step")
     if unknown:
         notes.append(f"ids per sample are not known of {_some(unknown)}: {_POOLING_FACTOR:g} is assumed")
@@ -149,8 +146,8 @@ def _table(table: Mapping[str, Any], place: GivenTable) -> Table:
     )
     total = sum(feature.ids_per_sample for feature in features) or _POOLING_FACTOR
     sharding: tuple[ShardingType, ...] = DEFAULT_TYPES if table["is_pooled"] else SEQUENCE_TYPES
-    if place.kernel != "fused":  # TorchRec looks up copies in the GPU's memory
-        sharding = tuple(kind for kind in sharding if kind != "data_parallel")
+    if place.kernel.is_in_host:  # TorchRec looks up copies in the GPU's memory
+        sharding = tuple(kind for kind in sharding if not ShardingKind(kind).is_copied)
     return Table(
         name=table["name"],
         rows=rows,

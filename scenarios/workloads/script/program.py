@@ -225,7 +225,7 @@ class _Played:
         self._on_host: set[int] = set()  # of these, what gloo carries beside a GPU
         self._streams = Streams(rank, self._scenario)
         self._beside = BesideGpu(rank, self._scenario, program.outcomes)
-        self._is_on_gpu = self._scenario.cluster.host.gpu.kind == "cuda"
+        self._is_on_gpu = self._scenario.cluster.host.gpu.device.is_launched
         self._is_known: dict[int, bool] = {}
         self._receives: dict[int, Hashable] = {}  # by the call's number, where its values are in the mail
         self._groups: list[Group] = [rank.world]

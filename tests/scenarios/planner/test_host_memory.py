@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from scenarios.compute_kernel import LookUpKernel
 from scenarios.config.hardware import Inside, Link
 from scenarios.config.load import load
-from scenarios.config.scenario import LookUpKernel, Pipeline, Scenario, Table
+from scenarios.config.scenario import Pipeline, Scenario, Table
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.plan_file import read_plan
 from scenarios.planner.plan_text import format_plan

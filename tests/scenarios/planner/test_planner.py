@@ -24,14 +24,14 @@ from scenarios.planner.types import (
     ParameterConstraints,
     PlannerError,
     ShardingOption,
-    ShardingType,
     TensorShape,
     known_perf,
     known_storage,
 )
+from scenarios.sharding_kind import ShardingKind
 from tests.scenarios.planner.partition.test_greedy_perf import option, ranks_of
 
-KINDS = [kind for kind in ShardingType if kind != ShardingType.DATA_PARALLEL]
+KINDS = [kind for kind in ShardingKind if kind != ShardingKind.DATA_PARALLEL]
 
 
 class Adam:
@@ -60,7 +60,7 @@ class Stats:
     local=st.integers(1, 4), hosts=st.integers(1, 3), width=st.sampled_from([None, 4, 32]),
 )  # fmt: skip
 def test_shards_tile_the_table(
-    kind: ShardingType, rows: int, dim: int, local: int, hosts: int, width: int | None
+    kind: ShardingKind, rows: int, dim: int, local: int, hosts: int, width: int | None
 ) -> None:
     cells: set[tuple[int, int]] = set()
     area = 0

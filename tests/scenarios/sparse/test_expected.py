@@ -10,6 +10,7 @@ import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import count
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,10 @@ from hypothesis import strategies as st
 
 from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
 from scenarios.seam.rank import Rank
+from scenarios.sharding_kind import ShardingKind, ShardingType
 from scenarios.sparse import KeyedJagged, ShardedTable, build_groups
 from scenarios.sparse.expected import Flows, Traffic, expected_traffic
-from scenarios.sparse.tables import Kind, Layout, Piece, layouts
+from scenarios.sparse.tables import Layout, Piece, layouts
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.ids.distribution import draws_of
 from tests.lanes import examples
@@ -118,7 +120,7 @@ def model_table(one: ShardedTable, ids: Ids, length: float, kind: str) -> Table:
         ids_per_sample=length,
         ids_per_sample_kind=kind,  # type: ignore[arg-type]
         ids=ids,
-        sharding=(one.sharding_type,),
+        sharding=(cast(ShardingType, one.sharding_type),),
     )
 
 
@@ -226,8 +228,7 @@ def test_two_hosts_of_two_by_hand() -> None:
     """Six ids a rank of a table of 5 rows, cut into 3 and 2 on host 1."""
     piece = Piece(table="a", feature="a", rows=5, column_offset=0, columns=4)
     layout = Layout(
-        sharding_type="table_row_wise",
-        kind="by_host",
+        sharding_type=ShardingKind.TABLE_ROW_WISE,
         span=2,
         buckets=2,
         pieces=((), (piece,)),
@@ -286,13 +287,12 @@ def test_ids_of_a_file_are_met_exactly_over_all_its_steps(
 def test_hosts_that_do_not_fit_are_one_sentence(local: int) -> None:
     sentence = f"local_world_size = {local}: expected a divisor of 8 ranks that divides the 4 of a table_row_wise table"
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        expected_traffic(layout_of("by_host", 4, 4, ((), ())), {}, local)
+        expected_traffic(layout_of(ShardingKind.TABLE_ROW_WISE, 4, 4, ((), ())), {}, local)
 
 
-def layout_of(kind: Kind, span: int, buckets: int, pieces: tuple[tuple[Piece, ...], ...]) -> Layout:
+def layout_of(kind: ShardingKind, span: int, buckets: int, pieces: tuple[tuple[Piece, ...], ...]) -> Layout:
     return Layout(
-        sharding_type="table_row_wise",
-        kind=kind,
+        sharding_type=kind,
         span=span,
         buckets=buckets,
         pieces=pieces,
@@ -301,9 +301,14 @@ def layout_of(kind: Kind, span: int, buckets: int, pieces: tuple[tuple[Piece, ..
 
 
 @pytest.mark.parametrize(
-    ("kind", "span", "buckets"), [("by_rank", 1, 1), ("by_host", 8, 8), ("by_row", 131_072, 131_072)]
+    ("kind", "span", "buckets"),
+    [
+        (ShardingKind.TABLE_WISE, 1, 1),
+        (ShardingKind.TABLE_ROW_WISE, 8, 8),
+        (ShardingKind.ROW_WISE, 131_072, 131_072),
+    ],
 )
-def test_131072_ranks_need_vectors_only(kind: Kind, span: int, buckets: int) -> None:
+def test_131072_ranks_need_vectors_only(kind: ShardingKind, span: int, buckets: int) -> None:
     size, local = 131_072, 8
     one = Table(name="a", rows=10**9, dim=4, ids_per_sample=10.0, ids=SHUFFLED, sharding=("row_wise",))
     piece = Piece(table="a", feature="a", rows=one.rows, column_offset=0, columns=4)

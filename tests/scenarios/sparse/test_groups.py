@@ -357,9 +357,7 @@ def test_pooled_embeddings_of_batches_that_differ_by_key_are_refused(kind: Any, 
     ranks = {"table_wise": [1], "row_wise": [0, 1, 2, 3], "table_row_wise": [2, 3]}[kind]
     table = ShardedTable(name="a", rows=5, dim=3, sharding_type=kind, shards=tuple(row_shards(5, ranks, (0, 3))))
     (group,) = build_groups([table], 4, 2)
-    sentence = (
-        "batch_per_rank has 0 items, expected one a rank: 4; batches that differ by key go through variable_output_dist"
-    )
+    sentence = "batch_per_rank has 0 items, expected one a rank: 4; batches that differ by key have no pooled exchange"
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         WORLD.lockstep().run(lambda rank: getattr(group, way)(rank, torch.zeros(4, 3), ()))
 

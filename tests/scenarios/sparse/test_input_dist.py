@@ -24,11 +24,11 @@ from scenarios.sparse import (
     RwSparseFeaturesDist,
     TwRwSparseFeaturesDist,
     TwSparseFeaturesDist,
-    v0_2_0,
 )
 from tests.lanes import examples
 from tests.lockstep import Lockstep
 from tests.scenarios.sparse.vectors import case_id, cases
+from tests.vectors import v0_2_0
 from tests.vectors.formats.sparse_features import features_of
 from tests.vectors.formats.twrw_dist import old, today
 

@@ -148,7 +148,7 @@ def test_kernels_of_shards_add_up_to_those_of_ranks(kind: str, tmp_path: Path) -
     for row in program.plan:
         rows = range(row.row_offset, row.row_offset + row.rows)
         columns = range(row.column_offset, row.column_offset + row.columns)
-        kernels = shard_kernels(scenario, numbers[row.table], kind, rows, columns)
+        kernels = shard_kernels(scenario, numbers[row.table], row.sharding_kind, rows, columns)
         for place, (kernel, said) in enumerate(zip(kernels, (row.look_up_bytes, row.update_bytes), strict=True)):
             moved = kernel.bytes_read + kernel.bytes_written
             assert said + kernel.bytes_reread == pytest.approx(moved, rel=0.02)  # blocks of rows as the first

@@ -6,21 +6,20 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
 from scenarios.planner.search.enumerator import cut
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
 from scenarios.planner.types import (
-    PARTITION_BY,
     CacheParams,
-    ComputeKernel,
     ParameterConstraints,
     ShardingOption,
-    ShardingType,
     TensorShape,
     known_perf,
     known_storage,
 )
+from scenarios.sharding_kind import ShardingKind
 from tests.vectors.fields import COUNT, FLAG, NUMBER, SIZE, TEXT, Each, Fields, Is, Maybe, one_of
 from tests.vectors.files import Case, Check, File, Format
 
@@ -48,8 +47,8 @@ CASE = Fields(
         "id": TEXT,
         "world_size": SIZE,
         "local_world_size": SIZE,
-        "sharding_type": one_of(*map(str, ShardingType)),
-        "partition_by": one_of(*map(str, set(PARTITION_BY.values()))),
+        "sharding_type": one_of(*map(str, ShardingKind)),
+        "partition_by": one_of(*map(str, {kind.partition_by for kind in ShardingKind})),
         "rows": COUNT,
         "dim": SIZE,
         "dtype": one_of(*ELEMENT_BYTES),
@@ -69,8 +68,8 @@ CASE = Fields(
 
 
 def option_of(case: Case, topology: Topology) -> ShardingOption:
-    rows, dim, kind = case["rows"], case["dim"], ShardingType(case["sharding_type"])
-    assert PARTITION_BY[kind] == case["partition_by"]
+    rows, dim, kind = case["rows"], case["dim"], ShardingKind(case["sharding_type"])
+    assert kind.partition_by == case["partition_by"]
     return ShardingOption(
         name="t",
         tensor=TensorShape((rows, dim), ELEMENT_BYTES[case["dtype"]]),

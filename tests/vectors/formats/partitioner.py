@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.topology import CustomTopologyData, DeviceHardware, Topology
 from scenarios.planner.types import (
-    ComputeKernel,
     Perf,
     PlannerError,
     PlannerErrorType,
     Shard,
     ShardingOption,
-    ShardingType,
     SortBy,
     Storage,
 )
+from scenarios.sharding_kind import ShardingKind
 from tests.vectors.fields import COUNT, FLAG, NUMBER, PROSE, SIZE, TEXT, WHOLE, Each, Fields, Maybe, VectorError, one_of
 from tests.vectors.files import Case, Check, File, Format
 
@@ -40,7 +40,7 @@ OPTION = Fields(
         "name": TEXT,
         "path": TEXT,
         "dependency": Maybe(TEXT),
-        "sharding_type": one_of(*map(str, ShardingType)),
+        "sharding_type": one_of(*map(str, ShardingKind)),
         "partition_by": TEXT,  # also unknown ones: that they are refused is recorded
         "compute_kernel": one_of(*map(str, ComputeKernel)),
         "num_shards": COUNT,

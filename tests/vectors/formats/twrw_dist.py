@@ -8,10 +8,10 @@ from typing import Any
 
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
-from scenarios.sparse import v0_2_0
 from scenarios.sparse.input_dist import TwRwSparseFeaturesDist
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from tests.contract.worlds import WORLDS
+from tests.vectors import v0_2_0
 from tests.vectors.fields import COUNT, TEXT, Each, Fields, Maybe, one_of
 from tests.vectors.files import Case, Check, File, Format
 from tests.vectors.formats.sparse_features import (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from scenarios.config.catalogue import library_files
+from scenarios.toml_writer import toml_value
 from scenarios.workloads.script.command import is_script, lines_of
 from twinstep.studies.study_file import Study
 
@@ -48,9 +48,9 @@ def _text(study: Study, point: Best, into: Path) -> str:
     if is_script(Path(study.scenario)):
         lines += lines_of(Path(study.scenario))
     else:
-        lines += [f"include = {_toml(_included(study.scenario, into))}"]
+        lines += [f"include = {toml_value(_included(study.scenario, into))}"]
     moved = {key: _moved(value, study.file.parent, into) for key, value in values.items()}
-    lines += ["", "[set]", *(f"{_toml(key)} = {_toml(value)}" for key, value in moved.items())]
+    lines += ["", "[set]", *(f"{toml_value(key)} = {toml_value(value)}" for key, value in moved.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -72,13 +72,3 @@ def _moved(value: object, beside: Path, into: Path) -> object:
     path, colon, name = value.partition(":")  # of a program, ./file.py:factory
     is_beside = path.endswith(_ENDINGS) and not os.path.isabs(path) and (beside / path).is_file()
     return f"{os.path.relpath((beside / path).resolve(), into.resolve())}{colon}{name}" if is_beside else value
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_toml(key)} = {_toml(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return json.dumps(value) if isinstance(value, bool) else str(value)

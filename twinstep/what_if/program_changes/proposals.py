@@ -13,7 +13,7 @@ from twinstep.what_if.program_changes.kernels import Step
 def program_changes(scenario: Scenario, program: Program, observed: Observed) -> list[Counterfactual]:
     """Return the changes of a program on GPUs, those that save most at most first; none on CPUs."""
     gpu = scenario.cluster.host.gpu
-    if gpu.kind != "cuda":
+    if not gpu.device.is_launched:
         return []
     step = Step(observed.last, observed.before, gpu)
     found = [

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from scenarios.config.scenario import LookUpKernel, Optimizer
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
+from scenarios.config.scenario import Optimizer
 from scenarios.seam.operations.bags import LONG_RUN, Bags, mixed
+from scenarios.workloads.dlrm.tables.fbgemm_limits import optim_type
 
 # How many rows are named more than `LONG_RUN` times, and how often the most frequent one is.
 Runs = tuple[int, int]
@@ -24,7 +26,7 @@ class Piece:
     table: int
     rows: range
     columns: range
-    kernel: LookUpKernel = "fused"
+    kernel: ComputeKernel = DEFAULT_KERNEL
     keys: int = 1
 
     @property
@@ -50,7 +52,7 @@ def bags_of(
     `named` says how many of a piece's rows these ids name, `runs` of a table how often, where that is known; else all
     rows are taken to be named alike.
     """
-    if not pieces or any(piece.kernel != "fused" for piece in pieces) or not samples:
+    if not pieces or any(piece.kernel.is_in_host for piece in pieces) or not samples:
         return None
     parts = []
     for piece, counts in zip(pieces, ids, strict=True):
@@ -78,9 +80,7 @@ def bags_of(
 
 def fbgemms_name(optimizer: Optimizer) -> str:
     """Return fbgemm's name of an optimizer, in lower case and without EXACT."""
-    if optimizer.kind == "adagrad":
-        return "adagrad" if optimizer.state == "element" else "rowwise_adagrad"
-    return optimizer.kind
+    return optim_type(optimizer).lower().removeprefix("exact_")
 
 
 def _alike(ids: int, named: float) -> Runs:

@@ -19,24 +19,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import Optimizer
 from scenarios.seam.errors import Note, told
 from scenarios.sparse.keyed_jagged import offsets_of, sent_to
 from scenarios.workloads.dlrm.tables import embedding_torch, fbgemm_limits
 from scenarios.workloads.dlrm.tables.described import Piece
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
 from scenarios.workloads.dlrm.tables.prices import RowPrices
-
-# By our names of optimizers, whose states are by row unless it is said.
-_OPTIMIZERS = {
-    "sgd": "EXACT_SGD",
-    "adagrad": "EXACT_ROWWISE_ADAGRAD",
-    "adam": "ADAM",
-    "partial_rowwise_adam": "PARTIAL_ROWWISE_ADAM",
-    "lamb": "LAMB",
-    "partial_rowwise_lamb": "PARTIAL_ROWWISE_LAMB",
-}
-_LOCATIONS = {"fused": "DEVICE", "fused_uvm": "MANAGED", "fused_uvm_caching": "MANAGED_CACHING"}
 
 # Copies are updated row by row whatever was named, for which fbgemm has no operator; nothing is compiled here.
 adagrad, adagrad_all, load = embedding_torch.adagrad, embedding_torch.adagrad_all, embedding_torch.load
@@ -87,7 +75,7 @@ class FbgemmRows:
             own = [prices.pieces[number] for number in held]
             names = [held.index(of_keys[key]) for key in keys]
             self._modules.append(_module(own, names, prices, device, looks_ahead=looks_ahead))
-        is_cached = any(piece.kernel == "fused_uvm_caching" for piece in prices.pieces)
+        is_cached = any(piece.kernel.is_cached for piece in prices.pieces)
         self._looks_up_on = torch.cuda.current_stream(device) if is_cached and device.type == "cuda" else None
         self._left: dict[int, tuple[Tensor, Tensor]] = {}  # ids and what was looked up, by the ids' identity
 
@@ -254,7 +242,7 @@ def _module(
         (
             max(1, len(piece.rows)),
             len(piece.columns),
-            locations.HOST if cpu else locations[_LOCATIONS[piece.kernel]],
+            locations.HOST if cpu else locations[piece.kernel.fbgemm_location],
             computes_on,
         )
         for piece in pieces
@@ -272,19 +260,13 @@ def _module(
         bounds_check_mode=fbgemm.BoundsCheckMode.FATAL,
         prefetch_pipeline=looks_ahead and any(each[2] == locations.MANAGED_CACHING for each in specs),
         stochastic_rounding=False,
-        optimizer=getattr(fbgemm.OptimType, _fbgemms_name(own)),
+        optimizer=getattr(fbgemm.OptimType, fbgemm_limits.optim_type(own)),
         learning_rate=own.learning_rate,
         eps=own.epsilon,
         beta1=own.beta1,
         beta2=own.beta2,
         weight_decay=own.weight_decay,
     )
-
-
-def _fbgemms_name(optimizer: Optimizer) -> str:
-    if optimizer.kind == "adagrad" and optimizer.state == "element":
-        return "EXACT_ADAGRAD"
-    return _OPTIMIZERS[optimizer.kind]
 
 
 def _sparse_type(dtype: torch.dtype) -> Any:

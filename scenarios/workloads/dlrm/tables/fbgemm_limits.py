@@ -1,6 +1,6 @@
-"""Which rows fbgemm's operators look up and train, said without torch: for notes before a run, and for who makes rows.
+"""Which rows fbgemm's operators look up and train, and its names of optimizers, said without torch.
 
-Facts are those of its releases 1.6 to 1.8.
+For notes before a run, and for who makes rows. Facts are those of fbgemm's releases 1.6 to 1.8.
 """
 
 from __future__ import annotations
@@ -14,6 +14,23 @@ from scenarios.config.scenario import Optimizer
 DIM_STEP, LARGEST_DIM = 4, 1024
 ROW_DTYPES = ("float32", "float16")
 FOUND_DTYPES = (*ROW_DTYPES, "bfloat16")
+# By the names of fbgemm's OptimType, of those that `dlrm` knows.
+OPTIMIZERS = {
+    "EXACT_SGD": Optimizer(kind="sgd"),
+    "SGD": Optimizer(kind="sgd"),
+    "EXACT_ADAGRAD": Optimizer(kind="adagrad", state="element"),
+    "EXACT_ROWWISE_ADAGRAD": Optimizer(kind="adagrad", state="row"),
+    "ADAM": Optimizer(kind="adam"),
+    "PARTIAL_ROWWISE_ADAM": Optimizer(kind="partial_rowwise_adam"),
+    "LAMB": Optimizer(kind="lamb"),
+    "PARTIAL_ROWWISE_LAMB": Optimizer(kind="partial_rowwise_lamb"),
+}
+
+
+def optim_type(optimizer: Optimizer) -> str:
+    """Return the name of an optimizer in fbgemm's OptimType."""
+    found = [name for name, one in OPTIMIZERS.items() if one.kind == optimizer.kind]
+    return min(found, key=lambda name: OPTIMIZERS[name].state != optimizer.state)
 
 
 def takes(dims: Iterable[int], dtype: str, travels_as: str) -> bool:

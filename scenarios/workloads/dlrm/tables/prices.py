@@ -141,7 +141,7 @@ class RowPrices:
             return 0.0
         reread = 0.0
         for piece, ids in zip(self.pieces, self._ids_of_pieces(features), strict=True):
-            if piece.kernel != "fused_uvm":
+            if not piece.kernel.reads_host:
                 row_bytes = self._element_bytes * len(piece.columns)
                 reread += row_bytes * (sum(ids) - self._fetched(piece.table, piece.rows, ids, row_bytes))
         return reread
@@ -150,7 +150,7 @@ class RowPrices:
         """Return the kernel that gives the cache what it misses of the rows that bags name."""
         assert self.cache is not None, "some pieces have a cache"
         pieces = zip(self.pieces, self._ids_of_pieces(features), strict=True)
-        ids = [counts for piece, counts in pieces if piece.kernel == "fused_uvm_caching"]
+        ids = [counts for piece, counts in pieces if piece.kernel.is_cached]
         return self.cache.fill_kernel(ids, str(self.dtype).removeprefix("torch."))
 
     def update_kernel(self, features: Features) -> Kernel:
@@ -185,8 +185,8 @@ class RowPrices:
         in fbgemm 1.x (`construct_split_state`).
         """
         weights, state = self._element_bytes * dim, self.optimizer.state_bytes(dim)
-        hosted = weights if piece.kernel == "fused_uvm" else 0
-        if piece.kernel != "fused":
+        hosted = weights if piece.kernel.reads_host else 0
+        if piece.kernel.is_in_host:
             hosted += STATE_BYTES * self.optimizer.element_numbers * dim
         return weights + state - hosted, hosted
 
@@ -264,7 +264,7 @@ class RowPrices:
         ids = float(sum(per_key))
         by_key = [ids * dim for ids, dim in zip(per_key, self.dims, strict=True)]
         elements = float(sum(by_key))
-        hosted = [size for size, piece in zip(by_key, self._of_keys, strict=True) if piece.kernel == "fused_uvm"]
+        hosted = [size for size, piece in zip(by_key, self._of_keys, strict=True) if piece.kernel.reads_host]
         return _Touched(
             ids=ids,
             elements=elements,

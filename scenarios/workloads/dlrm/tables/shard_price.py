@@ -9,9 +9,9 @@ import torch
 
 from scenarios.config.scenario import Recommender, Scenario
 from scenarios.planner.placed import Plan, next_row
-from scenarios.planner.types import ShardingType
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.run_length import Runs
+from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
@@ -53,7 +53,7 @@ def with_moved_bytes(plan: Plan, scenario: Scenario) -> Plan:
     for count, row in plan.row_runs.runs:
         rows = range(row.row_offset, row.row_offset + row.rows)
         columns = range(row.column_offset, row.column_offset + row.columns)
-        kernels = shard_kernels(scenario, numbers[row.table], row.sharding_type, rows, columns)
+        kernels = shard_kernels(scenario, numbers[row.table], row.sharding_kind, rows, columns)
         look_up, update = map(_moved_bytes, kernels)
         runs.append((count, replace(row, look_up_bytes=look_up, update_bytes=update)))
     return replace(plan, row_runs=Runs(runs, next_row))
@@ -65,14 +65,18 @@ def _moved_bytes(kernel: Kernel) -> float:
     return kernel.bytes_read - kernel.bytes_reread + kernel.bytes_written + host
 
 
-def shard_kernels(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> tuple[Kernel, Kernel]:
+def shard_kernels(
+    scenario: Scenario, number: int, kind: ShardingKind, rows: range, columns: range
+) -> tuple[Kernel, Kernel]:
     """The look-up and the update of a shard of table `number`, whose rank gets the ids that are expected."""
     held, features = _held(scenario, number, kind, rows, columns)
-    update = held.dense_gradients_kernel if kind == ShardingType.DATA_PARALLEL else held.update_kernel
+    update = held.dense_gradients_kernel if kind.is_copied else held.update_kernel
     return held.look_up_kernel(features), update(features)
 
 
-def shard_fill_kernel(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> Kernel | None:
+def shard_fill_kernel(
+    scenario: Scenario, number: int, kind: ShardingKind, rows: range, columns: range
+) -> Kernel | None:
     """The filling of the shard's cache before the look-up, as if no other table shared it; None without a cache."""
     held, features = _held(scenario, number, kind, rows, columns)
     return None if held.cache is None else held.fill_kernel(features)
@@ -90,16 +94,18 @@ def row_cache(pieces: Sequence[Piece], scenario: Scenario) -> RowCache | None:
             load_factor=tables[piece.table].cache_load_factor,
         )
         for piece in pieces
-        if piece.kernel == "fused_uvm_caching"
+        if piece.kernel.is_cached
     ]
     return RowCache(cached, scenario.batch_size * scenario.sharding_ranks) if cached else None
 
 
-def _held(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> tuple[RowPrices, ExpectedJagged]:
+def _held(
+    scenario: Scenario, number: int, kind: ShardingKind, rows: range, columns: range
+) -> tuple[RowPrices, ExpectedJagged]:
     """A shard of table `number` by itself, and the ids that are expected of a batch."""
     model, laws = Recommender.of(scenario.workload).model, RowLaws(scenario)
     table = model.tables[number]
-    samples = scenario.batch_size * (1 if kind == ShardingType.DATA_PARALLEL else scenario.sharding_ranks)
+    samples = scenario.batch_size * (1 if kind.is_copied else scenario.sharding_ranks)
     piece = Piece(
         table=number, rows=rows, columns=columns, kernel=scenario.kernel_of(table), keys=len(table.by_feature)
     )
@@ -112,7 +118,7 @@ def _held(scenario: Scenario, number: int, kind: str, rows: range, columns: rang
         distinct=laws.distinct,
         fetched=laws.fetched if laws.has_l2 else None,
         cache=row_cache([piece], scenario),
-        sorts_all=scenario.cluster.host.gpu.kind == "cuda",
+        sorts_all=scenario.cluster.host.gpu.device.sorts_ids,
     )
     features = ExpectedJagged(
         keys=tuple(feature.name for feature in table.by_feature),

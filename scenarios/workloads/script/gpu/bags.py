@@ -19,40 +19,27 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import LookUpKernel, Optimizer, Table
+from scenarios.compute_kernel import SCENARIO_KERNELS
+from scenarios.config.scenario import Optimizer, Table
 from scenarios.config.scenario.recommender import Feature
 from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.tables.described import Piece, Runs
+from scenarios.workloads.dlrm.tables.fbgemm_limits import OPTIMIZERS
 from scenarios.workloads.dlrm.tables.prices import RowPrices, samples_of
 from scenarios.workloads.script.gpu.values.jagged import complete_fbgemm
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
 # By fbgemm's names of where tables lie; on a GPU.
-_KERNELS: dict[str, LookUpKernel] = {
-    "DEVICE": "fused",
-    "MANAGED": "fused_uvm",
-    "MANAGED_CACHING": "fused_uvm_caching",
-}
+_KERNELS = {kernel.fbgemm_location: kernel for kernel in SCENARIO_KERNELS}
 # By table, how many rows ids name, how many of these often, and how often the most frequent one; of ids that are not
 # known nothing.
 Named = dict[int, tuple[int, int, int]]
 _BATCHES = "batch_size_per_feature_per_rank"
 _PERMUTING = "fbgemm_gpu.permute_pooled_embedding_modules_split"
 _OF_IDS = "fbgemm_gpu.sparse_ops"
-# By the names of fbgemm's OptimType, of those that `dlrm` knows.
-OPTIMIZERS = {
-    "EXACT_SGD": Optimizer(kind="sgd"),
-    "SGD": Optimizer(kind="sgd"),
-    "EXACT_ADAGRAD": Optimizer(kind="adagrad", state="element"),
-    "EXACT_ROWWISE_ADAGRAD": Optimizer(kind="adagrad", state="row"),
-    "ADAM": Optimizer(kind="adam"),
-    "PARTIAL_ROWWISE_ADAM": Optimizer(kind="partial_rowwise_adam"),
-    "LAMB": Optimizer(kind="lamb"),
-    "PARTIAL_ROWWISE_LAMB": Optimizer(kind="partial_rowwise_lamb"),
-}
 
 
 class BagsOnGpu(importlib.abc.MetaPathFinder):
@@ -359,7 +346,7 @@ def _cache_of(prices: RowPrices, features: KeyedJagged, load_factor: float) -> R
     per_key, samples, cached = iter(features.length_per_key()), samples_of(features), []
     for piece in prices.pieces:
         ids = [next(per_key) / max(samples, 1) for _ in range(piece.keys)]
-        if piece.kernel == "fused_uvm_caching":
+        if piece.kernel.is_cached:
             own = [Feature(name=str(number), ids_per_sample=each) for number, each in enumerate(ids)]
             dim = len(piece.columns)
             table = Table(

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, ClassVar
 
+from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.store import put
 from scenarios.workloads.script.meeting.trial import Kept, Task, Workers
@@ -52,7 +53,7 @@ class RankPool(_Pool):  # type: ignore[misc]
         initargs = tuple(initargs)
         self._given = ((processes, initializer, initargs, *given), more)
         self._workers = Workers(
-            self.seats, processes or 0, partial(initializer or _nothing, *initargs), self._start_kept
+            self.seats, processes or 0, partial(initializer or do_nothing, *initargs), self._start_kept
         )
         if os.getpid() != self.process or not self._workers.may_be_ranks():
             self._begin()
@@ -170,7 +171,7 @@ class RankExecutor(_Executor):  # type: ignore[misc]
     ) -> None:
         initargs, self._has_begun = tuple(initargs), os.getpid() != self.process
         self._rank_workers = Workers(
-            self.seats, max_workers or 0, partial(initializer or _nothing, *initargs), self._start_kept
+            self.seats, max_workers or 0, partial(initializer or do_nothing, *initargs), self._start_kept
         )
         super().__init__(max_workers, mp_context, initializer, initargs, **more)
 
@@ -220,7 +221,7 @@ class _Result:
         error_callback: Callable[[BaseException], Any] | None = None,
     ) -> None:
         self._future = future
-        future.add_done_callback(partial(_call_back, callback or _nothing, error_callback or _nothing))
+        future.add_done_callback(partial(_call_back, callback or do_nothing, error_callback or do_nothing))
 
     def get(self, timeout: float | None = None) -> Any:
         try:
@@ -263,7 +264,3 @@ def _call_back(
         callback(future.result())
     else:
         error_callback(error)
-
-
-def _nothing(*_: Any) -> None:
-    """Do nothing."""

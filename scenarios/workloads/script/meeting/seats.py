@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import torch.distributed as dist
 
+from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.process.process_group import Link
 
 # The variables that say where ranks meet.
@@ -31,7 +32,8 @@ class Seats:
 
     def __init__(self, link: Link) -> None:
         self._link, self._exchanges, self.has_run = link, count(), False
-        self.groups, self.at_group = 0, _nothing
+        self.groups = 0
+        self.at_group: Callable[[], None] = do_nothing
         self.pools = WeakSet[Any]()
         self.environment = {name: value for name, value in os.environ.items() if _is_torchruns(name)}
         self.rank, self.world_size, self.local_rank, self.local_world_size = (
@@ -93,10 +95,6 @@ class Seats:
         self.has_run = True
         os.environ.update(self.of_first({name: os.environ.get(name, "") for name in MEETING_POINT}))
         return as_process(function)
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def as_process(function: Callable[[], Any]) -> Any:

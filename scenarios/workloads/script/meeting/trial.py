@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.meeting.seats import MEETING_POINT, Seats, as_process, has_group, plain, with_plain
 
 
@@ -183,7 +184,7 @@ class _Trial:
         Raises:
             _Again: the task has begun with other values.
         """
-        self._seats.has_run, self._seats.at_group = True, _nothing
+        self._seats.has_run, self._seats.at_group = True, do_nothing
         found = self._seats.of_first(plain(self._plain), len(self._tasks))
         if found != self._plain:
             self._tasks, self._point = with_plain([self._tasks, self._point], found)
@@ -197,10 +198,6 @@ class _Trial:
             for name in now.keys() - before.keys():
                 del now[name]
             now.update(before)
-
-
-def _nothing() -> None:
-    """Do nothing."""
 
 
 def _globals(function: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from real.calibration.kernels.blocks import Cross, Dot
+from real.calibration.kernels.blocks import cross, dot
 
 
 def test_blocks_cost_what_their_shapes_say() -> None:
@@ -10,9 +10,9 @@ def test_blocks_cost_what_their_shapes_say() -> None:
 
     Its backward writes 4 times [batch, width], the gradient between the factors, and those of all parameters.
     """
-    cross, dot = Cross("c", 10, 3, "float32"), Dot("d", 4, 5, "float32")
-    assert cross.flops(7) == 7 * (2 * 10 * 3 * 2 + 2 * 10)
-    assert dot.flops(7) == 7 * 2 * 4 * 4 * 5
-    kernel = cross.backward_kernel(7)
-    assert kernel.flops == 2 * cross.flops(7)
+    layer = cross(7, 10, 3)
+    assert layer.ahead.flops == 7 * (2 * 10 * 3 * 2 + 2 * 10)
+    assert dot(7, 4, 5).ahead.flops == 7 * 2 * 4 * 4 * 5
+    kernel = layer.back.kernel("float32")
+    assert kernel.flops == 2 * layer.ahead.flops
     assert kernel.bytes_written == 4 * (7 * 10 * 4 + 7 * 3 + 2 * 30 + 10)

@@ -20,7 +20,8 @@ from scenarios.planner import (
     Topology,
 )
 from scenarios.planner.search.enumerator import cut
-from scenarios.planner.types import PARTITION_BY, ShardingType, known_perf, known_storage
+from scenarios.planner.types import known_perf, known_storage
+from scenarios.sharding_kind import ShardingKind
 
 POD = {"world_size": 8, "pod_size": 2}
 
@@ -55,7 +56,7 @@ def estimated(
         input_lengths=[2.0],
         batch_size=32,
         sharding_type=kind,
-        partition_by=PARTITION_BY[ShardingType(kind)],
+        partition_by=ShardingKind(kind).partition_by,
         compute_kernel=kernel,
         shards=cut(kind, 1000, 64, on),
     )

@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.topology import CustomTopologyData, DeviceHardware, Topology
 from scenarios.planner.types import (
-    PARTITION_BY,
     Perf,
     PlannerError,
     Shard,
     ShardingOption,
-    ShardingType,
     Storage,
     known_perf,
     known_storage,
 )
+from scenarios.sharding_kind import ShardingKind
 
 MS = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.0, 7.5])
 
@@ -40,7 +39,7 @@ def option(
         [1.0],
         1,
         kind,
-        PARTITION_BY[ShardingType(kind)],
+        ShardingKind(kind).partition_by,
         kernel,
         [Shard([1, 1], [0, 0], Storage(hbm, ddr), Perf(ms, 0.0, 0.0, 0.0)) for hbm, ddr, ms in shards],
         dependency=dependency,
@@ -70,7 +69,7 @@ def problems(draw: st.DrawFn) -> tuple[list[ShardingOption], Topology]:
     for index, kind in enumerate(draw(st.lists(st.sampled_from(sorted(counts)), min_size=1, max_size=8))):
         shard = st.tuples(st.integers(0, 60), st.integers(0, 40), MS)
         shards = draw(st.lists(shard, min_size=counts[kind], max_size=counts[kind]))
-        by_host = PARTITION_BY[ShardingType(kind)] == "host"
+        by_host = ShardingKind(kind).partition_by == "host"
         dependency = draw(st.sampled_from([None, "tower"])) if by_host else None
         kernel = draw(st.sampled_from(["fused", "key_value"])) if kind == "column_wise" else "fused"
         proposal.append(option(f"t{index}", kind, shards, dependency, kernel))
@@ -319,6 +318,7 @@ def test_0_2_0_takes_a_perf_of_one_number_and_1_8_0_says_that_it_does_not() -> N
 
 SEEDED = """
 from scenarios.planner import *
+from scenarios.sharding_kind import ShardingKind
 options = [
     ShardingOption(f"t{i}", None, (f"m{i % 3}", None), [1.0], 1, "table_wise", "device", "fused",
                    [Shard([1, 1], [0, 0], Storage(i % 4, 0), Perf(i % 3, 0, 0, 0))])

@@ -19,14 +19,14 @@ from scenarios.planner.types import (
     PlannerError,
     PlannerErrorType,
     ShardingOption,
-    ShardingType,
     SortBy,
     TensorShape,
 )
 from scenarios.seam.run_length import run_count
+from scenarios.sharding_kind import ShardingKind
 
 TABLES = st.lists(
-    st.tuples(st.sampled_from(ShardingType), st.integers(1, 400), st.sampled_from([16, 64])), min_size=1, max_size=9
+    st.tuples(st.sampled_from(ShardingKind), st.integers(1, 400), st.sampled_from([16, 64])), min_size=1, max_size=9
 )
 
 
@@ -80,7 +80,7 @@ def outcome(proposal: list[ShardingOption], topology: Topology, sort_by: SortBy)
     sort_by=st.sampled_from(SortBy),
 )
 def test_runs_of_ranks_and_of_shards_take_what_single_ones_take(
-    tables: list[tuple[ShardingType, int, int]],
+    tables: list[tuple[ShardingKind, int, int]],
     local: int,
     hosts: int,
     ragged: bool,

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.gpu.memory.memory import Memory
 
 _SYNC_MODES = ("default", "warn", "error")
@@ -199,7 +200,3 @@ def snapshot_file(snapshot: Callable[[], Any]) -> Callable[..., None]:
 
 def _dtypes() -> set[torch.dtype]:
     return {each for each in vars(torch).values() if isinstance(each, torch.dtype)}
-
-
-def do_nothing(*_: Any, **__: Any) -> None:
-    """Do nothing, whatever is given."""

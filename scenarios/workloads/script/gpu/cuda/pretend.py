@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import torch
 
+from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.gpu.cuda.comm import of_one_gpu
-from scenarios.workloads.script.gpu.cuda.driver import Current, Driver, do_nothing, snapshot_file
+from scenarios.workloads.script.gpu.cuda.driver import Current, Driver, snapshot_file
 from scenarios.workloads.script.gpu.cuda.graphs import graphs
 from scenarios.workloads.script.gpu.cuda.legacy_tensors import follow_types
 from scenarios.workloads.script.gpu.cuda.names import follow_names

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenarios.config.scenario import Ids, LookUpKernel, Optimizer, OptimizerKind
+from scenarios.compute_kernel import SCENARIO_KERNELS, ComputeKernel
+from scenarios.config.scenario import Ids, Optimizer, OptimizerKind
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables import embedding, embedding_fbgemm
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
@@ -252,7 +253,7 @@ def test_every_optimizer_has_its_name_and_numbers_on_a_gpu(on_gpu: Any, optimize
 
 
 def test_rows_lie_where_their_kernels_say(on_gpu: Any) -> None:
-    kernels: tuple[LookUpKernel, ...] = get_args(LookUpKernel)
+    kernels = SCENARIO_KERNELS
     pieces = [
         Piece(table=number, rows=range(10), columns=range(8), kernel=kernel, keys=1 + number)
         for number, kernel in enumerate(kernels)
@@ -268,7 +269,7 @@ def test_a_cache_has_room_for_the_scenarios_share(on_gpu: Any, looks_ahead: bool
     """All cached tables of one module share the cache."""
     shares, sizes = (0.1, 0.3), (100, 300)
     pieces = [
-        Piece(table=number, rows=range(rows), columns=range(8), kernel="fused_uvm_caching")
+        Piece(table=number, rows=range(rows), columns=range(8), kernel=ComputeKernel.FUSED_UVM_CACHING)
         for number, rows in enumerate(sizes)
     ]
     cached = [
@@ -289,7 +290,7 @@ def test_a_cache_is_filled_on_the_stream_that_asks_for_it(on_gpu: Any, monkeypat
     main, beside = Stream(), Stream()
     streams = iter([main, main, beside])
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: next(streams))
-    piece = Piece(table=0, rows=range(10), columns=range(8), kernel="fused_uvm_caching")
+    piece = Piece(table=0, rows=range(10), columns=range(8), kernel=ComputeKernel.FUSED_UVM_CACHING)
     cached = CachedPiece(table=table(Ids(), 1), rows=piece.rows, row_bytes=32, load_factor=0.5)
     prices = RowPrices([piece], torch.float32, optimizer=OPTIMIZERS[0], cache=RowCache([cached], 8))
     rows = FbgemmRows(prices, CUDA, looks_ahead=True)

@@ -17,13 +17,15 @@ from scenarios.seam.rank import Rank
 from scenarios.sparse import (
     KeyedJagged,
     TwRwSparseFeaturesDist,
+)
+from scenarios.sparse.input_dist import staggered_sources
+from tests.lockstep import Lockstep
+from tests.vectors.variable_output_dist import (
+    VariableBatchEmbeddingDist,
     VariableBatchRwEmbeddingDist,
     VariableBatchTwEmbeddingDist,
     VariableBatchTwRwEmbeddingDist,
 )
-from scenarios.sparse.input_dist import staggered_sources
-from scenarios.sparse.variable_output_dist import VariableBatchEmbeddingDist
-from tests.lockstep import Lockstep
 
 Widths = tuple[tuple[int, ...], ...]  # of the keys, by who owns them
 
