@@ -15,6 +15,7 @@ from scenarios.config.scenario import Exchange, Scenario
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import OTHER
 from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.all_to_all.config import step_effort
 
@@ -53,7 +54,7 @@ class AllToAllProgram(Program):
             await rank.barrier(label="start")
             with rank.step(step):
                 await rank.all_to_all_single(output, given, receives, sends, label="exchange")
-                total = await rank.compute(checksum_cost(output), checksum, output, label="checksum")
+                total = await rank.compute(checksum_cost(output), checksum, output, label="checksum", role=OTHER)
                 rank.record("checksum", total)
 
     def _capacity(self, rank: int) -> int:
