@@ -26,6 +26,7 @@ ALLOWED = {
         "scenarios.owned_folder",
         "scenarios.progress_line",
         "scenarios.seam.memory",
+        "scenarios.seam.roles",
         "scenarios.seam.trace",
         "pandas",
         "pyarrow",
