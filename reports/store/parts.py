@@ -133,8 +133,8 @@ class Stored:
         with self._open() as file:
             for group in np.flatnonzero(needed).tolist():
                 written = file.schema_arrow.names
-                needed = [*names, *(COLUMNS if lacks_roles(written, TABLES["spans"], names) else ())]
-                table = file.read_row_group(group, columns=[name for name in written if name in needed])
+                wanted_too = COLUMNS if lacks_roles(written, TABLES["spans"], names) else []
+                table = file.read_row_group(group, columns=[one for one in written if one in (*names, *wanted_too)])
                 step = table["step"].to_numpy()
                 own, kept = np.isin(step, numbers), np.isin(step, wanted)
                 tables.append(table if kept.all() else table.filter(pa.array(kept)))

@@ -18,7 +18,7 @@ from scenarios.seam import roles
 COLUMNS = ["kind", "kernel", "label", "stream"]
 
 # The first that is found counts: of communications in label and stream, of computations in the label.
-_SENT = (
+_SENT = [
     (r"input_dist\S*\.splits ", roles.SIZES),
     (r"input_dist", roles.IDS),
     (r"output_dist_backward", roles.GRADIENTS),
@@ -26,8 +26,8 @@ _SENT = (
     (r"data_parallel", roles.TABLE_REDUCTION),
     (r"replication", roles.REPLICAS),
     (r"gradients|powersgd|\.reduce \S+\.shards", roles.REDUCTION),
-)
-_COMPUTED = (
+]
+_COMPUTED = [
     (r"powersgd\.vanilla", roles.REDUCTION),
     (r"powersgd\.", roles.COMPRESSION),
     (r"^checksum$", roles.OTHER),
@@ -39,7 +39,7 @@ _COMPUTED = (
     (r"(^|\.)(update|unscale)$", roles.OPTIMIZER),
     (r"data_parallel\w*\.gradients$", roles.TABLE_REDUCTION),
     (r"(table_wise|row_wise|column_wise|grid_shard)\w*\.gradients$", roles.GRADIENTS),
-)
+]
 # Kernels that say themselves what they are for; of tables those whose labels end so.
 _KERNELS = {
     "embedding_lookup": (r"\.lookup$", roles.LOOKUP),
@@ -55,7 +55,7 @@ def role_of(kind: str, kernel: str, label: str, stream: str) -> str:
     if kind == "step":
         return ""
     words, known = (label, _COMPUTED) if kind == "compute" else (f"{label} {stream}", _SENT)
-    known = (_KERNELS[kernel],) if kernel in _KERNELS else known
+    known = [_KERNELS[kernel]] if kernel in _KERNELS else known
     return next((role for pattern, role in known if re.search(pattern, words)), "")
 
 

@@ -23,6 +23,7 @@ from scenarios.seam.payload import NO_PAYLOAD
 from scenarios.seam.trace import Metric
 from sim.clock import Clock, Signal
 from sim.hosts.cores import Hosts
+from sim.rank.observed import Computed
 from sim.rank.operation import STEP, Operation
 from sim.rank.rendezvous import GroupRendezvous
 from sim.rank.world import World
@@ -187,10 +188,10 @@ class SimBackend:
     ) -> Work[T]:
         """See `Backend.compute`; kernels of one stream run one after the other, each in the grad mode of its issue."""
         world, machine = self.shared, self.shared.machine
-        kernel = world.rewrite(label, priced_now(kernel))
+        kernel = world.rewrite(Computed(label, priced_now(kernel), role))
         work = self._operation("compute", label)
         work.role = role
-        priced = world.priced(self.rank, self.stream, STEP.get(), label, kernel)
+        priced = world.priced(self.rank, self.stream, STEP.get(), Computed(label, kernel, role))
         work.kernel = priced.kernel
         mine: Signal[None] = Signal()
         before, records = self._computed, torch.is_grad_enabled()

@@ -9,11 +9,13 @@ import numpy as np
 from scenarios.config.scenario import Scenario
 from scenarios.planner.placed import Plan
 from scenarios.planner.types import ShardingType
+from scenarios.seam import roles
 from scenarios.seam.run_length import runs_of
 from scenarios.seam.trace import Recording, Span
 from twinstep.plan_choice.placing import Floats
 from twinstep.plan_choice.ways import AVERAGING, LOOK_UP, PHASES, TYPES, UPDATE, Ways, ids_phase, rows_phase
 
+_OF_IDS, _OF_ROWS = (roles.SIZES, roles.IDS), (roles.ROWS, roles.GRADIENTS)
 _SHARDED = tuple(kind for kind in TYPES if kind is not ShardingType.DATA_PARALLEL)
 
 
@@ -51,16 +53,16 @@ class Exchanges:
         """How long a step's exchanges took, for what its busiest ranks have."""
         loads = self._loads(plan)
         took = _took_ms(recording, step)
-        latencies = [ms for (_, part), ms in took.items() if part == "input_dist.splits"]
+        latencies = [ms for (kind, role), ms in took.items() if kind and role == roles.SIZES]
         self.latency_ms = 5 * max(latencies, default=0.0)
         for kind in _SHARDED:
-            for phase, place in (ids_phase(kind), "input_dist"), (rows_phase(kind), "output_dist"):
-                ms = sum(ms for (of, part), ms in took.items() if of == kind and part.startswith(place))
+            for phase, own in (ids_phase(kind), _OF_IDS), (rows_phase(kind), _OF_ROWS):
+                ms = sum(ms for (of, role), ms in took.items() if of == kind and role in own)
                 if loads[phase] > 0:
                     self._found[phase] = ms / loads[phase]
         copied, reduced_ms = (
             loads[rows_phase(ShardingType.DATA_PARALLEL)],
-            took.get((ShardingType.DATA_PARALLEL, "all_reduce"), 0.0),
+            took.get((ShardingType.DATA_PARALLEL, roles.TABLE_REDUCTION), 0.0),
         )
         if copied > 0 and reduced_ms > 0:
             self._reduced = reduced_ms / copied
@@ -80,17 +82,16 @@ class Exchanges:
 
 
 def _took_ms(recording: Recording, step: int) -> dict[tuple[str, str], float]:
-    """What each exchange takes from when all ranks have come, by sharding type and the rest of its label."""
-    calls: defaultdict[tuple[str, str, int], list[Span]] = defaultdict(list)
+    """What exchanges take from when all ranks have come, by sharding type and role."""
+    calls: defaultdict[tuple[str, str, str, int], list[Span]] = defaultdict(list)
     for span in recording.spans:
         if span.step == step and span.group:
-            calls[span.label, span.group, span.call].append(span)
-    longest: defaultdict[str, float] = defaultdict(float)  # by label, of several groups' calls
-    for (label, _, _), spans in calls.items():
+            calls[span.label, span.role, span.group, span.call].append(span)
+    longest: defaultdict[tuple[str, str], float] = defaultdict(float)  # by label and role, of several groups' calls
+    for (label, role, _, _), spans in calls.items():
         ms = (max(span.end_ns for span in spans) - max(span.start_ns for span in spans)) / 1e6
-        longest[label] = max(longest[label], ms)
+        longest[label, role] = max(longest[label, role], ms)
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for label, ms in longest.items():
-        kind = next((part for part in label.split(".") if part in TYPES), "")
-        found[kind, label.partition(f"{kind}.")[2]] += ms
+    for (label, role), ms in longest.items():
+        found[next((part for part in label.split(".") if part in TYPES), ""), role] += ms
     return found
