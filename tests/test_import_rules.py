@@ -28,6 +28,7 @@ ALLOWED = {
         "scenarios.seam.memory",
         "scenarios.seam.roles",
         "scenarios.seam.trace",
+        "scenarios.seam.traits",
         "pandas",
         "pyarrow",
     },  # the first four need no more than the standard library and rich

@@ -17,6 +17,7 @@ from reports.store.columns import fixed
 from reports.store.parts import Part
 from scenarios.seam import roles
 from scenarios.seam.trace import COPYING, LOADING
+from scenarios.seam.traits import TRAITS
 
 DENSE, LOOK_UPS, TABLE_UPDATES, OPTIMIZER = "dense", "look-ups", "table updates", "optimizer"
 COMPRESSION, PACKING, INPUT, OTHER = "compression", "packing", "input", "other computation"
@@ -46,11 +47,9 @@ _BESIDE = {
     **dict.fromkeys([roles.REDUCTION, roles.TABLE_REDUCTION, roles.REPLICAS, roles.PARAMETERS], PACKING),
 }
 _OF_KIND = {
-    **dict.fromkeys(["all_to_all", "all_to_all_single"], EXCHANGES),
-    **dict.fromkeys(["all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"], REDUCTIONS),
-    **dict.fromkeys(["all_gather", "all_gather_into_tensor"], REDUCTIONS),
-    **dict.fromkeys(["all_reduce_coalesced", "reduce_scatter_tensor_coalesced"], REDUCTIONS),
-    **dict.fromkeys(["all_gather_coalesced", "all_gather_into_tensor_coalesced"], REDUCTIONS),
+    verb: EXCHANGES if known.has_splits else REDUCTIONS
+    for verb, known in TRAITS.items()
+    if known.has_splits or known.has_sums or known.function == "all_gather"
 }
 _OF_KERNEL = {
     **{"embedding_lookup": LOOK_UPS, "embedding_update": TABLE_UPDATES, "optimizer": OPTIMIZER},

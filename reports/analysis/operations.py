@@ -13,6 +13,7 @@ from reports.analysis.intervals import Floats, Ints
 from reports.analysis.statistics import weighted_quantiles
 from reports.store.columns import fixed
 from reports.store.parts import Part
+from scenarios.seam.traits import TRAITS
 
 _BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
 _TIMES = ["duration_ns", "hidden_ns", "wait_ns"]
@@ -42,17 +43,6 @@ FORMULAS = {
     "calls": "int",
     **dict.fromkeys(["median_ns", "formula_ns", "difference"], "float"),
 }
-
-# By kind of collective, as nccl-tests has it: what counts as its size, and the share of it that crosses each rank's
-# bus, times n / (n - 1) of n ranks; others have no bandwidth.
-_SIZES = {
-    "all_reduce": ("bytes_in", 2.0),
-    **dict.fromkeys(["reduce_scatter", "reduce_scatter_tensor"], ("bytes_in", 1.0)),
-    **dict.fromkeys(["all_gather", "all_gather_into_tensor"], ("bytes_out", 1.0)),
-    **dict.fromkeys(["all_to_all", "all_to_all_single"], ("bytes_in", 1.0)),
-}
-# What crosses is the size, which one member gives or gets, and others the other way round.
-_WHOLE = dict.fromkeys(["broadcast", "reduce"], ("bytes_in", "bytes_out"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +191,10 @@ def _bus_bytes(spans: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
     members = _members(spans)
     for kind in spans["kind"].unique():
         own = (spans["kind"] == kind).to_numpy(bool) & (members > 1)
-        if kind in _SIZES:
-            column, factor = _SIZES[kind]
-            sizes[own] = np.maximum(ints(spans, column)[own], 0)
-            bus[own] = sizes[own] * factor * (members[own] - 1) / members[own]
-        elif kind in _WHOLE:
-            sizes[own] = bus[own] = np.max([ints(spans, name)[own] for name in _WHOLE[kind]], axis=0)
+        known = TRAITS.get(kind)
+        if known is not None and known.size:
+            sizes[own] = np.max([ints(spans, name)[own] for name in known.size], axis=0).clip(0)
+            bus[own] = sizes[own] * known.bus * (members[own] - 1) / members[own] if known.bus else sizes[own]
     return sizes, bus, members
 
 

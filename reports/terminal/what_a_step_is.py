@@ -16,6 +16,7 @@ from reports.analysis.step_breakdown import steady_steps
 from reports.run import Run
 from reports.terminal import text
 from scenarios.seam import roles
+from scenarios.seam.traits import TRAITS
 
 # A letter each: capitals are computed, small letters sent.
 LETTERS = {
@@ -33,7 +34,7 @@ _STAND_STILL = "waiting: the path is on a rank that computes while most others s
 _WORTH = 0.02
 # Gradients of tables that every rank has, and averages of replicas of tables, are not compressed.
 _OF_TABLES = (roles.TABLE_REDUCTION, roles.REPLICAS)
-_REDUCED = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor")
+_REDUCED = [verb for verb, known in TRAITS.items() if known.has_sums and known.size]
 
 
 def bar(run: Run, step: int, of: str = "") -> RenderableType:
