@@ -190,9 +190,6 @@ def _starts_of(library: Library) -> dict[str, moves.Start]:
             joined, issue.output, call.group.ranks[call.root]
         ),
         reduction.ALL_REDUCE.name: lambda joined, call, issue: library.all_reduce(joined, issue.output, call.reduce),
-        reduction.ALL_REDUCE_INTO.name: lambda joined, call, issue: library.all_reduce(
-            joined, without_grad(issue.output).view(-1).copy_(issue.input.reshape(-1)), call.reduce
-        ),
         coalesced.ALL_REDUCE_COALESCED.name: lambda joined, call, issue: library.all_reduce_coalesced(
             joined, issue.output, call.reduce
         ),

@@ -187,19 +187,6 @@ class Rank:
         """Reduce a tensor over all members, in place."""
         return self._issue(reduction.ALL_REDUCE, group, label, role, input=tensor, output=tensor, reduce=op)
 
-    def all_reduce_into(
-        self,
-        output: Tensor,
-        input: Tensor,
-        op: ReduceOp.RedOpType = ReduceOp.SUM,
-        group: Group | None = None,
-        *,
-        label: str = "",
-        role: str = "",
-    ) -> Work[Tensor]:
-        """Reduce a tensor over all members into another one."""
-        return self._issue(reduction.ALL_REDUCE_INTO, group, label, role, input=input, output=output, reduce=op)
-
     def all_reduce_coalesced(
         self,
         tensors: list[Tensor],

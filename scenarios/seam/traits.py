@@ -77,6 +77,5 @@ TRAITS: dict[str, Traits] = {
     "all_gather": replace(_GATHER, uneven="broadcast", size=("bytes_out",), bus=1.0),
     "reduce_scatter": replace(_SCATTER, uneven="reduce", size=("bytes_in",), bus=1.0),
     "all_gather_coalesced": _GATHER,
-    "all_reduce_into": replace(_REDUCE, size=("bytes_in",), bus=2.0),
 }
 EXCHANGES = tuple(verb for verb, known in TRAITS.items() if known.has_splits)

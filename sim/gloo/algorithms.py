@@ -235,7 +235,6 @@ def _monitored_barrier(writer: Writer, call: Call, rank: int) -> None:
 _WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
     "all_reduce": _all_reduce,
     "all_reduce_coalesced": _all_reduce_of_copy,
-    "all_reduce_into": _all_reduce_of_copy,
     "reduce_scatter": _all_reduces,
     "reduce_scatter_tensor": _all_reduce_of_copy,
     "reduce_scatter_tensor_coalesced": _all_reduces,

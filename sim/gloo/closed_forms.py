@@ -164,7 +164,6 @@ def _point_to_point(sums: Totals, calls: Calls) -> None:
 _ADDERS: dict[str, Callable[[Totals, Calls], None]] = {
     "all_reduce": _all_reduce,
     "all_reduce_coalesced": _all_reduce_of_copy,
-    "all_reduce_into": _all_reduce_of_copy,
     "reduce_scatter": _all_reduces,
     "reduce_scatter_tensor": _all_reduce_of_copy,
     "reduce_scatter_tensor_coalesced": _all_reduces,

@@ -39,18 +39,6 @@ class _AllReduce(_Equal):
         outputs[0].copy_(payloads.total(call))
 
 
-class _AllReduceInto(_AllReduce):
-    """Into a tensor of its own."""
-
-    def check(self, issue: Issue) -> Call:
-        _check_two(issue)
-        _check_share(issue, 1, 1)
-        return _equal_call(issue, check_reduce(issue, issue.reduce, issue.input))
-
-    def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
-        outputs[0].view(-1).copy_(payloads.total(call).view(-1))
-
-
 class _ReduceScatter(_Equal):
     """Each member gets its share of the reduced input."""
 
@@ -103,4 +91,3 @@ def _check_share(issue: Issue, times: int, parts: int) -> None:
 ALL_REDUCE = _AllReduce("all_reduce")
 REDUCE_SCATTER_TENSOR = _ReduceScatter("reduce_scatter_tensor")
 ALL_GATHER_INTO_TENSOR = _AllGather("all_gather_into_tensor")
-ALL_REDUCE_INTO = _AllReduceInto("all_reduce_into")
