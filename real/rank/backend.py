@@ -114,12 +114,7 @@ class TorchBackend:
         return self.now_ns
 
     def compute(
-        self,
-        kernel: PricedLater,
-        label: str,
-        function: Callable[..., T],
-        arguments: tuple[object, ...],
-        role: str = "",
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
     ) -> Work[T]:
         """See `Backend.compute`."""
         entry = self._entry("compute", label)

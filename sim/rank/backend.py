@@ -179,12 +179,7 @@ class SimBackend:
         self.shared.metrics.append(Metric(rank=self.rank, step=STEP.get(), name=name, value=float(value)))
 
     def compute(
-        self,
-        kernel: PricedLater,
-        label: str,
-        function: Callable[..., T],
-        arguments: tuple[object, ...],
-        role: str = "",
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
     ) -> Work[T]:
         """See `Backend.compute`; kernels of one stream run one after the other, each in the grad mode of its issue."""
         world, machine = self.shared, self.shared.machine
