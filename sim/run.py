@@ -19,7 +19,7 @@ from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.seam.program import Program, begin
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import LinkRow, MemoryRow, Recording, RunInfo, Span
-from scenarios.seam.versions import versions
+from scenarios.versions import versions
 from sim.engine.machine import Machine
 from sim.library import library_of
 from sim.nccl.folded import Leaves

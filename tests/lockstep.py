@@ -185,7 +185,12 @@ class LockstepBackend:
         """Tell who is refused; nobody else has to hear of it."""
 
     def compute(
-        self, kernel: PricedLater, label: str, function: Callable[..., Any], arguments: tuple[object, ...]
+        self,
+        kernel: PricedLater,
+        label: str,
+        function: Callable[..., Any],
+        arguments: tuple[object, ...],
+        role: str = "",
     ) -> LockstepWork:
         kernel = priced_now(kernel)
         assert min(kernel.flops, kernel.bytes_read, kernel.bytes_written) >= 0

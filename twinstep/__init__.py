@@ -254,7 +254,7 @@ def _scenario(given: Given, overrides: dict[str, Any]) -> Scenario:
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from scenarios.seam.versions import version_of
+        from scenarios.versions import version_of
 
         return version_of("twinstep")
     raise AttributeError(f"module 'twinstep' has no attribute {name!r}")

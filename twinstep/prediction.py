@@ -300,7 +300,7 @@ def _holds(folder: Path, scenario: Scenario) -> bool:
     """Return whether a folder has the whole prediction of just this scenario by this release, which so can go on."""
     from reports.errors import ReportError
     from reports.store import run_folder as store
-    from scenarios.seam.versions import versions
+    from scenarios.versions import versions
 
     try:
         info = store.load(folder).info

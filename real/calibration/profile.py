@@ -20,8 +20,8 @@ from scenarios.config.keys import declared
 from scenarios.config.provenance import Group, Measured
 from scenarios.config.toml.values import Accept
 from scenarios.config.units import Quantity
-from scenarios.seam.versions import versions
 from scenarios.toml_writer import toml_value
+from scenarios.versions import versions
 
 _Lines = dict[str, str]  # a table's keys, and their values as TOML
 

@@ -26,7 +26,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.config.units import parse_time
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.versions import versions
+from scenarios.versions import versions
 
 
 def check(given: Sequence[str], simulate: Simulate, prog: str) -> int:

@@ -72,7 +72,7 @@ class DdpBackend:
         """See `Backend.refuse`; the mistake ends this rank's training, which the others see."""
 
     def compute(
-        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...]
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
     ) -> Work[T]:
         """See `Backend.compute`; nobody asks what it cost."""
         return Done(function(*arguments))

@@ -114,11 +114,11 @@ class TorchBackend:
         return self.now_ns
 
     def compute(
-        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...]
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
     ) -> Work[T]:
         """See `Backend.compute`."""
         entry = self._entry("compute", label)
-        entry.kernel = kernel
+        entry.kernel, entry.role = kernel, role
         self.context.journal.keep(entry)
         if isinstance(kernel, Kernel) and kernel.lasts_ns:
             function = partial(lasting, kernel.lasts_ns, function)

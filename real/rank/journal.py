@@ -42,6 +42,7 @@ class Entry:
         "kind",
         "label",
         "lane",
+        "role",
         "sequence",
         "start",
         "step",
@@ -68,6 +69,7 @@ class Entry:
         self.index = -1
         self.call: Call | None = None
         self.kernel: PricedLater | None = None
+        self.role = ""
         self.issued = time.monotonic_ns()
         self.start: Mark = lane.mark() if start is None else start
         self.end: Mark | None = None
@@ -112,7 +114,7 @@ class Entry:
             self.issued, start, max(start, end), waited[0], waited[1],
             call.bytes_in, call.bytes_out, call.bytes_sent, call.dtype or kernel.dtype,
             kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1, -1, 0, kernel.recomputed_flops,
-            "" if operation is None else text_of((operation,)),
+            "" if operation is None else text_of((operation,)), self.role or call.role,
         )
         # fmt: on
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from real.rank.journal import Row
 from real.rank.lanes import Lane, Mark
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.script.streams import KIND
+from scenarios.workloads.script.streams import KIND, role_of
 
 # Of a kernel of which no more is known.
 _DTYPE = Kernel(kind=KIND).dtype
@@ -32,5 +32,6 @@ class Computation:
         return (
             rank, host, self.stream, self.step, self.sequence, "compute", self.label, "", -1,
             start, start, max(start, end), start, start, 0, 0, 0, _DTYPE, KIND, 0.0, 0.0, 0.0, 1, -1, 0, 0.0, "",
+            role_of(self.label),
         )
         # fmt: on

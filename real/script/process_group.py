@@ -18,6 +18,7 @@ from scenarios.seam.calls import MISTAKES
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import REDUCTION
 from scenarios.workloads.script.process.process_group import BEGINNING, Asked, ScriptGroup
 from scenarios.workloads.script.requests import Refused, issue
 
@@ -106,7 +107,8 @@ class WatchedGroup(ScriptGroup):
 
     def _play(self, asked: Asked) -> Underway:
         """Make a verb of a call, which is checked."""
-        given = self._rank, asked.verb, asked.inputs, asked.targets
+        rank = self._rank.for_role(REDUCTION) if asked.of_reducer else self._rank
+        given = rank, asked.verb, asked.inputs, asked.targets
         underway = issue(*given, group=self._group, label=asked.label, options=asked.options)
         assert isinstance(underway, Underway), "that is what this backend issues"
         return underway
@@ -118,6 +120,7 @@ def _signature(asked: Asked) -> Hashable:
     return (
         asked.verb,
         asked.label,
+        asked.of_reducer,
         torch.is_grad_enabled(),
         (*map(_kind, asked.inputs),),
         (*map(_kind, asked.targets),),

@@ -14,7 +14,7 @@ from real.supervise import spool
 from real.supervise.spool import Spool
 from scenarios.seam.program import Program
 from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Recording, RunInfo, Span
-from scenarios.seam.versions import versions
+from scenarios.versions import versions
 
 R = TypeVar("R")
 

@@ -1,11 +1,10 @@
 """Says what each span is (dense, look-ups, exchanges, reductions, ...), and adds up a critical path and FLOPs by that.
 
-The one place that knows the programs' words: it goes by kind, kernel and label, which simulated and real runs share.
+It goes by kind, kernel and the role that the program gave, which simulated and real runs share.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,7 +15,9 @@ import pandas as pd
 from reports.analysis.frames import COMPUTE, STEP
 from reports.store.columns import fixed
 from reports.store.parts import Part
+from scenarios.seam import roles
 from scenarios.seam.trace import COPYING, LOADING
+from scenarios.seam.traits import TRAITS
 
 DENSE, LOOK_UPS, TABLE_UPDATES, OPTIMIZER = "dense", "look-ups", "table updates", "optimizer"
 COMPRESSION, PACKING, INPUT, OTHER = "compression", "packing", "input", "other computation"
@@ -28,68 +29,51 @@ WHATS = (
     *(DENSE, LOOK_UPS, TABLE_UPDATES, OPTIMIZER, COMPRESSION, PACKING, INPUT, OTHER),
     *(IDS, EMBEDDINGS, GRADIENTS, EXCHANGES, REDUCTIONS, TRANSFERS, LAUNCHING, WAITING, HOST),
 )
-FLOP_COLUMNS = ["kind", "kernel", "label", "step", "rank_count", "flops", "recomputed_flops", "dtype"]
+FLOP_COLUMNS = ["kind", "kernel", "role", "step", "rank_count", "flops", "recomputed_flops", "dtype"]
 FLOPS = {"dtype": "str", "flops": "float", "recomputed_flops": "float"}
 BY_WHAT = {"what": "str", "duration_ns": "int", "share": "float"}
 
-# What a label says, the first that is found in it: of communications, and of computations.
-_SENT = (
-    (re.compile(r"input_dist"), IDS),
-    (re.compile(r"output_dist_backward"), GRADIENTS),
-    (re.compile(r"output_dist"), EMBEDDINGS),
-)
-_COMPUTED = (
-    (re.compile(r"powersgd\.vanilla"), PACKING),
-    (re.compile(r"powersgd\."), COMPRESSION),
-    (re.compile(r"^checksum$"), OTHER),
-    (re.compile(r"input_dist|output_dist|\.gradients\.|\.(copy_in|copy_out|cut)$"), PACKING),
-)
+# What is sent for a role; else its kind decides. And what is computed for one.
+_SENT = {**dict.fromkeys([roles.SIZES, roles.IDS], IDS), roles.ROWS: EMBEDDINGS, roles.GRADIENTS: GRADIENTS}
+_COMPUTED = {
+    **{roles.LOOKUP: LOOK_UPS, roles.CACHING: LOOK_UPS, roles.UPDATE: TABLE_UPDATES, roles.OPTIMIZER: OPTIMIZER},
+    **{roles.SCALING: OPTIMIZER, roles.COMPRESSION: COMPRESSION, roles.PACKING: PACKING, roles.OTHER: OTHER},
+    **dict.fromkeys([roles.LOAD, roles.COPY], INPUT),
+}
+# Beside what is sent for a role, and in the dense part, a kernel may say more.
+_BESIDE = {
+    roles.DENSE: DENSE,
+    **dict.fromkeys([roles.SIZES, roles.IDS, roles.ROWS, roles.GRADIENTS], PACKING),
+    **dict.fromkeys([roles.REDUCTION, roles.TABLE_REDUCTION, roles.REPLICAS, roles.PARAMETERS], PACKING),
+}
 _OF_KIND = {
-    **dict.fromkeys(["all_to_all", "all_to_all_single"], EXCHANGES),
-    **dict.fromkeys(["all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"], REDUCTIONS),
-    **dict.fromkeys(["all_gather", "all_gather_into_tensor"], REDUCTIONS),
-    **dict.fromkeys(["all_reduce_coalesced", "reduce_scatter_tensor_coalesced"], REDUCTIONS),
-    **dict.fromkeys(["all_gather_coalesced", "all_gather_into_tensor_coalesced"], REDUCTIONS),
+    verb: EXCHANGES if known.has_splits else REDUCTIONS
+    for verb, known in TRAITS.items()
+    if known.has_splits or known.has_sums or known.function == "all_gather"
 }
 _OF_KERNEL = {
     **{"embedding_lookup": LOOK_UPS, "embedding_update": TABLE_UPDATES, "optimizer": OPTIMIZER},
     **dict.fromkeys([LOADING, COPYING], INPUT),
-    **dict.fromkeys(["permute", "bucketize"], PACKING),
 }
 _ARITHMETIC = ("gemm", "attention", "convolution")
-_DENSE = (*_ARITHMETIC, "elementwise", "reduction", "qr", "module")
-# Steps of optimizers that are traced have a kernel made of several.
-_UPDATE = re.compile(r"(^|\.)(update|unscale)$")
-# Gradients of tables as they come from the dense part, before they are sent.
-_OF_TABLES = re.compile(r"(table_wise|row_wise|column_wise|data_parallel|grid_shard)\w*\.gradients$")
+_BY_ITSELF = {
+    **dict.fromkeys([*_ARITHMETIC, "elementwise", "reduction", "qr", "module"], DENSE),
+    **dict.fromkeys(["permute", "bucketize"], PACKING),
+}
 
 
-def what(kind: str, kernel: str, label: str) -> str:
+def what(kind: str, kernel: str, role: str) -> str:
     """Which of `WHATS` a span is by itself; "host" for the program's own time."""
     if kind == HOST:
         return HOST
-    if kind == COMPUTE:
-        return _computed(kernel, label)
-    return next((found for pattern, found in _SENT if pattern.search(label)), _OF_KIND.get(kind, TRANSFERS))
-
-
-def _computed(kernel: str, label: str) -> str:
-    if kernel in _OF_KERNEL and kernel not in ("permute", "bucketize"):
-        return _OF_KERNEL[kernel]
-    said = next((found for pattern, found in _COMPUTED if pattern.search(label)), None)
-    if said is not None:
-        return said
-    if _UPDATE.search(label):
-        return OPTIMIZER
-    if _OF_TABLES.search(label):
-        return PACKING
-    return _OF_KERNEL.get(kernel, DENSE if kernel in _DENSE else OTHER)
+    if kind != COMPUTE:
+        return _SENT.get(role) or _OF_KIND.get(kind, TRANSFERS)
+    return _COMPUTED.get(role) or _OF_KERNEL.get(kernel) or _BESIDE.get(role) or _BY_ITSELF.get(kernel, OTHER)
 
 
 def whats(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """`what` of each row of a frame with `kind`, `kernel` and `label`."""
-    keys = frame[["kind", "kernel", "label"]]
-    numbers, known = pd.factorize(pd.MultiIndex.from_frame(keys))
+    """`what` of each row of a frame with `kind`, `kernel` and `role`."""
+    numbers, known = pd.factorize(pd.MultiIndex.from_frame(frame[["kind", "kernel", "role"]]))
     found = np.array([what(*map(str, key)) for key in known], object)
     return found[numbers] if len(frame) else np.zeros(0, object)
 

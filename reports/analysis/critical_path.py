@@ -29,7 +29,7 @@ from reports.store.columns import fixed
 # What the walk needs of the spans.
 COLUMNS = ["rank", "stream", "step", "sequence", "kind", "label", "group", "call"]
 COLUMNS += ["issued_ns", "start_ns", "end_ns", "wait_from_ns", "wait_until_ns", "kernel", "dtype"]
-COLUMNS += ["launch_ns", "rank_count"]
+COLUMNS += ["launch_ns", "rank_count", "role"]
 PATH = {
     "step": "int",
     "order": "int",
@@ -216,7 +216,7 @@ def _split(
     launching, durations = np.zeros(len(rows), np.int64), np.asarray(columns["duration_ns"], np.int64)
     launching[rows >= 0] = ints(spans, "launch_ns")[rows[rows >= 0]]
     waiting = np.where(columns["part"] == "communication", 0, waiting)
-    described = pd.DataFrame({name: columns[name] for name in ("kind", "kernel", "label")})
+    described = pd.DataFrame({name: columns[name] for name in ("kind", "kernel", "role")})
     return {
         "what": whats(described),
         "waiting_ns": waiting,
@@ -227,7 +227,7 @@ def _split(
 def _described(spans: pd.DataFrame, segments: list[Segment]) -> dict[str, npt.NDArray[np.generic]]:
     ranks, rows, from_ns, to_ns = np.array(segments, np.int64).reshape(-1, 4).T
     known, found = rows >= 0, {}
-    for name, unknown in (("kind", HOST), *((name, "") for name in ("label", "stream", "kernel", "dtype"))):
+    for name, unknown in (("kind", HOST), *((name, "") for name in ("label", "stream", "kernel", "dtype", "role"))):
         found[name] = np.full(len(rows), unknown, object)
         found[name][known] = spans[name].iloc[rows[known]].to_numpy(object)
     own = (found["kind"] == COMPUTE) | (found["kind"] == HOST)

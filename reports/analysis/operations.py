@@ -13,12 +13,13 @@ from reports.analysis.intervals import Floats, Ints
 from reports.analysis.statistics import weighted_quantiles
 from reports.store.columns import fixed
 from reports.store.parts import Part
+from scenarios.seam.traits import TRAITS
 
 _BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
 _TIMES = ["duration_ns", "hidden_ns", "wait_ns"]
 _MOVED = ["moving_ns", "size_bytes", "bus_bytes", "members"]
 OPERATION_COLUMNS = [*KEYS, "kernel", "step", "rank", "host", "rank_count", "start_ns", "end_ns", *_BYTES]
-OPERATION_COLUMNS += ["group", "call"]
+OPERATION_COLUMNS += ["group", "call", "role"]
 # Columns of `operations` that need all members of a collective.
 RATES = ("members", "size_bytes", "moving_ns", "algbw_bytes_per_s", "busbw_bytes_per_s")
 FORMULA_COLUMNS = [*KEYS, "step", "group", "call", "rank_count", "start_ns", "end_ns", "formula_ns"]
@@ -35,23 +36,13 @@ OPERATIONS = {
     "max_ns": "int",
     **dict.fromkeys([*_BYTES, "hidden_ns", "exposed_ns", "wait_ns", "hidden_share", "wait_share"], "float"),
     **dict.fromkeys(RATES, "float"),
+    "role": "str",
 }
 FORMULAS = {
     **dict.fromkeys(KEYS, "str"),
     "calls": "int",
     **dict.fromkeys(["median_ns", "formula_ns", "difference"], "float"),
 }
-
-# By kind of collective, as nccl-tests has it: what counts as its size, and the share of it that crosses each rank's
-# bus, times n / (n - 1) of n ranks; others have no bandwidth.
-_SIZES = {
-    "all_reduce": ("bytes_in", 2.0),
-    **dict.fromkeys(["reduce_scatter", "reduce_scatter_tensor"], ("bytes_in", 1.0)),
-    **dict.fromkeys(["all_gather", "all_gather_into_tensor"], ("bytes_out", 1.0)),
-    **dict.fromkeys(["all_to_all", "all_to_all_single"], ("bytes_in", 1.0)),
-}
-# What crosses is the size, which one member gives or gets, and others the other way round.
-_WHOLE = dict.fromkeys(["broadcast", "reduce"], ("bytes_in", "bytes_out"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +67,14 @@ class _Calls:
         added = ["calls", "unstated", *_TIMES, *_BYTES, *_MOVED]
         sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
         steps = each.groupby("operation")["step"].nunique().to_numpy()  # no other part has these steps
+        roles = of_steps.groupby(numbers, sort=True)["role"].first().to_numpy(object)
         ranks = each[["operation", "rank", "rank_count"]].drop_duplicates(["operation", "rank"])
         of_ranks = names.iloc[ranks["operation"]].set_axis(ranks.index)
         return cls(
             groups=groups,
             time_ns=each["duration_ns"].to_numpy(float),
             weight=weight,
-            sums=names.assign(**sums, steps=steps, rows=np.bincount(groups, weight, count)),
+            sums=names.assign(**sums, role=roles, steps=steps, rows=np.bincount(groups, weight, count)),
             ranks=of_ranks.assign(rank=ranks["rank"], rank_count=ranks["rank_count"]),
         )
 
@@ -97,7 +89,8 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
     of one call: its members, its size, its time since the last of them entered, algbw and busbw; else nan.
     """
     calls = [_Calls.of(part) for part in parts]
-    sums = pd.concat([one.sums for one in calls]).groupby(KEYS, sort=True).sum()
+    each = pd.concat([one.sums for one in calls])
+    sums = each.drop(columns="role").groupby(KEYS, sort=True).sum()
     names, count, rows = sums.index.to_frame(index=False), len(sums), sums["rows"].to_numpy(float)
     places = [sums.index.get_indexer(pd.MultiIndex.from_frame(one.sums[KEYS])) for one in calls]
     groups = np.concatenate([place[one.groups] for place, one in zip(places, calls, strict=True)]).astype(np.int64)
@@ -124,6 +117,7 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
         "hidden_share": np.divide(hidden, total, out=np.zeros(count), where=total > 0),
         "wait_share": np.divide(wait, total, out=np.zeros(count), where=total > 0),
         **_bandwidths(sums),
+        "role": each.groupby(KEYS, sort=True)["role"].first(),
     }
     return fixed(columns, OPERATIONS)
 
@@ -172,7 +166,7 @@ def _known_calls(part: Part) -> pd.DataFrame:
 def _in_steps(part: Part) -> pd.DataFrame:
     spans = part.spans
     kept = ((spans["kind"] != STEP) & (spans["step"] >= 0)).to_numpy(bool) & part.own
-    columns = [*KEYS, "step", "rank", "rank_count", *_BYTES]
+    columns = [*KEYS, "role", "step", "rank", "rank_count", *_BYTES]
     duration, overlaps = spans["end_ns"] - spans["start_ns"], Overlaps.of(spans)
     spent = spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=overlaps.hidden_ns, wait_ns=overlaps.late_ns)
     sizes, bus, members = _bus_bytes(spans)
@@ -197,12 +191,10 @@ def _bus_bytes(spans: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
     members = _members(spans)
     for kind in spans["kind"].unique():
         own = (spans["kind"] == kind).to_numpy(bool) & (members > 1)
-        if kind in _SIZES:
-            column, factor = _SIZES[kind]
-            sizes[own] = np.maximum(ints(spans, column)[own], 0)
-            bus[own] = sizes[own] * factor * (members[own] - 1) / members[own]
-        elif kind in _WHOLE:
-            sizes[own] = bus[own] = np.max([ints(spans, name)[own] for name in _WHOLE[kind]], axis=0)
+        known = TRAITS.get(kind)
+        if known is not None and known.size:
+            sizes[own] = np.max([ints(spans, name)[own] for name in known.size], axis=0).clip(0)
+            bus[own] = sizes[own] * known.bus * (members[own] - 1) / members[own] if known.bus else sizes[own]
     return sizes, bus, members
 
 

@@ -12,11 +12,11 @@ import pandas as pd
 
 from reports.analysis.frames import COMPUTE, STEP, is_collective
 from reports.store.columns import fixed
-from scenarios.sharding_kind import COPIED_TYPES
+from scenarios.seam import roles
 
 # Of a step on a rank, what a table takes part in; exchanges are those of rows and of gradients, without ids.
 PARTS = ("look_up", "update", "exchange")
-COSTS_COLUMNS = ["kind", "label", "step", "rank", "start_ns", "end_ns", "group", "call"]
+COSTS_COLUMNS = ["kind", "label", "role", "step", "rank", "start_ns", "end_ns", "group", "call"]
 TABLE_COSTS = {
     **dict.fromkeys(["table", "sharding_type"], "str"),
     "rank": "int",
@@ -28,6 +28,9 @@ BUSIEST = {
     **dict.fromkeys(["busiest_ns", "mean_ns", "busiest_over_mean"], "float"),
 }
 _KEYS = ["rank", "sharding_type"]
+# Of tables that all ranks have, gradients are made and divided before they are reduced.
+_UPDATES = [roles.UPDATE, roles.OPTIMIZER, roles.TABLE_REDUCTION]
+_EXCHANGES = [roles.ROWS, roles.GRADIENTS, roles.TABLE_REDUCTION]
 _SHARES = {"look_up": "look_up_bytes", "update": "update_bytes", "exchange": "planner_exchange_ns"}
 
 
@@ -80,18 +83,16 @@ def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
 
 def _spent(spans: pd.DataFrame, types: dict[str, None]) -> pd.DataFrame:
     """What a rank spends, [rank and sharding type, part], in ns; exchanges without waiting for others."""
-    words = spans["label"].str.split(".")
-    kinds = words.map(lambda each: next((word for word in each if word in types), "")).to_numpy()
-    last = words.str[-1].to_numpy()
-    is_pass = (spans["kind"] == COMPUTE).to_numpy(bool)
-    is_copy = np.isin(kinds, COPIED_TYPES)
-    is_call = is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool)
-    is_exchange = is_call & (spans["label"].str.contains(".output_dist", regex=False).to_numpy(bool) | is_copy)
-    part = np.select(
-        [is_pass & (last == "lookup"), is_pass & ((last == "update") | (is_copy & (last == "gradients"))), is_exchange],
-        PARTS,
-        default="",
+    kinds = (
+        spans["label"].str.split(".").map(lambda each: next((word for word in each if word in types), "")).to_numpy()
     )
+    is_pass = (spans["kind"] == COMPUTE).to_numpy(bool)
+    is_call = is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool)
+    of_parts = [
+        is_done & spans["role"].isin(own).to_numpy(bool)
+        for is_done, own in ((is_pass, [roles.LOOKUP]), (is_pass, _UPDATES), (is_call, _EXCHANGES))
+    ]
+    part = np.select(of_parts, PARTS, default="")
     begin = spans["start_ns"].where(~is_call, spans.groupby(["group", "call"])["start_ns"].transform("max"))
     found = pd.DataFrame(
         {"rank": spans["rank"], "sharding_type": kinds, "part": part, "ns": (spans["end_ns"] - begin).astype("float64")}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from scenarios.seam.traits import TRAITS
+
 # Names whose meaning is kept: a trace has far fewer than kernels.
 _KEPT = 8192
 _BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function: )?(\w+?)Backward\w*$")
@@ -30,26 +32,6 @@ _SAID = re.compile(
     r"|(?P<any>all_?reduce|all_?to_?all|all_?gather|reduce_?scatter|broadcast)(?![a-z])",
     re.IGNORECASE,
 )
-# Letters of a collective's name, in the order in which they are looked for.
-_COLLECTIVES = {
-    "allreducecoalesced": "all_reduce_coalesced",
-    "allgatherintotensorcoalesced": "all_gather_into_tensor_coalesced",
-    "reducescattertensorcoalesced": "reduce_scatter_tensor_coalesced",
-    "monitoredbarrier": "monitored_barrier",
-    "allreduce": "all_reduce",
-    "alltoall": "all_to_all_single",
-    "allgather": "all_gather_into_tensor",
-    "reducescatter": "reduce_scatter_tensor",
-    "broadcast": "broadcast",
-    "sendrecv": "all_to_all_single",
-    "send": "send",
-    "recv": "recv",
-    "barrier": "barrier",
-    "gather": "gather",
-    "scatter": "scatter",
-    "reduce": "reduce",
-}
-
 # Names of GPU kernels, and of torch's operators on a CPU, by kind; the first that fits counts.
 _ATTENTION = re.compile(
     r"flash_?(fwd|bwd|attn|attention)|pytorch_flash|\bflash::|flash_[fb]prop|fmha|sdpa|mem_?eff|(?<!no_)attention"
@@ -130,4 +112,4 @@ def collective_kind(name: str) -> str:
     if meant:
         return meant
     letters = re.sub(r"[^a-z]", "", name.lower())
-    return next((verb for word, verb in _COLLECTIVES.items() if word in letters), "collective")
+    return next((verb for verb, known in TRAITS.items() if any(one in letters for one in known.letters)), "collective")

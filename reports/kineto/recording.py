@@ -18,6 +18,7 @@ from reports.analysis.intervals import union
 from reports.errors import ReportError
 from reports.kineto.pieces import Piece, TracePieces, group_names
 from reports.kineto.trace_file import Trace, as_text, read_trace, whole_number
+from reports.store.roles_by_label import role_of
 from reports.terminal.text import counted, printable, ranges
 from scenarios.seam.trace import Recording, RunInfo, Span
 
@@ -86,7 +87,12 @@ def profile_of(traces: Sequence[Trace], name: str) -> Profile:
     _note_world(traces, notes)
     hosts = list(dict.fromkeys(trace.host for trace in traces))
     host_of = {trace.rank: hosts.index(trace.host) for trace in traces}
-    spans = [dataclasses.replace(span, host=host_of[span.rank]) for span in [*_waited_for(pieces), *steps]]
+    spans = [
+        dataclasses.replace(
+            span, host=host_of[span.rank], role=role_of(span.kind, span.kernel, span.label, span.stream)
+        )
+        for span in [*_waited_for(pieces), *steps]
+    ]
     spans = _in_sequence(spans)
     recording = Recording(info=_info(traces, name, hosts, spans), spans=spans)
     return Profile(recording=recording, notes=tuple(notes))

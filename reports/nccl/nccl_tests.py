@@ -23,6 +23,7 @@ from reports.published.collectives import Measurements, PublishedRow
 from reports.published.csv_rows import Log
 from reports.terminal.text import counted, printable, ranges, shortened
 from scenarios import given_file
+from scenarios.seam.traits import TRAITS, Traits
 
 # By the program's name without "_perf"; those that are not here keep it, and are not predicted.
 OPERATIONS = {
@@ -49,8 +50,6 @@ _ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
 _FAILED = re.compile(r"# Out of bounds values\s*: (\d+) FAILED")
 _GPU = re.compile(r"\b[A-Z]{1,3}\d{1,4}[A-Z]?\b")
 
-# busbw (GB/s) is the size over the time, times this; by ranks.
-_SHARE = ("all_gather", "reduce_scatter", "all_to_all")
 _SURE_GB_PER_S = 1.0  # two decimals of less say too little
 _TOLERANCE = 0.02
 
@@ -313,7 +312,8 @@ class _RunLog(Log[PublishedRow]):
         if ranks < 2 or not sure or like.op not in _known():
             return
         row = max(sure, key=lambda one: one.bus_gb_per_s)
-        factor, expected = row.bus_gb_per_s * 1e3 * row.us / row.size_bytes, _bus_factor(like.op, ranks)
+        known = TRAITS.get(like.op, Traits())
+        factor, expected = row.bus_gb_per_s * 1e3 * row.us / row.size_bytes, known.bus_factor(ranks)
         if abs(factor / expected - 1) > _TOLERANCE:
             on = f"{like.op} on {like.nodes} x {like.gpus_per_node} GPUs"
             self.say_at(row.line, f"busbw is {factor:.3g} times size / time; expected {expected:.3g}, as of {on}")
@@ -321,12 +321,6 @@ class _RunLog(Log[PublishedRow]):
 
 def _known() -> list[str]:
     return list(OPERATIONS.values())
-
-
-def _bus_factor(op: str, ranks: int) -> float:
-    if op == "all_reduce":
-        return 2 * (ranks - 1) / ranks
-    return (ranks - 1) / ranks if op in _SHARE else 1.0
 
 
 def _trouble(ranks: Sequence[_Rank]) -> str:

@@ -30,8 +30,8 @@ ARROW_MEMBERS_MAX = 64
 _CHUNK = 100_000
 _BIND = ',"bp":"e"'  # an arrow ends at the slice around its end, not at the next one
 
-_SLICE = ["kind", "label", "group", "stream", "dtype", "kernel", "host", "start_ns", "end_ns", "issued_ns", "step"]
-_SLICE += ["sequence", "call", "rank_count", "bytes_in", "bytes_out", "bytes_sent"]
+_SLICE = ["kind", "label", "group", "stream", "dtype", "kernel", "role", "host", "start_ns", "end_ns", "issued_ns"]
+_SLICE += ["step", "sequence", "call", "rank_count", "bytes_in", "bytes_out", "bytes_sent"]
 _COLUMNS = [*_SLICE, "rank"]
 EVENTS_MAX = 100_000
 # A period has an event at its begin and one at its end, where no other begins there.
@@ -210,16 +210,17 @@ def _slices(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int) -> Itera
 
 
 def _slice(thread: int, row: tuple[object, ...], origin_ns: int, quoted: dict[str, str]) -> str:
-    texts = [quoted.get(text) or quoted.setdefault(text, json.dumps(text)) for text in map(str, row[:6])]
-    kind, label, group, stream, dtype, kernel = texts
-    host, start_ns, end_ns, issued_ns, *numbers = map(_int, row[6:])
+    texts = [quoted.get(text) or quoted.setdefault(text, json.dumps(text)) for text in map(str, row[:7])]
+    kind, label, group, stream, dtype, kernel, role = texts
+    host, start_ns, end_ns, issued_ns, *numbers = map(_int, row[7:])
     step, sequence, call, rank_count, bytes_in, bytes_out, bytes_sent = numbers
     name = f'"step {step}"' if kind == '"step"' and step >= 0 else label if label != '""' else kind
     return (
         f'{{"ph":"X","name":{name},"cat":{kind},"pid":{host},"tid":{thread},"ts":{_us(start_ns - origin_ns)},'
-        f'"dur":{_us(end_ns - start_ns)},"args":{{"step":{step},"label":{label},"stream":{stream},"group":{group},'
-        f'"call":{call},"sequence":{sequence},"issued_us":{_us(issued_ns - origin_ns)},"bytes_in":{bytes_in},'
-        f'"bytes_out":{bytes_out},"bytes_sent":{bytes_sent},"dtype":{dtype},"kernel":{kernel},"rank_count":{rank_count}}}}}'
+        f'"dur":{_us(end_ns - start_ns)},"args":{{"step":{step},"label":{label},"role":{role},"stream":{stream},'
+        f'"group":{group},"call":{call},"sequence":{sequence},"issued_us":{_us(issued_ns - origin_ns)},'
+        f'"bytes_in":{bytes_in},"bytes_out":{bytes_out},"bytes_sent":{bytes_sent},"dtype":{dtype},"kernel":{kernel},'
+        f'"rank_count":{rank_count}}}}}'
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from reports.store import roles_by_label
 from scenarios.seam.trace import (
     ChangeRow,
     KernelRow,
@@ -41,7 +42,7 @@ TABLES: dict[str, type] = {
 # Tables and columns that earlier releases did not write.
 LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if", "kernels", "operators"})
 _LATER = {
-    Span: {"formula_ns", "launch_ns", "recomputed_flops", "operations"},
+    Span: {"formula_ns", "launch_ns", "recomputed_flops", "operations", "role"},
     PlanRow: {"host_bytes", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes"},
     MemoryRow: {"rank_count", "phases"},
     LinkRow: {"link_count"},
@@ -110,13 +111,24 @@ def is_later(row_type: type, name: str) -> bool:
 
 
 def completed(table: pa.Table, row_type: type, names: Sequence[str]) -> pa.Table:
-    """With the columns among `names` that the release did not know which wrote it: they have their defaults."""
+    """With the columns among `names` that the release did not know which wrote it: they have their defaults.
+
+    Roles are those that labels say: the table has `roles_by_label.COLUMNS`, too.
+    """
     schema = schema_of(row_type)
+    if lacks_roles(table.schema.names, row_type, names):
+        found = roles_by_label.roles_of(table.select(roles_by_label.COLUMNS).to_pandas())
+        table = table.append_column(schema.field("role"), pa.array(found, pa.string()))
     for field in dataclasses.fields(row_type):
         if is_later(row_type, field.name) and field.name in names and field.name not in table.schema.names:
             column = schema.field(field.name)
             table = table.append_column(column, pa.repeat(pa.scalar(field.default, column.type), len(table)))
     return table
+
+
+def lacks_roles(written: Sequence[str], row_type: type, names: Sequence[str]) -> bool:
+    """Whether roles are among `names`, but not `written`."""
+    return row_type is Span and "role" in names and "role" not in written
 
 
 def fixed(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from reports.analysis.intervals import Ints
 from reports.errors import ReportError
-from reports.store.columns import TABLES, completed, mistake, schema_of, to_frame
+from reports.store.columns import TABLES, completed, lacks_roles, mistake, schema_of, to_frame
+from reports.store.roles_by_label import COLUMNS
 
 Bools = npt.NDArray[np.bool_]
 
@@ -131,7 +132,9 @@ class Stored:
         tables, owns = [], []
         with self._open() as file:
             for group in np.flatnonzero(needed).tolist():
-                table = file.read_row_group(group, columns=[name for name in names if name in file.schema_arrow.names])
+                written = file.schema_arrow.names
+                wanted_too = COLUMNS if lacks_roles(written, TABLES["spans"], names) else []
+                table = file.read_row_group(group, columns=[one for one in written if one in (*names, *wanted_too)])
                 step = table["step"].to_numpy()
                 own, kept = np.isin(step, numbers), np.isin(step, wanted)
                 tables.append(table if kept.all() else table.filter(pa.array(kept)))
@@ -161,8 +164,8 @@ class Stored:
 
     @contextmanager
     def _open(self) -> Iterator[pq.ParquetFile]:
-        texts = [field.name for field in self._schema if pa.types.is_string(field.type)]
         try:
+            texts = [field.name for field in pq.read_schema(self._path) if pa.types.is_string(field.type)]
             with pq.ParquetFile(self._path, read_dictionary=texts, **VERIFIED) as file:
                 yield file
         except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # of a footer's names, too

@@ -26,6 +26,7 @@ from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
 from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.terminal import text
+from scenarios.seam import roles
 from scenarios.seam.trace import MemoryRow
 
 _ADDED = (
@@ -33,8 +34,8 @@ _ADDED = (
     *("uncertainty_share", "gradients_ns", "gradients_exposed_ns"),
 )
 _ARITHMETIC = ("flops_per_s", "mfu", "hfu")
-# In "label stream" of collectives that reduce gradients.
-_GRADIENTS = r"gradients|powersgd|data_parallel\.all_reduce|\.reduce \S+\.shards"
+# Of collectives that reduce gradients.
+_GRADIENTS = (roles.REDUCTION, roles.TABLE_REDUCTION, roles.COMPRESSION)
 # Columns that hold a measure, all of them numbers; steps are those that count for the headline.
 MEASURES = ("world_size", "steps", *CHANGES, *_ADDED, *_ARITHMETIC)
 # What a reader is shown of a measure: its title, and the number in words.
@@ -108,8 +109,7 @@ def measures_of(run: Run) -> dict[str, float]:
 def _of_gradients(run: Run, steps: Sequence[int]) -> dict[str, float]:
     """What reducing gradients takes of a step, and what of that no computation hides."""
     operations = run.operations_of(steps)
-    names = operations["label"] + " " + operations["stream"]
-    own = operations[((operations["part"] == "communication") & names.str.contains(_GRADIENTS)).to_numpy(bool)]
+    own = operations[((operations["part"] == "communication") & operations["role"].isin(_GRADIENTS)).to_numpy(bool)]
     exposed = float(own["exposed_ns"].sum())
     return {"gradients_ns": exposed + float(own["hidden_ns"].sum()), "gradients_exposed_ns": exposed}
 

@@ -15,6 +15,8 @@ from reports.analysis.by_what import REDUCTIONS
 from reports.analysis.step_breakdown import steady_steps
 from reports.run import Run
 from reports.terminal import text
+from scenarios.seam import roles
+from scenarios.seam.traits import TRAITS
 
 # A letter each: capitals are computed, small letters sent.
 LETTERS = {
@@ -31,8 +33,8 @@ _STAND_STILL = "waiting: the path is on a rank that computes while most others s
 # From here on the exposed transfer of gradients is worth compressing.
 _WORTH = 0.02
 # Gradients of tables that every rank has, and averages of replicas of tables, are not compressed.
-_OF_TABLES = r"data_parallel|replication"
-_REDUCED = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor")
+_OF_TABLES = (roles.TABLE_REDUCTION, roles.REPLICAS)
+_REDUCED = [verb for verb, known in TRAITS.items() if known.has_sums and known.size]
 
 
 def bar(run: Run, step: int, of: str = "") -> RenderableType:
@@ -98,9 +100,7 @@ def gradients_hidden(run: Run, steps: list[int]) -> str:
     if isinstance(compression, dict) and compression.get("kind") != "none":
         return ""
     frame = run.operations_of(steps)
-    reduced = frame[
-        frame["kind"].isin(_REDUCED).to_numpy(bool) & ~frame["label"].str.contains(_OF_TABLES).to_numpy(bool)
-    ]
+    reduced = frame[frame["kind"].isin(_REDUCED).to_numpy(bool) & ~frame["role"].isin(_OF_TABLES).to_numpy(bool)]
     reduced = reduced[np.equal(by_what.whats(reduced.assign(kernel="")), REDUCTIONS).astype(bool)]
     total, hidden, wait = (float(reduced[name].sum()) for name in ("mean_ns", "hidden_ns", "wait_ns"))
     step_ns = float(steady_steps(run.steps)["step_ns"].median())

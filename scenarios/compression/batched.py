@@ -12,6 +12,7 @@ from scenarios.compression.local import compute, cost
 from scenarios.compression.power_iteration import Factors, ShapeGroup, corrected, power_iteration, prepare_factors
 from scenarios.compression.state import PowerSGDState
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import COMPRESSION
 
 
 async def batched_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> Tensor:
@@ -36,6 +37,7 @@ async def batched_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> 
             f"bucket {bucket.index()}: matrix_approximation_rank = {square.rank}: expected {side} or less,"
             f" the side of the square that holds {buffer.numel()} elements"
         )
+    rank = rank.for_role(COMPRESSION)
     matrix = (await corrected(rank, state, bucket, side * side)).view(side, side)
     factors = await prepare_factors(rank, state, bucket, (square,))
     await power_iteration(rank, state, bucket, matrices=[matrix], factors=factors, epsilon=0.0)

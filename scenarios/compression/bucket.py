@@ -9,6 +9,7 @@ from torch import Tensor
 from scenarios.compression.local import compute, cost
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import REDUCTION
 
 
 class Bucket(Protocol):
@@ -35,7 +36,7 @@ class Bucket(Protocol):
 async def vanilla(rank: Rank, bucket: Bucket, group: Group | None = None, *, label: str = "powersgd.vanilla") -> Tensor:
     """The bucket's buffer with the mean over the group (None: the stream's world), in place."""
     buffer = await divide(rank, bucket, group, label=label)
-    await rank.all_reduce(buffer, group=group, label=label)
+    await rank.all_reduce(buffer, group=group, label=label, role=REDUCTION)
     return buffer
 
 
@@ -44,7 +45,7 @@ async def divide(rank: Rank, bucket: Bucket, group: Group | None = None, *, labe
     buffer = bucket.buffer()
     numel, size = buffer.numel(), group_size(rank, group)
     kernel = cost("elementwise", buffer, flops=numel, read=numel, written=numel)
-    await compute(rank, kernel, buffer.div_, size, label=f"{label}.divide")
+    await compute(rank, kernel, buffer.div_, size, label=f"{label}.divide", role=REDUCTION)
     return buffer
 
 

@@ -22,6 +22,7 @@ from scenarios.compression.power_iteration import (
 from scenarios.compression.state import PowerSGDState
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import COMPRESSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,7 @@ async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -
         await vanilla(rank, bucket, state.group)
         state.advance(bucket)
         return bucket.buffer()
+    rank = rank.for_role(COMPRESSION)
     buffer, gradients = bucket.buffer(), bucket.gradients()
     extents = tuple(gradient.shape for gradient in gradients)
     transposed = frozenset(place for place, gradient in enumerate(gradients) if _is_transposed(gradient))

@@ -49,9 +49,12 @@ def copy_cost(like: Tensor, numel: float, launches: int = 1) -> Kernel:
     return cost("permute", like, flops=0, read=numel, written=numel, launches=launches)
 
 
-async def compute(rank: Rank, kernel: Kernel, function: Callable[..., object], *arguments: object, label: str) -> None:
+async def compute(
+    rank: Rank, kernel: Kernel, function: Callable[..., object], *arguments: object, label: str, role: str = ""
+) -> None:
     """`rank.compute` for functions that change their arguments and whose result nobody needs.
 
     On the meta device they are not even called: some of torch's meta functions take 100 us and more each.
     """
-    await rank.compute(kernel, do_nothing if rank.device.type == "meta" else function, *arguments, label=label)
+    nothing_or_function = do_nothing if rank.device.type == "meta" else function
+    await rank.compute(kernel, nothing_or_function, *arguments, label=label, role=role)

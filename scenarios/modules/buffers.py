@@ -13,6 +13,7 @@ from scenarios.compression.local import compute, copy_cost
 from scenarios.modules.ddp_buckets import flatten, unflatten
 from scenarios.modules.trace import Trace, buffers_of
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import PARAMETERS
 
 
 async def broadcast_buffers(rank: Rank, name: str, traced: Trace, module: Any) -> None:
@@ -22,10 +23,10 @@ async def broadcast_buffers(rank: Rank, name: str, traced: Trace, module: Any) -
         chosen = [index for index, spec in enumerate(traced.buffers) if spec.dtype == dtype]
         specs, buffers = [traced.buffers[index] for index in chosen], [own[index] for index in chosen if own]
         flat = torch.empty(sum(prod(spec.shape) for spec in specs), dtype=dtype, device=rank.device)
-        await compute(rank, copy_cost(flat, flat.numel()), flatten, buffers, flat, label=label)
-        await rank.broadcast(flat, src=0, label=label)
+        await compute(rank, copy_cost(flat, flat.numel()), flatten, buffers, flat, label=label, role=PARAMETERS)
+        await rank.broadcast(flat, src=0, label=label, role=PARAMETERS)
         cost = copy_cost(flat, flat.numel(), launches=len(chosen))
-        await compute(rank, cost, _spread, flat, buffers, label=label)
+        await compute(rank, cost, _spread, flat, buffers, label=label, role=PARAMETERS)
 
 
 def _spread(flat: Tensor, buffers: Sequence[Tensor]) -> None:

@@ -23,6 +23,7 @@ from scenarios.config.scenario import Buckets, Compression, Scenario
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import REDUCTION
 
 Shape = tuple[int, ...]
 
@@ -243,11 +244,13 @@ class GradientReducer:
             await work
         if not self._is_copied:
             kernel = copy_cost(bucket.buffer(), bucket.buffer().numel())
-            await compute(self._side, kernel, flatten, gradients, bucket.buffer(), label=f"{self._label}.bucket")
+            await compute(
+                self._side, kernel, flatten, gradients, bucket.buffer(), label=f"{self._label}.bucket", role=REDUCTION
+            )
         if self._grouped:
             return await divide(self._side, bucket, label=f"{self._label}.mean")
         if self.state is None and self._is_copied:
-            return await self._side.all_reduce(bucket.buffer(), label=f"{self._label}.mean")
+            return await self._side.all_reduce(bucket.buffer(), label=f"{self._label}.mean", role=REDUCTION)
         if self.state is None:
             return await vanilla(self._side, bucket, label=f"{self._label}.mean")
         reduce = batched_powersgd if self._kind == "batched_powersgd" else layerwise_powersgd
@@ -256,7 +259,7 @@ class GradientReducer:
     async def _reduce_all(self, tensors: Sequence[Tensor]) -> None:
         label = f"{self._label}.grouped"
         alike = [[each for each in tensors if each.dtype == dtype] for dtype in dict.fromkeys(t.dtype for t in tensors)]
-        works = [self._side.all_reduce_coalesced(each, label=label) for each in alike]
+        works = [self._side.all_reduce_coalesced(each, label=label, role=REDUCTION) for each in alike]
         for work in works:
             await work
 

@@ -24,6 +24,7 @@ from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import DENSE, OPTIMIZER, REDUCTION, SCALING
 
 if TYPE_CHECKING:
     from scenarios.modules.module import Module
@@ -160,8 +161,12 @@ class Replica:
         self._reduced = []
         if self._model.optimizer is not None:
             if self._model.loss_scaling is not None:
-                await self._rank.compute(self._model.unscaled, self._unscale, label=f"{self._model.name}.unscale")
-            await self._rank.compute(self._update_kernel(), self._step, label=f"{self._model.name}.update")
+                await self._rank.compute(
+                    self._model.unscaled, self._unscale, label=f"{self._model.name}.unscale", role=SCALING
+                )
+            await self._rank.compute(
+                self._update_kernel(), self._step, label=f"{self._model.name}.update", role=OPTIMIZER
+            )
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -177,7 +182,7 @@ class Replica:
             self._expected = segment.needs
             if segment.kernel.launches or len(segments) == 1:
                 own = label if len(segments) == 1 else f"{label}.{number}"
-                await self._rank.compute(segment.kernel, self._go_on, running, number, label=own)
+                await self._rank.compute(segment.kernel, self._go_on, running, number, label=own, role=DENSE)
             else:
                 self._go_on(running, number)
             for index in segment.needs:
@@ -313,7 +318,7 @@ class Replica:
         arriving = iter(traced.ready)
         for number, segment in enumerate(segments):
             own = label if len(segments) == 1 else f"{label}.{number}"
-            await self._rank.compute(segment.kernel, self._advance, segment.ready, label=own)
+            await self._rank.compute(segment.kernel, self._advance, segment.ready, label=own, role=DENSE)
             for each in arriving:
                 if each.parameter >= 0 and reducer is not None:
                     while unused:  # DDP counts those as ready as soon as any is
@@ -363,7 +368,7 @@ class Replica:
         """Which parameters some rank has used, as DDP asks after the last bucket where it finds unused ones."""
         assert self._side is not None
         used = torch.ones(parameters, dtype=torch.int32, device=self._rank.device)
-        await self._side.all_reduce(used, label=f"{self._model.name}.gradients.used")
+        await self._side.all_reduce(used, label=f"{self._model.name}.gradients.used", role=REDUCTION)
 
     def _unscale(self) -> None:
         if self.scaler is not None and self._optimizer is not None:

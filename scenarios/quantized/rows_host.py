@@ -15,6 +15,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from scenarios.compiled import compiler
 from scenarios.quantized.formats import (
     FP8_EPSILON,
     INT8_EPSILON,
@@ -24,7 +25,6 @@ from scenarios.quantized.formats import (
     Minifloat,
     row_bytes,
 )
-from scenarios.seam.compiled import compiler
 
 Array = npt.NDArray[Any]
 _compiled = compiler(__file__)

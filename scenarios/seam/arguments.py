@@ -18,6 +18,7 @@ from torch.distributed import ReduceOp
 
 from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.group import Group
+from scenarios.seam.roles import ROLES
 
 REDUCE_OPS: dict[object, str] = {
     ReduceOp.SUM: "sum",
@@ -48,6 +49,7 @@ class Issue:
     rank: int
     group: Group
     label: str = ""
+    role: str = ""
     input: Any = None
     output: Any = None
     splits: tuple[Splits, Splits] = (None, None)
@@ -243,6 +245,12 @@ def check_label(issue: object, label: object) -> None:
     """Raise TypeError unless a label is a str."""
     if not isinstance(label, str):
         raise TypeError(f"{issue}: label must be a str, got {type(label).__name__}")
+
+
+def check_role(issue: object, role: object) -> None:
+    """Raise ValueError unless a role is one of `ROLES`, or "" for none."""
+    if role != "" and role not in ROLES:
+        raise ValueError(f"{issue}: role = {role!r}: expected one of {', '.join(ROLES)}")
 
 
 def check_group(rank: int, ranks: object, world_size: int) -> tuple[int, ...]:

@@ -76,7 +76,7 @@ class Backend(Protocol):
         ...
 
     def compute(
-        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...]
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
     ) -> Work[T]:
         """Run a kernel after all that this stream was given before."""
         ...

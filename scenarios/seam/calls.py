@@ -32,6 +32,7 @@ class Call:
     group: Group
     rank: int
     label: str = ""
+    role: str = ""
     dtype: str = ""
     device: str = ""
     element_size: int = 1
@@ -56,6 +57,7 @@ class Call:
             group=issue.group,
             rank=issue.rank,
             label=issue.label,
+            role=issue.role,
             dtype=str(example.dtype)[len("torch.") :],
             device=example.device.type,
             element_size=example.element_size(),

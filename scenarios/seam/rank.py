@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.seam.arguments import Issue, check_label
+from scenarios.seam.arguments import Issue, check_label, check_role
 from scenarios.seam.backend import Backend, Done, Work
 from scenarios.seam.calls import MISTAKES
 from scenarios.seam.collectives import Collective, coalesced, exchange, lists, reduction, refused, rooted
@@ -24,6 +24,7 @@ from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group, Groups
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import PricedLater, priced_now
+from scenarios.seam.roles import ROLES
 
 T = TypeVar("T")
 
@@ -36,7 +37,8 @@ class Rank:
     Collectives on a group are issued in the same order by all its members. Groups belong to a stream: a sibling made
     by `stream` has its own `world`, `intra` (the ranks of this host) and `cross` (those of the same local rank on all
     hosts), so that streams cannot cross each other's order. Split sizes are whole numbers, but where members of a group
-    represent several ranks: there they may be expected ones. All ranks in the verbs are global ranks.
+    represent several ranks: there they may be expected ones. All ranks in the verbs are global ranks. `role` says what
+    an operation is for, one of `scenarios.seam.roles`; without it that of `for_role`, or none.
 
     `place` is this rank's number among those of `world`, `places` are those of its members, and `hosts` the hosts of
     the members of `cross`: other than global ranks and hosts only where `within` has made groups of some ranks.
@@ -52,6 +54,7 @@ class Rank:
         self.device, self.control_device = backend.device, backend.control_device
         self.world, self.intra, self.cross = backend.world, backend.intra, backend.cross
         self.place, self.places = self.rank, self.world.ranks
+        self._role = ""
 
     def new_group(self, ranks: Sequence[int]) -> Group:
         """Make a further group on this stream; every rank of the world calls this, in the same order, member or not."""
@@ -68,6 +71,17 @@ class Rank:
         made.world_size, made.local_world_size = groups.world.size, groups.intra.size
         made.place, made.places = groups.world.index(self.rank), tuple(range(groups.world.size))
         made.host, made.local_rank = divmod(made.place, made.local_world_size)
+        return made
+
+    def for_role(self, role: str) -> Rank:
+        """Give this rank, whose operations have that role where they are given none.
+
+        Raises:
+            ValueError: there is no such role.
+        """
+        check_role(f"rank {self.rank}: for_role", role)
+        made = copy(self)
+        made._role = role
         return made
 
     @property
@@ -116,7 +130,9 @@ class Rank:
         if not (isinstance(value, Tensor) and value.is_meta):
             self.backend.record(name, value)
 
-    def compute(self, kernel: PricedLater, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
+    def compute(
+        self, kernel: PricedLater, function: Callable[..., T], *arguments: object, label: str = "", role: str = ""
+    ) -> Work[T]:
         """Run `function(*arguments)` on this rank's device, at the cost that `kernel` names.
 
         What `function` raises is raised where the Work is awaited. A function that gives the kernel is called by
@@ -124,10 +140,13 @@ class Rank:
 
         Raises:
             TypeError: `label` is no str.
+            ValueError: there is no such `role`.
         """
         if type(label) is not str:
             check_label(f"rank {self.rank}: compute", label)
-        return self.backend.compute(kernel, label or priced_now(kernel).kind, function, arguments)
+        if role and role not in ROLES:
+            check_role(f"rank {self.rank}: compute", role)
+        return self.backend.compute(kernel, label or priced_now(kernel).kind, function, arguments, role or self._role)
 
     def all_to_all(
         self,
@@ -136,9 +155,10 @@ class Rank:
         group: Group | None = None,
         *,
         label: str = "",
+        role: str = "",
     ) -> Work[list[Tensor]]:
         """Exchange a tensor with each member; uneven and complex tensors are welcome."""
-        return self._issue(exchange.ALL_TO_ALL, group, label, input=input_tensor_list, output=output_tensor_list)
+        return self._issue(exchange.ALL_TO_ALL, group, label, role, input=input_tensor_list, output=output_tensor_list)
 
     def all_to_all_single(
         self,
@@ -149,16 +169,23 @@ class Rank:
         group: Group | None = None,
         *,
         label: str = "",
+        role: str = "",
     ) -> Work[Tensor]:
         """Exchange rows of one tensor, by default an equal share with each member."""
         splits = output_split_sizes, input_split_sizes
-        return self._issue(exchange.ALL_TO_ALL_SINGLE, group, label, input=input, output=output, splits=splits)
+        return self._issue(exchange.ALL_TO_ALL_SINGLE, group, label, role, input=input, output=output, splits=splits)
 
     def all_reduce(
-        self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""
+        self,
+        tensor: Tensor,
+        op: ReduceOp.RedOpType = ReduceOp.SUM,
+        group: Group | None = None,
+        *,
+        label: str = "",
+        role: str = "",
     ) -> Work[Tensor]:
         """Reduce a tensor over all members, in place."""
-        return self._issue(reduction.ALL_REDUCE, group, label, input=tensor, output=tensor, reduce=op)
+        return self._issue(reduction.ALL_REDUCE, group, label, role, input=tensor, output=tensor, reduce=op)
 
     def all_reduce_coalesced(
         self,
@@ -167,9 +194,10 @@ class Rank:
         group: Group | None = None,
         *,
         label: str = "",
+        role: str = "",
     ) -> Work[list[Tensor]]:
         """Reduce several tensors of one dtype over all members, in place, as one call: one launch, one latency."""
-        return self._issue(coalesced.ALL_REDUCE_COALESCED, group, label, input=tensors, output=tensors, reduce=op)
+        return self._issue(coalesced.ALL_REDUCE_COALESCED, group, label, role, input=tensors, output=tensors, reduce=op)
 
     def reduce_scatter_tensor(
         self,
@@ -179,21 +207,30 @@ class Rank:
         group: Group | None = None,
         *,
         label: str = "",
+        role: str = "",
     ) -> Work[Tensor]:
         """Reduce the inputs of all members, of which each gets its share."""
-        return self._issue(reduction.REDUCE_SCATTER_TENSOR, group, label, input=input, output=output, reduce=op)
+        return self._issue(reduction.REDUCE_SCATTER_TENSOR, group, label, role, input=input, output=output, reduce=op)
 
     def all_gather_into_tensor(
-        self, output_tensor: Tensor, input_tensor: Tensor, group: Group | None = None, *, label: str = ""
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: Group | None = None,
+        *,
+        label: str = "",
+        role: str = "",
     ) -> Work[Tensor]:
         """Gather the inputs of all members, one after the other in group order."""
-        return self._issue(reduction.ALL_GATHER_INTO_TENSOR, group, label, input=input_tensor, output=output_tensor)
+        return self._issue(
+            reduction.ALL_GATHER_INTO_TENSOR, group, label, role, input=input_tensor, output=output_tensor
+        )
 
     def all_gather(
-        self, tensor_list: list[Tensor], tensor: Tensor, group: Group | None = None, *, label: str = ""
+        self, tensor_list: list[Tensor], tensor: Tensor, group: Group | None = None, *, label: str = "", role: str = ""
     ) -> Work[list[Tensor]]:
         """Gather the inputs of all members, each in a tensor of its own; members' may differ in size."""
-        return self._issue(lists.ALL_GATHER, group, label, input=tensor, output=tensor_list)
+        return self._issue(lists.ALL_GATHER, group, label, role, input=tensor, output=tensor_list)
 
     def reduce_scatter(
         self,
@@ -203,9 +240,10 @@ class Rank:
         group: Group | None = None,
         *,
         label: str = "",
+        role: str = "",
     ) -> Work[Tensor]:
         """Reduce a tensor for each member, which gets its own; members' may differ in size."""
-        return self._issue(lists.REDUCE_SCATTER, group, label, input=input_list, output=output, reduce=op)
+        return self._issue(lists.REDUCE_SCATTER, group, label, role, input=input_list, output=output, reduce=op)
 
     def all_gather_into_tensor_coalesced(
         self,
@@ -214,10 +252,11 @@ class Rank:
         group: Group | None = None,
         *,
         label: str = "",
+        role: str = "",
     ) -> Work[list[Tensor]]:
         """Gather several inputs as `all_gather_into_tensor` does, as one call."""
         gather = coalesced.ALL_GATHER_INTO_TENSOR_COALESCED
-        return self._issue(gather, group, label, input=input_tensors, output=output_tensors)
+        return self._issue(gather, group, label, role, input=input_tensors, output=output_tensors)
 
     def all_gather_coalesced(
         self,
@@ -226,10 +265,11 @@ class Rank:
         group: Group | None = None,
         *,
         label: str = "",
+        role: str = "",
     ) -> Work[list[list[Tensor]]]:
         """Gather several inputs as one call; the output has a list of tensors for each member."""
         gather = coalesced.ALL_GATHER_COALESCED
-        return self._issue(gather, group, label, input=input_tensor_list, output=output_tensor_lists)
+        return self._issue(gather, group, label, role, input=input_tensor_list, output=output_tensor_lists)
 
     def reduce_scatter_tensor_coalesced(
         self,
@@ -239,14 +279,17 @@ class Rank:
         group: Group | None = None,
         *,
         label: str = "",
+        role: str = "",
     ) -> Work[list[Tensor]]:
         """Reduce and scatter several inputs as `reduce_scatter_tensor` does, as one call."""
         scatter = coalesced.REDUCE_SCATTER_TENSOR_COALESCED
-        return self._issue(scatter, group, label, input=input_tensors, output=output_tensors, reduce=op)
+        return self._issue(scatter, group, label, role, input=input_tensors, output=output_tensors, reduce=op)
 
-    def broadcast(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
+    def broadcast(
+        self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "", role: str = ""
+    ) -> Work[Tensor]:
         """Copy the tensor of a global rank to all members."""
-        return self._issue(rooted.BROADCAST, group, label, input=tensor, output=tensor, root=src)
+        return self._issue(rooted.BROADCAST, group, label, role, input=tensor, output=tensor, root=src)
 
     def reduce(
         self,
@@ -256,9 +299,10 @@ class Rank:
         group: Group | None = None,
         *,
         label: str = "",
+        role: str = "",
     ) -> Work[Tensor]:
         """Reduce a tensor over all members into that of a global rank; the others' tensors are undefined then."""
-        return self._issue(rooted.REDUCE, group, label, input=tensor, output=tensor, reduce=op, root=dst)
+        return self._issue(rooted.REDUCE, group, label, role, input=tensor, output=tensor, reduce=op, root=dst)
 
     def gather(
         self,
@@ -268,9 +312,10 @@ class Rank:
         group: Group | None = None,
         *,
         label: str = "",
+        role: str = "",
     ) -> Work[list[Tensor] | None]:
         """Gather the tensors of all members on a global rank, which alone gives a list."""
-        return self._issue(rooted.GATHER, group, label, input=tensor, output=gather_list, root=dst)
+        return self._issue(rooted.GATHER, group, label, role, input=tensor, output=gather_list, root=dst)
 
     def scatter(
         self,
@@ -280,27 +325,32 @@ class Rank:
         group: Group | None = None,
         *,
         label: str = "",
+        role: str = "",
     ) -> Work[Tensor]:
         """Give each member its tensor of the list of a global rank, which alone gives one."""
-        return self._issue(rooted.SCATTER, group, label, input=scatter_list, output=tensor, root=src)
+        return self._issue(rooted.SCATTER, group, label, role, input=scatter_list, output=tensor, root=src)
 
-    def barrier(self, group: Group | None = None, *, label: str = "") -> Work[None]:
+    def barrier(self, group: Group | None = None, *, label: str = "", role: str = "") -> Work[None]:
         """Wait until all members are here."""
-        return self._issue(rooted.BARRIER, group, label)
+        return self._issue(rooted.BARRIER, group, label, role)
 
-    def monitored_barrier(self, group: Group | None = None, *, label: str = "") -> Work[None]:
+    def monitored_barrier(self, group: Group | None = None, *, label: str = "", role: str = "") -> Work[None]:
         """Wait until all members are here, by way of the first one, which would name those that are not."""
-        return self._issue(rooted.MONITORED_BARRIER, group, label)
+        return self._issue(rooted.MONITORED_BARRIER, group, label, role)
 
-    def send(self, tensor: Tensor, dst: int, group: Group | None = None, *, label: str = "") -> Work[None]:
+    def send(
+        self, tensor: Tensor, dst: int, group: Group | None = None, *, label: str = "", role: str = ""
+    ) -> Work[None]:
         """Send a tensor to a global rank."""
-        return self._issue(rooted.SEND, group, label, input=tensor, root=dst)
+        return self._issue(rooted.SEND, group, label, role, input=tensor, root=dst)
 
-    def recv(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
+    def recv(
+        self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "", role: str = ""
+    ) -> Work[Tensor]:
         """Receive a tensor from a global rank."""
-        return self._issue(rooted.RECV, group, label, output=tensor, root=src)
+        return self._issue(rooted.RECV, group, label, role, output=tensor, root=src)
 
-    def _issue(self, collective: Collective, group: Group | None, label: str, **given: Any) -> Work[Any]:
+    def _issue(self, collective: Collective, group: Group | None, label: str, role: str, **given: Any) -> Work[Any]:
         """A call that is refused takes its place in its order all the same: the other members hear of it."""
         backend, op = self.backend, collective.name
         if group is None:
@@ -312,7 +362,7 @@ class Rank:
                 f"rank {self.rank}: {op}: group {group.name} of {list(group.ranks)} is not of this run;"
                 " make it with new_group"
             )
-        issue = Issue(op, self.rank, group, label, **given)
+        issue = Issue(op, self.rank, group, label, role or self._role, **given)
         if self.rank not in group.ranks:
             ranks = list(group.ranks)
             warnings.warn(f"{issue}: not a member of group {group.name} of {ranks}; nothing is done", stacklevel=3)
@@ -321,6 +371,8 @@ class Rank:
         try:
             if type(label) is not str:
                 check_label(issue, label)
+            if role and role not in ROLES:
+                check_role(issue, role)
             call = collective.check(issue)
             if call.device and call.device not in self._devices:
                 raise CollectiveError(f"{issue}: tensors are on {call.device}, expected {' or '.join(self._devices)}")

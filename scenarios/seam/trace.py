@@ -18,8 +18,7 @@ PLAYING = frozenset(
     {"path", "payload", "fidelity", "timeout_s", "compute_times", "balanced", "ranks", "rests_on", "known_errors"}
 )
 
-# `MemoryRow.phases` of a part that is there all the time, of one that is in the host's memory, and of what an allocator
-# keeps until something else needs it.
+# `MemoryRow.phases` of a part that is always there, of one in the host's memory, of what an allocator keeps for later.
 ALWAYS, IN_HOST, CACHED = "always", "host memory", "cached"
 
 # `Span.kernel` of computations that take nothing of what a rank computes with: data loaders' work, copies to the GPU.
@@ -47,7 +46,8 @@ class Span:
     other ranks in an all-to-all, a send or as root of a broadcast, else `bytes_in`.
     `formula_ns` is what NCCL itself expects of a simulated collective on an idle cluster; -1 where it expects nothing.
     `launch_ns` is the part of a simulated computation in which it waits for the host to launch its kernels.
-    `recomputed_flops` are those of `flops` that are a kernel's `recomputed_flops`.
+    `recomputed_flops` are those of `flops` that are a kernel's `recomputed_flops`. `role` is what it is for, one of
+    `roles.ROLES`; "": nobody has said.
     `operations` describe the operator that all of a measured computation was, by `operations.as_json`; else it is "".
     """
 
@@ -78,6 +78,7 @@ class Span:
     launch_ns: int = 0
     recomputed_flops: float = 0.0
     operations: str = ""
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +202,7 @@ class TrafficRow:
 class KernelRow:
     """One distinct operator that the GPU of the first simulated rank runs in a step, `count` times in the mean.
 
-    Steps are all but the first. Times are those of an idle GPU at its nominal speed, without the host's launches, in
-    the mean over calls that have these shapes.
+    Steps are all but the first. Times are means over calls of an idle GPU at its nominal speed, without launches.
 
     Attributes:
         operator: torch's name, or what the operator's description is; of a kernel without one its kind, of a

@@ -21,6 +21,7 @@ from torch import Tensor
 from scenarios.do_nothing import do_nothing
 from scenarios.seam.backend import Work
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import IDS, SIZES
 from scenarios.sparse.bucketize import bucketize_kernel
 from scenarios.sparse.feature_exchange import chunks_kernel
 from scenarios.sparse.input_dist import LABEL, staggered_shuffle
@@ -344,7 +345,7 @@ async def exchange_expected(
     rank: Rank, exchanges: Sequence[tuple[ExpectedInput, ExpectedJagged]], *, fused_label: str = ""
 ) -> list[ExpectedJagged]:
     """As `feature_exchange.exchange_features` does it, of each exchange with its features."""
-    taken, told = [], []
+    rank, taken, told = rank.for_role(IDS), [], []
     for one, features in exchanges:
         taken.append(await one.prepare(rank, features))
         if one.moves(rank) and not fused_label:
@@ -366,7 +367,7 @@ async def exchange_expected(
 
 def _tell(rank: Rank, numbers: int, label: str) -> Work[Tensor]:
     told = torch.empty(rank.world.size, numbers, dtype=torch.int64, device="meta")
-    return rank.all_to_all_single(torch.empty_like(told), told, group=rank.world, label=f"{label}.splits")
+    return rank.all_to_all_single(torch.empty_like(told), told, group=rank.world, label=f"{label}.splits", role=SIZES)
 
 
 class _Loads(NamedTuple):

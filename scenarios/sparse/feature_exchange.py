@@ -21,6 +21,7 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.sorting import PermuteSparse
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import IDS, SIZES
 from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chunk_sums, sent_to, take_chunks
 
 
@@ -119,6 +120,7 @@ async def reorder(rank: Rank, arrived: Arrived, route: Route) -> KeyedJagged:
         arrived,
         route,
         label=f"{route.label}.recat",
+        role=IDS,
     )
 
 
@@ -237,7 +239,9 @@ class _Moving:
         def issue(name: str, tensor: Tensor, sends: Sequence[int], receives: Sequence[int]) -> None:
             output = tensor.new_empty(sum(receives))
             label = f"{route.label}.{name}"
-            self.works[name] = rank.all_to_all_single(output, tensor, receives, sends, route.group, label=label)
+            self.works[name] = rank.all_to_all_single(
+                output, tensor, receives, sends, route.group, label=label, role=IDS
+            )
 
         issue("lengths", features.lengths, sent.lengths, received.lengths)
         issue("values", features.values, sent.values, received.values)
@@ -264,7 +268,7 @@ class _Moving:
 def _tell(rank: Rank, rows: list[list[int]], group: Group, label: str) -> Work[Tensor]:
     """Each row has a number for each member."""
     sent = sent_to(torch.tensor(rows, dtype=torch.int64).t().contiguous(), rank.control_device)
-    return rank.all_to_all_single(torch.empty_like(sent), sent, group=group, label=f"{label}.splits")
+    return rank.all_to_all_single(torch.empty_like(sent), sent, group=group, label=f"{label}.splits", role=SIZES)
 
 
 def _rows(came: Tensor) -> list[list[int]]:

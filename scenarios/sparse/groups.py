@@ -16,6 +16,7 @@ from torch import Tensor
 from scenarios.quantized.codec import PLAIN, QuantizedComms
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import IDS
 from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, chunks_kernel, exchange_one
@@ -120,7 +121,9 @@ class TableGroup:
             share_of_ids = sum(ids[key] for key in order) / (sum(ids) or 1)
             given = features.lengths, features.values, features.weights
             kernel = chunks_kernel(share, *given, share_of_ids=share_of_ids)
-            features = await rank.compute(kernel, features.permute, order, label=f"{self.label}{LABEL}.select")
+            features = await rank.compute(
+                kernel, features.permute, order, label=f"{self.label}{LABEL}.select", role=IDS
+            )
         return await self.input_dist.prepare(rank, features)
 
 

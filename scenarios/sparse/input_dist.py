@@ -16,6 +16,7 @@ from torch import Tensor
 
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import IDS
 from scenarios.sparse.bucketize import block_bucketize, bucketize_kernel
 from scenarios.sparse.feature_exchange import Route, Sending, chunks_kernel, exchange_one
 from scenarios.sparse.keyed_jagged import KeyedJagged
@@ -85,7 +86,7 @@ class TwRwSparseFeaturesDist:
         if self.staggered_shuffle == tuple(range(len(self.staggered_shuffle))):
             return cut
         kernel = chunks_kernel(1.0, cut.lengths, cut.values, cut.weights)
-        return await rank.compute(kernel, cut.permute, self.staggered_shuffle, label=f"{self.label}.shuffle")
+        return await rank.compute(kernel, cut.permute, self.staggered_shuffle, label=f"{self.label}.shuffle", role=IDS)
 
     def route(self, group: Group, keys: Sequence[str], index: int) -> Route:
         """Who gets what, as group rank `index` sees it."""
@@ -230,7 +231,7 @@ async def bucketize_features(
         is_checked=is_checked,
     )
     given = (features.lengths, features.values, block_sizes, buckets)
-    done = await rank.compute(kernel, cut, *given, label=f"{label}.bucketize")
+    done = await rank.compute(kernel, cut, *given, label=f"{label}.bucketize", role=IDS)
     by_rank = features.stride_per_key_per_rank
     cut_features = KeyedJagged(
         keys=features.keys * buckets,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from scenarios.seam.compiled import compiler
+from scenarios.compiled import compiler
 from scenarios.sparse.blocks import Blocks, Bucketized
 
 Array = npt.NDArray[Any]

@@ -23,6 +23,7 @@ from scenarios.seam.arguments import dtype_name, size_bytes
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import GRADIENTS, ROWS
 from scenarios.sparse.feature_exchange import permute_kernel
 from scenarios.sparse.input_dist import staggered_sources
 from scenarios.sparse.keyed_jagged import cat
@@ -160,6 +161,7 @@ async def sum_to_owner(
     shape = counts[group.index(rank.rank)], rows.shape[1]
     if group.size == 1:
         return rows
+    rank = rank.for_role(ROWS)
     check_adds(codec, label)
     if rows.numel() == 0:
         return rows.new_empty(shape)
@@ -198,6 +200,7 @@ async def copy_to_all(
     shape = group.total(counts), rows.shape[1]
     if group.size == 1:
         return rows
+    rank = rank.for_role(GRADIENTS)
     check_adds(codec, label)
     if prod(shape) == 0:
         return rows.new_empty(shape)
@@ -234,7 +237,7 @@ async def rows_home(
     """
     if group.size == 1:
         return rows
-    me = group.index(rank.rank)
+    rank, me = rank.for_role(ROWS), group.index(rank.rank)
     receives = [counts[me] * width for width in dims]
     arrived = rows.new_empty(0)
     if group.total(counts) * group.total(dims):
@@ -262,7 +265,7 @@ async def rows_back(
     """
     if group.size == 1:
         return grad
-    me = group.index(rank.rank)
+    rank, me = rank.for_role(GRADIENTS), group.index(rank.rank)
     samples, sends = group.total(counts), [counts[me] * width for width in dims]
     kernel = permute_kernel(grad, launches=group.total([width > 0 for width in dims]))
     flat = await rank.compute(kernel, _one_after_the_other, grad, group.total(sends), dims, label=f"{label}.columns")

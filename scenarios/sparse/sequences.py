@@ -19,6 +19,7 @@ from scenarios.quantized.exchange import exchange
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import GRADIENTS, ROWS
 from scenarios.sharding_kind import SEQUENCE_TYPES
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, per_rank, permute_kernel
@@ -105,7 +106,7 @@ class SequenceGroup(TableGroup):
 
     async def forward(self, rank: Rank, rows: Tensor, way: Way) -> Tensor:
         """[batch * width] from the rows that this rank looked up, flat, key by key as `input` gave them."""
-        label, world = f"{self.label}sequence_{LABEL}", rank.world
+        rank, world, label = rank.for_role(ROWS), rank.world, f"{self.label}sequence_{LABEL}"
         if self._travels(rank):
             rows = await rank.compute(
                 permute_kernel(rows), _by_source, rows, way, world.total(way.sends), label=f"{label}.recat"
@@ -126,7 +127,7 @@ class SequenceGroup(TableGroup):
 
     async def backward(self, rank: Rank, grad: Tensor, way: Way) -> Tensor:
         """The transpose of `forward`: a gradient for each row that this rank looked up."""
-        label, world = f"{self.label}sequence_{LABEL_BACKWARD}", rank.world
+        rank, world, label = rank.for_role(GRADIENTS), rank.world, f"{self.label}sequence_{LABEL_BACKWARD}"
         travels = self._travels(rank)
         numel = world.total(way.receives) if travels else sum(way.receives)
         rows = await self.taken_apart(rank, grad, way, numel, label)

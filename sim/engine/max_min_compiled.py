@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from scenarios.seam.compiled import compiler
+from scenarios.compiled import compiler
 from sim.engine.max_min import FULL, ROUNDING_NS
 
 Array = npt.NDArray[Any]

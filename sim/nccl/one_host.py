@@ -12,8 +12,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from scenarios.seam.traits import Function
 from sim.nccl.model.predictor import Operation
-from sim.nccl.model.topology import Function, Generation, Protocol, ring_steps
+from sim.nccl.model.topology import Generation, Protocol, ring_steps
 
 # What of the bytes on a link is payload: by LL 4 bytes of 8 (the rest is a flag), by LL128 120 of 128.
 PAYLOAD_SHARES: Mapping[Protocol, float] = {"LL": 0.5, "LL128": 120 / 128, "Simple": 1.0}

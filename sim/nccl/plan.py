@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from scenarios.seam.traits import EXCHANGES, TRAITS, Function
 from sim.nccl import rings_and_trees as paths
 from sim.nccl.coalesced import runs
 from sim.nccl.costs import NcclCosts, Shape
 from sim.nccl.model.predictor import Choice, Operation
-from sim.nccl.model.topology import Function, ring_steps
+from sim.nccl.model.topology import ring_steps
 from sim.nccl.one_host import PAYLOAD_SHARES
 from sim.nccl.tuning import (
     P2P_LL_BYTES,
@@ -100,10 +101,9 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | N
 
 def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
     """Return what NCCL would do for a collective that is no exchange, or several; all members make this same call."""
-    if call.op in _UNEVEN and call.parts:  # with a root each, in one group (ProcessGroupNCCL.cpp of torch 2.13)
-        of_each = [
-            (Operation(function=_UNEVEN[call.op], size_bytes=size), root) for root, size in enumerate(call.parts)
-        ]
+    known = TRAITS[call.op]
+    if known.uneven and call.parts:  # with a root each, in one group (ProcessGroupNCCL.cpp of torch 2.13)
+        of_each = [(Operation(function=known.uneven, size_bytes=size), root) for root, size in enumerate(call.parts)]
         return _in_one_kernel([_pipeline(each, root, group, costs) for each, root in of_each if each.size_bytes])
     size_bytes = BARRIER_BYTES if call.op in BARRIERS else max(call.bytes_in, call.bytes_out)
     made = [
@@ -117,7 +117,9 @@ def _operation(op: str, sizes_bytes: Sequence[int], group: Placed, costs: NcclCo
     """Several of like size as one: `together` is how many a channel has of them one after the other."""
     channels = topology(group.shape, costs).channels if len(sizes_bytes) > 1 else 1
     together = -(-len(sizes_bytes) // channels)
-    return Operation(function=_COLLECTIVES[op], size_bytes=sum(sizes_bytes), together=together)
+    function = TRAITS[op].function
+    assert function is not None, "others are sends and receives"
+    return Operation(function=function, size_bytes=sum(sizes_bytes), together=together)
 
 
 def _in_one_kernel(made: Sequence[NcclPlan]) -> NcclPlan:
@@ -222,20 +224,6 @@ def _group_of(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None) -> P
     return Placed(members, placed, paths.shape_of(members, costs, placed))
 
 
-_COLLECTIVES: dict[str, Function] = {
-    "all_reduce": "all_reduce",
-    "all_reduce_coalesced": "all_reduce",
-    **dict.fromkeys(BARRIERS, "all_reduce"),
-    **dict.fromkeys(["reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"], "reduce_scatter"),
-    **dict.fromkeys(["all_gather", "all_gather_into_tensor", "all_gather_into_tensor_coalesced"], "all_gather"),
-    "all_gather_coalesced": "all_gather",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-}
-# Of tensors of several sizes for the members.
-_UNEVEN: dict[str, Function] = {"all_gather": "broadcast", "reduce_scatter": "reduce"}
-
-
 def _loads(op: Function, choice: Choice, group: Placed, costs: NcclCosts, *, root: int) -> paths.Loads:
     members, rails = group.members, group.shape.rails
     if choice.algorithm in ("nvls", "nvls_tree"):
@@ -308,7 +296,7 @@ def _peers_inside(moved: Iterable[tuple[int, int, int]], layout: Layout) -> int:
 
 def _own_bytes(calls: Calls) -> int:
     """Return the most that any rank of an exchange keeps, which its channels copy."""
-    return max((call.send_bytes[rank] for rank, call in enumerate(calls) if call.op in _EXCHANGES), default=0)
+    return max((call.send_bytes[rank] for rank, call in enumerate(calls) if call.op in EXCHANGES), default=0)
 
 
 def _point_to_point(calls: Calls) -> Transfers:
@@ -316,9 +304,8 @@ def _point_to_point(calls: Calls) -> Transfers:
     return [(sender.group.index(sender.rank), sender.root, sender.bytes_in)]
 
 
-_EXCHANGES = ("all_to_all", "all_to_all_single")
 GROUPED: dict[str, Callable[[Calls], Transfers]] = {
-    **dict.fromkeys(_EXCHANGES, _exchange),
+    **dict.fromkeys(EXCHANGES, _exchange),
     "gather": lambda calls: ((rank, call.root, call.bytes_in) for rank, call in enumerate(calls)),
     "scatter": lambda calls: ((call.root, rank, call.bytes_out) for rank, call in enumerate(calls)),
     "send": _point_to_point,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from scenarios.config.hardware import NCCL_START_NS
+from scenarios.seam.traits import Function
 from sim.nccl import one_host
 from sim.nccl.costs import NcclCosts, Shape
 from sim.nccl.model import mesh as nccl_mesh
@@ -12,7 +13,7 @@ from sim.nccl.model import predictor, tables
 from sim.nccl.model.mesh import Part
 from sim.nccl.model.predictor import Choice, Operation, inter_hop_us, intra_hop_us
 from sim.nccl.model.search import Node, counted_share, graphs, twice
-from sim.nccl.model.topology import Algorithm, Function, Graph, Path, Protocol, Topology, ring_crossings
+from sim.nccl.model.topology import Algorithm, Graph, Path, Protocol, Topology, ring_crossings
 
 # A communicator opens every channel of its graphs twice, as in the named topologies of NCCL's golden record.
 _COPIES = 2

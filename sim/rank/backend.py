@@ -23,6 +23,7 @@ from scenarios.seam.payload import NO_PAYLOAD
 from scenarios.seam.trace import Metric
 from sim.clock import Clock, Signal
 from sim.hosts.cores import Hosts
+from sim.rank.observed import Computed
 from sim.rank.operation import STEP, Operation
 from sim.rank.rendezvous import GroupRendezvous
 from sim.rank.world import World
@@ -178,13 +179,14 @@ class SimBackend:
         self.shared.metrics.append(Metric(rank=self.rank, step=STEP.get(), name=name, value=float(value)))
 
     def compute(
-        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...]
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
     ) -> Work[T]:
         """See `Backend.compute`; kernels of one stream run one after the other, each in the grad mode of its issue."""
         world, machine = self.shared, self.shared.machine
-        kernel = world.rewrite(label, priced_now(kernel))
+        kernel = world.rewrite(Computed(label, priced_now(kernel), role))
         work = self._operation("compute", label)
-        priced = world.priced(self.rank, self.stream, STEP.get(), label, kernel)
+        work.role = role
+        priced = world.priced(self.rank, self.stream, STEP.get(), Computed(label, kernel, role))
         work.kernel = priced.kernel
         mine: Signal[None] = Signal()
         before, records = self._computed, torch.is_grad_enabled()
@@ -235,7 +237,7 @@ class SimBackend:
         lane, rendezvous = world.lane(group, self.rank), world.next_rendezvous(group, self.rank)
         member = group.ranks.index(self.rank)
         work = self._operation(call.op, call.label or call.op)
-        work.call, work.rendezvous = call, rendezvous
+        work.call, work.rendezvous, work.role = call, rendezvous, call.role
         met, travels = call, None
         if group is call.group:
             work.index = rendezvous.index

@@ -10,16 +10,16 @@ from scenarios.config.compute_times import Ordinals
 from scenarios.config.gpu import Gpu
 from scenarios.seam.calls import Call
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.traits import EXCHANGES, TRAITS
 from sim.engine.prices import Prices
 from sim.engine.roofline import Cost
 
 # Input and output of collectives whose members all give as much, in shares: 1, or as many as there are members.
-_SHARES: dict[str, tuple[bool, bool]] = {
-    "all_reduce": (False, False),
-    "reduce_scatter_tensor": (True, False),
-    "all_gather_into_tensor": (False, True),
+_SHARES = {
+    verb: (known.receives == "share", known.gives == "share")
+    for verb, known in TRAITS.items()
+    if known.bus and not (known.uneven or known.has_splits)
 }
-_EXCHANGES = ("all_to_all", "all_to_all_single")
 _AMOUNTS = (
     *("flops", "recomputed_flops", "bytes_read", "bytes_written", "bytes_reread", "host_read", "host_written"),
     *("lasts_ns", "launches"),
@@ -70,7 +70,7 @@ class Balance:
 
     def call(self, stream: str, step: int, own: Call) -> Call:
         """What the rank sends and receives next."""
-        if own.mistake or (own.op not in _SHARES and own.op not in _EXCHANGES):
+        if own.mistake or (own.op not in _SHARES and own.op not in EXCHANGES):
             return own
         kind = own.op, stream, own.label, own.group.size
         key = step, kind, self._ordinals.next(own.rank, step, kind)

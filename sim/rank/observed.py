@@ -17,27 +17,29 @@ _MOST_STEPS = 3
 # Operators that bring a batch to the GPU, among others.
 _COPIES = frozenset({"copy_", "_to_copy"})
 
-# A function of a computation's label and kernel, which gives the kernel that is simulated in its place.
-Rewrite = Callable[[str, Kernel], Kernel]
-
-
-def as_it_is(_: str, kernel: Kernel) -> Kernel:
-    """Return the kernel that the program computes."""
-    return kernel
-
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A computation of a step: its label and its kernel."""
+    """A computation of a step: its label, its kernel and its role."""
 
     label: str
     kernel: Kernel
+    role: str = ""
 
     def operations(self) -> Iterator[tuple[Operation, int]]:
         """Yield the operators that have a law, each with how often it runs."""
         for leaf in leaves(self.kernel):
             for operation in leaf.operations:
                 yield operation, leaf.count
+
+
+# A function of a computation, which gives the kernel that is simulated in place of its own.
+Rewrite = Callable[[Computed], Kernel]
+
+
+def as_it_is(one: Computed) -> Kernel:
+    """Return the kernel that the program computes."""
+    return one.kernel
 
 
 @dataclass(slots=True)
@@ -71,9 +73,9 @@ class Observed:
     def __init__(self) -> None:
         self._steps: dict[int, ObservedStep] = {}
 
-    def computed(self, step: int, label: str, kernel: Kernel) -> None:
+    def computed(self, step: int, one: Computed) -> None:
         """Note a computation of a step."""
-        self._step(step).computed.append(Computed(label, kernel))
+        self._step(step).computed.append(one)
 
     def waited(self, step: int) -> None:
         """Note that the host has waited for the GPU, before what it computes next in the step."""

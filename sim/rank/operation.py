@@ -48,6 +48,7 @@ class Operation(Signal[Any]):
         "launch_ns",
         "rank",
         "rendezvous",
+        "role",
         "sequence",
         "start_ns",
         "step",
@@ -64,7 +65,7 @@ class Operation(Signal[Any]):
         self.step = STEP.get()
         self.issued_ns = backend.clock.now_ns
         self.start_ns = self.end_ns = self.wait_from_ns = self.wait_until_ns = self.index = self.formula_ns = -1
-        self.launch_ns = 0
+        self.launch_ns, self.role = 0, ""
         self.call: Call | None = None
         self.kernel: Kernel | None = None
         self.rendezvous: Rendezvous | None = None
@@ -150,4 +151,5 @@ class Operation(Signal[Any]):
             formula_ns=self.formula_ns,
             launch_ns=self.launch_ns,
             recomputed_flops=kernel.recomputed_flops if kernel else 0.0,
+            role=self.role,
         )

@@ -16,13 +16,12 @@ from scenarios.config.interconnect import LibraryName
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError, told, users_traceback
 from scenarios.seam.group import Group
-from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import Metric
 from sim.engine.machine import Machine
 from sim.library import Library, Transport, library_of
 from sim.rank.balance import Balance, Computation
 from sim.rank.kernel_ledger import KernelLedger
-from sim.rank.observed import Observed, Rewrite, as_it_is
+from sim.rank.observed import Computed, Observed, Rewrite, as_it_is
 from sim.rank.operation import Operation
 from sim.rank.operator_ledger import OperatorLedger
 from sim.rank.rendezvous import GroupRendezvous, Rendezvous
@@ -179,8 +178,9 @@ class World:
         for one in self._group_rendezvous:
             one.check_at_end(has_ended=has_ended)
 
-    def priced(self, rank: int, stream: str, step: int, label: str, kernel: Kernel) -> Computation:
+    def priced(self, rank: int, stream: str, step: int, one: Computed) -> Computation:
         """What a rank's next computation is priced by."""
+        label, kernel = one.label, one.kernel
         measured = self._measured.next(rank, stream, step, label, cost=kernel)
         own = Computation(kernel=kernel, measured_ns=None if measured is None else measured.time_ns)
         found = own if self.balance is None else self.balance.computation(rank, stream, step, label, own)
@@ -189,7 +189,7 @@ class World:
         if self.kernels is not None and step >= 0 and rank == self.ranks[0]:
             self.kernels.add(step, label, kernel, found)
             if self.observed is not None:
-                self.observed.computed(step, label, kernel)
+                self.observed.computed(step, one)
         return found
 
     def note_wait(self, rank: int, step: int) -> None:

@@ -14,6 +14,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import ROLES
 from tests.contract.worlds import results
 
 Issue = Callable[[Rank], Awaitable[Any]]
@@ -187,6 +188,12 @@ OTHERS: dict[str, tuple[str, Issue, str, str]] = {
         "TypeError",
         "label must be a str, got NoneType",
     ),
+    "no role": (
+        "all_reduce",
+        lambda rank: rank.all_reduce(torch.ones(2), role="gradient"),
+        "ValueError",
+        f"role = 'gradient': expected one of {', '.join(ROLES)}",
+    ),
     "no reduction": (
         "all_reduce",
         lambda rank: rank.all_reduce(torch.ones(2), None),  # type: ignore[arg-type]
@@ -347,6 +354,16 @@ ALONE: dict[str, tuple[Issue, str, str]] = {
         lambda rank: rank.compute(Kernel(kind="gemm"), int, label=None),  # type: ignore[arg-type]
         "TypeError",
         "compute: label must be a str, got NoneType",
+    ),
+    "kernel's role": (
+        lambda rank: rank.compute(Kernel(kind="gemm"), int, role="gradient"),
+        "ValueError",
+        f"compute: role = 'gradient': expected one of {', '.join(ROLES)}",
+    ),
+    "rank's role": (
+        lambda rank: rank.for_role("gradient").barrier(),
+        "ValueError",
+        f"for_role: role = 'gradient': expected one of {', '.join(ROLES)}",
     ),
 }
 

@@ -242,9 +242,10 @@ async def trains(rank: Rank) -> None:
     for index in range(2):
         with rank.step(index):
             tensor = torch.ones(1 << 14)
-            work = rank.all_reduce(tensor, label="gradients")
+            work = rank.for_role("reduction").all_reduce(tensor, label="gradients")
             spawned = side.spawn(reduces_on(side, float(index)))
-            value = await rank.compute(Kernel(kind="gemm", flops=1e6, dtype="float32"), double, 21, label="forward")
+            kernel = Kernel(kind="gemm", flops=1e6, dtype="float32")
+            value = await rank.for_role("other").compute(kernel, double, 21, label="forward", role="dense")
             assert value == 42
             await work
             assert await spawned == rank.world_size * index
@@ -265,12 +266,12 @@ def test_spans_say_what_was_issued_in_order_and_in_which_step(play: Play) -> Non
     recording = play(Script(trains), 2, 2)
     assert recording.info.world_size == 4
     for rank in range(4):
-        main = [(span.sequence, span.step, span.kind, span.label) for span in spans_of(recording, rank)]
-        kinds = [("step", "step {}"), ("all_reduce", "gradients"), ("compute", "forward")]
+        main = [(span.sequence, span.step, span.kind, span.label, span.role) for span in spans_of(recording, rank)]
+        kinds = [("step", "step {}", ""), ("all_reduce", "gradients", "reduction"), ("compute", "forward", "dense")]
         assert main == [
-            (3 * step + at, step, kind, label.format(step))
+            (3 * step + at, step, kind, label.format(step), role)
             for step in range(2)
-            for at, (kind, label) in enumerate(kinds)
+            for at, (kind, label, role) in enumerate(kinds)
         ]
         aside = [(span.sequence, span.step, span.group, span.call) for span in spans_of(recording, rank, "side")]
         assert aside == [(0, 0, "side/world", 0), (1, 1, "side/world", 1)]

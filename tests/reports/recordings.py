@@ -87,7 +87,15 @@ def step_of(shift: int, step: int, compressed: bool) -> list[Span]:
         moved = {name: value + shift for name, value in changes.items() if name.endswith("_ns")}
         return span(rank, kind, start + shift, end + shift, **{"step": step, **changes, **moved})
 
-    sent = {"group": "world", "call": step, "bytes_in": 1000, "bytes_out": 1000, "bytes_sent": 1000, "dtype": "float32"}
+    sent = {
+        "role": "reduction",
+        "group": "world",
+        "call": step,
+        "bytes_in": 1000,
+        "bytes_out": 1000,
+        "bytes_sent": 1000,
+        "dtype": "float32",
+    }
     first = step * 10
     return [
         at(0, "step", 0, 95, sequence=first),

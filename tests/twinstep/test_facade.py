@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import twinstep
-from scenarios.seam.versions import version_of
+from scenarios.versions import version_of
 from twinstep.prediction import main
 
 EXCHANGE = """program = "all_to_all"

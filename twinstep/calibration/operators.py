@@ -41,7 +41,7 @@ from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.operation import Operation
-from scenarios.seam.versions import versions
+from scenarios.versions import versions
 from scenarios.workloads.build import build_simulation
 from sim.engine.prices import Prices
 from sim.operators.laws import seconds as law_seconds

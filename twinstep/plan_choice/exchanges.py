@@ -8,12 +8,14 @@ import numpy as np
 
 from scenarios.config.scenario import Scenario
 from scenarios.planner.placed import Plan
+from scenarios.seam import roles
 from scenarios.seam.run_length import runs_of
 from scenarios.seam.trace import Recording, Span
 from scenarios.sharding_kind import ShardingKind
 from twinstep.plan_choice.placing import Floats
 from twinstep.plan_choice.ways import AVERAGING, COPIED, LOOK_UP, PHASES, UPDATE, Ways, ids_phase, rows_phase
 
+_OF_IDS, _OF_ROWS = (roles.SIZES, roles.IDS), (roles.ROWS, roles.GRADIENTS)
 _SHARDED = tuple(kind for kind in ShardingKind if not kind.is_copied)
 
 
@@ -50,14 +52,14 @@ class Exchanges:
         """How long a step's exchanges took, for what its busiest ranks have."""
         loads = self._loads(plan)
         took = _took_ms(recording, step)
-        latencies = [ms for (_, part), ms in took.items() if part == "input_dist.splits"]
+        latencies = [ms for (kind, role), ms in took.items() if kind and role == roles.SIZES]
         self.latency_ms = 5 * max(latencies, default=0.0)
         for kind in _SHARDED:
-            for phase, place in (ids_phase(kind), "input_dist"), (rows_phase(kind), "output_dist"):
-                ms = sum(ms for (of, part), ms in took.items() if of == kind and part.startswith(place))
+            for phase, own in (ids_phase(kind), _OF_IDS), (rows_phase(kind), _OF_ROWS):
+                ms = sum(ms for (of, role), ms in took.items() if of == kind and role in own)
                 if loads[phase] > 0:
                     self._found[phase] = ms / loads[phase]
-        copied, reduced_ms = loads[rows_phase(COPIED)], took.get((COPIED, "all_reduce"), 0.0)
+        copied, reduced_ms = loads[rows_phase(COPIED)], took.get((COPIED, roles.TABLE_REDUCTION), 0.0)
         if copied > 0 and reduced_ms > 0:
             self._reduced = reduced_ms / copied
 
@@ -76,17 +78,17 @@ class Exchanges:
 
 
 def _took_ms(recording: Recording, step: int) -> dict[tuple[str, str], float]:
-    """What each exchange takes from when all ranks have come, by sharding type and the rest of its label."""
-    calls: defaultdict[tuple[str, str, int], list[Span]] = defaultdict(list)
+    """What exchanges take from when all ranks have come, by sharding type and role."""
+    calls: defaultdict[tuple[str, str, str, int], list[Span]] = defaultdict(list)
     for span in recording.spans:
         if span.step == step and span.group:
-            calls[span.label, span.group, span.call].append(span)
-    longest: defaultdict[str, float] = defaultdict(float)  # by label, of several groups' calls
-    for (label, _, _), spans in calls.items():
+            calls[span.label, span.role, span.group, span.call].append(span)
+    longest: defaultdict[tuple[str, str], float] = defaultdict(float)  # by label and role, of several groups' calls
+    for (label, role, _, _), spans in calls.items():
         ms = (max(span.end_ns for span in spans) - max(span.start_ns for span in spans)) / 1e6
-        longest[label] = max(longest[label], ms)
+        longest[label, role] = max(longest[label, role], ms)
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for label, ms in longest.items():
+    for (label, role), ms in longest.items():
         kind = next((part for part in label.split(".") if part in tuple(ShardingKind)), "")
-        found[kind, label.partition(f"{kind}.")[2]] += ms
+        found[kind, role] += ms
     return found

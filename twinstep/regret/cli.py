@@ -36,7 +36,7 @@ from scenarios.config.warnings import print_notes_of_measuring
 from scenarios.interruption import code_of
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ProgramError, ScenarioError
-from scenarios.seam.versions import version_of
+from scenarios.versions import version_of
 from twinstep.regret import options as asked
 from twinstep.regret.rounds import Measured, Point, order
 from twinstep.studies.cli import sweep_into

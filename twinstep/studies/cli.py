@@ -23,7 +23,7 @@ from scenarios.config.load import report_mistakes
 from scenarios.config.overrides.option import given_by
 from scenarios.interruption import code_of
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.versions import version_of
+from scenarios.versions import version_of
 from twinstep.options import add_jobs, add_outputs, impossible
 from twinstep.studies.goals import GOALS
 from twinstep.studies.points import as_it_is, check, points_of

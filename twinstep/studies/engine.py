@@ -117,7 +117,7 @@ def _client_of(scheduler: str) -> Client:
 
 def _check(client: Client, scheduler: str) -> None:
     """Whether a cluster that is there has a worker, and all have this release of the project."""
-    from scenarios.seam.versions import version_of
+    from scenarios.versions import version_of
 
     try:
         client.wait_for_workers(1, timeout=_WAIT_S)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from distributed import Client
 
-from scenarios.seam.versions import version_of
+from scenarios.versions import version_of
 from twinstep.studies.conditions import violations
 from twinstep.studies.engine import Call, Died, Where, play_all, workers
 from twinstep.studies.goals import layers, rating

@@ -39,7 +39,7 @@ from scenarios.config.warnings import print_notes, print_notes_of_measuring
 from scenarios.interruption import code_of
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ProgramError, ScenarioError
-from scenarios.seam.versions import versions
+from scenarios.versions import versions
 from twinstep.validation import options as asked
 
 # Steps of one process resemble each other: however narrow its interval, one round does not say how rounds differ.

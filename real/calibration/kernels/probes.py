@@ -89,12 +89,20 @@ class Alone:
         self._rank, self._name = rank, name
         self.rank, self.device, self.control_device = rank.rank, rank.device, rank.control_device
 
-    def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
+    def compute(
+        self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "", role: str = ""
+    ) -> Work[T]:
         """On the true rank."""
         return self._rank.compute(kernel, function, *arguments, label=probe_label(self._name, label, kernel.launches))
 
     def all_reduce(
-        self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""
+        self,
+        tensor: Tensor,
+        op: ReduceOp.RedOpType = ReduceOp.SUM,
+        group: Group | None = None,
+        *,
+        label: str = "",
+        role: str = "",
     ) -> Work[Tensor]:
         """Reduce over a group of one: nothing moves."""
         return Done(tensor)

@@ -31,6 +31,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group, own_group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import DENSE, PARAMETERS, REDUCTION
 
 if TYPE_CHECKING:
     from scenarios.modules.module import Module
@@ -116,7 +117,7 @@ class ShardedReplica(Replica):
         if kernel is None:
             function(*given)
         else:
-            await self._rank.compute(kernel, function, *given, label=f"{label}.{number}")
+            await self._rank.compute(kernel, function, *given, label=f"{label}.{number}", role=DENSE)
 
     async def _do(self, action: Action, traced: Trace) -> None:
         unit = action.unit
@@ -130,7 +131,7 @@ class ShardedReplica(Replica):
                 flat = self._flats.pop(unit)
                 label = self._label(unit, "copy_out")
                 given = self._chosen(self._units[unit].parameters), flat, self._size
-                await compute(self._rank, copy_cost(flat, layout.numel), copy_out, *given, label=label)
+                await compute(self._rank, copy_cost(flat, layout.numel), copy_out, *given, label=label, role=PARAMETERS)
             case "free":
                 for each in self._chosen(self._units[unit].parameters):
                     each.free()
@@ -144,11 +145,15 @@ class ShardedReplica(Replica):
         device, side = self._rank.device, self._shards
         own = torch.empty(layout.shard_numel, dtype=layout.dtype, device=device)
         given = self._chosen(self._units[unit].parameters), own
-        await compute(side, copy_cost(own, own.numel()), copy_in, *given, label=self._label(unit, "copy_in"))
+        await compute(
+            side, copy_cost(own, own.numel()), copy_in, *given, label=self._label(unit, "copy_in"), role=PARAMETERS
+        )
         if self._size == 1:
             return own
         flat = torch.empty(layout.numel, dtype=layout.dtype, device=device)
-        return await side.all_gather_into_tensor(flat, own, self._group, label=self._label(unit, "gather"))
+        return await side.all_gather_into_tensor(
+            flat, own, self._group, label=self._label(unit, "gather"), role=PARAMETERS
+        )
 
     async def _begin_reduction(self, unit: int, indices: tuple[int, ...], traced: Trace) -> None:
         """Put a unit's gradients side by side, and let their reduction begin."""
@@ -156,7 +161,7 @@ class ShardedReplica(Replica):
         flat = torch.empty(layout.numel, dtype=layout.dtype, device=self._rank.device)
         gradients = [each.take_gradient() for each in self._chosen(indices)]
         kernel, label = copy_cost(flat, layout.numel), self._label(unit, "cut")
-        await compute(self._rank, kernel, cut, gradients, flat, self._size, label=label)
+        await compute(self._rank, kernel, cut, gradients, flat, self._size, label=label, role=REDUCTION)
         self._reductions.append(self._shards.spawn(self._reduce(unit, indices, flat)))
 
     async def _await_reductions(self) -> None:
@@ -173,7 +178,9 @@ class ShardedReplica(Replica):
         if self._size > 1:
             own = torch.empty(flat.numel() // self._size, dtype=flat.dtype, device=flat.device)
             op = ReduceOp.AVG if factors == (1, 1) else ReduceOp.SUM
-            await side.reduce_scatter_tensor(own, flat, op, self._group, label=self._label(unit, "reduce"))
+            await side.reduce_scatter_tensor(
+                own, flat, op, self._group, label=self._label(unit, "reduce"), role=REDUCTION
+            )
         if self._copies is None:
             await self._keep(side, unit, indices, own)
             return None
@@ -183,7 +190,7 @@ class ShardedReplica(Replica):
         """Average a share over replicas."""
         assert self._copies is not None
         op = ReduceOp.AVG if self._factors(own.dtype) == (1, 1) else ReduceOp.SUM
-        await self._copies.all_reduce(own, op, self._replicas, label=self._label(unit, "replicas"))
+        await self._copies.all_reduce(own, op, self._replicas, label=self._label(unit, "replicas"), role=REDUCTION)
         await self._keep(self._copies, unit, indices, own)
 
     async def _keep(self, side: Rank, unit: int, indices: tuple[int, ...], own: Tensor) -> None:
@@ -195,7 +202,7 @@ class ShardedReplica(Replica):
             numel = own.numel()
             kernel = cost("elementwise", own, flops=numel, read=2 * numel, written=numel, launches=len(indices))
             label = self._label(unit, "accumulate")
-            await compute(side, kernel, self._give, indices, own, label=label)
+            await compute(side, kernel, self._give, indices, own, label=label, role=REDUCTION)
         else:
             self._give(indices, own)
 
@@ -331,4 +338,4 @@ async def _divide(rank: Rank, tensor: Tensor, factor: float, label: str) -> None
     if factor != 1:
         numel = tensor.numel()
         kernel = cost("elementwise", tensor, flops=numel, read=numel, written=numel)
-        await compute(rank, kernel, tensor.div_, factor, label=label)
+        await compute(rank, kernel, tensor.div_, factor, label=label, role=REDUCTION)

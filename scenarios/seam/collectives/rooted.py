@@ -193,7 +193,7 @@ class _Barrier(Collective):
     """Moves nothing."""
 
     def check(self, issue: Issue) -> Call:
-        return Call(op=issue.op, group=issue.group, rank=issue.rank, label=issue.label)
+        return Call(op=issue.op, group=issue.group, rank=issue.rank, label=issue.label, role=issue.role)
 
 
 def check_root(issue: Issue, name: str) -> int:

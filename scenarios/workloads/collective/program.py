@@ -14,6 +14,7 @@ from scenarios.seam.backend import Work
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import OTHER
 from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.collective.config import step_effort
 from scenarios.workloads.collective.operations import OPERATIONS
@@ -61,7 +62,7 @@ class CollectiveProgram(Program):
                 await call(rank, buffers)
                 if step == 0 or self._is_exchange:
                     output = buffers.output if buffers.received is None else buffers.received
-                    total = await rank.compute(checksum_cost(output), checksum, output, label=label)
+                    total = await rank.compute(checksum_cost(output), checksum, output, label=label, role=OTHER)
                     rank.record("checksum", total)
 
     def _buffers(self, rank: Rank) -> _Buffers:

@@ -21,6 +21,7 @@ from scenarios.quantized.codec import PLAIN, QuantizedComms
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel, together
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import IDS
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, permute_kernel
 from scenarios.sparse.groups import TableGroup
@@ -87,7 +88,9 @@ class DistinctGroup(SequenceGroup):
         names = tuple(dict.fromkeys(self.features))
         own = features.select(names)
         kernel = distinct_kernel(float(own.values.numel()))
-        distinct, places = await rank.compute(kernel, distinct_ids, own, label=f"{self.label}{INPUT_LABEL}.distinct")
+        distinct, places = await rank.compute(
+            kernel, distinct_ids, own, label=f"{self.label}{INPUT_LABEL}.distinct", role=IDS
+        )
         # Explicit, for slots=True makes another class of which zero-argument super() knows nothing.
         sending = await SequenceGroup.prepare(self, rank, distinct)
         order = own.positions(self.features)

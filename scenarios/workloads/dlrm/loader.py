@@ -17,6 +17,7 @@ from scenarios.config.scenario import Bag, Recommender, Scenario, Table
 from scenarios.seam.backend import Work
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import LOAD
 from scenarios.seam.trace import COPYING, LOADING
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.sparse.groups import TableGroup
@@ -205,7 +206,7 @@ class Loader(Drawn):
             await self._coming.popleft()
 
     async def _load(self, number: int) -> MicroBatch | None:
-        return await self._rank.compute(self._cost, self._draw, number, label="data.load")
+        return await self._rank.compute(self._cost, self._draw, number, label="data.load", role=LOAD)
 
     def _draw(self, number: int) -> MicroBatch | None:
         """Draw the batch of that number; None for one that nobody takes, which is loaded as in a longer run."""

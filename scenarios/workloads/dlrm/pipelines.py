@@ -21,6 +21,7 @@ from scenarios.config.scenario import Recommender, Scenario
 from scenarios.config.scenario.step import STAGES, Ahead, StageName
 from scenarios.seam.backend import Work
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import COPY
 from scenarios.workloads.dlrm.loader import Drawer, MicroBatch, loader_of
 from scenarios.workloads.dlrm.sparse_part import SparsePart
 
@@ -95,7 +96,7 @@ class Copy(Stage):
     async def run(self, batch: MicroBatch) -> MicroBatch:
         """See `Stage`."""
         drawer = self.parts.drawer
-        return await self.rank.compute(drawer.copy_kernel(batch), drawer.copy, batch, label="data.copy")
+        return await self.rank.compute(drawer.copy_kernel(batch), drawer.copy, batch, label="data.copy", role=COPY)
 
 
 class CopyHere(Copy):

@@ -39,6 +39,7 @@ from scenarios.quantized.codec import quantized_comms
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import DENSE
 from scenarios.seam.trace import PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import build_groups
@@ -199,7 +200,7 @@ class _Replica:
         # The gradient that is 1, the division or multiplication of the loss, and that of the gradient.
         passes = 1 + 2 * (self._micro_batches > 1) + 2 * (self._model.loss_scaling is not None)
         cost = Kernel(kind="elementwise", dtype=self._model.dtype, launches=passes * len(losses))
-        return await self._rank.compute(cost, self._shares_of, losses, label="dense.loss_share")
+        return await self._rank.compute(cost, self._shares_of, losses, label="dense.loss_share", role=DENSE)
 
     def _shares_of(self, losses: Sequence[Tensor]) -> list[Tensor]:
         shares, scaler = [torch.full_like(loss, 1 / self._micro_batches) for loss in losses], self._dense.scaler

@@ -25,6 +25,7 @@ from scenarios.seam.backend import Done, Work
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel, elementwise, together
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import CACHING, GRADIENTS, LOOKUP, OPTIMIZER, REPLICAS, SCALING, TABLE_REDUCTION, UPDATE
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged, exchange_expected
 from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup
@@ -149,8 +150,8 @@ class SparsePart:
         """Fetch what caches miss of rows that are about to be looked up."""
         for one in looked:
             if one.rows.prices.cache is not None:
-                kernel = partial(one.rows.prices.fill_kernel, sizes_of(one.features))
-                await rank.compute(kernel, one.rows.fill, one.features, label=f"{one.group.label}cache")
+                kernel, label = partial(one.rows.prices.fill_kernel, sizes_of(one.features)), f"{one.group.label}cache"
+                await rank.compute(kernel, one.rows.fill, one.features, label=label, role=CACHING)
 
     async def look_up(self, looked: Looked) -> Work[Tensor]:
         """Look up, and let the result travel while others are looked up."""
@@ -158,9 +159,8 @@ class SparsePart:
             await self.fill(self.rank, [looked])
         features, rows, label = looked.features, looked.rows, f"{looked.group.label}lookup"
         self.rank.host_work(_LOOKS_UP)
-        found = await self.rank.compute(
-            partial(rows.prices.look_up_kernel, sizes_of(features)), rows.look_up, features, label=label
-        )
+        kernel = partial(rows.prices.look_up_kernel, sizes_of(features))
+        found = await self.rank.compute(kernel, rows.look_up, features, label=label, role=LOOKUP)
         return self._side.spawn(looked.group.forward(self._side, found, looked.way))
 
     async def send_back(self, looked: Looked, gradient: Tensor, *, is_last: bool) -> Work[Tensor] | None:
@@ -173,10 +173,11 @@ class SparsePart:
         label, size = f"{looked.group.label}gradients", (self.rank if looked.is_copy else self.here).world_size
         share = gradient
         if self.model.loss_scaling is not None:
-            own = f"{looked.group.label}unscale"
-            share = await self.rank.compute(self._unscaling(gradient), self._unscaled, gradient, label=own)
+            scaling, own = self._unscaling(gradient), f"{looked.group.label}unscale"
+            share = await self.rank.compute(scaling, self._unscaled, gradient, label=own, role=SCALING)
         if not looked.group.averages:
-            share = await self.rank.compute(cost, _divide, share, size, label=label)
+            role = TABLE_REDUCTION if looked.is_copy else GRADIENTS
+            share = await self.rank.compute(cost, _divide, share, size, label=label, role=role)
         if not looked.is_copy:
             return self._side.spawn(looked.group.backward(self._side, share, looked.way))
         if isinstance(looked.group, SequenceGroup):
@@ -187,7 +188,7 @@ class SparsePart:
             return None
         if self.joins_dense:
             return await self._as_dense(looked, flat)
-        return self.rank.all_reduce(flat, label=f"{looked.group.label}all_reduce")
+        return self.rank.all_reduce(flat, label=f"{looked.group.label}all_reduce", role=TABLE_REDUCTION)
 
     def _unscaling(self, gradient: Tensor) -> Kernel:
         """A product, and a look at each number, as a hook on what tables give."""
@@ -210,11 +211,11 @@ class SparsePart:
         rows, features, label = looked.rows, looked.features, f"{looked.group.label}update"
         self.rank.host_work(_UPDATES)
         if looked.is_copy:
-            await self.rank.compute(rows.prices.dense_update_kernel, rows.update_dense, gradient, label=label)
+            cost = rows.prices.dense_update_kernel
+            await self.rank.compute(cost, rows.update_dense, gradient, label=label, role=OPTIMIZER)
         else:
-            await self.rank.compute(
-                partial(rows.prices.update_kernel, sizes_of(features)), rows.update, features, gradient, label=label
-            )
+            kernel = partial(rows.prices.update_kernel, sizes_of(features))
+            await self.rank.compute(kernel, rows.update, features, gradient, label=label, role=UPDATE)
 
     async def sync(self) -> None:
         """Average shards over their replicas, then their optimizer's state, as TorchRec's DMPCollection.sync does it.
@@ -229,13 +230,17 @@ class SparsePart:
         for what, tensors in ("weights", weights), ("state", [each for rows in sharded for each in rows.states]):
             for dtype in dict.fromkeys(each.dtype for each in tensors if each.numel()):
                 alike = [each for each in tensors if each.dtype == dtype and each.numel()]
-                await self.rank.all_reduce_coalesced(alike, ReduceOp.AVG, self._replicas, label=f"sync.{what}")
+                await self.rank.all_reduce_coalesced(
+                    alike, ReduceOp.AVG, self._replicas, label=f"sync.{what}", role=REPLICAS
+                )
 
     async def _add_up(self, looked: Looked, gradient: Tensor) -> Tensor:
         """The whole gradients of tables that every rank has a copy of, of this micro-batch and those before it."""
         rows, features, label = looked.rows, looked.features, looked.group.label
         kernel = partial(rows.prices.dense_gradients_kernel, sizes_of(features))
-        flat = await self.rank.compute(kernel, rows.dense_gradients, features, gradient, label=f"{label}gradients")
+        flat = await self.rank.compute(
+            kernel, rows.dense_gradients, features, gradient, label=f"{label}gradients", role=UPDATE
+        )
         before = self._sums.pop(rows, None)
         if before is None:
             return flat

@@ -20,6 +20,7 @@ from scenarios.modules.ddp_buckets import GradientReducer, Shape, check_compress
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import DENSE, OPTIMIZER
 from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.powersgd.config import step_effort
 
@@ -69,7 +70,7 @@ class PowerSGDProgram(Program):
                 await self._backward(rank, step, pool, reducer)
                 gradients = await reducer.finish()
                 kernel = update_cost(parameters)
-                norm = await rank.compute(kernel, update_sgd, parameters, gradients, label="update")
+                norm = await rank.compute(kernel, update_sgd, parameters, gradients, label="update", role=OPTIMIZER)
                 rank.record("gradient_norm", norm)
 
     async def _forward(self, rank: Rank, step: int, pool: Tensor) -> None:
@@ -77,13 +78,14 @@ class PowerSGDProgram(Program):
             return
         for index, shape in enumerate(self._gradients.shapes):
             inputs, kernel = self._forward_work.inputs(pool, step, index), self._forward_work.cost(index, pool)
-            await rank.compute(kernel, weight_gradient, *inputs, shape, label=f"forward.{index}")
+            await rank.compute(kernel, weight_gradient, *inputs, shape, label=f"forward.{index}", role=DENSE)
 
     async def _backward(self, rank: Rank, step: int, pool: Tensor, reducer: GradientReducer) -> None:
         for index in reversed(range(len(self._gradients.shapes))):
             shape, inputs = self._gradients.shapes[index], self._backward_work.inputs(pool, step, index)
             kernel = self._backward_work.cost(index, pool)
-            reducer.add(index, await rank.compute(kernel, weight_gradient, *inputs, shape, label=f"backward.{index}"))
+            label = f"backward.{index}"
+            reducer.add(index, await rank.compute(kernel, weight_gradient, *inputs, shape, label=label, role=DENSE))
 
     def _memory(self) -> tuple[MemoryRow, ...]:
         shapes, scenario = self._gradients.shapes, self._scenario

@@ -24,6 +24,7 @@ from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import REDUCTION
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
@@ -42,7 +43,7 @@ from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.recording.recorded import Recorded
 from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Refused, Spent, issue, part_of
-from scenarios.workloads.script.streams import KIND, Streams, cpu_flops_per_s, nothing
+from scenarios.workloads.script.streams import KIND, Streams, cpu_flops_per_s, nothing, role_of
 
 
 class ScriptProgram(Program):
@@ -356,7 +357,7 @@ class _Played:
         if cpu_ns and self._step is not None:
             self._program.outcomes.note_computed(self.steps - 1, cpu_ns, is_of_module=label != KIND)
             kernel = Kernel(kind=KIND, flops=cpu_ns * 1e-9 * self._program.cpu_flops_per_s, launches=0)
-            await self._rank.compute(kernel, nothing, label=label)
+            await self._rank.compute(kernel, nothing, label=label, role=role_of(label))
 
     def _note_priced(self) -> None:
         if self._step is not None:
@@ -366,9 +367,8 @@ class _Played:
         """Issue a call's verb on tensors of its own; a call that is refused raises in the script."""
         self._has_called = True
         self._note_priced()
-        is_known = all(each.values is not None for each in call.inputs)
-        if self._is_on_gpu and call.verb in ("send", "recv", "scatter"):
-            is_known = False
+        is_posted = self._is_on_gpu and call.verb in ("send", "recv", "scatter")
+        is_known = all(each.values is not None for each in call.inputs) and not is_posted
         has_values = is_known and self._log is not None  # a recording has none, but waits for the same calls
         device = self._rank.control_device if has_values else self._rank.device
         given = call.inputs if has_values else [replace(each, values=None) for each in call.inputs]
@@ -379,7 +379,7 @@ class _Played:
             if self._step is not None:
                 self._program.outcomes.note_left_out([f"sums and a host's own messages of {call.library}, on CPUs"])
         stream = self._streams.of(call.stream)
-        asked = stream, call.verb, inputs, targets
+        asked = stream.for_role(REDUCTION) if call.of_reducer else stream, call.verb, inputs, targets
         try:
             self._works[call.number] = issue(*asked, group=group, label=call.label, options=call.options)
         except MISTAKES as mistake:

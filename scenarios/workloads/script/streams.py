@@ -13,18 +13,30 @@ from scenarios.seam.backend import Backend, Work
 from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.kernel import Kernel, together
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import IDS, OPTIMIZER, ROWS
 from scenarios.workloads.script.requests import Launched
 
 # What a look at an event takes the host, of the order of a call of CUDA's driver: a loop of polls ends.
 _POLL_NS = 1_000
 # What is computed of a script, in reports.
 KIND = "script"
+# How names of what a script computes for, which are all that its process tells, end or what is in them: optimizers' as
+# `process.labels` makes them, those of parts of TorchRec's sharded modules.
+_OF_OPTIMIZER = "step"
+_OF_PARTS = {"_input_dists": IDS, "_output_dists": ROWS}
 
 
 def cpu_flops_per_s(scenario: Scenario) -> float:
     """Return what a script computes in a second of CPU time on a scenario's hardware."""
     gpu = scenario.cluster.host.gpu
     return gpu.flops_per_s["float32"] * gpu.efficiency.get(KIND, gpu.efficiency.get("default", 1.0))
+
+
+@lru_cache(maxsize=1 << 14)
+def role_of(label: str) -> str:
+    """Return the role of what a script computes for a module, an optimizer or one of its lines; "" for none."""
+    parts = label.split(".")
+    return OPTIMIZER if parts[-1] == _OF_OPTIMIZER else next((_OF_PARTS[one] for one in parts if one in _OF_PARTS), "")
 
 
 class Simulated(Protocol):
@@ -161,7 +173,7 @@ class Streams:
         kernel = kernels[0] if len(kernels) == 1 else _together(tuple(kernels))
         if host:
             kernel = replace(kernel, host=total(host))
-        work = self.of(number).compute(kernel, nothing, label=label or KIND)
+        work = self.of(number).compute(kernel, nothing, label=label or KIND, role=role_of(label))
         self._kernels[work] = None
         self._tails[number] = (work,)
 

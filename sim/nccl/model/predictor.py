@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from scenarios.seam.traits import Function
 from sim.nccl.model import tables
 from sim.nccl.model.topology import (
     ALGORITHMS,
     FUNCTIONS,
     PROTOCOLS,
     Algorithm,
-    Function,
     Graph,
     Path,
     Protocol,

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
-Function: TypeAlias = Literal["broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce"]
+from scenarios.seam.traits import Function
+
 Algorithm: TypeAlias = Literal["tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"]
 Protocol: TypeAlias = Literal["LL", "LL128", "Simple"]
 Cpu: TypeAlias = Literal["intel", "amd", "arm"]
 Generation: TypeAlias = Literal["Volta", "Ampere", "Hopper", "Blackwell"]
 
 # In NCCL's order: of equally quick ways it takes the first.
-FUNCTIONS: tuple[Function, ...] = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
+FUNCTIONS: tuple[Function, ...] = get_args(Function)
 ALGORITHMS: tuple[Algorithm, ...] = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 

@@ -10,10 +10,13 @@ from reports.analysis import by_what as names
 from reports.analysis.by_what import WHATS, by_what, utilisation, what
 from reports.analysis.step_breakdown import utilisation_of
 from reports.run import Run
+from reports.store.roles_by_label import role_of
 from reports.study.measures import measures_of
 from reports.terminal import run_tables
 from reports.terminal.headline import arithmetic
 from reports.terminal.what_a_step_is import LETTERS
+from scenarios.seam import roles
+from scenarios.seam.roles import ROLES
 from scenarios.seam.trace import Recording, Span
 from scenarios.sparse import input_dist, output_dist
 from tests.reports.recordings import PATIENT, SCENARIO, by_hand, info, recordings, span
@@ -52,8 +55,36 @@ CALL = {"group": "world", "call": 0}
         ("host", "", "", names.HOST),
     ],
 )
-def test_a_span_is_what_its_kind_kernel_and_label_say(kind: str, kernel: str, label: str, expected: str) -> None:
-    assert what(kind, kernel, label) == expected
+def test_without_roles_a_span_is_what_its_kind_kernel_and_label_say(
+    kind: str, kernel: str, label: str, expected: str
+) -> None:
+    assert what(kind, kernel, role_of(kind, kernel, label, "main")) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel", "role", "expected"),
+    [
+        ("compute", "module", roles.DENSE, names.DENSE),
+        ("compute", "embedding_lookup", roles.DENSE, names.LOOK_UPS),  # most of a module of embeddings alone
+        ("compute", "embedding_lookup", roles.OPTIMIZER, names.OPTIMIZER),
+        ("compute", "elementwise", roles.IDS, names.PACKING),
+        ("compute", "embedding_lookup", roles.ROWS, names.LOOK_UPS),  # rows that came home are summed in their bags
+        ("compute", "permute", "", names.PACKING),
+        ("compute", "anyone's", "", names.OTHER),
+        ("all_to_all_single", "", roles.SIZES, names.IDS),
+        ("reduce_scatter_tensor", "", roles.ROWS, names.EMBEDDINGS),
+        ("all_gather", "", roles.GRADIENTS, names.GRADIENTS),
+        ("all_reduce", "", roles.COMPRESSION, names.REDUCTIONS),
+        ("broadcast", "", roles.PARAMETERS, names.TRANSFERS),
+        ("all_to_all_single", "", "", names.EXCHANGES),
+    ],
+)
+def test_a_span_is_what_its_role_says_or_else_its_kind(kind: str, kernel: str, role: str, expected: str) -> None:
+    assert what(kind, kernel, role) == expected
+
+
+def test_every_role_but_other_says_what_a_computation_is() -> None:
+    assert names.OTHER not in {what("compute", "anyone's", role) for role in ROLES if role != roles.OTHER}
 
 
 def test_each_has_a_letter_of_its_own() -> None:
@@ -147,9 +178,9 @@ def computing(again: float = 0.0, **scenario: object) -> Run:
                 **{"label": "dense.backward.0", "kernel": "attention", "dtype": "bfloat16"},
                 **{"flops": 2000.0 + again, "recomputed_flops": again},
             ),
-            span(rank, "compute", 200, 300, label="powersgd.compress", kernel="gemm", dtype="float32", flops=7e6),
+            span(rank, "compute", 200, 300, role="compression", kernel="gemm", dtype="float32", flops=7e6),
             span(rank, "compute", 300, 400, label="t.lookup", kernel="embedding_lookup", dtype="float32", flops=7e6),
-            span(rank, "compute", 400, 500, label="dense.update", kernel="module", dtype="float32", flops=7e6),
+            span(rank, "compute", 400, 500, role="optimizer", kernel="module", dtype="float32", flops=7e6),
         ]
     return Run.of(Recording(info=info(scenario=scenario or ON_GPU), spans=spans))
 

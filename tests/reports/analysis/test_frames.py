@@ -63,6 +63,7 @@ def test_an_operation_is_counted_per_rank_and_step(run):
         "moving_ns": 35.0,
         "algbw_bytes_per_s": 1000 / 35 * 1e9,
         "busbw_bytes_per_s": 1000 / 35 * 1e9,  # of two ranks 2 (2 - 1) / 2 of it
+        "role": "reduction",
     }
 
 

@@ -60,6 +60,21 @@ def test_every_frame_and_the_summary_are_those_of_the_whole(tmp_path):
     pd.testing.assert_frame_equal(*frames)
 
 
+def test_spans_of_a_release_without_roles_have_those_that_labels_say(tmp_path):
+    spans = [span(0, "step", 0, 100)]
+    spans += [span(0, "compute", 0, 40, label="dense.update", kernel="module", sequence=1)]
+    spans += [span(0, "all_to_all_single", 40, 95, label="table_wise.input_dist.splits", sequence=2)]
+    spans += [span(0, "all_reduce", 95, 99, label="reduce", stream="m.gradients", sequence=3)]
+    path = store.write(with_spans(by_hand(), *spans), tmp_path / "run") / "spans.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["role"]), path)
+    said = {0: "", 1: "optimizer", 2: "sizes", 3: "reduction"}
+    whole = store.load(path.parent).spans
+    assert dict(zip(whole["sequence"], whole["role"], strict=True)) == said
+    (part,) = Stored(path).parts(["sequence", "role"], beside=False)
+    assert dict(zip(part.spans["sequence"], part.spans["role"], strict=True)) == said
+    assert "label" not in part.spans
+
+
 def test_a_part_has_as_many_whole_steps_as_it_can_hold(tmp_path):
     _, parted = both(by_hand(), tmp_path / "run", part_rows=17)
     owned = [sorted(set(part.spans["step"][part.own])) for part in parted.parts(["rank"], beside=False)]
@@ -79,7 +94,7 @@ def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
     assert len(parted.operations)
     assert columns == {
         *("kind", "label", "stream", "step", "rank", "rank_count", "start_ns", "end_ns"),
-        *("bytes_in", "bytes_out", "bytes_sent", "group", "call", "kernel", "host"),
+        *("bytes_in", "bytes_out", "bytes_sent", "group", "call", "kernel", "host", "role"),
     }
 
 

@@ -29,14 +29,14 @@ def test_a_long_legend_keeps_each_letter_beside_its_name() -> None:
     ]
 
 
-def reduced(until: int, *, entered: int = 0, kind: str = "none", label: str = "dense.gradients.mean") -> Run:
+def reduced(until: int, *, entered: int = 0, kind: str = "none", role: str = "reduction") -> Run:
     """Two ranks compute for 100 ns; meanwhile, and until then, they reduce gradients, which rank 1 enters later."""
     spans: list[Span] = []
     for rank in (0, 1):
         spans += [
             span(rank, "step", 0, max(until, 100)),
             span(rank, "compute", 0, 100, label="dense.backward", kernel="gemm"),
-            span(rank, "all_reduce", entered if rank else 0, until, **{**CALL, "label": label}),
+            span(rank, "all_reduce", entered if rank else 0, until, **CALL, role=role),
         ]
     scenario = {**SCENARIO, "compression": {"kind": kind}}
     return Run.of(dataclasses.replace(with_spans(by_hand(), *spans), info=info(scenario=scenario)))
@@ -55,7 +55,7 @@ def test_compression_cannot_help_where_gradients_are_hidden() -> None:
 def test_it_may_where_they_are_exposed_and_nothing_is_said_where_none_are_reduced() -> None:
     assert gradients_hidden(reduced(150), [0]) == ""
     assert gradients_hidden(reduced(90, kind="powersgd"), [0]) == ""
-    assert gradients_hidden(reduced(90, label="data_parallel.all_reduce"), [0]) == ""
+    assert gradients_hidden(reduced(90, role="table reduction"), [0]) == ""
 
 
 def test_waiting_for_a_slow_rank_is_not_what_compression_shortens() -> None:

@@ -71,7 +71,12 @@ def watched(patch: pytest.MonkeyPatch) -> Iterator[list[Computed]]:
     issue = Rank.compute
 
     def compute(
-        rank: Rank, kernel: PricedLater, function: Callable[..., Any], *arguments: object, label: str = ""
+        rank: Rank,
+        kernel: PricedLater,
+        function: Callable[..., Any],
+        *arguments: object,
+        label: str = "",
+        role: str = "",
     ) -> Work[Any]:
         kernel = priced_now(kernel)
         computed = Computed(label or kernel.kind, kernel)
@@ -83,7 +88,7 @@ def watched(patch: pytest.MonkeyPatch) -> Iterator[list[Computed]]:
             found.append(running.pop())
             return result
 
-        return issue(rank, kernel, run, *arguments, label=label)
+        return issue(rank, kernel, run, *arguments, label=label, role=role)
 
     def counted(module: ModuleType, name: str) -> Callable[..., Any]:
         compiled = getattr(module, name)

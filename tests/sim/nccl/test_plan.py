@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.seam.calls import Call
+from scenarios.seam.traits import TRAITS
 from sim.nccl import plan as nccl
 from sim.nccl import rings_and_trees as paths
 from sim.nccl.costs import NcclCosts
@@ -158,7 +159,7 @@ def test_an_idle_cluster_takes_the_choices_latency_and_what_the_links_carry(
         return
     phase = only_phase(plan)
     assert phase.coupled
-    shape, op = paths.shape_of(paths.members_by_host(layout), costs), nccl._COLLECTIVES[calls[0].op]
+    shape, op = paths.shape_of(paths.members_by_host(layout), costs), TRAITS[calls[0].op].function
     size_bytes = nccl.BARRIER_BYTES if calls[0].op == "barrier" else max(calls[0].bytes_in, calls[0].bytes_out)
     operation = Operation(function=op, size_bytes=size_bytes)
     every = choices(topology(shape, costs), operation)

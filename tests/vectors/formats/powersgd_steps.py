@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -43,8 +44,13 @@ class NotingRank:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._rank, name)
 
-    def compute(self, kernel: Kernel, function: Callable[..., Any], *arguments: Any, label: str) -> Work[Any]:
-        return self._rank.compute(kernel, self._draw if function is draw_normal else function, *arguments, label=label)
+    def for_role(self, role: str) -> NotingRank:
+        made = copy(self)
+        made._rank = self._rank.for_role(role)
+        return made
+
+    def compute(self, kernel: Kernel, function: Callable[..., Any], *arguments: Any, **words: str) -> Work[Any]:
+        return self._rank.compute(kernel, self._draw if function is draw_normal else function, *arguments, **words)
 
     def _draw(self, seed: int, targets: list[Tensor]) -> None:
         draw_normal(seed, targets)

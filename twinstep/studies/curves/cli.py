@@ -22,7 +22,7 @@ from scenarios.config.load import report_mistakes
 from scenarios.config.overrides.option import add_set, given_by
 from scenarios.interruption import code_of
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.versions import version_of
+from scenarios.versions import version_of
 from twinstep.options import add_jobs, add_outputs
 from twinstep.studies.curves import studies
 from twinstep.studies.curves.parameters import parameters

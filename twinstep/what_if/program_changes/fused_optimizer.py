@@ -15,13 +15,14 @@ from scenarios.seam.kernel import ELEMENT_BYTES, Kernel
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Pointwise
+from scenarios.seam.roles import OPTIMIZER
 from sim.rank.observed import Computed
 from twinstep.what_if.counterfactuals import Counterfactual
 from twinstep.what_if.program_changes.kernels import Step
 
 _FOREACH, _FUSED = "_foreach_", "_fused_"
-# Labels of optimizers in scripts, and of those that a program's module has.
-_OF_SCRIPT, _OF_MODULE = ".step", ".update"
+# Labels of optimizers in scripts, behind their classes.
+_OF_SCRIPT = ".step"
 _CLASSES = {"Adam": "adam", "AdamW": "adamw", "SGD": "sgd"}
 # What Adam's step is made of, in place or not.
 _OF_ADAM = frozenset({"lerp", "mul", "addcmul", "sqrt", "div", "add", "addcdiv", "maximum", "copy"})
@@ -52,9 +53,9 @@ class _Optimizer(NamedTuple):
     states: int
 
 
-def fused(label: str, kernel: Kernel) -> Kernel:
+def fused(one: Computed) -> Kernel:
     """Return the kernel of a fused step in place of one by other operators; any other kernel as it is."""
-    found = _optimizer(Computed(label, kernel))
+    found, kernel = _optimizer(one), one.kernel
     if found is None:
         return kernel
     operations = tuple(_operations(found))
@@ -75,7 +76,7 @@ def proposals(step: Step) -> Iterator[Counterfactual]:
         return
     saved_ns, names = 0.0, dict[str, None]()
     for one in step.observed.computed:
-        if (kernel := fused(one.label, one.kernel)) is one.kernel:
+        if (kernel := fused(one)) is one.kernel:
             continue
         new = Computed(one.label, kernel)
         saved_ns += step.ns(one.operations()) - step.ns(new.operations())
@@ -98,9 +99,9 @@ def _class_of(label: str) -> str:
 
 def _optimizer(one: Computed) -> _Optimizer | None:
     """Return the optimizer whose whole step a computation is; None if no optimizer that could be fused steps there."""
-    kind = _CLASSES.get(one.label.removesuffix(_OF_SCRIPT), "") if one.label.endswith(_OF_SCRIPT) else ""
-    if not kind and not one.label.endswith(_OF_MODULE):
+    if one.role != OPTIMIZER:
         return None
+    kind = _CLASSES.get(one.label.removesuffix(_OF_SCRIPT), "")
     counted = list(one.operations())
     names = Counter[str]()
     for operation, times in counted:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from scenarios.seam.kernel import ELEMENT_BYTES, Kernel
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product, alignment
+from sim.rank.observed import Computed
 from twinstep.what_if.counterfactuals import Counterfactual
 from twinstep.what_if.program_changes.kernels import Step, places, with_operations
 
@@ -29,9 +30,9 @@ class Padded:
     size: int
     to: int
 
-    def __call__(self, label: str, kernel: Kernel) -> Kernel:
+    def __call__(self, one: Computed) -> Kernel:
         """Return the kernel with its products padded."""
-        return with_operations(kernel, self.operation)
+        return with_operations(one.kernel, self.operation)
 
     def operation(self, operation: Operation) -> Operation:
         """Return a product of the size with the other one; any other operator as it is."""

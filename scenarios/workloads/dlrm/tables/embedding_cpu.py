@@ -15,7 +15,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from scenarios.seam.compiled import compiler
+from scenarios.compiled import compiler
 from scenarios.workloads.dlrm.tables.embedding_torch import Array, Named, Places, Storage
 
 # A key is a row's number before that of the id which names it, so that keys in order are rows in order, and ids in it.

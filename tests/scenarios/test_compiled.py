@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from scenarios.seam.compiled import compiler
+from scenarios.compiled import compiler
 
 
 def test_an_index_that_is_older_than_its_module_goes(tmp_path: Path) -> None:

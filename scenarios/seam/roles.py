@@ -1,0 +1,37 @@
+"""What a span is for: roles, given where work is issued, recorded by both worlds, read by reports; imports nothing.
+
+A role is a purpose and not an operation: an exchange of ids and the packing before it have the same one. "" is none:
+there the kind of operation decides what reports call it.
+"""
+
+DENSE = "dense"
+LOOKUP, CACHING, UPDATE = "lookup", "caching", "update"
+SIZES, IDS, ROWS, GRADIENTS = "sizes", "ids", "rows", "gradients"
+REDUCTION, TABLE_REDUCTION, REPLICAS, PARAMETERS = "reduction", "table reduction", "replicas", "parameters"
+COMPRESSION, PACKING = "compression", "packing"
+OPTIMIZER, SCALING = "optimizer", "scaling"
+LOAD, COPY = "loading", "copy"
+OTHER = "other"
+
+# What each means; the order is that of a reader's list.
+ROLES = {
+    DENSE: "the model but for its tables, forward and backward",
+    LOOKUP: "rows of tables are looked up",
+    CACHING: "rows are fetched into a cache before they are looked up",
+    UPDATE: "rows of tables are updated, or gradients of whole tables are made",
+    SIZES: "ranks tell each other how many ids will come",
+    IDS: "ids travel to the ranks that look them up",
+    ROWS: "rows that were looked up travel to the ranks that have the samples",
+    GRADIENTS: "gradients of these rows travel back",
+    REDUCTION: "gradients of parameters are reduced over ranks",
+    TABLE_REDUCTION: "gradients of tables that all ranks have are reduced over them",
+    REPLICAS: "replicas of tables are averaged",
+    PARAMETERS: "sharded parameters are gathered for their use, or rank 0's buffers are given to all",
+    COMPRESSION: "gradients are compressed, reduced so, and decompressed",
+    PACKING: "values are put side by side, or apart, for an exchange",
+    OPTIMIZER: "an optimizer's step",
+    SCALING: "gradients are divided by the loss's scale",
+    LOAD: "a data loader makes a batch",
+    COPY: "a batch is copied to the device",
+    OTHER: "nothing of the training, such as a checksum",
+}

@@ -1,0 +1,81 @@
+"""What is known of collectives by their verbs; neither torch nor what a library does of them.
+
+Programs, both worlds and reports read it: how buffers are shaped, which of NCCL's functions a call is, what nccl-tests
+counts as its size and its bytes on the bus, and how a trace names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Function = Literal["broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a verb does.
+
+    Attributes:
+        gives, receives: "all" elements or a rank's "share" of them; "" where the tensor given is also the output.
+        has_root: whether one rank's part differs from all others'.
+        has_splits: whether buffers are split among the members, who get different bytes.
+        has_sums: whether elements of the members are added up.
+        function: NCCL's; None where it plays sends and receives.
+        uneven: NCCL's for each member's tensor, where these differ in size.
+        size: columns of a span of which the larger one is the call's size for nccl-tests; none: it has no such test.
+        bus: the share of the size that crosses each rank's bus, times n / (n - 1) of n ranks; 0: the size does.
+        letters: of its names in traces.
+    """
+
+    gives: str = "all"
+    receives: str = ""
+    has_root: bool = False
+    has_splits: bool = False
+    has_sums: bool = False
+    function: Function | None = None
+    uneven: Function | None = None
+    size: tuple[str, ...] = ()
+    bus: float = 0.0
+    letters: tuple[str, ...] = ()
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether the larger buffer has an equal share for each rank."""
+        return "share" in (self.gives, self.receives)
+
+    def bus_factor(self, ranks: float) -> float:
+        """Return nccl-tests' bus bandwidth over its algorithm bandwidth."""
+        return self.bus * (ranks - 1) / ranks if self.bus else 1.0
+
+
+_REDUCE = Traits(has_sums=True, function="all_reduce")
+_SCATTER = Traits(receives="share", has_sums=True, function="reduce_scatter")
+_GATHER = Traits(gives="share", receives="all", function="all_gather")
+_EITHER = ("bytes_in", "bytes_out")  # one member gives or gets it, the others the other way round
+
+# In the order in which a trace's name is searched for letters: ahead of those that are in others'.
+TRAITS: dict[str, Traits] = {
+    "all_reduce_coalesced": replace(_REDUCE, letters=("allreducecoalesced",)),
+    "all_gather_into_tensor_coalesced": replace(_GATHER, letters=("allgatherintotensorcoalesced",)),
+    "reduce_scatter_tensor_coalesced": replace(_SCATTER, letters=("reducescattertensorcoalesced",)),
+    "monitored_barrier": Traits(gives="", function="all_reduce", letters=("monitoredbarrier",)),
+    "all_reduce": replace(_REDUCE, size=("bytes_in",), bus=2.0, letters=("allreduce",)),
+    "all_to_all_single": Traits(
+        receives="all", has_splits=True, size=("bytes_in",), bus=1.0, letters=("alltoall", "sendrecv")
+    ),
+    "all_gather_into_tensor": replace(_GATHER, size=("bytes_out",), bus=1.0, letters=("allgather",)),
+    "reduce_scatter_tensor": replace(_SCATTER, size=("bytes_in",), bus=1.0, letters=("reducescatter",)),
+    "broadcast": Traits(has_root=True, function="broadcast", size=_EITHER, letters=("broadcast",)),
+    "send": Traits(letters=("send",)),
+    "recv": Traits(gives="", receives="all", letters=("recv",)),
+    "barrier": Traits(gives="", function="all_reduce", letters=("barrier",)),
+    "gather": Traits(gives="share", receives="all", has_root=True, letters=("gather",)),
+    "scatter": Traits(receives="share", has_root=True, letters=("scatter",)),
+    "reduce": Traits(has_root=True, has_sums=True, function="reduce", size=_EITHER, letters=("reduce",)),
+    "all_to_all": Traits(receives="all", has_splits=True, size=("bytes_in",), bus=1.0),
+    "all_gather": replace(_GATHER, uneven="broadcast", size=("bytes_out",), bus=1.0),
+    "reduce_scatter": replace(_SCATTER, uneven="reduce", size=("bytes_in",), bus=1.0),
+    "all_gather_coalesced": _GATHER,
+}
+EXCHANGES = tuple(verb for verb, known in TRAITS.items() if known.has_splits)
