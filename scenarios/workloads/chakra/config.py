@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from scenarios.config.scenario import Launching, Scenario
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import ProgramSpec, Table
-from scenarios.config.toml.section import Section, about, have
+from scenarios.config.toml.program_spec import ProgramSpec, Table, check_dtype
+from scenarios.config.toml.section import Section, about, given, have
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.chakra.nodes import TraceError
 from scenarios.workloads.chakra.traces import Traces, digest, files_of, read_traces
@@ -22,9 +22,10 @@ from scenarios.workloads.effort import Effort
 class ChakraTraces:
     """Which traces are played, and how; `sha256` is of their contents."""
 
-    named: Path
-    groups: Path | None
+    named: Path = field(metadata={"is_of_playing": True})
+    groups: Path | None = field(metadata={"is_of_playing": True})
     sha256: str
+    dtype: str = "float32"
     compute: Literal["duration", "roofline"] = "duration"
     dependencies: Literal["data", "all"] = "data"
 
@@ -45,7 +46,10 @@ class ChakraSection(Section):
     )
     compute: Literal["duration", "roofline"] | None = about(
         "'duration': computing nodes take their duration, and those without one what the GPU takes for num_ops and"
-        " tensor_size; 'roofline': what the GPU takes, and nodes without num_ops their duration. Default 'duration'."
+        " tensor_size; 'roofline': what the GPU takes, and nodes that have neither their duration. Default 'duration'."
+    )
+    dtype: Literal["float32", "bfloat16", "float16"] | None = about(
+        "The arithmetic of num_ops, at whose peak rate they run. Default 'float32'."
     )
     dependencies: Literal["data", "all"] | None = about(
         "'data': nodes wait for their data_deps, as in ASTRA-sim; 'all': for their ctrl_deps, too. Default 'data'."
@@ -60,8 +64,7 @@ def _options(section: ChakraSection, mistakes: Mistakes) -> ChakraTraces:
         named=named,
         groups=groups,
         sha256="",
-        compute=section.compute or "duration",
-        dependencies=section.dependencies or "data",
+        **given(section, "compute", "dtype", "dependencies"),
     )
     options.read()
     return options
@@ -69,6 +72,7 @@ def _options(section: ChakraSection, mistakes: Mistakes) -> ChakraTraces:
 
 def _check(section: ChakraSection, document: Document, look: Look) -> None:
     look.need(("chakra",), section, "traces")
+    check_dtype(section.dtype, "chakra", document, look)
     if section.traces is None or not look.mistakes.sound(("chakra", "traces")):
         return
     try:

@@ -28,6 +28,7 @@ _ID, _NAME, _TYPE, _CONTROLS, _DATA, _START, _DURATION, _ATTRIBUTE = 1, 2, 3, 4,
 EXACT = "duration_ns"
 # Fields of AttributeProto's value by number: single ones are odd, and the list of the same kind follows each.
 _SIGNED, _ZIGZAG, _FLOATS, _BOOLS, _TEXTS = (7, 9), (15, 17), (3, 5), (27,), (29,)
+_SINGLE = range(3, 31, 2)  # all but bytes
 _LISTS = (8, 10, 12, 14, 28)  # those of whole numbers and flags; others have no meaning here
 
 Value: TypeAlias = "int | float | str | bool | list[int]"
@@ -142,7 +143,7 @@ def _attribute(message: bytes) -> dict[str, Value]:
         if number == 1:
             name = wire.text(value)
         elif number > 2:
-            found = _values(value) if number in _LISTS else _value(number, kind, value) if number % 2 else None
+            found = _values(value) if number in _LISTS else _value(number, kind, value) if number in _SINGLE else None
     return {} if found is None else {name: found}
 
 
@@ -164,20 +165,22 @@ def _values(message: int | bytes) -> list[int]:
 
 def _message(node: Node) -> bytes:
     attributes = {**node.attributes, EXACT: node.duration_ns} if node.duration_ns % 1000 else node.attributes
-    deps = b"".join(map(wire.to_varint, node.deps))
     parts = [wire.field(_ID, node.id), wire.field(_NAME, node.name), wire.field(_TYPE, node.type)]
-    parts += [wire.field(_DATA, deps)] if deps else []
+    both = ((_CONTROLS, node.controls), (_DATA, node.deps))
+    parts += [wire.field(number, b"".join(map(wire.to_varint, ids))) for number, ids in both if ids]
     parts += [wire.field(_START, node.start_ns // 1000), wire.field(_DURATION, round(node.duration_ns / 1000))]
     return b"".join(parts + [wire.field(_ATTRIBUTE, _attribute_message(*each)) for each in attributes.items()])
 
 
 def _attribute_message(name: str, value: Value) -> bytes:
-    """Write a text, a flag, or a whole number: those that Chakra's feeder reads as unsigned or as 32 bits as such."""
+    """Write a text, a flag, flags, or a whole number: as the kind as which Chakra's feeder reads it."""
     if isinstance(value, str):
         written = wire.field(29, value)
     elif isinstance(value, bool):
         written = wire.field(27, int(value))
+    elif isinstance(value, list):
+        written = wire.field(28, wire.field(1, bytes(map(bool, value))))
     else:
-        assert isinstance(value, int), "what is written is a text, a flag or a whole number"
+        assert isinstance(value, int), "traces of ours have no other values"
         written = wire.field({"tensor_size": 13, "comm_src": 7, "comm_dst": 7, "comm_tag": 7}.get(name, 9), value)
     return wire.field(1, name) + written

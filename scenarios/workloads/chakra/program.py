@@ -101,7 +101,7 @@ class _PlayedTrace:
 
     def _beginning(self, node: Node) -> tuple[str, Callable[[Rank], Work[Any]] | None]:
         """Return the stream on which a node runs, and what begins it there; None: it takes no time."""
-        label = node.name or f"node {node.id}"
+        label, options = node.name or f"node {node.id}", self._program.options
         if node.type == COLLECTIVE:
             return self._call(node, label)
         if node.type in (SEND, RECV):
@@ -109,7 +109,7 @@ class _PlayedTrace:
             if node.type == SEND:
                 return _MESSAGES, lambda rank: rank.send(buffer, node.number("comm_dst"), label=label)
             return _MESSAGES, lambda rank: rank.recv(buffer, node.number("comm_src"), label=label)
-        kernel = _kernel(node, is_roofline=self._program.options.compute == "roofline")
+        kernel = _kernel(node, options.dtype, is_roofline=options.compute == "roofline")
         if kernel is None:
             return "main", None
         return _stream(node), lambda rank: rank.compute(kernel, nothing, label=label)
@@ -135,11 +135,11 @@ def _stream(node: Node) -> str:
     return str(node.attributes.get("stream", "main"))
 
 
-def _kernel(node: Node, *, is_roofline: bool) -> Kernel | None:
+def _kernel(node: Node, dtype: str, *, is_roofline: bool) -> Kernel | None:
     """Return what a computing node costs; None: nothing."""
     ops, size_bytes = node.number("num_ops"), node.number("tensor_size")
     if node.type == METADATA or not (node.duration_ns or ops or size_bytes):
         return None
-    if node.duration_ns and not (is_roofline and ops):
+    if node.duration_ns and not (is_roofline and (ops or size_bytes)):
         return Kernel(kind=KIND, lasts_ns=node.duration_ns, launches=0)
-    return Kernel(kind=KIND, flops=float(ops), bytes_read=float(size_bytes), launches=0)
+    return Kernel(kind=KIND, flops=float(ops), bytes_read=float(size_bytes), dtype=dtype, launches=0)
