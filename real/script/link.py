@@ -27,6 +27,9 @@ from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import LEAST_UNRECORDED
 from scenarios.workloads.script.config import Marking, Script
+from scenarios.workloads.script.events.calls import NewGroup
+from scenarios.workloads.script.events.event import Request
+from scenarios.workloads.script.events.notes import RecordMetric, ScriptEnd, ScriptFailure, StepEnd
 from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.player import play
@@ -120,45 +123,49 @@ class WatchedLink:
         """What the script computes from now on is for that."""
         self._backend.turn(label)
 
-    def ask(self, kind: str, argument: Any = None) -> Any:
+    def ask(self, request: Request) -> Any:
         """See `Link.ask`."""
         backend = self._backend
         if self._unrecorded is not None:
-            self._ask_unrecorded(self._unrecorded, kind, argument)
+            self._ask_unrecorded(self._unrecorded, request)
             return None
-        if kind == "record" and backend.is_on_gpu:  # whose stream goes on
-            self._record(*argument)
+        if isinstance(request, RecordMetric) and backend.is_on_gpu:  # whose stream goes on
+            self._record(request)
             return None
-        at = backend.pause(begins_step=kind == "step")
+        at = backend.pause(begins_step=isinstance(request, StepEnd))
         try:
-            if kind == "step":
-                at = self._next_step(at)
-            elif kind == "record":
-                self._record(*argument)
-            elif kind == "new_group":
-                self._group = self._rank.new_group(argument)
-            elif kind in ("end", "error"):
-                self._leave(kind, argument)
+            match request:
+                case StepEnd():
+                    at = self._next_step(at)
+                case RecordMetric():
+                    self._record(request)
+                case NewGroup(ranks):
+                    self._group = self._rank.new_group(ranks)
+                case ScriptEnd(seen):
+                    self._leave("end", seen)
+                case ScriptFailure(sentence):
+                    self._leave("error", sentence)
         finally:
             backend.resume(at if isinstance(at, int) and backend.is_on_gpu else backend.lane.after(at))
         return None if self._unrecorded is None else self._unrecorded.end_step
 
-    def _ask_unrecorded(self, steps: UnrecordedSteps, kind: str, argument: Any) -> None:
+    def _ask_unrecorded(self, steps: UnrecordedSteps, request: Request) -> None:
         """Do what is still to be done behind the recorded steps, which stay a run however the script ends."""
-        if kind == "step":
-            if steps.end_step():
+        match request:
+            case StepEnd() if steps.end_step():
                 self._leave("end", None)
-        elif kind == "new_group":
-            self._group = self._rank.new_group(argument)
-        elif kind in ("end", "error"):
-            if kind == "error":
-                print(f"note: behind its {self._begun:,} recorded steps: {argument}", file=sys.stderr, flush=True)
-            self._leave("end", None)
+            case NewGroup(ranks):
+                self._group = self._rank.new_group(ranks)
+            case ScriptFailure(sentence):
+                print(f"note: behind its {self._begun:,} recorded steps: {sentence}", file=sys.stderr, flush=True)
+                self._leave("end", None)
+            case ScriptEnd():
+                self._leave("end", None)
 
-    def _record(self, name: str, value: torch.Tensor) -> None:
+    def _record(self, metric: RecordMetric) -> None:
         """Keep a number of this step, for which a GPU's host does not wait."""
         if self._step is not None:
-            self._journal.record(name, self._backend.lane.read(value))
+            self._journal.record(metric.name, self._backend.lane.read(metric.value))
 
     def begin(self) -> None:
         """See `Link.begin`."""

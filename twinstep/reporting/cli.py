@@ -17,7 +17,7 @@ from scenarios.interruption import code_of
 
 # The functions of `twinstep.reporting.commands`.
 _COMMANDS = {
-    **{name: name for name in ("show", "compare", "export", "kineto", "calibrate", "times", "recover")},
+    **{name: name for name in ("show", "compare", "export", "chakra", "kineto", "calibrate", "times", "recover")},
     "report": "report_runs",
     "published": "predict_published",
 }
@@ -68,6 +68,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     files = export.add_mutually_exclusive_group(required=True)
     files.add_argument("--csv", type=Path, metavar="DIR", help="a new folder for the files")
     files.add_argument("--kernels-csv", type=Path, metavar="FILE.csv", help="a new file for the kernels alone")
+    chakra = commands.add_parser("chakra", help="a step of a run as Chakra execution traces, for ASTRA-sim")
+    chakra.add_argument("run", type=Path, help="a run folder")
+    chakra.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder for a trace of each rank")
+    chakra.add_argument("--step", type=int, help="the step that is written (default: a typical one)")
     published = commands.add_parser(
         "published", help="predictions against published times of operators, collectives or steps"
     )

@@ -39,6 +39,7 @@ from reports.terminal.present import Tell, check_free, print_json, progress_line
 from reports.validation import folder as validation_folder
 from reports.validation import tables as validation_tables
 from reports.writer import write
+from twinstep.reporting import chakra as execution_traces
 
 T = TypeVar("T")
 
@@ -149,6 +150,12 @@ def export(options: Namespace) -> None:
     with whole_folder(options.csv) as partial:
         for name, frame in derived.items():
             frame.to_csv(partial / f"{name}.csv", index=False)
+
+
+def chakra(options: Namespace) -> None:
+    """Write a step of a run as execution traces, a file a rank."""
+    step = execution_traces.write_traces(store.load(options.run), options.out, options.step)
+    print(f"step {step} as execution traces: {options.out}")
 
 
 def predict_published(options: Namespace) -> None:

@@ -13,9 +13,11 @@ from scenarios.config.hardware import Cluster
 from scenarios.seam.host_work import NO_WORK, HostWork, total
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
+from scenarios.workloads.script.events.calls import IssueCall
+from scenarios.workloads.script.events.notes import StepEnd
+from scenarios.workloads.script.events.work import LaunchKernel, Turn
 from scenarios.workloads.script.live import LivePlayer, Start
 from scenarios.workloads.script.recording.alone import Alone, Sent
-from scenarios.workloads.script.requests import Launched, Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +54,19 @@ def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Cou
     return found
 
 
-def _steps(player: LivePlayer, count: int) -> list[list[Request]]:
+def _steps(player: LivePlayer, count: int) -> list[list[Turn]]:
     """Return the requests of each step."""
-    steps, alone = [list[Request]()], Alone(0, 1, Sent(lambda *_: False))
+    steps, alone = [list[Turn]()], Alone(0, 1, Sent(lambda *_: False))
     while len(steps) <= count:
-        request = player.next()
-        _, kind, argument = request
-        steps[-1].append(request)
-        if kind == "step":
+        turn = player.next()
+        steps[-1].append(turn)
+        if isinstance(turn.request, StepEnd):
             steps.append([])
-        player.answer(alone.answer(kind, argument))
+        player.answer(alone.answer(turn.request))
     return steps[:count]
 
 
-def _between(once: Sequence[Request], twice: Sequence[Request], gpu: Gpu) -> Counted:
+def _between(once: Sequence[Turn], twice: Sequence[Turn], gpu: Gpu) -> Counted:
     """Return what the second run of two has added, without what ends a step."""
     single, double = _sum(once, gpu), _sum(twice, gpu)
     more = zip(single.work, double.work, strict=True)
@@ -77,12 +78,12 @@ def _between(once: Sequence[Request], twice: Sequence[Request], gpu: Gpu) -> Cou
     )
 
 
-def _sum(step: Sequence[Request], gpu: Gpu) -> Counted:
-    given = [each for spent, _, _ in step for each in spent]
-    kernels = [each.kernel for each in given if isinstance(each, Launched) and each.kernel is not None]
+def _sum(step: Sequence[Turn], gpu: Gpu) -> Counted:
+    given = [each for turn in step for each in turn.spent]
+    kernels = [each.kernel for each in given if isinstance(each, LaunchKernel)]
     return Counted(
         work=total(each for each in given if isinstance(each, HostWork)),
-        collectives=sum(kind == "issue" for _, kind, _ in step),
+        collectives=sum(isinstance(turn.request, IssueCall) for turn in step),
         launches_ns=sum(gpu.launches_ns.get(each.kind, gpu.launch_ns) * each.launches for each in kernels),
         moved_bytes=tuple(each.bytes_read + each.bytes_written for each in kernels),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 from scenarios.config.scenario import Scenario
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.events.notes import LoadedBatch, NoteCpuWork, NoteLeftOut
 from scenarios.workloads.script.outcome import Outcomes
 
 
@@ -32,16 +32,15 @@ class BesideGpu:
         self._rank, self._host, self._outcomes = rank, scenario.cluster.host, outcomes
         self._of: dict[int, _Workers] = {}
 
-    def hear(self, kind: str, argument: Any, *, is_in_step: bool) -> None:
-        """Handle a request "left_out", "on_cpu" or "loaded" (see `requests`); report no work outside of steps."""
+    def hear(self, request: NoteLeftOut | NoteCpuWork | LoadedBatch, *, is_in_step: bool) -> None:
+        """Handle what a host did; report no work outside of steps."""
         cpu_work = self._outcomes.cpu_work
-        match kind:
-            case "left_out":
-                self._outcomes.note_left_out(argument)
-            case "on_cpu" if is_in_step:
-                cpu_work.note(argument)
-            case "loaded":
-                number, workers, prefetch, turns, place = argument
+        match request:
+            case NoteLeftOut(found):
+                self._outcomes.note_left_out(found)
+            case NoteCpuWork(computed) if is_in_step:
+                cpu_work.note(computed)
+            case LoadedBatch(number, workers, prefetch, turns, place):
                 takes_ns, waits_ns = self._take(number, workers, prefetch, turns)
                 if is_in_step and self._rank.rank == 0:
                     cpu_work.note_batch(place, workers, takes_ns, waits_ns)

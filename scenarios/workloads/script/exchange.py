@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from scenarios.modules.ddp_buckets import GradientReducer, assign_buckets
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.requests import Collective
+from scenarios.workloads.script.events.calls import IssueCall, Replica
 
 _WHAT = "another compression or other buckets"
 
@@ -28,7 +28,7 @@ class Exchange:
         self._reducers: dict[int, GradientReducer] = {}
         self._shapes: dict[int, list[tuple[tuple[int, ...], torch.dtype]]] = {}
 
-    def in_place_of(self, call: Collective) -> int:
+    def in_place_of(self, call: IssueCall) -> int:
         """Return the number of a call of DistributedDataParallel's, in whose place others are made.
 
         Raises:
@@ -41,25 +41,25 @@ class Exchange:
             )
         return call.number
 
-    def begin(self, number: int, group: int, has_hook: bool, shapes: Sequence[Any]) -> None:
+    def begin(self, replica: Replica) -> None:
         """A replica, whose gradients have arrived in this order for the first time.
 
         Raises:
             ProgramError: it reduces them by a hook, or not over all ranks.
         """
-        if has_hook:
+        if replica.has_hook:
             raise ProgramError(
                 f"rank {self._rank.rank}: {_WHAT}: expected a recording of DistributedDataParallel without a"
                 " communication hook"
             )
-        if group:
+        if replica.group:
             raise ProgramError(f"rank {self._rank.rank}: {_WHAT}: expected a recording in which all ranks reduce")
-        own = self._shapes[number] = [(tuple(shape), getattr(torch, dtype)) for shape, dtype in shapes]
+        own = self._shapes[replica.number] = [(tuple(shape), getattr(torch, dtype)) for shape, dtype in replica.shapes]
         dtypes = [dtype for _, dtype in own]
         sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in own]
         buckets = self._scenario.workload.buckets
-        self._reducers[number] = GradientReducer(
-            self._rank.stream(f"gradients {number}"),
+        self._reducers[replica.number] = GradientReducer(
+            self._rank.stream(f"gradients {replica.number}"),
             [shape for shape, _ in own],
             dtype=dtypes,
             compression=self._scenario.workload.compression,

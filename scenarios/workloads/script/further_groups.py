@@ -13,6 +13,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.events.calls import IssueCall, NewGroup
 from scenarios.workloads.script.recording.lines import MESSAGES
 from scenarios.workloads.script.recording.recorded import Recorded
 
@@ -40,16 +41,16 @@ def recorded_host_classes(scenario: Scenario, recorded: Recorded) -> HostClasses
     """
     cluster = scenario.cluster
     lines = [recorded.lines[each] for sequence in recorded.sequences for each in set(sequence)]
-    calls = [line for line in lines if line[0] == "issue"]
-    if any(line[1] in MESSAGES for line in calls):
+    calls = [IssueCall.of_line(*values) for kind, *values in lines if kind == IssueCall.kind]
+    if any(call.verb in MESSAGES for call in calls):
         return None
-    groups = (line[1] for line in lines if line[0] == "new_group")
-    if any(_kind(tuple(each), cluster.world_size, cluster.host.gpus) is None for each in groups):
+    groups = (tuple(line[1]) for line in lines if line[0] == NewGroup.kind)
+    if any(_kind(each, cluster.world_size, cluster.host.gpus) is None for each in groups):
         return None
     loads = np.array(recorded.ranks, np.float64).reshape(cluster.hosts, cluster.host.gpus)
     if len(np.unique(loads, axis=0)) > max(1, MOST_RANKS // cluster.host.gpus):
         return None
-    others = ((line[3], line[-1]) for line in calls if line[-1] not in ("", scenario.library))
+    others = ((call.label, call.library) for call in calls if call.library not in ("", scenario.library))
     if (other := next(others, None)) is not None:
         if cluster.hosts > 1:
             _say_all_are_simulated(*other, scenario.library)

@@ -21,13 +21,15 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
+from scenarios.workloads.script.events.notes import ScriptFailure
+from scenarios.workloads.script.events.waits import Sleep
+from scenarios.workloads.script.events.work import Turn
 from scenarios.workloads.script.forking import start_loading, without_main
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.outcome import process_ended
 from scenarios.workloads.script.process.children import allow_children, end
 from scenarios.workloads.script.process.player import main
 from scenarios.workloads.script.process.stands import STANDS, line_of
-from scenarios.workloads.script.requests import Request
 
 # How long a process may take to say where it stands, and how often that is looked for.
 _ANSWER_S, _LOOKING_S = 1.0, 0.005
@@ -107,20 +109,20 @@ class LivePlayer:
         other.close()
         self.answer()
 
-    def next(self) -> Request:
-        """Return what the rank asks next: what it has computed, the request and its argument."""
+    def next(self) -> Turn:
+        """Return what the rank has computed and asks next."""
         assert self._process.pid is not None, "it was started"
         starved_s = partial(_starved_s, self._process.pid)
         if not comes_in_time(self._connection, self._timeout_s, starved_s, self._look):
             raise self._late()
         try:
-            found: Request = self._connection.recv()
+            found: Turn = self._connection.recv()
         except (EOFError, OSError):  # the latter where answers were on their way to it
             self._process.join(10)
             raise ProgramError(f"{self._name}: {process_ended(self._process.exitcode)}") from None
-        if found[1] == "error":
-            raise ScriptError(f"{self._rank}: {found[2]}")
-        if found[1] != "sleep":
+        if isinstance(found.request, ScriptFailure):
+            raise ScriptError(f"{self._rank}: {found.request.sentence}")
+        if not isinstance(found.request, Sleep):
             self._start.called_s = time.monotonic()
         elif time.monotonic() > self._start.called_s + self._timeout_s:  # all that run only sleep
             raise self._late()

@@ -21,6 +21,7 @@ from scenarios.seam.backend import StepGivenUp, Work
 from scenarios.seam.calls import MISTAKES
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.group import Group
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
@@ -29,6 +30,27 @@ from scenarios.workloads.effort import Effort
 from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
+from scenarios.workloads.script.events.calls import AskStore, IssueCall, NewGroup, Replica, WaitCall
+from scenarios.workloads.script.events.event import Request
+from scenarios.workloads.script.events.notes import (
+    FoundPlan,
+    LoadedBatch,
+    MemoryPeak,
+    NoteCpuWork,
+    NoteLeftOut,
+    RecordMetric,
+    ScriptEnd,
+    StepEnd,
+)
+from scenarios.workloads.script.events.waits import (
+    Elapsed,
+    Query,
+    Sleep,
+    Synchronize,
+    SynchronizeCall,
+    SynchronizeEvent,
+)
+from scenarios.workloads.script.events.work import Computed, GradientReady, Spent, part_of
 from scenarios.workloads.script.exchange import Exchange
 from scenarios.workloads.script.further_groups import further_group, recorded_host_classes
 from scenarios.workloads.script.live import Doing, LivePlayer, Start
@@ -42,7 +64,7 @@ from scenarios.workloads.script.recording.file import NAME, read
 from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_classes
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.recording.recorded import Recorded
-from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Refused, Spent, issue, part_of
+from scenarios.workloads.script.requests import Packed, Refused, issue
 from scenarios.workloads.script.streams import KIND, Streams, cpu_flops_per_s, nothing, role_of
 
 
@@ -238,22 +260,24 @@ class _Played:
 
     async def run(self) -> Outcome:
         """Run until the script ends or has made the steps that are wanted; what follows the last mark is no step."""
-        is_running, seen = True, None
+        seen: Mapping[str, Any] | None = None
         is_beside_others = self._is_on_gpu and isinstance(self._player, LivePlayer)
-        while is_running:
+        while True:
             if is_beside_others:  # they compute meanwhile, each in its process; on a CPU its time is measured
                 await cast(Meeting, self._rank.backend).let_others()
-            spent, kind, argument = request = self._player.next()
-            if self._log is not None and kind != "elapsed":  # which waits for nothing that was not waited for before
-                self._log.note(request)
-            if kind not in ("store", "sleep"):
+            turn = self._player.next()
+            request = turn.request
+            if self._log is not None and not isinstance(request, Elapsed):
+                self._log.note(turn)
+            if not isinstance(request, AskStore | Sleep):
                 self._program.stores.goes_on(self._rank.rank)
-            await self._charge(spent)
-            is_running = kind != "end" and not (kind == "step" and not await self._next_step())
-            if is_running:
-                self._player.answer(await self._respond(kind, argument))
-            elif kind == "end":
-                seen = argument or {}
+            await self._charge(turn.spent)
+            if isinstance(request, ScriptEnd):
+                seen = request.seen or {}
+                break
+            if isinstance(request, StepEnd) and not await self._next_step():
+                break
+            self._player.answer(await self._respond(request))
         for work in self._works.values():
             await work
         await self._streams.settle()
@@ -265,33 +289,33 @@ class _Played:
             self._log.is_whole = True
         return Outcome(steps=self.steps, seen=seen, has_called=self._has_called)
 
-    async def _respond(self, kind: str, argument: Any) -> Any:
-        match kind:
-            case "issue":
+    async def _respond(self, request: Request) -> Any:
+        match request:
+            case IssueCall():
                 # Setting up is as it was recorded.
-                if argument.of_reducer and self._exchange is not None and self._step is not None:
-                    self._exchanged.add(self._exchange.in_place_of(argument))
+                if request.of_reducer and self._exchange is not None and self._step is not None:
+                    self._exchanged.add(self._exchange.in_place_of(request))
                 else:
-                    return self._issue(argument)
-            case "wait":
-                return await self._wait(*argument)
-            case "new_group":
-                self._groups.append(further_group(self._rank, tuple(argument), self._program.host_classes))
+                    return self._issue(request)
+            case WaitCall(number, stream):
+                return await self._wait(number, stream)
+            case NewGroup(ranks):
+                self._groups.append(further_group(self._rank, tuple(ranks), self._program.host_classes))
                 return len(self._groups) - 1
-            case "synchronize" | "synchronize_event" | "synchronize_call" | "elapsed" | "query" | "sleep":
-                return await self._streams.wait(kind, argument, self._works, self._on_host)
-            case "plan":
-                self._program.place(argument)
-            case "replica" if self._exchange is not None:
-                self._exchange.begin(*argument)
-            case "left_out" | "on_cpu" | "loaded":
-                self._beside.hear(kind, argument, is_in_step=self._step is not None)
-            case "store":
-                return await self._program.stores.meet(self._rank, argument)
-            case "memory" | "reserved":
-                self._program.note_memory(self._rank.rank, kind, argument)
-            case "record" if self._step is not None:
-                self._rank.record(*argument)
+            case Synchronize() | SynchronizeEvent() | SynchronizeCall() | Elapsed() | Query() | Sleep():
+                return await self._streams.wait(request, self._works, self._on_host)
+            case FoundPlan(found):
+                self._program.place(found)
+            case Replica() if self._exchange is not None:
+                self._exchange.begin(request)
+            case NoteLeftOut() | NoteCpuWork() | LoadedBatch():
+                self._beside.hear(request, is_in_step=self._step is not None)
+            case AskStore(stored):
+                return await self._program.stores.meet(self._rank, stored)
+            case MemoryPeak(peak_bytes):
+                self._program.note_memory(self._rank.rank, request.kind, peak_bytes)
+            case RecordMetric(name, value) if self._step is not None:
+                self._rank.record(name, value)
         return None
 
     async def _wait(self, number: int, stream: int) -> list[Packed]:
@@ -340,17 +364,16 @@ class _Played:
     async def _charge(self, spent: Spent) -> None:
         """Charge what the process computed: as long as it took here, or what it has launched."""
         is_told = self._exchange is not None and self._step is not None
-        seen = [each for each in spent if not isinstance(each, Launched) or each.gradient is None or is_told]
+        seen = [each for each in spent if is_told or not isinstance(each, GradientReady)]
         for part, group in groupby(seen, part_of):
             if isinstance(part, str):
                 await self._compute(sum(each.cpu_ns for each in group if isinstance(each, Computed)), part)
             elif part is None:
-                given = [each for each in group if not isinstance(each, Computed)]
-                if any(isinstance(each, Launched) for each in given):
+                given = [each for each in group if not isinstance(each, Computed | GradientReady)]
+                if not all(isinstance(each, HostWork) for each in given):
                     self._note_priced()
                 self._streams.launch(given)
             elif self._exchange is not None:
-                assert part.gradient is not None, "it is one"
                 self._exchange.add(*part.gradient, self._streams.tail(part.stream))
 
     async def _compute(self, cpu_ns: int, label: str) -> None:
@@ -363,7 +386,7 @@ class _Played:
         if self._step is not None:
             self._program.outcomes.priced.add(self.steps - 1)
 
-    def _issue(self, call: Collective) -> Refused | None:
+    def _issue(self, call: IssueCall) -> Refused | None:
         """Issue a call's verb on tensors of its own; a call that is refused raises in the script."""
         self._has_called = True
         self._note_priced()
@@ -392,7 +415,7 @@ class _Played:
             self._is_known[call.number] = is_known
         return None
 
-    def _posted(self, call: Collective, group: Group) -> Hashable | None:
+    def _posted(self, call: IssueCall, group: Group) -> Hashable | None:
         """Post the values of a message on GPUs; return where those are that the rank receives, if it does."""
         if not self._is_on_gpu or call.verb not in ("send", "recv", "scatter"):
             return None

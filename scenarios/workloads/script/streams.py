@@ -14,7 +14,16 @@ from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.kernel import Kernel, together
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import IDS, OPTIMIZER, ROWS
-from scenarios.workloads.script.requests import Launched
+from scenarios.workloads.script.events.waits import (
+    Elapsed,
+    HostWait,
+    Query,
+    Sleep,
+    Synchronize,
+    SynchronizeCall,
+    SynchronizeEvent,
+)
+from scenarios.workloads.script.events.work import LaunchKernel, OnStream, RecordEvent, WaitEvent
 
 # What a look at an event takes the host, of the order of a call of CUDA's driver: a loop of polls ends.
 _POLL_NS = 1_000
@@ -70,20 +79,20 @@ class Streams:
             self._ranks[number] = Rank(backend.open_own_stream(f"stream {number}"))
         return self._ranks[number]
 
-    def launch(self, launched: Iterable[Launched | HostWork]) -> None:
+    def launch(self, launched: Iterable[OnStream | HostWork]) -> None:
         """Give the streams what a script has given them, in its order; kernels in a row for the same are one."""
         before = list[HostWork]()  # what is launched next
-        for (number, is_kernel, label), group in groupby(_with_host_work(launched), _kind):
-            if is_kernel:
-                each = list(group)
-                before += (work for works, _ in each for work in works)
-                self._compute(number, [one for _, one in each if one is not None], label, before)
+        for is_kernels, group in groupby(_with_host_work(launched), _kind):
+            launches = list[LaunchKernel]()
+            for works, each in group:
+                before += works
+                if isinstance(each, LaunchKernel):
+                    launches.append(each)
+                elif each is not None:
+                    self._meet(each)
+            if is_kernels:
+                self._compute(launches, before)
                 before = []
-            else:
-                for works, event in group:
-                    before += works
-                    if event is not None:
-                        self._meet(number, event)
         if before:
             self._ranks[0].host_work(total(before))
 
@@ -104,30 +113,28 @@ class Streams:
         """What its stream had been given last, with what it waited for, when an event was recorded."""
         return self._events.get(event, ())
 
-    async def wait(
-        self, kind: str, argument: Any, calls: Mapping[int, Work[Any]], on_host: Collection[int]
-    ) -> int | None:
-        """Have the host wait as a request asks: for a stream, for all that a GPU is at with those of these `calls` that
-        are not `on_host`, for what a stream was given before an event, for a call, for two events, whose distance in ns
-        is returned, or for as long as a look at an event, a stream or a call takes, with whether that is over. Or for a
-        time in which the script sleeps, which is returned.
+    async def wait(self, request: HostWait, calls: Mapping[int, Work[Any]], on_host: Collection[int]) -> int | None:
+        """Have the host wait as a request asks: all that a GPU is at are its streams, and those of `calls` that are not
+        `on_host`. Return the ns between two events, whether what is looked at is over, or the ns that a script sleeps.
         """
-        if kind == "sleep":
-            await self._sleep_until(self._ranks[0].backend.now_ns + argument)
-            return int(argument)
-        if kind == "elapsed":
-            return await self.elapsed_ns(*argument)
-        if kind == "query":
-            polled, number = argument
-            known = {"event": self.until, "stream": self.tail}
-            return await self._are_over(known[polled](number) if polled in known else _of_call(calls, number))
-        if kind == "synchronize_event":
-            works: Iterable[Work[Any]] = self.until(argument)
-        elif kind == "synchronize_call":
-            works = _of_call(calls, argument)
-        else:
-            of_gpu = (work for number, work in calls.items() if number not in on_host)
-            works = (*self.tails(), *of_gpu) if argument is None else self.tail(argument)
+        match request:
+            case Sleep(sleep_ns):
+                await self._sleep_until(self._ranks[0].backend.now_ns + sleep_ns)
+                return sleep_ns
+            case Elapsed(first, second):
+                return await self.elapsed_ns(first, second)
+            case Query(polled, number):
+                known = {"event": self.until, "stream": self.tail}
+                return await self._are_over(known[polled](number) if polled in known else _of_call(calls, number))
+            case SynchronizeEvent(number):
+                works: Iterable[Work[Any]] = self.until(number)
+            case SynchronizeCall(number):
+                works = _of_call(calls, number)
+            case Synchronize(None):
+                of_gpu = (work for number, work in calls.items() if number not in on_host)
+                works = (*self.tails(), *of_gpu)
+            case Synchronize(int(stream)):
+                works = self.tail(stream)
         await self.synchronize(works)
         return None
 
@@ -166,8 +173,8 @@ class Streams:
             del self._kernels[work]
             await work
 
-    def _compute(self, number: int, launched: Sequence[Launched], label: str, host: Sequence[HostWork]) -> None:
-        kernels = [each.kernel for each in launched if each.kernel is not None]
+    def _compute(self, launches: Sequence[LaunchKernel], host: Sequence[HostWork]) -> None:
+        number, label, kernels = launches[0].stream, launches[0].label, [each.kernel for each in launches]
         if not self._has_host_path:
             kernels = [replace(each, host_read=0.0, host_written=0.0) for each in kernels]
         kernel = kernels[0] if len(kernels) == 1 else _together(tuple(kernels))
@@ -177,16 +184,16 @@ class Streams:
         self._kernels[work] = None
         self._tails[number] = (work,)
 
-    def _meet(self, number: int, event: Launched) -> None:
-        if event.record is not None:
-            self._events[event.record] = self.tail(number)
-            self._recorded_ns[event.record] = self._ranks[0].backend.now_ns
-        elif event.wait in self._events:
-            own = self.tail(number)
-            new = [work for work in self._events[event.wait] if work not in own]
+    def _meet(self, event: RecordEvent | WaitEvent) -> None:
+        if isinstance(event, RecordEvent):
+            self._events[event.number] = self.tail(event.stream)
+            self._recorded_ns[event.number] = self._ranks[0].backend.now_ns
+        elif event.number in self._events:
+            own = self.tail(event.stream)
+            new = [work for work in self._events[event.number] if work not in own]
             for work in new:
-                self.of(number).after(work)
-            self._tails[number] = (*own, *new)
+                self.of(event.stream).after(work)
+            self._tails[event.stream] = (*own, *new)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -195,9 +202,7 @@ def _together(kernels: tuple[Kernel, ...]) -> Kernel:
     return together(kernels)
 
 
-def _with_host_work(
-    launched: Iterable[Launched | HostWork],
-) -> Iterator[tuple[Sequence[HostWork], Launched | None]]:
+def _with_host_work(launched: Iterable[OnStream | HostWork]) -> Iterator[tuple[Sequence[HostWork], OnStream | None]]:
     """Yield what was launched, each with the host's work before it; what is left comes last, with nothing."""
     works: list[HostWork] = []
     for each in launched:
@@ -215,9 +220,10 @@ def _of_call(calls: Mapping[int, Work[Any]], number: int) -> list[Work[Any]]:
     return [calls[number]] if number in calls else []
 
 
-def _kind(given: tuple[Sequence[HostWork], Launched | None]) -> tuple[int, bool, str]:
+def _kind(given: tuple[Sequence[HostWork], OnStream | None]) -> tuple[int, str] | None:
+    """Return what kernels have in common that are one; None for all else."""
     launched = given[1]
-    return (0, False, "") if launched is None else (launched.stream, launched.kernel is not None, launched.label)
+    return (launched.stream, launched.label) if isinstance(launched, LaunchKernel) else None
 
 
 def nothing() -> None:

@@ -21,6 +21,8 @@ from real.script import backend as script_backend
 from real.script.link import Place, WatchedLink
 from real.script.process_group import WatchedGroup
 from real.script.unrecorded import SETTLING
+from scenarios.workloads.script.events.calls import NewGroup
+from scenarios.workloads.script.events.notes import RecordMetric, ScriptFailure, StepEnd
 from scenarios.workloads.script.process.process_group import BEGINNING, Asked, ScriptGroup
 from tests.real.rank.fake_cuda import NAME, Device, Event, NcclWork, Stream, installed
 
@@ -133,13 +135,13 @@ def a_step(script: Script, modules: int = 0) -> None:
     script.device.launch(5 * MS)
     work.wait()
     script.device.launch(1 * MS)
-    script.link.ask("record", ("loss", torch.tensor(0.5)))
-    script.link.ask("step")
+    script.link.ask(RecordMetric("loss", torch.tensor(0.5)))
+    script.link.ask(StepEnd())
 
 
 def test_a_step_takes_one_event_a_call_two_or_three_and_the_host_waits_for_none(script: Script) -> None:
     """Whatever modules there are; an asynchronous call has one more, where its end is followed."""
-    script.link.ask("step")
+    script.link.ask(StepEnd())
     for modules in (0, 0, 30):
         script.used.clear()
         a_step(script, modules)
@@ -150,7 +152,7 @@ def test_a_step_takes_one_event_a_call_two_or_three_and_the_host_waits_for_none(
 
 def test_rows_are_made_apart_from_the_steps(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a second, between the end of a step and the beginning of the next."""
-    script.link.ask("step")
+    script.link.ask(StepEnd())
     script.told.said.clear()
     for _ in range(5):
         a_step(script)
@@ -161,7 +163,7 @@ def test_rows_are_made_apart_from_the_steps(script: Script, monkeypatch: pytest.
 
 
 def test_rows_say_when_the_device_did_what(script: Script) -> None:
-    script.link.ask("step")
+    script.link.ask(StepEnd())
     a_step(script)
     rows = [row for row in script.rows() if row["kind"] != "step"]
     taken = [(row["kind"], round((row["end"] - row["start"]) / MS), round(row["waits"] / MS)) for row in rows]
@@ -177,7 +179,7 @@ def test_rows_say_when_the_device_did_what(script: Script) -> None:
 
 def test_what_a_script_that_hangs_has_finished_is_handed_over(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the thread that is asked where the script stands."""
-    script.link.ask("step")
+    script.link.ask(StepEnd())
     a_step(script)
     script.told.said.clear()
     asked = threading.Event()
@@ -218,7 +220,7 @@ def test_an_async_call_of_tensors_on_the_host_does_not_keep_the_host_of_a_gpu(
     made = HostsWork()
     monkeypatch.setattr(script.group._inner, "allreduce", lambda *_: made, raising=False)
     script.group._backends = {"cpu": "gloo", "cuda": "nccl"}
-    script.link.ask("step")
+    script.link.ask(StepEnd())
     script.device.launch(5 * MS)
     work = script.all_reduce(torch.ones(4), is_async=True)
     assert made.waits == 0
@@ -226,7 +228,7 @@ def test_an_async_call_of_tensors_on_the_host_does_not_keep_the_host_of_a_gpu(
     work.wait()
     assert made.waits == 1
     script.device.launch(1 * MS)
-    script.link.ask("step")
+    script.link.ask(StepEnd())
     rows = script.rows()
     assert [row["kind"] for row in rows if row["kind"] != "step"][:2] == ["compute", "all_reduce"]
     assert all(row["end"] >= row["start"] for row in rows)
@@ -257,7 +259,7 @@ def unrecorded(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
 
     monkeypatch.setattr(threading.Event, "wait", wait)
     script.link._steps, script.link.unrecorded_steps = RECORDED, TIMED
-    script.link.ask("step")
+    script.link.ask(StepEnd())
     a_step(script)
     script.begun = script.all_reduce(torch.ones(4), is_async=True)
     a_step(script)
@@ -307,7 +309,7 @@ def test_what_was_begun_while_calls_were_recorded_is_awaited_so(unrecorded: Scri
 
 
 def test_groups_that_are_made_later_are_handed_on_to_too(unrecorded: Script) -> None:
-    unrecorded.link.ask("new_group", [0])
+    unrecorded.link.ask(NewGroup([0]))
     assert unrecorded.link._group.ranks == (0,)
     assert "allreduce" in vars(unrecorded.group)
     assert isinstance(unrecorded.all_reduce(torch.ones(4), is_async=True), NcclWork)
@@ -323,7 +325,7 @@ def test_a_script_that_fails_behind_its_recorded_steps_is_a_run(
     unrecorded: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(_EndedError):
-        unrecorded.link.ask("error", "train.py:3: StopIteration")
+        unrecorded.link.ask(ScriptFailure("train.py:3: StopIteration"))
     assert unrecorded.told.said[-1][0] == "end"
     said = capsys.readouterr().err
     assert "behind its 2 recorded steps: train.py:3: StopIteration" in said

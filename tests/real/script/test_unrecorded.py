@@ -24,6 +24,8 @@ from real.script.unrecorded import SETTLING, UnrecordedSteps
 from scenarios.config.load import load
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.script.config import Script
+from scenarios.workloads.script.events.event import Request
+from scenarios.workloads.script.events.notes import ScriptEnd, StepEnd
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.marks import Marks, Replaced
 from scenarios.workloads.script.process.process_group import ScriptGroup
@@ -118,10 +120,10 @@ class Ended:
     """A link that wants nothing but the ends of steps behind the first one."""
 
     def __init__(self) -> None:
-        self.ended, self.asked = 0, list[str]()
+        self.ended, self.asked = 0, list[Request]()
 
-    def ask(self, kind: str, _: object = None) -> Callable[[], bool]:
-        self.asked.append(kind)
+    def ask(self, request: Request) -> Callable[[], bool]:
+        self.asked.append(request)
         return self.end_step
 
     def end_step(self) -> bool:
@@ -148,11 +150,11 @@ def test_steps_end_as_they_are_marked_and_torchs_own_functions_are_back(
     assert torch.Tensor.backward is not own[0]
     first, second = (torch.optim.SGD(layer.parameters(), lr=0.1) for _ in range(2))
     for _ in range(passes):
-        assert link.asked.count("end") == 0
+        assert link.asked.count(ScriptEnd()) == 0
         layer(torch.ones(1, 2)).sum().backward()
         first.step()
         second.step()
-    assert link.asked == ["step", "end"]
+    assert link.asked == [StepEnd(), ScriptEnd()]
     assert link.ended == 3
     assert torch.Tensor.backward is own[0]
     assert (torch.autograd.backward is own[1]) == (not every.startswith("backward"))

@@ -6,8 +6,8 @@ import torch
 
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
+from scenarios.workloads.script.events.work import GradientReady, Launched, LaunchKernel, OnStream
 from scenarios.workloads.script.host.compiled import Call, Compiled
-from scenarios.workloads.script.requests import Launched
 
 
 class AsCompiled:
@@ -19,19 +19,18 @@ class AsCompiled:
 
     def __init__(self) -> None:
         self._compiled = Compiled(self._launch)
-        self._given: list[Launched | HostWork] = []
+        self._given: list[Launched] = []
         self._is_backward = False
-        self._as = Launched(0)  # of what is fused: its stream, and what it is for
+        self._as = 0, ""  # of what is fused: its stream, and what it is for
 
-    def launch(self, given: Launched, work: HostWork, call: Call | None) -> None:
+    def launch(self, given: OnStream | GradientReady, work: HostWork, call: Call | None) -> None:
         """Take what the stream is given: with its `call` an operator of a module."""
         is_backward = torch._C._current_autograd_node() is not None
         if is_backward != self._is_backward:  # two graphs, between which what is needed later is written
             self._compiled.flush()
             self._is_backward = is_backward
-        if call is not None and given.kernel is not None:
-            if (given.stream, given.label) != (self._as.stream, self._as.label):
-                self._as = Launched(given.stream, label=given.label)
+        if call is not None and isinstance(given, LaunchKernel):
+            self._as = given.stream, given.label
             if any(work.computed):  # compiled code does not do the rest
                 self._given.append(work.computed)
             self._compiled.note(given.kernel, call, enters=True)
@@ -43,16 +42,17 @@ class AsCompiled:
         self._compiled.flush()
         self._add(None, work)
 
-    def take(self) -> list[Launched | HostWork]:
+    def take(self) -> list[Launched]:
         """Return what the GPU would have been given since the last call."""
         self._compiled.flush()
         given, self._given = self._given, []
         return given
 
     def _launch(self, kernel: Kernel, work: HostWork) -> None:
-        self._add(Launched(self._as.stream, kernel, self._as.label), work)
+        stream, label = self._as
+        self._add(LaunchKernel(stream, kernel, label), work)
 
-    def _add(self, given: Launched | None, work: HostWork) -> None:
+    def _add(self, given: OnStream | GradientReady | None, work: HostWork) -> None:
         if any(work):
             self._given.append(work)
         if given is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.utils.data import dataloader
 
+from scenarios.workloads.script.events.notes import NoteLeftOut
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 WORKERS = "time of DataLoader workers"
@@ -37,5 +38,5 @@ class LeftOut:
     def end_step(self) -> None:
         """Report what the step that ends now has done."""
         if self._is_used:
-            self._link.ask("left_out", [WORKERS])
+            self._link.ask(NoteLeftOut([WORKERS]))
             self._is_used = False

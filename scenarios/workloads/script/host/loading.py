@@ -13,6 +13,7 @@ from torch.overrides import _get_current_function_mode_stack, _pop_mode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import _utils, dataloader
 
+from scenarios.workloads.script.events.notes import LoadedBatch
 from scenarios.workloads.script.host.measured import turns_of
 from scenarios.workloads.script.host.on_cpu import OnCpu
 from scenarios.workloads.script.process.simulated import SimulatedLink
@@ -102,7 +103,7 @@ def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
             data, turns = data.data, turns_of(data.cpu_ns)
             if os.getpid() == pid:
                 place = users_line(sys._getframe())
-                link.ask("loaded", [self._number, self._num_workers, self._prefetch_factor, turns, place])
+                link.ask(LoadedBatch(self._number, self._num_workers, self._prefetch_factor, turns, place))
         return process(self, data, *rest, **more)
 
     def begun(self: Any, *args: Any, **more: Any) -> None:

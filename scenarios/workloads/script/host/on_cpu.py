@@ -18,6 +18,7 @@ from typing import Any
 from scenarios.config.host_costs import Eager
 from scenarios.seam.host_work import NO_WORK, HostWork, total
 from scenarios.workloads.script.cpu_work import BESIDE, COPIES, LOADING, MEASURED, OPERATORS
+from scenarios.workloads.script.events.notes import NoteCpuWork
 from scenarios.workloads.script.host.measured import Freeing, turns_of
 from scenarios.workloads.script.host.operators import work_of
 from scenarios.workloads.script.process.simulated import SimulatedLink
@@ -53,7 +54,7 @@ class OnCpu:
     def end_step(self) -> None:
         """Report what the step that ends now has computed."""
         if self._since:
-            self._link.ask("on_cpu", [[*key, work] for key, work in self._since.items()])
+            self._link.ask(NoteCpuWork([[*key, work] for key, work in self._since.items()]))
             self._since = {}
         self._is_counting = True
         self._measured_ns.clear()

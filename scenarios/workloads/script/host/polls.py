@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
+
+from scenarios.workloads.script.events.waits import Query, SynchronizeCall
 
 # A look takes the host 1 us; after as many at one thing with nothing launched between them, the host waits for it.
 MOST_POLLS = 1_000
@@ -14,28 +16,28 @@ class Polls:
 
     def __init__(self, link: Any) -> None:
         self._link = link
-        self._not_over = Counter[tuple[str, int]]()  # looks answered by no since the host did something else
+        self._not_over = Counter[Query]()  # looks answered by no since the host did something else
 
     def end(self) -> None:
         """Begin anew, as the host does something else."""
         self._not_over.clear()
 
-    def is_over(self, kind: str, number: int) -> bool:
+    def is_over(self, kind: Literal["event", "stream", "call"], number: int) -> bool:
         """Return whether an "event", a "stream" or a "call" is over in simulated time, by its number.
 
         A loop of looks ends in a wait: it takes no time where the last look says yes, but a recording that is played
         on slower hardware waits there.
         """
-        link, polled = self._link, (kind, number)
+        link, look = self._link, Query(kind, number)
         if link.is_captured:
             return True
         if link.launched:
             self.end()
-        is_over = link.ask("query", polled) is not False
+        is_over = link.ask(look) is not False
         if not is_over:
-            self._not_over[polled] += 1
-            is_over = self._not_over[polled] >= MOST_POLLS
-        if is_over and self._not_over[polled]:
+            self._not_over[look] += 1
+            is_over = self._not_over[look] >= MOST_POLLS
+        if is_over and self._not_over[look]:
             self._wait(kind, number)
         return is_over
 
@@ -45,4 +47,4 @@ class Polls:
         elif kind == "stream":
             self._link.synchronize(number)
         else:
-            self._link.ask("synchronize_call", number)
+            self._link.ask(SynchronizeCall(number))

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import COPYING
+from scenarios.workloads.script.events.event import Request
+from scenarios.workloads.script.events.waits import SynchronizeCall
 from scenarios.workloads.script.gpu.shadows import Shadows
 from scenarios.workloads.script.process.process_group import Asked
 
@@ -25,7 +27,7 @@ class _Link(Protocol):
 
     shadows: Shadows | None
 
-    def ask(self, kind: str, argument: Any = None, *, is_cut: bool = True) -> Any: ...
+    def ask(self, request: Request, *, is_cut: bool = True) -> Any: ...
     def wait(self, number: int, *, is_cut: bool) -> Any: ...
     def launch(self, given: Kernel) -> None: ...
 
@@ -43,7 +45,7 @@ class OnHost:
 
     def wait(self, number: int, *, is_cut: bool) -> Any:
         """Have the host wait until gloo is through with a call; return what is known of what the call gives."""
-        self._link.ask("synchronize_call", number, is_cut=is_cut)
+        self._link.ask(SynchronizeCall(number), is_cut=is_cut)
         with torch.cuda.stream(self._side):
             return self._link.wait(number, is_cut=False)
 

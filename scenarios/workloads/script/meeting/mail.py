@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from scenarios.workloads.script.requests import Collective, Packed
+from scenarios.workloads.script.events.calls import IssueCall
+from scenarios.workloads.script.requests import Packed
 
 
 class Mail:
@@ -17,7 +18,7 @@ class Mail:
         self._sent: dict[Hashable, Packed] = {}
         self._counts = Counter[Hashable]()
 
-    def post(self, call: Collective, here: int, members: Sequence[int], number: int) -> Hashable | None:
+    def post(self, call: IssueCall, here: int, members: Sequence[int], number: int) -> Hashable | None:
         """Put a rank's side of a call there; return under what the rank finds what it receives, if it does.
 
         `number` tells groups of the same `members` apart.

@@ -13,6 +13,7 @@ from weakref import WeakSet
 import torch.distributed as dist
 
 from scenarios.do_nothing import do_nothing
+from scenarios.workloads.script.events.notes import ScriptFailure
 from scenarios.workloads.script.process.process_group import Link
 
 # The variables that say where ranks meet.
@@ -74,7 +75,7 @@ class Seats:
 
     def refuse(self, sentence: str) -> None:
         """End the run."""
-        self._link.ask("error", sentence)
+        self._link.ask(ScriptFailure(sentence))
 
     def of_first(self, value: Any, number: int | None = None) -> Any:
         """Return what the first of `number` ranks that a parent starts has of a value, rank 0 without a number, as a

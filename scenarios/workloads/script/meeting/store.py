@@ -16,6 +16,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from scenarios.workloads.script.events.calls import AskStore
 from scenarios.workloads.script.meeting.stores import JOINED, Stored
 from scenarios.workloads.script.users_lines import users_line
 
@@ -34,13 +35,13 @@ _searched = set[str]()
 class SimulatedStore(Store):
     """A store that all simulated ranks share, by its name."""
 
-    def __init__(self, ask: Callable[[str, Any], Any], name: str) -> None:
+    def __init__(self, ask: Callable[[AskStore], Any], name: str) -> None:
         super().__init__()
         self._ask, self._name, self._own_timeout = ask, name, timedelta(seconds=300)
         _made.append(self)
 
     def _do(self, verb: str, *arguments: Any) -> Any:
-        return self._ask("store", Stored(self._name, verb, arguments, users_line(sys._getframe().f_back)))
+        return self._ask(AskStore(Stored(self._name, verb, arguments, users_line(sys._getframe().f_back))))
 
     def set(self, key: str, value: str | bytes) -> None:
         self._do("set", key, _bytes(value))
@@ -151,7 +152,7 @@ class _PrefixStore(PrefixStore):
         return self
 
 
-def simulate_stores(ask: Callable[[str, Any], Any]) -> None:
+def simulate_stores(ask: Callable[[AskStore], Any]) -> None:
     """Have torch.distributed make stores in which a rank that waits lets others run."""
     rank, ports = int(os.environ["RANK"]), count(_FIRST_PORT + 100 * int(os.environ["RANK"]))
 

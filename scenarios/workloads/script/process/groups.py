@@ -16,6 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from scenarios.workloads.script.events.calls import NewGroup
+from scenarios.workloads.script.events.notes import ScriptFailure
 from scenarios.workloads.script.meeting.guard import own_ranks
 from scenarios.workloads.script.meeting.processes import Processes
 from scenarios.workloads.script.meeting.seats import Seats
@@ -73,7 +75,7 @@ class _Groups:
             RuntimeError: there is no such backend here.
         """
         if os.getpid() != self._process:
-            self._link.ask("error", own_ranks(users_line(sys._getframe().f_back)))
+            self._link.ask(ScriptFailure(own_ranks(users_line(sys._getframe().f_back))))
         self._seats.begin_group()
         self._processes.start()
         size, here = self._seats.world_size, self._seats.rank
@@ -116,7 +118,7 @@ class _Groups:
         if self._named == _FAKE:
             return self._new_group(members, timeout, _FAKE, **_without_backends(more))
         _check_backends("new_group", self._named)
-        self._link.ask("new_group", members)
+        self._link.ask(NewGroup(members))
         return self._made(self._new_group(members, timeout, BACKEND, **_without_backends(more)))
 
     def split_group(

@@ -15,6 +15,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from scenarios.workloads.script.config import CALLS, Marking
+from scenarios.workloads.script.events.notes import FoundPlan, ScriptEnd, ScriptFailure, StepEnd
 from scenarios.workloads.script.process.process_group import Asked, Link, ScriptGroup
 from scenarios.workloads.script.process.torchrec_plan import LookUps, plan_found
 
@@ -51,9 +52,9 @@ class Replaced:
 class Marks:
     """The marks of one process.
 
-    Each tells the link "step". `every` is as `Marking` reads it; with "" a script that imports twinstep marks its steps
-    itself, and the first optimizer those of others. `before` is called where a mark comes, ahead of the link, with
-    whether an optimizer makes it. `losses` is torch's `Tensor.backward`. Where the link answers with a function,
+    Each tells the link of a `StepEnd`. `every` is as `Marking` reads it; with "" a script that imports twinstep marks
+    its steps itself, and the first optimizer those of others. `before` is called where a mark comes, ahead of the link,
+    with whether an optimizer makes it. `losses` is torch's `Tensor.backward`. Where the link answers with a function,
     only marks are wanted from then on: each calls it, and torch's own functions of backward passes are put back.
 
     Attributes:
@@ -114,12 +115,12 @@ class Marks:
         self._is_marked = True
         if self._end_step is not None:
             if self._end_step():
-                self._link.ask("end")
+                self._link.ask(ScriptEnd())
             return
         self._tell_plan()
         word = self._by if self._marking is None else self._marking.word
         self._before(word == _OPTIMIZER)
-        self._end_step = self._link.ask("step")
+        self._end_step = self._link.ask(StepEnd())
         if self._end_step is not None:
             self._only_mark(word)
 
@@ -176,7 +177,7 @@ class Marks:
         look_ups, self._look_ups = self._look_ups, None
         look_ups.end()
         if (found := plan_found(look_ups)) is not None:
-            self._link.ask("plan", found)
+            self._link.ask(FoundPlan(found))
 
     def _called(self, asked: Asked) -> None:
         """Count a call that is about to be made, by its verb and by its function of torch.distributed."""
@@ -224,6 +225,6 @@ class Marks:
                 self.backward += 1
                 self._count({_BACKWARD})
                 if self.backward == _MOST_UNMARKED and not self._is_marked and os.getpid() == self._pid:
-                    self._link.ask("error", f"no step was seen in {_MOST_UNMARKED:,} backward passes: {_MARKED}")
+                    self._link.ask(ScriptFailure(f"no step was seen in {_MOST_UNMARKED:,} backward passes: {_MARKED}"))
 
         return Replaced(torch.autograd, "backward", counted)

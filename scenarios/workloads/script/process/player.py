@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import rpc
 
 from scenarios.workloads.script.config import Script
+from scenarios.workloads.script.events.notes import RecordMetric, ScriptEnd, ScriptFailure
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.gpu.cuda.smi import install_smi
 from scenarios.workloads.script.host.left_out import LeftOut
@@ -107,16 +108,16 @@ def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: 
         processes.run()
     except SystemExit as end:
         if end.code not in (None, 0):
-            link.ask("error", left(script, end))
+            link.ask(ScriptFailure(left(script, end)))
         how = f"by sys.exit in {place_of(script, end)}"
     except BaseException as error:
-        link.ask("error", raised(script, error))
-    link.ask("end", {"how": how, "children": processes.helpers, **marks.seen()})
+        link.ask(ScriptFailure(raised(script, error)))
+    link.ask(ScriptEnd({"how": how, "children": processes.helpers, **marks.seen()}))
 
 
 def _refuse_rpc(link: Link, *_: Any, **__: Any) -> None:
     line = users_line(sys._getframe().f_back)
-    link.ask("error", f"{line}: {NO_RPC}")
+    link.ask(ScriptFailure(f"{line}: {NO_RPC}"))
 
 
 def _watch_exit(link: Link, script: Script, marks: Marks, processes: Processes) -> None:
@@ -127,8 +128,8 @@ def _watch_exit(link: Link, script: Script, marks: Marks, processes: Processes) 
         line = users_line(sys._getframe().f_back)
         if os.getpid() == own and line:
             if status:
-                link.ask("error", f"{script.path}: its process ended with code {status} (os._exit in {line})")
-            link.ask("end", {"how": f"by os._exit in {line}", "children": processes.helpers, **marks.seen()})
+                link.ask(ScriptFailure(f"{script.path}: its process ended with code {status} (os._exit in {line})"))
+            link.ask(ScriptEnd({"how": f"by os._exit in {line}", "children": processes.helpers, **marks.seen()}))
         _exit(status)
 
     os._exit = ended
@@ -144,7 +145,7 @@ def _record_losses(link: Link) -> Replaced:
         has_values = not (self.is_meta or isinstance(self, FakeTensor))
         is_loss = has_values and self.numel() == 1 and not any(each is self for each in inside)
         if is_loss and (known := link.known(self)) is not None:
-            link.ask("record", ("loss", known.detach()))
+            link.ask(RecordMetric("loss", known.detach()))
         inside.append(self)
         try:
             backward(self, *args, **more)  # type: ignore[no-untyped-call]

@@ -23,6 +23,7 @@ from torch._C._distributed_c10d import Store
 
 from scenarios.seam.collectives.several import Several
 from scenarios.seam.collectives.sparse import SparseSum
+from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.users_lines import users_line
 
 BACKEND, GLOO = "twinstep", "gloo"
@@ -78,8 +79,8 @@ class Asked:
 class Link(Protocol):
     """A script's way to whoever plays or watches it."""
 
-    def ask(self, kind: str, argument: Any = None) -> Any:
-        """Tell of "new_group", "plan", "step", "record" (a tensor), "end", "error".
+    def ask(self, request: Request) -> Any:
+        """Tell of a group, a plan, the end of a step or of the script, a number (a tensor), or a failure.
 
         Returns:
             The name of a new group. Of a step behind which only the ends of steps are wanted, a function to call at

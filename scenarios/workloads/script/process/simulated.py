@@ -24,6 +24,21 @@ from scenarios.modules.describing.host import HostCounter
 from scenarios.modules.recorder import is_recomputed
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
+from scenarios.workloads.script.events.calls import IssueCall, NewGroup, WaitCall
+from scenarios.workloads.script.events.event import Request
+from scenarios.workloads.script.events.notes import CompiledStep, MemoryPeak, RecordMetric, ReservedPeak, StepEnd
+from scenarios.workloads.script.events.waits import Elapsed, Query, Sleep, Synchronize, SynchronizeEvent
+from scenarios.workloads.script.events.work import (
+    Computed,
+    GradientReady,
+    Launched,
+    LaunchKernel,
+    OnStream,
+    RecordEvent,
+    Spent,
+    Turn,
+    WaitEvent,
+)
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
 from scenarios.workloads.script.gpu.storages import Storages
 from scenarios.workloads.script.host.as_compiled import AsCompiled
@@ -36,7 +51,7 @@ from scenarios.workloads.script.meeting.store import SimulatedStore
 from scenarios.workloads.script.process.clock import Clock
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
-from scenarios.workloads.script.requests import Asking, Collective, Computed, Launched, Packed, Spent
+from scenarios.workloads.script.requests import Asking, Packed
 from scenarios.workloads.script.streams import KIND
 
 # The step that is also noted as torch.compile would have it: the first one's host is not yet ahead.
@@ -49,9 +64,9 @@ class SimulatedLink:
     def __init__(self, connection: Connection) -> None:
         self._lock, self._mark_ns = threading.RLock(), time.process_time_ns()
         self._group = 0
-        self._before: list[Computed | Launched] = []  # on a CPU, until the last turn or gradient
+        self._before: list[Computed | GradientReady] = []  # on a CPU, until the last turn or gradient
         self._label = KIND  # of what is computed on a CPU
-        self.launched: list[Launched | HostWork] | None = None  # on a GPU, since the last request
+        self.launched: list[Launched] | None = None  # on a GPU, since the last request
         self.host = HostCounter()  # beside a GPU
         self._calls = CountedCalls(self.host, Stretches(self._measured))  # from the first step on
         self.compiled = Compiled(self._launch_fused)
@@ -88,39 +103,37 @@ class SimulatedLink:
         """Return how many steps have begun."""
         return self._steps
 
-    def ask(
-        self, kind: str, argument: Any = None, *, make: Callable[[], Any] | None = None, is_cut: bool = True
-    ) -> Any:
-        """Give the answer to a request; `make` makes its argument, in time that nobody is charged for.
+    def ask(self, request: Request | Callable[[], Request], *, is_cut: bool = True) -> Any:
+        """Give the answer to a request, or to the call that a function makes in time that nobody is charged for.
 
         `is_cut` is False where nothing was computed since the last one.
         """
-        if kind == "record":
-            argument = (argument[0], float(argument[1]))
+        if isinstance(request, RecordMetric):
+            request = replace(request, value=float(request.value))
         with self._lock:
-            if kind not in ("query", "sleep"):
+            if not isinstance(request, Query | Sleep):
                 self.polls.end()
             self.compiled.flush()
-            if self.shadows is not None and kind == "step":
-                self._tell("memory", self.shadows.memory.highest_bytes)
-                self._tell("reserved", self.shadows.memory.allocator.highest_bytes)
-            if self.launched or kind in ("issue", "wait"):
+            if self.shadows is not None and isinstance(request, StepEnd):
+                self._tell(MemoryPeak(self.shadows.memory.highest_bytes))
+                self._tell(ReservedPeak(self.shadows.memory.allocator.highest_bytes))
+            if self.launched or callable(request) or isinstance(request, WaitCall):
                 self._idle.clear()
             with self.busy():
                 spent = self._spent(is_cut=is_cut)
                 if self.as_compiled is not None:
-                    self._asking.ask(((), "compiled", self.as_compiled.take()), is_on_gpu=True)
-                request = spent, kind, argument if make is None else make()
-            answer = self._asking.ask(request, is_on_gpu=self.launched is not None)
+                    self._asking.ask(Turn((), CompiledStep(self.as_compiled.take())), is_on_gpu=True)
+                request = request() if callable(request) else request
+            answer = self._asking.ask(Turn(spent, request), is_on_gpu=self.launched is not None)
             self._mark_ns = time.process_time_ns()
-            if kind == "new_group":
+            if isinstance(request, NewGroup):
                 self._group = answer
-            if kind == "step":
+            if isinstance(request, StepEnd):
                 self._begin_step()
             return answer
 
     def _sleep(self, slept_ns: int) -> bool:
-        return self.launched is None and self.ask("sleep", slept_ns) is not None
+        return self.launched is None and self.ask(Sleep(slept_ns)) is not None
 
     def _begin_step(self) -> None:
         """Note one step as torch.compile would have it, unless the script has compiled code or CUDA graphs."""
@@ -157,12 +170,12 @@ class SimulatedLink:
     def gradient_is_ready(self, replica: int, place: int) -> None:
         """A replica's gradient was computed, the one of that place in the order of their arrival."""
         if self.launched is not None:
-            mark = Launched(self.stream, gradient=(replica, place))
+            mark = GradientReady(self.stream, (replica, place))
             if not self.compiled.launch_after(lambda: self._append(mark, NO_WORK)):
                 self._append(mark, NO_WORK)
             return
         self._cut()
-        self._before.append(Launched(0, gradient=(replica, place)))
+        self._before.append(GradientReady(0, (replica, place)))
 
     def turn(self, label: str) -> None:
         """What a CPU computes from now on is for that."""
@@ -182,10 +195,10 @@ class SimulatedLink:
         before_ns = sum(each.cpu_ns for each in self._before if isinstance(each, Computed))
         return before_ns + time.process_time_ns() - self._mark_ns
 
-    def _tell(self, kind: str, highest_bytes: int) -> None:
-        if highest_bytes > self._told_bytes.get(kind, 0):
-            self._told_bytes[kind] = highest_bytes
-            self.ask(kind, highest_bytes)
+    def _tell(self, peak: MemoryPeak) -> None:
+        if peak.peak_bytes > self._told_bytes.get(peak.kind, 0):
+            self._told_bytes[peak.kind] = peak.peak_bytes
+            self.ask(peak)
 
     def dispatched(self) -> None:
         """Take notice of an operator on the script's GPU, ahead of its kernel."""
@@ -209,22 +222,22 @@ class SimulatedLink:
                 self.compiled.note(kernel, call)
                 return
             self.host.launched(kernel.kind)
-            given = Launched(self.stream, kernel, self.labels.now())
+            given = LaunchKernel(self.stream, kernel, self.labels.now())
             work = self.host.take()
             if not self.compiled.launch_after(lambda: self._append(given, work)):
                 self._append(given, work, call if self.labels.is_compilable else None)
 
     def _launch_fused(self, kernel: Kernel, work: HostWork) -> None:
         assert self.labels is not None, "there is a GPU"
-        self._append(Launched(self.stream, kernel, self.labels.now()), work)
+        self._append(LaunchKernel(self.stream, kernel, self.labels.now()), work)
 
-    def _append(self, given: Launched, work: HostWork, call: Call | None = None) -> None:
+    def _append(self, given: OnStream | GradientReady, work: HostWork, call: Call | None = None) -> None:
         assert self.launched is not None, "there is a GPU"
         self.launched += [work, given] if any(work) and not self.is_captured else [given]
         if self.as_compiled is not None:
             self.as_compiled.launch(given, work, call)
 
-    def give_event(self, event: Launched) -> None:
+    def give_event(self, event: RecordEvent | WaitEvent) -> None:
         """Give a stream of the script's GPU an event to record, or to wait for."""
         assert self.launched is not None, "there is a GPU"
         with self._lock:
@@ -243,20 +256,20 @@ class SimulatedLink:
 
     def wait(self, number: int, *, is_cut: bool) -> Any:
         """Have the current stream, or a CPU, wait for a call; return what the call gives."""
-        return self.ask("wait", (number, self.stream), is_cut=is_cut)
+        return self.ask(WaitCall(number, self.stream), is_cut=is_cut)
 
     def synchronize(self, stream: int | None = None) -> None:
         """The script waits for a stream of the GPU, or for all of them; not while a graph is captured."""
         with self._lock:
             if not (self.is_captured or (not self.launched and self._idle & {stream, None})):
-                self.ask("synchronize", stream)
+                self.ask(Synchronize(stream))
                 self._idle.add(stream)
 
     def synchronize_event(self, event: int) -> None:
         """It waits for what had come when an event was recorded."""
         with self._lock:
             if not (self.is_captured or (not self.launched and None in self._idle)):
-                self.ask("synchronize_event", event)
+                self.ask(SynchronizeEvent(event))
 
     def elapsed_ms(self, first: int, second: int) -> float | None:
         """Return how long after an event another one was reached, in simulated ms; None where nothing is simulated."""
@@ -264,7 +277,7 @@ class SimulatedLink:
             self.synchronize_event(event)
         if not self.clock.is_read():
             return None
-        return float(self.ask("elapsed", (first, second))) / 1e6
+        return float(self.ask(Elapsed(first, second))) / 1e6
 
     def fill(self, output: Tensor, part: Tensor) -> None:
         """A call gives this output that part, or if it is a meta tensor one whose values are not known."""
@@ -317,8 +330,8 @@ class SimulatedGroup(ScriptGroup):
             raise RuntimeError(f"{asked.label}: expected no collective while a CUDA graph is captured")
         number, through = next(self._link.numbers), through_host(self._link, asked)
 
-        def make() -> Collective:
-            return Collective(
+        def make() -> IssueCall:
+            return IssueCall(
                 number=number,
                 verb=asked.verb,
                 group=self.number,
@@ -331,7 +344,7 @@ class SimulatedGroup(ScriptGroup):
                 library=asked.library,
             )
 
-        refused = self._link.ask("issue", make=make)
+        refused = self._link.ask(make)
         if refused is not None:
             raise refused.error
         return SimulatedWork(self._link, number, asked, (through or self._link).wait)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from functools import partial
 from types import FrameType
 from typing import Any
 
 import torch
 
 from scenarios.seam.errors import is_installed, is_ours
+from scenarios.workloads.script.events.notes import ScriptFailure
 from scenarios.workloads.script.process.simulated import SimulatedGroup, SimulatedLink
 
 # Functions of torch.cuda and torch.accelerator by which a script finds out whether there are GPUs, or takes one.
@@ -22,7 +22,9 @@ _TORCHS = os.path.dirname(torch.__file__) + os.sep
 
 def refuse_cuda(link: SimulatedLink) -> None:
     """End the script with a sentence where it asks for CUDA from now on; torch's own questions are none."""
-    refused = partial(link.ask, "error")
+
+    def refused(sentence: str) -> None:
+        link.ask(ScriptFailure(sentence))
 
     def watch(module: Any, name: str, what: str) -> None:
         function = getattr(module, name, None)

@@ -20,10 +20,12 @@ from scenarios.seam.calls import MISTAKES, Call
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.events.calls import AskStore, IssueCall, NewGroup, WaitCall
+from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.gpu.shadows import MOST_FLOATS
 from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
 from scenarios.workloads.script.recording.lines import MESSAGES, Families
-from scenarios.workloads.script.requests import Collective, Packed, Refused, issue
+from scenarios.workloads.script.requests import Packed, Refused, issue
 
 # Ranks that a call may tell apart, and all calls: more are those of values that differ from rank to rank.
 _MOST_TOLD, _MOST_TOLD_IN_ALL = 8, 16
@@ -102,41 +104,41 @@ class Alone:
         self._answers: dict[int, list[Packed] | Callable[[bool], list[Packed] | Waits]] = {}
         self._counts: defaultdict[tuple[int, str, int], int] = defaultdict(int)
 
-    def answer(self, kind: str, argument: Any, *, is_last: bool = False) -> Any:
+    def answer(self, request: Request, *, is_last: bool = False) -> Any:
         """Return what the others of the rank's world would make of a request, which does as they do; or `Waits`.
 
         Args:
-            kind, argument: the request, which is given again where it waits.
+            request: is given again where it waits.
             is_last: no rank goes on, so that what has not come does not come.
 
         Raises:
             ProgramError: what a store has to give does not come.
         """
-        if kind != "store":
+        if not isinstance(request, AskStore):
             self._sent.stores.goes_on(self._rank)
-        match kind:
-            case "issue":
-                if (mistake := self._mistake(argument)) is not None:
+        match request:
+            case IssueCall():
+                if (mistake := self._mistake(request)) is not None:
                     return mistake
-                self._answers[argument.number] = self._begun(argument)
-                self._tell_apart(argument)
-            case "wait":
-                given = self._answers[argument[0]]
+                self._answers[request.number] = self._begun(request)
+                self._tell_apart(request)
+            case WaitCall(number):
+                given = self._answers[number]
                 found = given(is_last) if callable(given) else given
                 if not isinstance(found, Waits):
-                    del self._answers[argument[0]]
+                    del self._answers[number]
                 return found
-            case "new_group":
-                members = tuple(argument)
-                self.made.add(argument)
+            case NewGroup(ranks):
+                members = tuple(ranks)
+                self.made.add(ranks)
                 self._keys.append((members, sum(each[0] == members for each in self._keys)))
                 self._groups.append(Group(f"group{len(self._groups)}", members))
                 return len(self._groups) - 1
-            case "store":
-                return self._stored(argument, is_last)
+            case AskStore(stored):
+                return self._stored(stored, is_last)
         return None
 
-    def _begun(self, call: Collective) -> list[Packed] | Callable[[bool], list[Packed] | Waits]:
+    def _begun(self, call: IssueCall) -> list[Packed] | Callable[[bool], list[Packed] | Waits]:
         """Return what a call gives, or how it is found once the rank waits for it."""
         group = self._keys[call.group]
         if call.verb in MESSAGES:
@@ -155,7 +157,7 @@ class Alone:
             return partial(self._broadcasted, call, key)
         return self._result(call)
 
-    def _tell_apart(self, call: Collective) -> None:
+    def _tell_apart(self, call: IssueCall) -> None:
         """Note which members begin to get or give something else, by split sizes or tensors of which each has one."""
         members = self._groups[call.group].ranks
         splits = [call.options.get(f"{side}_split_sizes") or () for side in ("input", "output")]
@@ -165,7 +167,7 @@ class Alone:
             if len(found) <= _MOST_TOLD and len(self.told_apart.union(found)) <= _MOST_TOLD_IN_ALL:
                 self.told_apart.update(found)
 
-    def _received(self, call: Collective, source: int, number: int, is_last: bool) -> list[Packed] | Waits:
+    def _received(self, call: IssueCall, source: int, number: int, is_last: bool) -> list[Packed] | Waits:
         """Return what a rank receives: of many floats the shape, as whoever sends them does not know their values.
 
         Raises:
@@ -184,14 +186,14 @@ class Alone:
             )
         return [Packed(target.shape, target.dtype)] if found is None else found if isinstance(found, Waits) else [found]
 
-    def _broadcasted(self, call: Collective, key: tuple[Key, int, int], is_last: bool) -> list[Packed] | Waits:
+    def _broadcasted(self, call: IssueCall, key: tuple[Key, int, int], is_last: bool) -> list[Packed] | Waits:
         """Return what the source has sent, if it is played; else the rank's own, as if it were the source."""
         found = self._sent.broadcasts.get(key)
         if found is None and not is_last and self._sent.may_send(key[1], False):
             return Waits(key[1])
         return list(found or call.inputs)
 
-    def _next(self, call: Collective, source: int) -> int:
+    def _next(self, call: IssueCall, source: int) -> int:
         """Return how many calls of that verb from that source there were before in the group."""
         key = call.group, call.verb, source
         self._counts[key] += 1
@@ -213,7 +215,7 @@ class Alone:
             " run.ranks = 'each' plays all, at most 64"
         )
 
-    def _mistake(self, call: Collective) -> Refused | None:
+    def _mistake(self, call: IssueCall) -> Refused | None:
         """Return what is wrong with a call, as scripts try calls to see whether they work."""
         shapes = (call.inputs, call.outputs)
         inputs, targets = ([Packed(one.shape, one.dtype).tensor(_META) for one in each] for each in shapes)
@@ -224,7 +226,7 @@ class Alone:
             return Refused.of(mistake)
         return None
 
-    def _result(self, call: Collective) -> list[Packed]:
+    def _result(self, call: IssueCall) -> list[Packed]:
         members = self._groups[call.group].ranks
         shapes = [Packed(each.shape, each.dtype) for each in call.outputs or call.inputs]
         if any(each.values is None for each in call.inputs):
@@ -254,7 +256,7 @@ class _Checking:
 
 
 def _alike(
-    call: Collective, given: Sequence[Tensor], shapes: Sequence[Packed], size: int, place: int
+    call: IssueCall, given: Sequence[Tensor], shapes: Sequence[Packed], size: int, place: int
 ) -> Sequence[Tensor] | None:
     """Return what a collective gives where all members give the same; None: it cannot be told."""
     found = list[Tensor]()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
 
 from scenarios.seam.errors import ProgramError
+from scenarios.workloads.script.events.event import Request
+from scenarios.workloads.script.events.notes import ScriptEnd, StepEnd
 from scenarios.workloads.script.live import LivePlayer
 from scenarios.workloads.script.recording.alone import Alone, Sent, Waits
 from scenarios.workloads.script.recording.likeness import difference
@@ -132,7 +133,7 @@ class _Played:
         self.player, self.alone, self._log = player, alone, log
         self.steps, self.is_over = 0, False
         self.waits_for: int | None = None
-        self._request: tuple[str, Any] | None = None  # that is not answered yet
+        self._request: Request | None = None  # that is not answered yet
 
     def turn(self, steps: int, *, is_last: bool = False) -> bool:
         """Note the next request and answer it, if it can be; the last one is the end of `steps` steps that follow the
@@ -140,23 +141,23 @@ class _Played:
         """
         if self.is_over or not self._is_answered(is_last):
             return False
-        request = self.player.next()
-        self._log.note(request)
-        _, kind, argument = request
-        self._request = kind, argument
-        self.steps += kind == "step"
-        self.is_over = kind == "end" or self.steps > steps
+        turn = self.player.next()
+        self._log.note(turn)
+        self._request = turn.request
+        is_step = isinstance(turn.request, StepEnd)
+        self.steps += is_step
+        self.is_over = isinstance(turn.request, ScriptEnd) or self.steps > steps
         if self.is_over:
             self._log.is_whole = True
             self.player.close()
-        elif kind != "step":
+        elif not is_step:
             self._is_answered(False)
         return True
 
     def _is_answered(self, is_last: bool) -> bool:
         if self._request is None:
             return True
-        found = self.alone.answer(*self._request, is_last=is_last)
+        found = self.alone.answer(self._request, is_last=is_last)
         if isinstance(found, Waits):
             self.waits_for = found.rank
             return False

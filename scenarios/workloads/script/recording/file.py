@@ -1,6 +1,6 @@
 """A recording of a script as a file: what each rank asked of the simulator, to be played again without the script.
 
-Gzipped JSON of the fields of `Recorded`, in `FORMAT`. Lines are the forms of `lines.py`; loads no torch.
+Gzipped JSON of the fields of `Recorded`, in `FORMAT`. Lines are those of `events`; loads no torch.
 """
 
 from __future__ import annotations

@@ -1,27 +1,10 @@
-"""Requests of a script's rank as lines of a recording, and back.
-
-Numbers of calls and events are left out, or are how many came since, so that what steps and ranks do alike is alike:
-
-    ["cpu", ns, label]                          computed so long on a CPU, and what for
-    ["host", counts]                            what the host of a GPU did, as HostWork has it
-    ["kernel", stream, {...}, label]            a kernel's figures, those that are not as usual, and what it is for
-    ["event", stream], ["after", stream, back]  recorded; waited for, the last one with 0
-    ["gradient", stream, [replica, place]]      is there
-    ["issue", verb, group, label, stream, inputs, outputs, options, of_reducer, library]
-                                                a collective; tensors as [shape, dtype, is known]
-    ["wait", back, stream]                      for the collective issued last with 0
-    ["synchronize_event", back]                 the host waits for the event recorded last with 0
-    ["synchronize_call", back]                  the host waits for the collective issued last with 0
-    ["query", kind, back]                       the host looks at an event, a stream (by its number) or a call
-    ["met"]                                     ranks met in a store
-    [kind, ...]                                 any other request and its argument
-"""
+"""Events of a script's rank as lines of a recording, each once, and back."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -29,18 +12,19 @@ import torch
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.host_work import HostWork
-from scenarios.seam.kernel import Kernel
-from scenarios.seam.operations.as_json import from_json, to_json
+from scenarios.workloads.script.events.calls import IssueCall
+from scenarios.workloads.script.events.event import Counts, Event, Request
+from scenarios.workloads.script.events.notes import CompiledStep, ScriptEnd
+from scenarios.workloads.script.events.table import HOST, of_line
+from scenarios.workloads.script.events.waits import Query, Sleep
+from scenarios.workloads.script.events.work import Computed, LaunchKernel, Turn
 from scenarios.workloads.script.recording.recorded import Recorded
-from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Request, Spent
+from scenarios.workloads.script.requests import Packed
 
-# Waits that end loops of looks, by what is looked at.
-AFTER_POLLS = {"event": "synchronize_event", "stream": "synchronize", "call": "synchronize_call"}
 # What lies between two looks of a loop.
-_IN_LOOPS = frozenset({"query", "host", "cpu", "sleep"})
+_IN_LOOPS = (Query, HostWork, Computed, Sleep)
 # Calls between two ranks.
 MESSAGES = frozenset({"send", "recv"})
-_USUAL = {field.name: field.default for field in fields(Kernel)}
 
 
 class Lines:
@@ -48,81 +32,47 @@ class Lines:
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
-        self._kernels: dict[Launched, int] = {}
+        self._kernels: dict[Event, int] = {}  # whose lines take long to write
 
-    def number(self, line: Sequence[Any]) -> int:
-        """The line's index."""
-        return self.texts.setdefault(json.dumps(line), len(self.texts))
-
-    def of_kernel(self, launched: Launched, kernel: Kernel) -> int:
-        """The index of a kernel's line."""
-        found = self._kernels.get(launched)
+    def number(self, event: Event | HostWork) -> int:
+        """Return the index of an event's line."""
+        if isinstance(event, HostWork):
+            return self._of_text(json.dumps([HOST, event]))
+        found = self._kernels.get(event) if isinstance(event, LaunchKernel) else None
         if found is None:
-            line = ["kernel", launched.stream, _figures(kernel), launched.label]
-            found = self._kernels[launched] = self.number(line)
+            found = self._of_text(json.dumps([event.kind, *event.line()], default=_shape))
+            if isinstance(event, LaunchKernel):
+                self._kernels[event] = found
         return found
+
+    def _of_text(self, text: str) -> int:
+        return self.texts.setdefault(text, len(self.texts))
 
 
 class RankLog:
-    """One rank's requests as indices of lines."""
+    """One rank's events as indices of lines."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines, self.indices = lines, list[int]()
         self.compiled = list[int]()  # of the step that was noted as torch.compile would have it
         self._before: list[int] | None = None  # of the next request, so
-        self._events = self._calls = 0
+        self._counts = Counts()
         self.is_whole = False
 
-    def note(self, request: Request) -> None:
-        """A request, after those before it."""
-        spent, kind, argument = request
-        if kind == "compiled":
-            events = self._events  # which come again with the next request
-            self._before, self._events = list(self._spent(argument)), events
+    def note(self, turn: Turn) -> None:
+        """Add what a rank has computed and its request to what it did before."""
+        if isinstance(turn.request, CompiledStep):
+            # Its events come again with the next request.
+            self._before = list(self._numbers(turn.request.spent, replace(self._counts)))
             return
-        self.indices += self._spent(spent)
-        self.indices.append(self._lines.number(self._line(kind, argument)))
+        self.indices += self._numbers([*turn.spent, turn.request], self._counts)
         if self._before is not None:
             self.compiled += [*self._before, self.indices[-1]]
             self._before = None
 
-    def _spent(self, spent: Spent) -> Iterator[int]:
-        for each in spent:
-            if isinstance(each, Computed):
-                yield self._lines.number(["cpu", *each])
-            elif isinstance(each, HostWork):
-                yield self._lines.number(["host", each])
-            elif each.gradient is not None:
-                yield self._lines.number(["gradient", each.stream, each.gradient])
-            elif each.kernel is not None:
-                yield self._lines.of_kernel(each, each.kernel)
-            elif each.record is not None:
-                self._events = each.record
-                yield self._lines.number(["event", each.stream])
-            else:
-                assert each.wait is not None, "a stream is given one of three"
-                yield self._lines.number(["after", each.stream, self._events - each.wait])
-
-    def _line(self, kind: str, argument: Any) -> list[Any]:
-        match kind:
-            case "issue":
-                call: Collective = argument
-                self._calls = call.number
-                tensors = [[_shape(each) for each in side] for side in (call.inputs, call.outputs)]
-                head = [kind, call.verb, call.group, call.label, call.stream]
-                return [*head, *tensors, call.options, call.of_reducer, call.library]
-            case "wait":
-                number, stream = argument
-                return [kind, self._calls - number, stream]
-            case "synchronize_event" | "synchronize_call":
-                return [kind, (self._events if kind == "synchronize_event" else self._calls) - argument]
-            case "query":
-                polled, number = argument
-                return [kind, polled, {"event": self._events, "call": self._calls}.get(polled, 0) - number]
-            case "store":  # of which a replay asks nothing
-                return ["met"]
-            case _:
-                return [kind] if argument is None else [kind, argument]
+    def _numbers(self, events: Sequence[Event | HostWork], counts: Counts) -> Iterator[int]:
+        for each in events:
+            yield self._lines.number(each if isinstance(each, HostWork) else each.noted(counts))
 
 
 class Logs:
@@ -130,7 +80,7 @@ class Logs:
 
     def __init__(self) -> None:
         self._lines, self._of = Lines(), dict[int, RankLog]()
-        self._parsed = list[Sequence[Any]]()
+        self._parsed = list[Event | HostWork]()
 
     def begin(self, rank: int) -> RankLog:
         """A new one for that rank."""
@@ -139,7 +89,7 @@ class Logs:
 
     def replays(self, rank: int, other: int, world_size: int) -> tuple[Replay, Replay]:
         """Return what `other` would ask if `rank` were recorded for it, and what it asked itself."""
-        self._parsed += [_parsed(json.loads(text)) for text in islice(self._lines.texts, len(self._parsed), None)]
+        self._parsed += [parsed(json.loads(text)) for text in islice(self._lines.texts, len(self._parsed), None)]
         both = ((self._of[each].indices, Members(other, each, world_size)) for each in (rank, other))
         one, two = (Replay(self._parsed, indices, members) for indices, members in both)
         return one, two
@@ -167,7 +117,7 @@ class Replays:
     """A recording, to be played."""
 
     def __init__(self, recorded: Recorded) -> None:
-        self.recorded, self._lines = recorded, [_parsed(line) for line in recorded.lines]
+        self.recorded, self._lines = recorded, [parsed(line) for line in recorded.lines]
 
     def of(self, rank: int) -> Replay:
         """That rank's."""
@@ -262,112 +212,53 @@ _NO_GROUP = (
 class Replay:
     """A rank that asks what a recording says; but for looks, answers count for nothing, as values do not."""
 
-    def __init__(self, lines: Sequence[Sequence[Any]], indices: Sequence[int], members: Members) -> None:
-        self._lines, self._indices, self._members = lines, indices, members
+    def __init__(self, events: Sequence[Event | HostWork], indices: Sequence[int], members: Members) -> None:
+        self._events, self._indices, self._members = events, indices, members
         self._place = 0  # of the next index
-        self._events, self._calls = -1, 0
+        self._counts = Counts(event=-1)
 
-    def next(self) -> Request:
-        """As a script's rank; past the end of the recording it ends."""
-        spent = list[Computed | Launched | HostWork]()
+    def next(self) -> Turn:
+        """Return what a script's rank would ask next; past the end of the recording it ends."""
+        spent = list[Any]()
         while self._place < len(self._indices):
-            line = self._lines[self._indices[self._place]]
+            event = self._events[self._indices[self._place]]
             self._place += 1
-            match line[0]:
-                case "cpu":
-                    spent.append(Computed(*line[1:]))
-                case "host":
-                    spent.append(line[1])
-                case "kernel" | "gradient":
-                    spent.append(line[2])
-                case "event":
-                    self._events += 1
-                    spent.append(Launched(line[1], record=self._events))
-                case "after":
-                    spent.append(Launched(line[1], wait=self._events - line[2]))
-                case kind:
-                    return spent, kind, self._argument(kind, line)
-        return (), "end", None
+            found = event if isinstance(event, HostWork) else event.replayed(self._counts, self._members)
+            if isinstance(found, Request):
+                return Turn(spent, found)
+            spent.append(found)
+        return Turn((), ScriptEnd())
 
     def answer(self, value: Any = None) -> None:
         """End a loop of looks, known by the wait behind it, at the first look that finds over what it waits for, which
         is sooner than where it was recorded on faster hardware.
         """
-        looked = self._lines[self._indices[self._place - 1]]
-        if looked[0] != "query" or value is False:
+        looked = self._events[self._indices[self._place - 1]]
+        if not isinstance(looked, Query) or value is False:
             return
         for place in range(self._place, len(self._indices)):
-            line = self._lines[self._indices[place]]
-            if line[0] not in _IN_LOOPS:
-                ends_it = line[0] == AFTER_POLLS[looked[1]] and [abs(each) for each in line[1:]] == [abs(looked[2])]
-                self._place = place if ends_it else self._place
+            event = self._events[self._indices[place]]
+            if not isinstance(event, _IN_LOOPS):
+                self._place = place if event == looked.wait else self._place
                 return
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _argument(self, kind: str, line: Sequence[Any]) -> Any:
-        if kind == "new_group":
-            self._members.add(line[1])
-        match kind:
-            case "issue":
-                self._calls += 1
-                _, verb, group, label, stream, inputs, outputs, options, of_reducer, library = line
-                return Collective(
-                    number=self._calls,
-                    verb=verb,
-                    group=self._members.group(group),
-                    label=label,
-                    stream=stream,
-                    inputs=inputs,
-                    outputs=outputs,
-                    options=self._members.options(group, verb, options),
-                    of_reducer=of_reducer,
-                    library=library,
-                )
-            case "wait":
-                return self._calls - line[1], line[2]
-            case "synchronize_event" | "synchronize_call":
-                return (self._events if kind == "synchronize_event" else self._calls) - line[1]
-            case "query":
-                return line[1], {"event": self._events, "call": self._calls}.get(line[1], 0) - line[2]
-            case "replica":
-                number, group, *rest = line[1]
-                return [number, self._members.group(group), *rest]
-            case _:
-                return line[1] if len(line) > 1 else None
 
-
-def _parsed(line: list[Any]) -> list[Any]:
-    match line[0]:
-        case "host":
-            return [line[0], HostWork(*line[1])]
-        case "kernel":
-            return [line[0], line[1], Launched(line[1], _kernel(line[2]), line[3])]
-        case "gradient":
-            return [line[0], line[1], Launched(line[1], gradient=tuple(line[2]))]
-        case "issue":
-            return [*line[:5], *([_packed(each) for each in side] for side in line[5:7]), *line[7:]]
-        case _:
-            return line
-
-
-def _figures(kernel: Kernel) -> dict[str, Any]:
-    found = {name: getattr(kernel, name) for name in _USUAL}
-    found["parts"] = tuple(_figures(each) for each in kernel.parts)
-    found["operations"] = to_json(kernel.operations) if kernel.operations else ()
-    return {name: value for name, value in found.items() if value != _USUAL[name]}
-
-
-def _kernel(figures: dict[str, Any]) -> Kernel:
-    parts = tuple(_kernel(each) for each in figures.get("parts", ()))
-    return Kernel(**{**figures, "parts": parts, "operations": from_json(figures.get("operations", []))})
+def parsed(line: list[Any]) -> Event | HostWork:
+    """Return the event of a line, with tensors as a script's rank has them."""
+    event = of_line(line)
+    if isinstance(event, IssueCall):
+        inputs, outputs = ([_packed(each) for each in side] for side in (event.inputs, event.outputs))
+        return replace(event, inputs=inputs, outputs=outputs)
+    return event
 
 
 def _shape(packed: Packed) -> list[Any]:
     return [list(packed.shape), str(packed.dtype).removeprefix("torch."), packed.values is not None]
 
 
-def _packed(shape: list[Any]) -> Packed:
+def _packed(shape: Any) -> Packed:
     """Where there were values, some others: a script on a GPU waits for those alone."""
     return Packed(tuple(shape[0]), getattr(torch, shape[1]), b"" if shape[2] else None)

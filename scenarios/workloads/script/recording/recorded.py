@@ -9,8 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
 
+from scenarios.workloads.script.events.calls import IssueCall
+from scenarios.workloads.script.events.notes import StepEnd
+from scenarios.workloads.script.events.table import HOST
+from scenarios.workloads.script.events.work import Computed, LaunchKernel
+
 FORMAT = 6
-_STEP = "step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +58,9 @@ class Recorded:
 
     def _operations(self, sequence: Sequence[int]) -> int:
         found = 0
-        runs = groupby((self.lines[each] for each in sequence if self.lines[each][0] != "host"), _kind)
+        runs = groupby((self.lines[each] for each in sequence if self.lines[each][0] != HOST), _kind)
         for (kind, *_), lines in runs:
-            found += sum(1 for _ in lines) if kind == "issue" else kind in ("cpu", "kernel")
+            found += sum(1 for _ in lines) if kind == IssueCall.kind else kind in (Computed.kind, LaunchKernel.kind)
         return found
 
     def as_compiled(self) -> Recorded | None:
@@ -68,7 +72,7 @@ class Recorded:
 
     def _with_steps(self, sequence: Sequence[int], step: Sequence[int]) -> list[int]:
         """Return a sequence with another step in place of each of its own; what follows the last one stays."""
-        ends = [place for place, line in enumerate(sequence) if self.lines[line][0] == _STEP]
+        ends = [place for place, line in enumerate(sequence) if self.lines[line][0] == StepEnd.kind]
         return [*sequence[: ends[0] + 1], *(line for _ in ends[1:] for line in step), *sequence[ends[-1] + 1 :]]
 
     def to_bytes(self) -> bytes:
@@ -79,4 +83,6 @@ class Recorded:
 
 def _kind(line: Sequence[Any]) -> tuple[Any, ...]:
     """Return what lines have in common that are played as one operation: kind, label and, on GPUs, stream."""
-    return (line[0], line[1], line[3]) if line[0] == "kernel" else (line[0], line[-1] if line[0] == "cpu" else "")
+    if line[0] == LaunchKernel.kind:
+        return line[0], line[1], line[3]
+    return line[0], line[-1] if line[0] == Computed.kind else ""

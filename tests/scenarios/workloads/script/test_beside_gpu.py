@@ -12,6 +12,7 @@ from scenarios.seam.host_work import HostWork
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.cpu_work import CpuWork
+from scenarios.workloads.script.events.notes import LoadedBatch
 from scenarios.workloads.script.outcome import Outcomes
 from tests.small import GPU, cluster, scenario
 
@@ -47,7 +48,7 @@ def waits_ns(workers: int, step_ns: int, *, prefetch: int = 2, cores: int = 64, 
     found = []
     for _ in range(batches):
         before_ns = host.now_ns
-        beside.hear("loaded", [0, workers, prefetch, TURNS, "train.py:7"], is_in_step=True)
+        beside.hear(LoadedBatch(0, workers, prefetch, TURNS, "train.py:7"), is_in_step=True)
         found.append(host.now_ns - before_ns)
         host.now_ns += step_ns
     return found

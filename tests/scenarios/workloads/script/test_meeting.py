@@ -12,6 +12,10 @@ import torch
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.events.calls import AskStore, IssueCall, NewGroup, WaitCall
+from scenarios.workloads.script.events.event import Request
+from scenarios.workloads.script.events.notes import ScriptEnd, ScriptFailure, StepEnd
+from scenarios.workloads.script.events.work import Turn
 from scenarios.workloads.script.gpu.shadows import MOST_FLOATS
 from scenarios.workloads.script.live import LivePlayer
 from scenarios.workloads.script.meeting.commands import Commands
@@ -21,7 +25,7 @@ from scenarios.workloads.script.meeting.stores import MOST_POLLS, Stored, Stores
 from scenarios.workloads.script.recording.alone import Alone, Sent
 from scenarios.workloads.script.recording.few import Few
 from scenarios.workloads.script.recording.lines import Logs
-from scenarios.workloads.script.requests import Collective, Packed, Refused
+from scenarios.workloads.script.requests import Packed, Refused
 
 KEYS = ["r0", "r1", "r2"]
 
@@ -112,10 +116,10 @@ def test_a_rank_that_reads_the_same_in_each_step_does_not_poll() -> None:
     assert not goes_on(steps())
 
 
-def message(verb: str, peer: int, value: int = 0, root: str = "src") -> Collective:
+def message(verb: str, peer: int, value: int = 0, root: str = "src") -> IssueCall:
     packed = [Packed((), torch.int64, bytes([value]))]
     options = {"dst" if verb == "send" else root: peer}
-    return Collective(number=1, verb=verb, group=0, label="", inputs=packed if verb == "send" else (), options=options)
+    return IssueCall(number=1, verb=verb, group=0, label="", inputs=packed if verb == "send" else (), options=options)
 
 
 def test_messages_go_by_the_order_of_issue() -> None:
@@ -137,9 +141,9 @@ def test_messages_of_two_groups_are_apart() -> None:
 def test_parts_of_a_scatter_go_by_its_members() -> None:
     mail = Mail()
     parts = [Packed((), torch.int64, bytes([value])) for value in (7, 8)]
-    root = Collective(number=1, verb="scatter", group=2, label="", inputs=parts, options={"src": 3})
+    root = IssueCall(number=1, verb="scatter", group=2, label="", inputs=parts, options={"src": 3})
     mail.post(root, 3, (3, 5), 0)
-    other = Collective(number=1, verb="scatter", group=1, label="", options={"src": 3})
+    other = IssueCall(number=1, verb="scatter", group=1, label="", options={"src": 3})
     assert mail.take(mail.post(other, 5, (3, 5), 0)).values == b"\10"
 
 
@@ -150,9 +154,8 @@ class Refusal(Exception):  # noqa: N818 - a stand-in for the end of the run
 class Link:
     """A link on which only errors are said."""
 
-    def ask(self, kind: str, argument: str) -> None:
-        assert kind == "error"
-        raise Refusal(argument)
+    def ask(self, request: ScriptFailure) -> None:
+        raise Refusal(request.sentence)
 
 
 @pytest.fixture
@@ -208,9 +211,9 @@ def nothing_sent() -> Sent:
     return Sent(lambda *_: False)
 
 
-def call(verb: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], **options: object) -> Collective:
+def call(verb: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], **options: object) -> IssueCall:
     given, made = ([Packed.of(torch.zeros(shape)) for shape in each] for each in (inputs, outputs))
-    return Collective(number=1, verb=verb, group=0, label="", inputs=given, outputs=made, options=options)
+    return IssueCall(number=1, verb=verb, group=0, label="", inputs=given, outputs=made, options=options)
 
 
 @pytest.mark.parametrize(
@@ -223,25 +226,25 @@ def call(verb: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]
         call("all_to_all_single", [(4,)], [(4,)], input_split_sizes=[4], output_split_sizes=[4]),
     ],
 )
-def test_a_mistaken_call_of_a_rank_alone_is_refused(mistaken: Collective) -> None:
-    found = Alone(1, 128, nothing_sent()).answer("issue", mistaken)
+def test_a_mistaken_call_of_a_rank_alone_is_refused(mistaken: IssueCall) -> None:
+    found = Alone(1, 128, nothing_sent()).answer(mistaken)
     assert isinstance(found, Refused)
     assert "rank" not in str(found.error).split(":")[0]
 
 
 def test_a_right_call_of_a_rank_alone_is_answered() -> None:
     alone = Alone(1, 128, nothing_sent())
-    assert alone.answer("issue", call("all_gather_into_tensor", [(2,)], [(256,)])) is None
-    assert alone.answer("wait", (1, 0))[0].shape == (256,)
+    assert alone.answer(call("all_gather_into_tensor", [(2,)], [(256,)])) is None
+    assert alone.answer(WaitCall(1, 0))[0].shape == (256,)
 
 
 def test_a_rank_alone_does_not_wait_for_others_to_join() -> None:
-    assert Alone(0, 128, nothing_sent()).answer("store", asked("joined", 128)) is None
+    assert Alone(0, 128, nothing_sent()).answer(AskStore(asked("joined", 128))) is None
 
 
 def test_a_rank_alone_that_polls_is_a_sentence() -> None:
     alone = Alone(0, 128, nothing_sent())
-    answers = (alone.answer("store", asked("add", "ready", 0), is_last=True) for _ in range(2 * MOST_POLLS))
+    answers = (alone.answer(AskStore(asked("add", "ready", 0)), is_last=True) for _ in range(2 * MOST_POLLS))
     with pytest.raises(
         ProgramError, match=r"rank 0: train\.py:3 add of 'ready': expected what ranks that are played have"
     ):
@@ -251,8 +254,8 @@ def test_a_rank_alone_that_polls_is_a_sentence() -> None:
 class Requests:
     """A player of requests that are known ahead; keeps the answers."""
 
-    def __init__(self, *requests: tuple[str, Any]) -> None:
-        self._left, self.answers = [((), *each) for each in requests], list[Any]()
+    def __init__(self, *requests: Request) -> None:
+        self._left, self.answers = [Turn((), each) for each in requests], list[Any]()
 
     def next(self) -> Any:
         return self._left.pop(0)
@@ -268,18 +271,16 @@ def few(players: dict[int, Requests]) -> Few:
     return Few(lambda rank: cast(LivePlayer, players[rank]), Logs(), world_size=128, steps=1)
 
 
-def broadcast(value: float) -> Collective:
+def broadcast(value: float) -> IssueCall:
     given = [Packed.of(torch.full((2,), value))]
-    return Collective(number=1, verb="broadcast", group=0, label="", inputs=given, options={"src": 0})
+    return IssueCall(number=1, verb="broadcast", group=0, label="", inputs=given, options={"src": 0})
 
 
 def test_ranks_that_are_played_in_turns_wait_for_what_others_send_and_set() -> None:
     """Rank 8 broadcasts first, and rank 1 asks for a key, before rank 0 comes to what they wait for."""
-    first = Requests(
-        ("new_group", (0, 1)), ("issue", broadcast(7)), ("store", asked("set", "key", b"set")), ("end", {})
-    )
-    second = Requests(("store", asked("get", "key")), ("end", {}))
-    third = Requests(("issue", broadcast(3)), ("wait", (1, 0)), ("end", {}))
+    first = Requests(NewGroup((0, 1)), broadcast(7), AskStore(asked("set", "key", b"set")), ScriptEnd({}))
+    second = Requests(AskStore(asked("get", "key")), ScriptEnd({}))
+    third = Requests(broadcast(3), WaitCall(1, 0), ScriptEnd({}))
     played = few({0: first, 1: second, 8: third})
     played.play(1, 8, 0, to_end=True)
     assert second.answers == [b"set"]
@@ -291,11 +292,11 @@ def alone_in_pairs(rank: int, sent: Sent) -> Alone:
     """Return a rank of 128, of which each even one makes a pair with the next one."""
     made = Alone(rank, 128, sent)
     for first in range(0, 128, 2):
-        made.answer("new_group", (first, first + 1))
+        made.answer(NewGroup((first, first + 1)))
     return made
 
 
-def pairs_message(verb: str, rank: int, dtype: torch.dtype, size: int = 1) -> Collective:
+def pairs_message(verb: str, rank: int, dtype: torch.dtype, size: int = 1) -> IssueCall:
     """Return a message of a rank to or from the other of its pair."""
     made = replace(message(verb, rank ^ 1, rank), group=1 + rank // 2)
     packed = [Packed.of(torch.full((size,), rank, dtype=dtype))]
@@ -305,22 +306,22 @@ def pairs_message(verb: str, rank: int, dtype: torch.dtype, size: int = 1) -> Co
 def test_integers_from_a_rank_that_is_not_played_are_those_of_its_place_in_another_group() -> None:
     sent = nothing_sent()
     receiver = alone_in_pairs(101, sent)
-    receiver.answer("issue", pairs_message("recv", 101, torch.int64))
+    receiver.answer(pairs_message("recv", 101, torch.int64))
     with pytest.raises(ProgramError, match=r"rank 101: .*: expected integers .* but rank 100 is not, nor one"):
-        receiver.answer("wait", (1, 0), is_last=True)
+        receiver.answer(WaitCall(1, 0), is_last=True)
     for dtype, size in ((torch.float32, 1), (torch.int64, MOST_FLOATS + 1)):
-        receiver.answer("issue", pairs_message("recv", 101, dtype, size))
-        (found,) = receiver.answer("wait", (1, 0), is_last=True)
+        receiver.answer(pairs_message("recv", 101, dtype, size))
+        (found,) = receiver.answer(WaitCall(1, 0), is_last=True)
         assert (found.shape, found.values) == ((size,), None)
-    alone_in_pairs(2, sent).answer("issue", pairs_message("send", 2, torch.int64))
+    alone_in_pairs(2, sent).answer(pairs_message("send", 2, torch.int64))
     again = alone_in_pairs(101, sent)
-    again.answer("issue", pairs_message("recv", 101, torch.int64))
-    (found,) = again.answer("wait", (1, 0), is_last=True)
+    again.answer(pairs_message("recv", 101, torch.int64))
+    (found,) = again.answer(WaitCall(1, 0), is_last=True)
     assert found.tensor(torch.device("cpu")).tolist() == [2]
 
 
 def test_ranks_that_all_wait_for_others_end_with_a_sentence() -> None:
-    played = few({rank: Requests(("store", asked("get", f"of {rank}"))) for rank in (0, 1)})
+    played = few({rank: Requests(AskStore(asked("get", f"of {rank}"))) for rank in (0, 1)})
     with pytest.raises(
         ProgramError, match=r"^rank 0: train\.py:3 get of 'of 0': expected what ranks that are played have set"
     ):
@@ -328,7 +329,7 @@ def test_ranks_that_all_wait_for_others_end_with_a_sentence() -> None:
 
 
 def test_a_rank_stops_at_the_end_of_its_first_step_until_it_is_to_go_on() -> None:
-    player = Requests(("step", None), ("new_group", (0, 1)), ("end", {}))
+    player = Requests(StepEnd(), NewGroup((0, 1)), ScriptEnd({}))
     played = few({0: player})
     played.play(0)
     played.play(0)
@@ -339,9 +340,9 @@ def test_a_rank_stops_at_the_end_of_its_first_step_until_it_is_to_go_on() -> Non
 
 def test_ranks_that_wait_for_each_other_in_a_ring_go_on() -> None:
     """Rank 0 waits for a key of rank 8, which waits for one of rank 0, which all others wait for, too."""
-    first = Requests(("store", asked("get", "of 8")), ("store", asked("set", "go", b"")), ("end", {}))
-    others = [Requests(("store", asked("get", "go")), ("end", {})) for _ in range(2)]
-    third = Requests(("store", asked("set", "of 8", b"8")), ("store", asked("get", "go")), ("end", {}))
+    first = Requests(AskStore(asked("get", "of 8")), AskStore(asked("set", "go", b"")), ScriptEnd({}))
+    others = [Requests(AskStore(asked("get", "go")), ScriptEnd({})) for _ in range(2)]
+    third = Requests(AskStore(asked("set", "of 8", b"8")), AskStore(asked("get", "go")), ScriptEnd({}))
     played = few({0: first, 1: others[0], 8: third, 15: others[1]})
     played.begin_early(1, 8, 15)
     played.play(0, to_end=True)

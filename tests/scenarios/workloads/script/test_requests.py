@@ -12,9 +12,12 @@ from threading import RLock, Thread, Timer
 
 import pytest
 
+from scenarios.workloads.script.events.notes import StepEnd
+from scenarios.workloads.script.events.waits import Synchronize
+from scenarios.workloads.script.events.work import Turn
 from scenarios.workloads.script.requests import Asking
 
-SYNCHRONIZE, STEP = ((), "synchronize", 0), ((), "step", None)
+SYNCHRONIZE, STEP = Turn((), Synchronize(0)), Turn((), StepEnd())
 
 
 @pytest.fixture

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import together
+from scenarios.workloads.script.events.work import Launched, LaunchKernel
 from scenarios.workloads.script.host.compiled import Compiled
 from scenarios.workloads.script.process.simulated import SimulatedLink
-from scenarios.workloads.script.requests import Launched
 
 # Where torch has backends that run what they are given by its operators.
 _EAGER = "torch._dynamo.backends.debugging"
@@ -44,8 +43,8 @@ def _graph_class(link: SimulatedLink) -> type:
         """Kernels that were captured, which each `replay` launches at once."""
 
         def __init__(self, keep_graph: bool = False) -> None:
-            self._launched: list[Launched] = []
-            self._outside: list[Launched | HostWork] | None = None
+            self._launched: list[LaunchKernel] = []
+            self._outside: list[Launched] | None = None
 
         def capture_begin(self, *_: Any, **__: Any) -> None:
             assert link.launched is not None, "there is a GPU"
@@ -138,8 +137,8 @@ def _as_compiled(function: Callable[..., Any], compiled: Compiled) -> Callable[.
     return run
 
 
-def _at_once(launched: list[Launched | HostWork]) -> list[Launched]:
+def _at_once(launched: list[Launched]) -> list[LaunchKernel]:
     """Kernels as one, launched with the first of them; streams and events within a graph are left out."""
-    kernels = [each.kernel for each in launched if isinstance(each, Launched) and each.kernel is not None]
+    kernels = [each.kernel for each in launched if isinstance(each, LaunchKernel)]
     parts = [replace(each, launches=int(place == 0)) for place, each in enumerate(kernels)]
-    return [Launched(0, together(parts), "CUDA graph")] if parts else []
+    return [LaunchKernel(0, together(parts), "CUDA graph")] if parts else []

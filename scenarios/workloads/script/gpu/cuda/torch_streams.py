@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from scenarios.workloads.script.events.work import RecordEvent, WaitEvent
 from scenarios.workloads.script.gpu.cuda.names import refusing
-from scenarios.workloads.script.requests import Launched
 
 # The lowest and the highest priority of streams (cudaDeviceGetStreamPriorityRange on GPUs since Volta).
 _PRIORITIES = (0, -5)
@@ -65,10 +65,6 @@ class Streams:
     def current(self, device: Any = None) -> Any:
         """See `torch.cuda.current_stream`."""
         return self.stack[-1]
-
-    def tell(self, stream: int, *, record: int | None = None, wait: int | None = None) -> None:
-        """An event is recorded, or waited for."""
-        self.link.give_event(Launched(stream, record=record, wait=wait))
 
 
 def _of_any_device(usual: Any, of_gpu: Any, make: Callable[..., Any]) -> Any:
@@ -180,11 +176,11 @@ class _Event:
 
     def record(self, stream: Any = None) -> None:
         self.number = next(self.streams.events)
-        self.streams.tell((stream or self.streams.current()).number, record=self.number)
+        self.streams.link.give_event(RecordEvent((stream or self.streams.current()).number, self.number))
 
     def wait(self, stream: Any = None) -> None:
         if self.number is not None:
-            self.streams.tell((stream or self.streams.current()).number, wait=self.number)
+            self.streams.link.give_event(WaitEvent((stream or self.streams.current()).number, self.number))
 
     def query(self) -> bool:
         return self.number is None or bool(self.streams.link.polls.is_over("event", self.number))

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from scenarios.seam.errors import ProgramError
+from scenarios.workloads.script.events.calls import IssueCall
 from scenarios.workloads.script.recording.alone import Alone, Sent
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import Few
 from scenarios.workloads.script.recording.lines import Families
-from scenarios.workloads.script.requests import Collective, Packed
+from scenarios.workloads.script.requests import Packed
 
 
 class Told:
@@ -112,22 +113,20 @@ def test_ranks_inside_an_axis_that_calls_tell_apart_are_found(alone: set[int], t
     assert len(few.ranks) <= 16
 
 
-def exchange(sizes: list[int]) -> Collective:
+def exchange(sizes: list[int]) -> IssueCall:
     """Return an exchange with these split sizes, of what is sent and of what is received."""
     rows = [Packed((sum(sizes),), torch.float32)]
     splits = {"input_split_sizes": sizes, "output_split_sizes": sizes}
-    return Collective(number=1, verb="all_to_all_single", group=0, label="", inputs=rows, outputs=rows, options=splits)
+    return IssueCall(number=1, verb="all_to_all_single", group=0, label="", inputs=rows, outputs=rows, options=splits)
 
 
 def test_a_call_tells_apart_to_whom_it_sends_more_or_less() -> None:
     """Few are told; as many as have other sizes by values are not."""
     alone = Alone(0, 16, Sent(lambda *_: False))
     for sizes in ([1] * 5 + [3] + [1] * 10, [*range(16)]):
-        alone.answer("issue", exchange(sizes))
+        alone.answer(exchange(sizes))
     gathered = [Packed((2 if rank == 9 else 1,), torch.float32) for rank in range(16)]
-    alone.answer(
-        "issue", Collective(number=2, verb="all_gather", group=0, label="", inputs=gathered[:1], outputs=gathered)
-    )
+    alone.answer(IssueCall(number=2, verb="all_gather", group=0, label="", inputs=gathered[:1], outputs=gathered))
     assert alone.told_apart == {5, 6, 9, 10}
 
 
@@ -136,7 +135,7 @@ def test_many_calls_tell_few_apart_in_all() -> None:
     alone = Alone(0, 512, Sent(lambda *_: False))
     for number in range(10):
         own = {7 * number + place + 1 for place in range(7)}
-        alone.answer("issue", exchange([1 + rank * (rank in own) for rank in range(512)]))
+        alone.answer(exchange([1 + rank * (rank in own) for rank in range(512)]))
     told = sorted(alone.told_apart)
     assert told == [*range(1, 16)]
     few = Told(lambda rank: rank == 3, 512, told_apart=told)

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
+from scenarios.workloads.script.events.waits import Query, Sleep, SynchronizeEvent
 from scenarios.workloads.script.recording.likeness import difference
-from scenarios.workloads.script.recording.lines import Members, Replay
+from scenarios.workloads.script.recording.lines import Members, Replay, parsed
 
 LOOK, WAIT, STEP = ["query", "event", 0], ["synchronize_event", 0], ["step"]
 
 
 def replay(rank: int, *lines: list[Any]) -> Replay:
-    given = [["event", 0], *lines, STEP]
+    given = [parsed(line) for line in (["event", 0], *lines, STEP)]
     return Replay(given, range(len(given)), Members(rank, rank, 2))
 
 
@@ -39,8 +40,8 @@ def test_polls_part_ranks_only_where_one_alone_waits(one: Any, two: Any, parts_a
 def test_a_loop_with_sleeps_ends_at_the_first_look_that_finds_over_what_it_waits_for() -> None:
     sleep = ["sleep", 1_000]
     found = replay(0, LOOK, sleep, LOOK, sleep, LOOK, WAIT)
-    kinds = []
+    asked = []
     for answer in (False, 1_000, True, None):
-        kinds.append(found.next()[1])
+        asked.append(found.next().request)
         found.answer(answer)
-    assert kinds == ["query", "sleep", "query", "synchronize_event"]
+    assert asked == [Query("event", 0), Sleep(1_000), Query("event", 0), SynchronizeEvent(0)]

@@ -1,0 +1,90 @@
+"""Chakra's collectives as verbs of `Rank`, on tensors of as many bytes as traces say.
+
+`comm_size` is what a rank gives (what it receives of a scatter), as ASTRA-sim counts it: of an all-gather its share, of
+a reduce-scatter and of an all-to-all the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from scenarios.workloads.chakra.nodes import COMM_TYPES, Node
+
+
+class _Member(NamedTuple):
+    """A member's part in a call: what all members give, in elements, its place among them, the root's global rank."""
+
+    elements: Sequence[int]
+    place: int
+    root: int
+    is_root: bool
+    make: Callable[[int], Tensor]
+
+    @property
+    def own(self) -> Tensor:
+        """A tensor of what the member gives."""
+        return self.make(self.elements[self.place])
+
+    def own_if_root(self) -> list[Tensor] | None:
+        """A tensor for each member; None where another one is the root."""
+        return [self.make(each) for each in self.elements] if self.is_root else None
+
+
+def _all_gather(member: _Member) -> Sequence[Any]:
+    return member.make(sum(member.elements)), member.own
+
+
+def _reduce_scatter(member: _Member) -> Sequence[Any]:
+    share = member.elements[member.place] // len(member.elements)
+    return member.make(share), member.make(share * len(member.elements))
+
+
+def _all_to_all(member: _Member) -> Sequence[Any]:
+    """Each member's elements are split among all, in parts that differ by at most one."""
+    size = len(member.elements)
+    sends = [_part(member.elements[member.place], size, place) for place in range(size)]
+    receives = [_part(each, size, member.place) for each in member.elements]
+    return member.make(sum(receives)), member.own, receives, sends
+
+
+def _part(elements: int, size: int, place: int) -> int:
+    return elements // size + (place < elements % size)
+
+
+_VERBS: dict[str, tuple[str, Callable[[_Member], Sequence[Any]]]] = {
+    "ALL_REDUCE": ("all_reduce", lambda member: [member.own]),
+    "REDUCE": ("reduce", lambda member: [member.own, member.root]),
+    "ALL_GATHER": ("all_gather_into_tensor", _all_gather),
+    "GATHER": ("gather", lambda member: [member.own, member.own_if_root(), member.root]),
+    "SCATTER": ("scatter", lambda member: [member.own, member.own_if_root(), member.root]),
+    "BROADCAST": ("broadcast", lambda member: [member.own, member.root]),
+    "ALL_TO_ALL": ("all_to_all_single", _all_to_all),
+    **dict.fromkeys(("REDUCE_SCATTER", "REDUCE_SCATTER_BLOCK"), ("reduce_scatter_tensor", _reduce_scatter)),
+    "BARRIER": ("barrier", lambda member: []),
+}
+
+
+def arguments_of(
+    node: Node, members: Sequence[Node], ranks: Sequence[int], rank: int, device: torch.device
+) -> tuple[str, Sequence[Any]]:
+    """Return the verb of a collective and its tensors.
+
+    Args:
+        node: the rank's own.
+        members, ranks: the nodes of all members of its group, in group order, and which they are.
+        rank: the rank itself.
+        device: of its tensors.
+    """
+    dtype: torch.dtype = getattr(torch, str(node.attributes.get("comm_dtype", "uint8")))
+
+    def make(elements: int) -> Tensor:
+        return torch.empty(elements, dtype=dtype, device=device)
+
+    elements = [each.number("comm_size") // dtype.itemsize for each in members]
+    root = node.number("comm_src", node.number("comm_dst", ranks[0]))
+    verb, arguments = _VERBS[COMM_TYPES[node.number("comm_type")]]
+    return verb, arguments(_Member(elements, ranks.index(rank), root, rank == root, make))

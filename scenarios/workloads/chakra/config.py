@@ -1,0 +1,109 @@
+"""The table `chakra` of a scenario file, and the program that reads it; loads no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from scenarios.config.keys import Key
+from scenarios.config.scenario import Launching, Scenario, UsersCode
+from scenarios.config.toml.look import Look, named_file
+from scenarios.config.toml.mistakes import Mistakes
+from scenarios.config.toml.program_spec import ProgramSpec, Table, check_dtype
+from scenarios.config.toml.section import have
+from scenarios.config.toml.sections import Document
+from scenarios.workloads.chakra.nodes import TraceError
+from scenarios.workloads.chakra.traces import Traces, digest, files_of, read_traces
+from scenarios.workloads.effort import Effort
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChakraTraces:
+    """Execution traces of MLCommons' Chakra, one of each rank, as ASTRA-sim plays them.
+
+    `sha256` is of their contents.
+    """
+
+    named: Annotated[
+        Path,
+        Key(
+            "traces",
+            "The folder of the files NAME.RANK.et, or FOLDER/NAME where it has those of several names. Required.",
+            accepts=str,
+        ),
+    ] = field(metadata={"is_of_playing": True})
+    groups: Annotated[
+        Path | None,
+        Key(
+            doc="A JSON file of lists of ranks by the names of their groups, ASTRA-sim's communicator groups, for"
+            " traces with `pg_name`. Default none.",
+            accepts=str,
+        ),
+    ] = field(metadata={"is_of_playing": True})
+    sha256: str = ""
+    compute: Annotated[
+        Literal["duration", "roofline"],
+        "'duration': computing nodes take their duration, and those without one what the GPU takes for num_ops and"
+        " tensor_size; 'roofline': what the GPU takes, and nodes that have neither their duration. Default 'duration'.",
+    ] = "duration"
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"],
+        "The arithmetic of num_ops, at whose peak rate they run. Default 'float32'.",
+    ] = "float32"
+    dependencies: Annotated[
+        Literal["data", "all"],
+        "'data': nodes wait for their data_deps, as in ASTRA-sim; 'all': for their ctrl_deps, too. Default 'data'.",
+    ] = "data"
+
+    def read(self) -> Traces:
+        """Read them; raise TraceError if they changed into something that cannot be played."""
+        return read_traces(self.named, self.groups, with_controls=self.dependencies == "all")
+
+
+def _read(document: Document, mistakes: Mistakes) -> ChakraTraces:
+    """Read what the table names; raise TraceError if it cannot be played."""
+    section = TABLE.of(document)
+    named = named_file(mistakes, ("chakra", "traces"), have(section.traces))
+    groups = None if section.groups is None else named_file(mistakes, ("chakra", "groups"), section.groups)
+    traces = TABLE.build(document, named=named, groups=groups)
+    traces.read()
+    return traces
+
+
+def _check(section: Any, document: Document, look: Look) -> None:
+    look.need(("chakra",), section, "traces")
+    check_dtype(section.dtype, "chakra", document, look)
+    if section.traces is None or not look.mistakes.sound(("chakra", "traces")):
+        return
+    try:
+        _read(document, look.mistakes)
+    except TraceError as error:
+        look.mistakes.add(("chakra", "traces"), f"Chakra traces that can be played: {error}")
+
+
+def _build(document: Document, mistakes: Mistakes) -> UsersCode:
+    traces = _read(document, mistakes)
+    found = digest(files_of(traces.named), traces.groups)
+    # What the host does stands in the traces, which say when operators began.
+    return UsersCode(options=dataclasses.replace(traces, sha256=found), launching=Launching(cuda_graphs=True))
+
+
+def step_effort(scenario: Scenario) -> Effort:
+    """Return what simulating every rank takes: its nodes."""
+    assert isinstance(scenario.options, ChakraTraces)
+    return Effort(operations=sum(map(len, scenario.options.read().nodes)))
+
+
+TABLE = Table(key="chakra", values=ChakraTraces, about="The traces. Required by program 'chakra'.", check=_check)
+SPEC = ProgramSpec(
+    name="chakra",
+    factory="scenarios.workloads.chakra.program:ChakraProgram",
+    summary="Chakra execution traces",
+    needs=TABLE,
+    batch_size="refused",
+    why_each=lambda document: "each rank has a trace of its own",
+    build=_build,
+    effort=step_effort,
+)

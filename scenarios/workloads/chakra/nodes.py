@@ -1,0 +1,186 @@
+"""One execution trace as values: its nodes, read from a file and written to one (Chakra's schema 0.0.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from scenarios import given_file
+from scenarios.workloads.chakra import wire
+from scenarios.workloads.chakra.wire import WireError
+
+# NodeType and CollectiveCommType of et_def.proto.
+METADATA, LOAD, STORE, COMPUTE, SEND, RECV, COLLECTIVE = 1, 2, 3, 4, 5, 6, 7
+NODE_TYPES = {
+    **{METADATA: "METADATA_NODE", LOAD: "MEM_LOAD_NODE", STORE: "MEM_STORE_NODE", COMPUTE: "COMP_NODE"},
+    **{SEND: "COMM_SEND_NODE", RECV: "COMM_RECV_NODE", COLLECTIVE: "COMM_COLL_NODE"},
+}
+COMM_TYPES = (
+    *("ALL_REDUCE", "REDUCE", "ALL_GATHER", "GATHER", "SCATTER", "BROADCAST", "ALL_TO_ALL", "REDUCE_SCATTER"),
+    *("REDUCE_SCATTER_BLOCK", "BARRIER"),
+)
+_VERSION = "0.0.4"
+# Fields of Node by number.
+_ID, _NAME, _TYPE, _CONTROLS, _DATA, _START, _DURATION, _ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 10
+# An attribute of ours: a node's duration where it is no whole microseconds.
+EXACT = "duration_ns"
+# Fields of AttributeProto's value by number: single ones are odd, and the list of the same kind follows each.
+_SIGNED, _ZIGZAG, _FLOATS, _BOOLS, _TEXTS = (7, 9), (15, 17), (3, 5), (27,), (29,)
+_SINGLE = range(3, 31, 2)  # all but bytes
+_LISTS = (8, 10, 12, 14, 28)  # those of whole numbers and flags; others have no meaning here
+
+Value: TypeAlias = "int | float | str | bool | list[int]"
+
+
+class TraceError(ValueError):
+    """A trace that cannot be played: a sentence with the file, the node and what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What a rank does.
+
+    Attributes:
+        deps, controls: ids of the nodes that are through before, by data and by control.
+        duration_ns: its time; traces have whole microseconds, those that Twinstep writes an attribute with the ns.
+    """
+
+    id: int
+    name: str = ""
+    type: int
+    deps: tuple[int, ...] = ()
+    controls: tuple[int, ...] = ()
+    start_ns: int = 0
+    duration_ns: int = 0
+    attributes: Mapping[str, Value] = field(default_factory=dict)
+
+    def depends_on(self, *, with_controls: bool) -> tuple[int, ...]:
+        """Return the ids of the nodes that are through before, each once."""
+        return tuple(dict.fromkeys((*self.deps, *self.controls))) if with_controls else self.deps
+
+    def number(self, name: str, default: int = 0) -> int:
+        """Return an attribute that is a whole number, 0 or more; `default` where there is none."""
+        value = self.attributes.get(name, default)
+        if not isinstance(value, int | float) or value < 0:
+            raise TraceError(f"{name} = {value!r}: expected a whole number, 0 or more")
+        return int(value)
+
+
+def read(path: Path) -> list[Node]:
+    """Read the nodes of a trace.
+
+    Raises:
+        TraceError: it is none, or cut off.
+    """
+    try:
+        data = given_file.content(path)
+    except OSError as error:
+        raise TraceError(f"{path}: could not be read: {error.strerror}") from None
+    if data[:1] in (b"{", b"["):
+        raise TraceError(f"{path}: JSON; expected an execution trace of protocol buffers")
+    found = list[Node]()
+    place = "GlobalMetadata"
+    try:
+        for number, message in enumerate(wire.messages(data)):
+            if number:
+                found.append(_node(message))
+                place = f"what follows node {found[-1].id}"
+            else:
+                _check_metadata(message)
+                place = "the first node"
+    except WireError as error:
+        raise TraceError(f"{path}: {place}: expected {error}") from None
+    if not found:
+        raise TraceError(f"{path}: no node; expected GlobalMetadata and nodes, each behind its length")
+    return found
+
+
+def write(nodes: Iterable[Node], path: Path) -> None:
+    """Write a trace."""
+    with path.open("wb") as stream:
+        for message in (wire.field(1, _VERSION), *map(_message, nodes)):
+            stream.write(wire.to_varint(len(message)) + message)
+
+
+def _check_metadata(message: bytes) -> None:
+    for number, kind, value in wire.fields(message):
+        if (number, kind) == (1, wire.LEN):
+            wire.text(value)
+        elif number not in (1, 2) or kind != wire.LEN:
+            raise WireError(f"a version and attributes, but got field {number}")
+
+
+def _node(message: bytes) -> Node:
+    whole = dict.fromkeys((_ID, _TYPE, _START, _DURATION), 0)
+    name, deps, attributes = "", {_CONTROLS: list[int](), _DATA: list[int]()}, dict[str, Value]()
+    for number, kind, value in wire.fields(message):
+        if number in whole and isinstance(value, int):
+            whole[number] = value
+        elif number in deps:
+            deps[number] += wire.numbers(kind, value)
+        elif number == _NAME:
+            name = wire.text(value)
+        elif number == _ATTRIBUTE and isinstance(value, bytes):
+            attributes.update(_attribute(value))
+    exact_ns = attributes.get(EXACT)
+    return Node(
+        id=whole[_ID],
+        name=name,
+        type=whole[_TYPE],
+        deps=tuple(dict.fromkeys(deps[_DATA])),
+        controls=tuple(dict.fromkeys(deps[_CONTROLS])),
+        start_ns=whole[_START] * 1000,
+        duration_ns=exact_ns if isinstance(exact_ns, int) else whole[_DURATION] * 1000,
+        attributes=attributes,
+    )
+
+
+def _attribute(message: bytes) -> dict[str, Value]:
+    name, found = "", None
+    for number, kind, value in wire.fields(message):
+        if number == 1:
+            name = wire.text(value)
+        elif number > 2:
+            found = _values(value) if number in _LISTS else _value(number, kind, value) if number in _SINGLE else None
+    return {} if found is None else {name: found}
+
+
+def _value(number: int, kind: int, value: int | bytes) -> Value:
+    if number in _FLOATS:
+        return wire.fixed(kind, value)
+    if isinstance(value, int):
+        if number in _SIGNED:
+            return value - (1 << 64) if value >> 63 else value
+        return value >> 1 ^ -(value & 1) if number in _ZIGZAG else bool(value) if number in _BOOLS else value
+    return wire.text(value) if number in _TEXTS else int.from_bytes(value, "little", signed=number in (23, 25))
+
+
+def _values(message: int | bytes) -> list[int]:
+    if isinstance(message, int):
+        raise WireError("a list, but got a number")
+    return [value for _, kind, each in wire.fields(message) for value in wire.numbers(kind, each)]
+
+
+def _message(node: Node) -> bytes:
+    attributes = {**node.attributes, EXACT: node.duration_ns} if node.duration_ns % 1000 else node.attributes
+    parts = [wire.field(_ID, node.id), wire.field(_NAME, node.name), wire.field(_TYPE, node.type)]
+    both = ((_CONTROLS, node.controls), (_DATA, node.deps))
+    parts += [wire.field(number, b"".join(map(wire.to_varint, ids))) for number, ids in both if ids]
+    parts += [wire.field(_START, node.start_ns // 1000), wire.field(_DURATION, round(node.duration_ns / 1000))]
+    return b"".join(parts + [wire.field(_ATTRIBUTE, _attribute_message(*each)) for each in attributes.items()])
+
+
+def _attribute_message(name: str, value: Value) -> bytes:
+    """Write a text, a flag, flags, or a whole number: as the kind as which Chakra's feeder reads it."""
+    if isinstance(value, str):
+        written = wire.field(29, value)
+    elif isinstance(value, bool):
+        written = wire.field(27, int(value))
+    elif isinstance(value, list):
+        written = wire.field(28, wire.field(1, bytes(map(bool, value))))
+    else:
+        assert isinstance(value, int), "traces of ours have no other values"
+        written = wire.field({"tensor_size": 13, "comm_src": 7, "comm_dst": 7, "comm_tag": 7}.get(name, 9), value)
+    return wire.field(1, name) + written

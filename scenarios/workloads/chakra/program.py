@@ -1,0 +1,145 @@
+"""The program `chakra`: each step plays each rank's execution trace once, all its nodes in the order of dependencies.
+
+Computations run on the rank's own stream, or on that of their attribute `stream`; those with `is_cpu_op` on one of the
+host's. Calls of a group run on a stream of the group, as torch's do, and messages on one of theirs. Nodes of a stream
+run one after the other, and each begins when all that it depends on is over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from scenarios.config.scenario import Scenario
+from scenarios.seam.backend import Work
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.program import Program
+from scenarios.seam.rank import Rank
+from scenarios.workloads.chakra.collectives import arguments_of
+from scenarios.workloads.chakra.config import ChakraTraces, step_effort
+from scenarios.workloads.chakra.nodes import COLLECTIVE, METADATA, RECV, SEND, Node, TraceError
+from scenarios.workloads.chakra.traces import Key, calls_of
+from scenarios.workloads.script.streams import nothing
+
+KIND = "trace"  # of computations, in tables of efficiency
+_MESSAGES = "messages"
+
+
+class ChakraProgram(Program):
+    """`scenario.steps` times the traces' nodes; all of a step is over before the next one begins."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        assert isinstance(scenario.options, ChakraTraces)
+        self.scenario, self.options = scenario, scenario.options
+        size = scenario.cluster.world_size
+        try:
+            self.traces = self.options.read()
+            if self.traces.world_size != size:
+                raise TraceError(
+                    f"{self.traces.world_size} traces in {self.options.named}: expected {size}, one of each rank of"
+                    f" {scenario.cluster.hosts} hosts with {scenario.cluster.host.gpus} GPUs"
+                )
+            self.calls = calls_of(self.traces, scenario.cluster.host.gpus)
+        except TraceError as error:
+            raise ScenarioError(f"{scenario.path}: chakra.traces: {error}") from None
+        compute = (node for nodes in self.traces.nodes for node in nodes if node.type not in (COLLECTIVE, SEND, RECV))
+        of_calls = max(Counter(rank for key in self.calls for rank in key.ranks).values(), default=0)
+        own = sorted({_stream(node) for node in compute} - {"main"})
+        self.streams = (*own, *map(_of_calls, range(of_calls)), _MESSAGES)
+        self.effort = step_effort(scenario)
+
+    async def __call__(self, rank: Rank) -> None:
+        played = _PlayedTrace(self, rank)
+        for step in range(self.scenario.steps):
+            with rank.step(step):
+                await played.run()
+
+
+class _PlayedTrace:
+    """One rank's trace."""
+
+    def __init__(self, program: ChakraProgram, rank: Rank) -> None:
+        self._program, self._rank = program, rank
+        self._nodes = program.traces.nodes[rank.rank]
+        self._streams = {"main": rank, **{name: rank.stream(name) for name in program.streams}}
+        self._groups = dict[Key, tuple[Group, str]]()  # this rank's, each with its stream
+        for key in program.calls:  # each rank makes all groups
+            group = rank.world if key.ranks == rank.world.ranks else rank.new_group(key.ranks)
+            if rank.rank in key.ranks:
+                self._groups[key] = group, _of_calls(len(self._groups))
+        self._works = dict[int, tuple[Work[Any], ...]]()  # by node: what those that depend on it wait for
+        self._waited = defaultdict[str, set[Work[Any]]](set)  # by stream: for which it waits already
+        self._counts = Counter[Key]()
+
+    async def run(self) -> None:
+        """Issue all nodes, and wait for them."""
+        self._works.clear()
+        self._waited.clear()
+        self._counts.clear()
+        issued = list[Work[Any]]()
+        for node in self._nodes:
+            deps = node.depends_on(with_controls=self._program.options.dependencies == "all")
+            works = dict.fromkeys(work for dep in deps for work in self._works[dep])
+            stream, begin = self._beginning(node)
+            if begin is None:  # takes no time
+                self._works[node.id] = tuple(works)
+                continue
+            for work in works:
+                if work not in self._waited[stream]:
+                    self._waited[stream].add(work)
+                    self._streams[stream].after(work)
+            work = begin(self._streams[stream])
+            self._works[node.id] = (work,)
+            issued.append(work)
+        for work in issued:
+            await work
+
+    def _beginning(self, node: Node) -> tuple[str, Callable[[Rank], Work[Any]] | None]:
+        """Return the stream on which a node runs, and what begins it there; None: it takes no time."""
+        label, options = node.name or f"node {node.id}", self._program.options
+        if node.type == COLLECTIVE:
+            return self._call(node, label)
+        if node.type in (SEND, RECV):
+            buffer = torch.empty(node.number("comm_size"), dtype=torch.uint8, device=self._rank.device)
+            if node.type == SEND:
+                return _MESSAGES, lambda rank: rank.send(buffer, node.number("comm_dst"), label=label)
+            return _MESSAGES, lambda rank: rank.recv(buffer, node.number("comm_src"), label=label)
+        kernel = _kernel(node, options.dtype, is_roofline=options.compute == "roofline")
+        if kernel is None:
+            return "main", None
+        return _stream(node), lambda rank: rank.compute(kernel, nothing, label=label)
+
+    def _call(self, node: Node, label: str) -> tuple[str, Callable[[Rank], Work[Any]]]:
+        calls, own = self._program.calls, self._rank
+        key = self._program.traces.key(node, own.rank, own.local_world_size)
+        members = [by_rank[self._counts[key]] for by_rank in calls[key].values()]
+        self._counts[key] += 1
+        group, stream = self._groups[key]
+        verb, arguments = arguments_of(node, members, key.ranks, own.rank, own.device)
+        return stream, lambda rank: getattr(rank, verb)(*arguments, group=group, label=label)
+
+
+def _of_calls(number: int) -> str:
+    return f"calls {number}"
+
+
+def _stream(node: Node) -> str:
+    """Return the stream of a computing node."""
+    if node.attributes.get("is_cpu_op") is True:
+        return "host"
+    return str(node.attributes.get("stream", "main"))
+
+
+def _kernel(node: Node, dtype: str, *, is_roofline: bool) -> Kernel | None:
+    """Return what a computing node costs; None: nothing."""
+    ops, size_bytes = node.number("num_ops"), node.number("tensor_size")
+    if node.type == METADATA or not (node.duration_ns or ops or size_bytes):
+        return None
+    if node.duration_ns and not (is_roofline and (ops or size_bytes)):
+        return Kernel(kind=KIND, lasts_ns=node.duration_ns, launches=0)
+    return Kernel(kind=KIND, flops=float(ops), bytes_read=float(size_bytes), dtype=dtype, launches=0)

@@ -1,0 +1,49 @@
+"""The kinds of a recording's lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scenarios.seam.host_work import HostWork
+from scenarios.workloads.script.events.calls import IssueCall, MetInStore, NewGroup, Replica, WaitCall
+from scenarios.workloads.script.events.event import Event
+from scenarios.workloads.script.events.forms import is_host_work, is_text
+from scenarios.workloads.script.events.notes import (
+    FoundPlan,
+    LoadedBatch,
+    MemoryPeak,
+    NoteCpuWork,
+    NoteLeftOut,
+    RecordMetric,
+    ReservedPeak,
+    ScriptEnd,
+    StepEnd,
+)
+from scenarios.workloads.script.events.waits import Query, Sleep, Synchronize, SynchronizeCall, SynchronizeEvent
+from scenarios.workloads.script.events.work import Computed, GradientReady, LaunchKernel, RecordEvent, WaitEvent
+
+# What the host of a GPU did, which is no event: it stands in a line as `HostWork` has it.
+HOST = "host"
+_EVENTS: tuple[type[Event], ...] = (
+    *(Computed, LaunchKernel, RecordEvent, WaitEvent, GradientReady),
+    *(IssueCall, WaitCall, NewGroup, Replica, MetInStore),
+    *(Synchronize, SynchronizeEvent, SynchronizeCall, Query, Sleep),
+    *(StepEnd, ScriptEnd, RecordMetric, FoundPlan, MemoryPeak, ReservedPeak, NoteLeftOut, NoteCpuWork, LoadedBatch),
+)
+EVENTS = {event.kind: event for event in _EVENTS}
+
+
+def is_line(line: Any) -> bool:
+    """Return whether a value from a file is a line."""
+    if not (isinstance(line, list) and line and is_text(line[0])):
+        return False
+    kind, *values = line
+    if kind == HOST:
+        return len(values) == 1 and is_host_work(values[0])
+    return kind in EVENTS and EVENTS[kind].fits(values)
+
+
+def of_line(line: list[Any]) -> Event | HostWork:
+    """Return the event of a line."""
+    kind, *values = line
+    return HostWork(*values[0]) if kind == HOST else EVENTS[kind].of_line(*values)

@@ -1,0 +1,131 @@
+"""What a folder of traces has to be before it is played: one sentence with the file, the node and what was expected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.config.load import load
+from scenarios.seam.errors import ScenarioError
+from scenarios.workloads.build import build
+from scenarios.workloads.chakra.nodes import COLLECTIVE, COMPUTE, RECV, SEND, Node, write
+from scenarios.workloads.chakra.traces import read_traces
+
+CLUSTER = 'program = "chakra"\n[cluster]\nprofile = "dgx_h100"\nhosts = 1\ngpus_per_host = 2\n[chakra]\n'
+
+
+def call(id_: int = 2, **attributes: Any) -> Node:
+    return Node(id=id_, type=COLLECTIVE, attributes={"comm_type": 0, "comm_size": 64, **attributes})
+
+
+def message(kind: int, peer: int, **attributes: Any) -> Node:
+    end = "comm_dst" if kind == SEND else "comm_src"
+    return Node(id=5, type=kind, attributes={end: peer, "comm_size": 64, **attributes})
+
+
+def work(id_: int, *deps: int, type_: int = COMPUTE, start_ns: int = 0) -> Node:
+    return Node(id=id_, type=type_, deps=deps, start_ns=start_ns, duration_ns=1000)
+
+
+def written(folder: Path, *ranks: list[Node], keys: str = "", **groups: list[int]) -> Path:
+    """Write the traces of these ranks, and a scenario that plays them."""
+    for rank, nodes in enumerate(ranks):
+        write(nodes, folder / f"a.{rank}.et")
+    if groups:
+        (folder / "groups.json").write_text(json.dumps(groups))
+        keys += '\ngroups = "groups.json"'
+    path = folder / "a.toml"
+    path.write_text(f'{CLUSTER}traces = "."\n{keys}\n')
+    return path
+
+
+BAD: dict[str, tuple[list[list[Node]], dict[str, list[int]], str]] = {
+    "type": ([[work(1, type_=8)]] * 2, {}, "a.0.et: node 1: type 8: expected one of METADATA_NODE"),
+    "comm type": (
+        [[call(comm_type=10)]] * 2,
+        {},
+        "a.0.et: node 2: comm_type = 10: expected 0 to 9, ALL_REDUCE and so on",
+    ),
+    "no size": ([[Node(id=1, type=SEND)]] * 2, {}, "a.0.et: node 1: expected comm_size, its bytes"),
+    "no end": (
+        [[message(SEND, 1)], [Node(id=4, type=RECV, attributes={"comm_size": 1})]],
+        {},
+        "a.1.et: node 4: expected comm_src",
+    ),
+    "dtype": ([[call(comm_dtype="fp8")]] * 2, {}, "a.0.et: node 2: comm_dtype = 'fp8': expected one of float64"),
+    "negative": ([[call(comm_size=-1)]] * 2, {}, "a.0.et: node 2: comm_size = -1: expected a whole number, 0 or more"),
+    "id": ([[work(1), work(1)]] * 2, {}, "a.0.et: node 1: expected an id of its own, but an earlier node has it"),
+    "dependency": ([[work(1), work(2, 9)]] * 2, {}, "a.0.et: node 2: depends on node 9: expected a node of the trace"),
+    "cycle": ([[work(1, 2), work(2, 1)]] * 2, {}, "a.0.et: node 1: expected dependencies without a cycle"),
+    "group": (
+        [[call(pg_name="tp")]] * 2,
+        {},
+        "a.0.et: node 2: pg_name = 'tp': expected a group of chakra.groups (none)",
+    ),
+    "member": ([[call(pg_name="tp")]] * 2, {"tp": [0]}, "a.1.et: node 2: group tp of [0]: expected rank 1 in it"),
+    "ranks": ([[call()]] * 2, {"tp": [2]}, "groups.json: tp = [2]: expected ranks below 2, each once"),
+    "kind": (
+        [[call()], [call(comm_type=2)]],
+        {},
+        "a.1.et: node 2: ALL_GATHER of 64 bytes is call 0 of group world: expected ALL_REDUCE of 64 bytes, as",
+    ),
+    "size": (
+        [[call()], [call(comm_size=8)]],
+        {},
+        "a.1.et: node 2: ALL_REDUCE of 8 bytes is call 0 of group world: expected ALL_REDUCE of 64 bytes, as of rank 0",
+    ),
+    "count": ([[call(), call(3)], [call()]], {}, "a.0.et: node 3: call 1 of group world: expected one in"),
+    "tag": (
+        [[message(SEND, 1, comm_tag=1)], [message(RECV, 0, comm_tag=2)]],
+        {},
+        "a.1.et: node 5: tag 2 and 64 bytes: expected tag 1 and 64 bytes, as rank 0 sends next",
+    ),
+    "other end": ([[message(SEND, 1)], [work(1)]], {}, "a.0.et: node 5: expected its other end in"),
+    "itself": (
+        [[message(SEND, 0)], [work(1)]],
+        {},
+        "a.0.et: node 5: a message with rank 0: expected another of the ranks",
+    ),
+    "world": ([[work(1)]] * 3, {}, "3 traces in"),
+}
+
+
+@pytest.mark.parametrize("what", list(BAD))
+def test_what_cannot_be_played_is_a_sentence(tmp_path: Path, what: str) -> None:
+    ranks, groups, sentence = BAD[what]
+    path = written(tmp_path, *ranks, **groups)
+    with pytest.raises(ScenarioError) as caught:
+        build(load(path))
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: chakra.traces")
+
+
+def test_files_that_are_missing_or_of_several_names_are_a_sentence(tmp_path: Path) -> None:
+    path = written(tmp_path, [work(1)], [work(1)], [work(1)])
+    (tmp_path / "a.1.et").unlink()
+    with pytest.raises(ScenarioError, match=r"a trace of each rank, but there is no file .*a\.1\.et"):
+        load(path)
+    (tmp_path / "b.0.et").write_bytes((tmp_path / "a.0.et").read_bytes())
+    with pytest.raises(ScenarioError, match=r"traces of one name in .*, but there are a, b: name .*a"):
+        load(path)
+    for each in tmp_path.glob("*.et"):
+        each.unlink()
+    with pytest.raises(ScenarioError, match=r"files NAME\.RANK\.et in .*, but there are none"):
+        load(path)
+
+
+def test_a_prefix_names_one_of_several(tmp_path: Path) -> None:
+    written(tmp_path, [work(1)], [work(1)])
+    write([work(2)], tmp_path / "b.0.et")
+    assert read_traces(tmp_path / "b", None, with_controls=False).files == (tmp_path / "b.0.et",)
+
+
+def test_nodes_come_by_start_and_behind_what_they_depend_on(tmp_path: Path) -> None:
+    controlled = Node(id=5, type=COMPUTE, controls=(2,), duration_ns=1000)
+    written(tmp_path, [work(1, 3), work(2, start_ns=5000), work(3, start_ns=9000), work(4), controlled])
+    for with_controls, order in ((False, [4, 5, 2, 3, 1]), (True, [4, 2, 5, 3, 1])):
+        traces = read_traces(tmp_path, None, with_controls=with_controls)
+        assert [node.id for node in traces.nodes[0]] == order

@@ -1,0 +1,205 @@
+"""Chakra traces, played: nodes take what they say, wait for what they depend on, and call as other programs do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.errors import ReportError
+from reports.run import Run
+from scenarios.config.load import load
+from scenarios.config.scenario import Scenario
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads.build import build
+from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, METADATA, RECV, SEND, Node, read
+from sim.run import simulate
+from tests.commands import command
+from tests.scenarios.workloads.chakra.test_traces import call, message, work, written
+from twinstep.reporting.chakra import GROUPS, write_traces
+
+
+def play(path: Path, **overrides: object) -> Recording:
+    scenario = load(path, overrides)
+    return simulate(scenario, build(scenario))
+
+
+def by_label(recording: Recording, rank: int = 0, step: int = 0) -> dict[str, Span]:
+    return {span.label: span for span in recording.spans if (span.rank, span.step) == (rank, step)}
+
+
+def ns(span: Span) -> int:
+    return span.end_ns - span.start_ns
+
+
+def named(name: str, node: Node) -> Node:
+    return replace(node, name=name)
+
+
+def test_nodes_begin_when_what_they_depend_on_is_over(tmp_path: Path) -> None:
+    """What is on two streams and depends on nothing in between runs at the same time."""
+    first, second = named("first", replace(work(1), duration_ns=5000)), named("second", work(2, 1))
+    beside = Node(id=3, name="beside", type=COMPUTE, duration_ns=7000, attributes={"stream": 7})
+    joint = Node(id=4, name="joint", type=METADATA, deps=(2, 3))
+    last = named("last", work(5, 4))
+    found = by_label(play(written(tmp_path, *[[first, second, beside, joint, last]] * 2)))
+    assert {label: (span.start_ns, span.end_ns) for label, span in found.items() if span.kind == "compute"} == {
+        **{"first": (0, 5000), "second": (5000, 6000), "beside": (0, 7000), "last": (7000, 8000)}
+    }
+    assert ns(found["step 0"]) == 8000
+
+
+def test_a_step_plays_all_nodes_again(tmp_path: Path) -> None:
+    recording = play(written(tmp_path, *[[work(1), call()]] * 2, keys="[run]\nsteps = 3"))
+    steps = [ns(span) for span in recording.spans if span.kind == "step"]
+    assert len(steps) == 6
+    assert len(set(steps)) == 1
+
+
+@pytest.mark.parametrize(("compute", "priced"), [("duration", {"priced"}), ("roofline", {"both", "priced"})])
+def test_a_computation_takes_its_duration_or_what_the_gpu_takes(tmp_path: Path, compute: str, priced: set[str]) -> None:
+    ops = {"num_ops": 10**11, "tensor_size": 10**8}
+    nodes = [
+        Node(id=1, name="both", type=COMPUTE, duration_ns=1234, attributes=ops),
+        Node(id=2, name="priced", type=COMPUTE, attributes=ops),
+        Node(id=3, name="timed", type=COMPUTE, duration_ns=1234),
+    ]
+    path = written(tmp_path, nodes, nodes, keys=f"compute = '{compute}'\ndtype = 'bfloat16'")
+    found, gpu = by_label(play(path)), load(path).cluster.host.gpu
+    rate = gpu.flops_per_s["bfloat16"] * gpu.efficiency["default"]
+    for node in nodes:
+        assert ns(found[node.name]) == pytest.approx(1e9 * 1e11 / rate if node.name in priced else 1234, rel=0.1)
+
+
+# What program 'collective' calls, by its op: Chakra's type, and the share of its size that a rank gives.
+OPS = {"all_reduce": (0, 1), "all_gather": (2, 4), "reduce_scatter": (7, 1), "broadcast": (5, 1), "all_to_all": (6, 1)}
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_call_takes_what_it_takes_in_another_program(tmp_path: Path, op: str) -> None:
+    """ASTRA-sim counts what a rank gives: of an all-gather its share."""
+    kind, parts = OPS[op]
+    size = 1 << 20
+    node = call(comm_type=kind, comm_size=size // parts, comm_dtype="float32")
+    path = written(tmp_path, *[[named("call", node)]] * 4)
+    path.write_text(path.read_text().replace("gpus_per_host = 2", "gpus_per_host = 4"))
+    own = load(path)
+    alone = tmp_path / "alone.toml"
+    table = f'[collective]\nop = "{op}"\nsize = "{size} B"\n[launching]\n'
+    alone.write_text(own_cluster(path).replace("chakra", "collective") + table.replace("[launching]\n", ""))
+    scenario = load(alone, {"steps": 1, "payload": "sizes", "ranks": "each"})
+    other = simulate(scenario, build(replace(scenario, launching=own.launching)))
+    (expected,) = {ns(span) for span in other.spans if span.rank == 3 and span.call == 1}
+    assert ns(by_label(play(path), rank=3)["call"]) == pytest.approx(expected, rel=0.02)
+
+
+def own_cluster(path: Path) -> str:
+    return path.read_text().partition("[chakra]")[0]
+
+
+def test_every_type_of_call_is_played(tmp_path: Path) -> None:
+    nodes = [named(kind, call(2 + number, comm_type=number)) for number, kind in enumerate(COMM_TYPES)]
+    found = by_label(play(written(tmp_path, *[nodes] * 2)))
+    assert [found[kind].bytes_in for kind in COMM_TYPES[:9]] == [64] * 4 + [128] + [64] * 4
+    assert found["ALL_GATHER"].bytes_out == 128
+    assert found["BARRIER"].kind == "barrier"
+
+
+def test_groups_come_from_the_file_or_from_dimensions(tmp_path: Path) -> None:
+    first = [named("pair", call(pg_name=str(rank // 2))) for rank in range(4)]
+    dims = {"inside": [1, 0], "across": [0, 1], "all": [1, 1]}
+    ranks = [[each, *_dims(dims)] for each in first]
+    path = written(tmp_path, *ranks, **{"0": [0, 1], "1": [2, 3]})
+    path.write_text(path.read_text().replace("hosts = 1", "hosts = 2"))
+    spans = [one for one in play(path).spans if one.step == 0]
+    members = {label: Counter(one.group for one in spans if one.label == label) for label in (*dims, "pair")}
+    assert {label: sorted(each.values()) for label, each in members.items()} == {
+        **{"inside": [2, 2], "across": [2, 2], "all": [4], "pair": [2, 2]}
+    }
+
+
+def _dims(dims: dict[str, list[int]]) -> list[Node]:
+    found = []
+    for number, (label, each) in enumerate(dims.items()):
+        found.append(named(label, call(10 + number, involved_dim=each)))
+    return found
+
+
+def test_messages_go_to_their_other_end(tmp_path: Path) -> None:
+    sends = [work(1), replace(message(SEND, 1), deps=(1,)), named("next", work(6, 1))]
+    recording = play(written(tmp_path, sends, [named("message", message(RECV, 0)), named("after", work(7, 5))]))
+    arrived = by_label(recording, 1)["message"]
+    assert (arrived.bytes_out, arrived.start_ns) == (64, 0)
+    assert arrived.end_ns > 1000
+    assert by_label(recording, 1)["after"].start_ns == arrived.end_ns
+    assert by_label(recording)["next"].start_ns == 1000  # beside what is sent
+
+
+def test_uneven_exchanges_fit(tmp_path: Path) -> None:
+    ranks = [[named("exchange", call(comm_type=6, comm_size=10 + 3 * rank))] for rank in range(2)]
+    recording = play(written(tmp_path, *ranks))
+    sizes = [(one.bytes_in, one.bytes_out) for one in (by_label(recording, rank)["exchange"] for rank in range(2))]
+    assert sizes == [(10, 5 + 7), (13, 5 + 6)]
+
+
+def again(scenario: Scenario, traces: Path) -> Recording:
+    """Play traces on the cluster and over the library of a scenario."""
+    path = traces.parent / "again.toml"
+    cluster = scenario.cluster
+    keys = f"hosts = {cluster.hosts}\ngpus_per_host = {cluster.host.gpus}\n"
+    path.write_text(
+        f'program = "chakra"\n[run]\nlibrary = "{scenario.library}"\nsteps = 1\n'
+        f'[cluster]\nprofile = "{cluster.profile}"\n{keys}'
+        f'[chakra]\ntraces = "{traces}"\ngroups = "{traces / GROUPS}"\n'
+    )
+    played = replace(load(path), cluster=cluster)
+    return simulate(played, build(played))
+
+
+def calls(recording: Recording, step: int) -> Counter[tuple[Any, ...]]:
+    return Counter((one.rank, one.label, one.bytes_in) for one in recording.spans if one.step == step and one.group)
+
+
+def groups(recording: Recording, step: int) -> Counter[tuple[Any, ...]]:
+    """How many calls each set of ranks makes together."""
+    members = dict[tuple[str, int], list[int]]()
+    for one in sorted((one for one in recording.spans if one.step == step and one.group), key=lambda one: one.rank):
+        members.setdefault((one.group, one.call), []).append(one.rank)
+    return Counter(map(tuple, members.values()))
+
+
+@pytest.mark.parametrize(("name", "off"), [("powersgd_4x2_3g", 0), ("criteo_dlrm_2x4", 0.005)])
+def test_a_run_written_and_played_again_makes_the_same_step(tmp_path: Path, name: str, off: float) -> None:
+    """But for exchanges that are uneven: a run does not keep how they are split."""
+    scenario = load(name)
+    scenario = replace(scenario, steps=3, ranks="each", payload="sizes")
+    run = simulate(scenario, build(scenario))
+    step = write_traces(Run.of(run), tmp_path / "traces", 2)
+    found = again(scenario, tmp_path / "traces")
+    assert calls(found, 0) == calls(run, step)
+    assert groups(found, 0) == groups(run, step)
+    for rank in range(scenario.cluster.world_size):
+        expected, took = (ns(by_label(each, rank, at)[f"step {at}"]) for each, at in ((run, step), (found, 0)))
+        assert took == pytest.approx(expected, rel=off)
+
+
+def test_the_command_writes_a_trace_of_each_rank(tmp_path: Path) -> None:
+    assert command("sim", "all_to_all_4x2", "--steps", 2, "--ranks", "each", "--out", tmp_path / "run").returncode == 0
+    done = command("reports", "chakra", tmp_path / "run", "--step", 1, "--out", tmp_path / "traces")
+    assert (done.returncode, done.stdout) == (0, f"step 1 as execution traces: {tmp_path / 'traces'}\n")
+    assert len([*(tmp_path / "traces").glob("step.*.et")]) == 8
+    assert any(node.type == COLLECTIVE for node in read(tmp_path / "traces" / "step.7.et"))
+    again = command("reports", "chakra", tmp_path / "run", "--out", tmp_path / "traces")
+    assert again.returncode == 2
+
+
+def test_what_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    folded = load("powersgd_4x2_3g", {"ranks": "alike", "fidelity": "links", "steps": 2})
+    with pytest.raises(ReportError, match=r"^some ranks of the run stand for others; expected one of run"):
+        write_traces(Run.of(simulate(folded, build(folded))), tmp_path / "folded", None)
+    sends = play(written(tmp_path, [message(SEND, 1)], [message(RECV, 0)]))
+    with pytest.raises(ReportError, match=r"^the step has recv and send, and a run does not keep to whom"):
+        write_traces(Run.of(sends), tmp_path / "sends", 0)

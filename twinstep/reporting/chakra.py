@@ -1,0 +1,165 @@
+"""Writes one step of a run as Chakra execution traces, a file a rank, which ASTRA-sim and program 'chakra' play.
+
+A node waits for what its rank had waited for when the node began, for the computation before it on its stream, for the
+call before it in its group, and on GPUs for the time in which the host had still to issue it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reports.analysis.prediction.uncertainty import on_gpus
+from reports.analysis.step_breakdown import step_shown
+from reports.errors import ReportError
+from reports.run import Run
+from reports.store.drafts import whole_folder
+from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, Node, Value, write
+
+NAME, GROUPS = "step", "groups.json"
+_COLUMNS = ["rank", "rank_count", "stream", "step", "sequence", "kind", "label", "group", "issued_ns", "start_ns"]
+_COLUMNS += ["end_ns", "wait_until_ns", "bytes_in", "bytes_out", "bytes_sent", "dtype", "flops", "bytes_read"]
+_COLUMNS += ["bytes_written"]
+# Chakra's words for torch's verbs; others are no collectives of a group.
+_TYPES = {
+    **dict.fromkeys(("all_reduce", "all_reduce_coalesced"), "ALL_REDUCE"),
+    "reduce": "REDUCE",
+    **dict.fromkeys(("all_gather", "all_gather_coalesced"), "ALL_GATHER"),
+    **dict.fromkeys(("all_gather_into_tensor", "all_gather_into_tensor_coalesced"), "ALL_GATHER"),
+    **dict.fromkeys(("reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"), "REDUCE_SCATTER"),
+    **{"gather": "GATHER", "scatter": "SCATTER", "broadcast": "BROADCAST"},
+    **dict.fromkeys(("all_to_all", "all_to_all_single"), "ALL_TO_ALL"),
+    **dict.fromkeys(("barrier", "monitored_barrier"), "BARRIER"),
+}
+
+
+def write_traces(run: Run, folder: Path, step: int | None) -> int:
+    """Write a step of a run, a typical one by default, and its groups into a new folder; return which step it is.
+
+    Raises:
+        ReportError: the run has no such step, the step sends messages, or some ranks stand for others.
+    """
+    number = step_shown(run, step)
+    if number is None:
+        raise ReportError("the run has no step whose spans were kept; expected one to write as execution traces")
+    ranks = dict(_spans(run, number))
+    begin_ns = {rank: each.pop(0).start_ns for rank, each in ranks.items()}
+    groups = _groups(ranks)
+    with whole_folder(folder) as partial:
+        for rank, spans in ranks.items():
+            write(_nodes(spans, begin_ns[rank], groups, has_host=on_gpus(run)), partial / f"{NAME}.{rank}.et")
+        members = {name: each.ranks for name, each in groups.items()}
+        (partial / GROUPS).write_text(json.dumps(members, indent=1) + "\n", encoding="utf-8")
+    return number
+
+
+class _Members(NamedTuple):
+    """The ranks that call in a group, and the root of each of its broadcasts by their number in the step."""
+
+    ranks: Sequence[int]
+    roots: Mapping[int, int]
+
+
+def _spans(run: Run, step: int) -> Iterator[tuple[int, list[Any]]]:
+    """Yield each rank's spans of the step in the order of their issue, the step's own first."""
+    for part in run.parts(_COLUMNS, [step], beside=False):
+        own = part.spans.assign(is_inside=part.spans["kind"] != "step")
+        _check(own)
+        own = own.sort_values(["rank", "is_inside", "issued_ns", "start_ns", "sequence"], kind="stable")
+        for rank, spans in own.groupby("rank", sort=True):
+            yield int(str(rank)), [*spans.itertuples(index=False)]
+
+
+def _check(spans: Any) -> None:
+    if (spans["rank_count"] > 1).any():
+        raise ReportError("some ranks of the run stand for others; expected one of run.ranks = 'each', a trace a rank")
+    unknown = sorted({*spans["kind"]} - {"step", "compute", *_TYPES})
+    if unknown:
+        raise ReportError(
+            f"the step has {' and '.join(unknown)}, and a run does not keep to whom; expected computations and"
+            " collectives of groups"
+        )
+
+
+def _groups(ranks: Mapping[int, Sequence[Any]]) -> dict[str, _Members]:
+    members, roots = defaultdict[str, dict[int, None]](dict), defaultdict[str, dict[int, int]](dict)
+    for rank, spans in sorted(ranks.items()):
+        counts = Counter[str]()
+        for span in spans:
+            if span.group:
+                members[span.group][rank] = None
+                if span.kind == "broadcast" and span.bytes_sent:
+                    roots[span.group][counts[span.group]] = rank
+                counts[span.group] += 1
+    return {name: _Members([*each], roots[name]) for name, each in members.items()}
+
+
+def _nodes(spans: Sequence[Any], first_ns: int, groups: Mapping[str, _Members], *, has_host: bool) -> Iterator[Node]:
+    """Yield a rank's nodes: span n is node 2n, behind node 2n - 1 where its host was late to issue it on a GPU."""
+    issued, counts = defaultdict[str, list[int]](list), Counter[str]()  # by stream and by group, in order
+    for number, span in enumerate(spans, 1):
+        own = issued[f"group {span.group}" if span.group else f"stream {span.stream}"]
+        before = {*own[-1:], *issued[f"stream {span.stream}"][-1:], *_awaited(spans, issued.values(), span.start_ns)}
+        own.append(number)
+        ready_ns = max((spans[each - 1].end_ns for each in before), default=first_ns)
+        deps = tuple(2 * each for each in sorted(before))
+        if has_host and span.start_ns > ready_ns:
+            yield _node(2 * number - 1, "host", COMPUTE, deps, (ready_ns, span.start_ns), first_ns, {"is_cpu_op": True})
+            deps += (2 * number - 1,)
+        times = span.start_ns, span.end_ns
+        if span.group:
+            attributes = _of_call(span, groups[span.group].roots.get(counts[span.group]))
+            counts[span.group] += 1
+            yield _node(2 * number, span.label, COLLECTIVE, deps, times, first_ns, attributes)
+        else:
+            yield _node(2 * number, span.label, COMPUTE, deps, times, first_ns, _of_computation(span))
+
+
+def _awaited(spans: Sequence[Any], lines: Iterable[Sequence[int]], now_ns: int) -> Iterator[int]:
+    """Yield of each stream and each group the last span that the rank had awaited: those before it are over, too."""
+    for numbers in lines:
+        yield from islice((each for each in reversed(numbers) if 0 <= spans[each - 1].wait_until_ns <= now_ns), 1)
+
+
+def _node(
+    number: int,
+    name: str,
+    kind: int,
+    deps: tuple[int, ...],
+    times: tuple[int, int],
+    first_ns: int,
+    attributes: Mapping[str, Value],
+) -> Node:
+    """Return a node that runs between two `times`, of a step that begins at `first_ns`."""
+    start_ns, end_ns = times
+    return Node(
+        id=number,
+        name=name,
+        type=kind,
+        deps=deps,
+        start_ns=start_ns - first_ns,
+        duration_ns=end_ns - start_ns,
+        attributes=attributes,
+    )
+
+
+def _of_computation(span: Any) -> dict[str, Value]:
+    size_bytes = round(span.bytes_read + span.bytes_written)
+    priced = {"num_ops": round(span.flops), "tensor_size": size_bytes} if span.flops or size_bytes else {}
+    return {"is_cpu_op": False, "stream": span.stream, **priced}
+
+
+def _of_call(span: Any, root: int | None) -> dict[str, Value]:
+    kind = _TYPES[span.kind]
+    return {
+        "is_cpu_op": False,
+        "comm_type": COMM_TYPES.index(kind),
+        "comm_size": int(span.bytes_out if kind == "SCATTER" else span.bytes_in),
+        "pg_name": span.group,
+        **({"comm_dtype": span.dtype} if span.dtype else {}),
+        **({"comm_src": root} if root is not None else {}),
+    }
