@@ -14,6 +14,7 @@ import torch
 
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
+from scenarios.modules.no_compiler import without_compiler
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.seam.program import Program, begin
@@ -153,7 +154,7 @@ def _play_to_end(
     """Play the program and hand on its last spans; says what it was interrupted after, if it was, or nothing."""
     error = ""
     try:
-        with one_thread(), _rare_collections():
+        with one_thread(), _rare_collections(), without_compiler():
             _play(world, program, stop)
         ended()
         world.ledger.close()

@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
+_DRAWN_BYTES = 1 << 28  # ids are drawn once for the run, its draws and its changes
 _COMMANDS = ("sweep", "search", "curves")  # a scenario of such a name is ./sweep
 
 
@@ -144,12 +145,13 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             replace.check_free(options.kernels_csv)
         job = _planned(options, scenario, folder, phases)
     from scenarios.workloads.build import effort_of
+    from scenarios.workloads.dlrm.ids.kept import DRAWN
 
     goes_on = options.what_if and _holds(folder, job.scenario)
     if not goes_on:
         check_free(folder)
     print_notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program))
-    with job.bar:
+    with job.bar, DRAWN.up_to(_DRAWN_BYTES):
         digest = None if goes_on else _record(job)
         with changing(folder) if options.what_if else nullcontext():
             run, spread = _repeat(job, asked, digest)

@@ -58,6 +58,7 @@ COMMON = {
         for prefix, power in {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}.items()
     },
     **{(unit, "nanosecond"): Fraction(10**power) for unit, power in {"s": 9, "ms": 6, "us": 3, "ns": 0}.items()},
+    **{(unit, "nanosecond"): Fraction(seconds * 10**9) for unit, seconds in {"min": 60, "h": 3600}.items()},
 }
 
 

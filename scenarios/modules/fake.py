@@ -20,6 +20,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from scenarios.modules.cuda_autocast import cuda_autocast
+from scenarios.modules.no_compiler import without_compiler
 from scenarios.seam.errors import ProgramError
 
 _TORCH = Path(torch.__file__).parent
@@ -54,6 +55,7 @@ def _drop(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = 
 def fake(*, on_gpu: bool) -> Iterator[FakeTensorMode]:
     """Inside, tensors that are made have no values, on the CPU; autocast for "cuda" is one for them."""
     with ExitStack() as stack:
+        stack.enter_context(without_compiler())
         if on_gpu:
             stack.enter_context(mock.patch.object(torch.amp.autocast_mode.autocast, "__init__", _autocast))
             stack.enter_context(mock.patch.object(functional, "scaled_dot_product_attention", _attend))

@@ -12,14 +12,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
 from scenarios.config.host_classes import HostClasses, simulated_ranks
 from scenarios.config.scenario import Scenario
 from scenarios.modules.ddp_buckets import reduction_memory_bytes
-from scenarios.modules.fake import build_fake, fake
 from scenarios.modules.fully_sharded.memory import SHARDED_GRADIENTS, sharded_sizes
-from scenarios.modules.trace import GRADIENTS, TEMPORARIES, Arguments, Trace, state, tensors_of
+from scenarios.modules.trace import GRADIENTS, TEMPORARIES, Arguments, Trace, tensors_of
 from scenarios.seam.trace import ALWAYS, MemoryRow
 
 if TYPE_CHECKING:
@@ -57,12 +54,6 @@ def memory_rows(
     )
 
 
-def size_of(tensors: Iterable[Tensor]) -> int:
-    """Bytes of these tensors' storages, each once."""
-    storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}
-    return sum(storages.values())
-
-
 def parts_of(
     model: Module, arguments: Arguments, depth: int, late: tuple[int, ...] = (), *, accumulates: bool = False
 ) -> tuple[Part, ...]:
@@ -85,8 +76,7 @@ def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> It
     if model.parallel.shards:
         yield from (Part(name, size, phases or ALWAYS) for name, size, phases in sharded_sizes(model, traced))
     else:
-        with fake(on_gpu=False):
-            yield Part("weights", size_of(state(build_fake(model.make))))
+        yield Part("weights", traced.state_bytes)
     yield Part("inputs", sum(each.numel() * each.dtype.itemsize for each in tensors_of(arguments)))
     yield from _activations(traced.kept_bytes, "forward", depth)
     yield Part("temporaries", traced.forward_peak_bytes - sum(traced.kept_bytes.values()), "forward")

@@ -21,11 +21,11 @@ from scenarios.modules.fake import build_fake, explained, fake
 from scenarios.modules.fully_sharded.replica import ShardedReplica, check_windows
 from scenarios.modules.fully_sharded.shards import check_elementwise, shard_like
 from scenarios.modules.fully_sharded.units import Unit, units_of
-from scenarios.modules.memory import Part, parts_of, size_of
+from scenarios.modules.memory import Part, parts_of
 from scenarios.modules.precision import LossScaler, LossScaling, products_of_float32
 from scenarios.modules.recorder import Recorder
 from scenarios.modules.replica import Replica
-from scenarios.modules.trace import Arguments, Trace, cost_of, tensors_of, trace, trainable
+from scenarios.modules.trace import Arguments, Trace, cost_of, size_of, tensors_of, trace, trainable
 from scenarios.seam.errors import Note, ProgramError, told
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
@@ -46,8 +46,10 @@ class Update:
 
 Optimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
-# Of modules that have a `known_as`, by it and the number of shards.
+# Of modules that have a `known_as`, by it and the number of shards, or what a pass was traced for.
 _UPDATES: dict[tuple[str, int], Update] = {}
+_TRACES: dict[tuple[Any, ...], Trace] = {}
+_MOST_TRACES = 128
 
 
 class Module:
@@ -108,7 +110,9 @@ class Module:
         self._traces: dict[Signature, Trace] = {}
         self._updates: dict[int, Update] = {}
         self._has_noted = False
-        self.known_as = ""  # if not empty, the same for modules whose optimizers do the same: traced once for all
+        self.known_as = (
+            ""  # if not empty, the same for modules that do the same: they and their optimizers are traced once
+        )
 
     def _check_precision(self) -> None:
         """What neither shards nor compressed gradients allow."""
@@ -158,21 +162,42 @@ class Module:
         signature, chosen = _signature(arguments), None if gradients is None else tuple(gradients)
         found = self._traces.get((signature, chosen, accumulates, late))
         if found is None:
-            with products_of_float32(self.tf32):
-                found = trace(
-                    self.make,
-                    self.name,
-                    arguments,
-                    on_gpu=self._on_gpu,
-                    gradients=chosen,
-                    accumulates=accumulates,
-                    late=late,
-                    fuses=self.fuses,
-                    units=self.units,
-                )
+            found = self._traced(arguments, signature, chosen, accumulates=accumulates, late=late)
             check_windows(self, found)
             for key in (chosen, found.gradients):
                 self._traces[signature, key, accumulates, late] = found
+        return found
+
+    def _traced(
+        self,
+        arguments: Arguments,
+        signature: Signature,
+        gradients: tuple[bool | None, ...] | None,
+        *,
+        accumulates: bool,
+        late: tuple[int, ...],
+    ) -> Trace:
+        """Return the trace of a module that is known to do the same, else a new one."""
+        with products_of_float32(self.tf32):
+            rounds = torch.backends.cuda.matmul.allow_tf32
+            key = self.known_as, rounds, signature, gradients, accumulates, late
+            if self.known_as and key in _TRACES:
+                return _TRACES[key]
+            found = trace(
+                self.make,
+                self.name,
+                arguments,
+                on_gpu=self._on_gpu,
+                gradients=gradients,
+                accumulates=accumulates,
+                late=late,
+                fuses=self.fuses,
+                units=self.units,
+            )
+        if self.known_as:
+            _TRACES[key] = found
+            if len(_TRACES) > _MOST_TRACES:
+                del _TRACES[next(iter(_TRACES))]
         return found
 
     def note_unknown(self, traced: Trace) -> None:

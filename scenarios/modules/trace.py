@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -84,6 +84,7 @@ class Trace:
         ready: gradients in the order in which they are ready.
         parameters: all parameters that require gradients, in the order of registration.
         buffers: its buffers, such as the running means of batch normalization.
+        state_bytes: what all its parameters and buffers take.
         unused: indices of those that get no gradient.
         unknown: operators that are priced by their bytes alone.
         kept_bytes: what the forward pass leaves for the backward pass, by the module that made it.
@@ -103,6 +104,7 @@ class Trace:
     ready: tuple[Ready, ...]
     parameters: tuple[TensorSpec, ...]
     buffers: tuple[TensorSpec, ...]
+    state_bytes: int
     unused: tuple[int, ...]
     unknown: tuple[str, ...]
     kept_bytes: dict[str, int]
@@ -219,6 +221,7 @@ def _passes(
 ) -> Trace:
     """Run both passes under the recorder, on tensors without values."""
     needs: list[Need] = []
+    state_bytes = size_of(state(module))
     marks = _Marks(recorder, trainable(module), units, needs)
 
     def needed(tensors: list[int]) -> None:
@@ -247,6 +250,7 @@ def _passes(
         ready=tuple(ready),
         parameters=tuple(map(_spec, parameters, names_of(module))),
         buffers=tuple(map(_spec, buffers_of(module))),
+        state_bytes=state_bytes,
         unused=tuple(index for index in range(len(parameters)) if index not in arrived),
         unknown=tuple(recorder.unknown),
         kept_bytes=kept,
@@ -356,6 +360,12 @@ def buffers_of(module: object) -> list[Tensor]:
 def state(module: object) -> list[Tensor]:
     """All parameters and buffers."""
     return [*module.parameters(), *buffers_of(module)] if isinstance(module, nn.Module) else []
+
+
+def size_of(tensors: Iterable[Tensor]) -> int:
+    """Bytes of these tensors' storages, each once."""
+    storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}
+    return sum(storages.values())
 
 
 def tensors_of(tree: Any) -> list[Tensor]:

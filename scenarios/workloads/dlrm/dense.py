@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
 
@@ -33,9 +34,11 @@ class Columns:
         self.groups, self.features = tuple(groups), tuple(feature.name for feature in features)
         self.sequences = tuple(feature.name for feature in features if feature.sequence)
         self.group_of = {piece.feature: index for index, group in enumerate(groups) for piece in group.columns}
+        places = [(type(group).__name__, group.columns) for group in groups]
+        self._digest = blake2b(repr((self.features, self.sequences, places)).encode(), digest_size=16).hexdigest()
 
     def __repr__(self) -> str:  # part of what a call is known by, each time
-        return "Columns"
+        return self._digest
 
 
 class Embeddings(Mapping[str, Tensor]):
@@ -188,9 +191,9 @@ def build_dense(scenario: Scenario) -> Module:
 
 
 def _known_as(scenario: Scenario, model: Model) -> str:
-    """All that the optimizer's step on our own dense part depends on."""
+    """All that our own dense part and its optimizer's step do, but for what they are called with, depends on."""
     layers = model.dense_features, model.bottom, model.top, model.interaction, [each.dim for each in model.features]
-    optimizer = model.dtype, model.optimizer, model.dense_optimizer
+    optimizer = model.dtype, model.autocast, model.optimizer, model.dense_optimizer
     workload = Recommender.of(scenario.workload)
     where = scenario.cluster.host.gpu.kind, workload.launching.fusion, workload.dense_parallel
     return repr((layers, optimizer, where))

@@ -10,12 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from scenarios.config.load import load
+from scenarios.modules import module as traced
 from scenarios.modules.trace import trainable
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.batches import draw_bags, draw_dense, initial_rows
 from scenarios.workloads.dlrm.dense import WideAdagrad, build_dense
+from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
+from tests.conftest import LIBRARY
 from tests.sim.test_dlrm_steps import Reference, losses
 from tests.small import model_of
 
@@ -176,3 +179,17 @@ def test_the_wide_adagrad_is_torchs_in_float32(dtype: torch.dtype) -> None:
             module.optimizer.step()  # type: ignore[operator, union-attr]
     for own, other in zip(trainable(wide), trainable(usual), strict=True):
         torch.testing.assert_close(own.float(), other, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=2e-2)
+
+
+def test_what_does_the_same_is_traced_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traced, "_TRACES", {})
+
+    def traces(values: dict[str, object]) -> set[int]:
+        program = build(load(LIBRARY / "criteo_small_2x2.toml", values))
+        assert isinstance(program, DlrmProgram)
+        return set(map(id, program.dense._traces.values()))
+
+    first = traces({})
+    assert traces({"cluster.nic.latency": "1 us", "run.seed": 7}) == first
+    others = [{"run.batch_size": 32}, {"model.dtype": "float16"}, {"model.tables[4].sharding": ["row_wise"]}]
+    assert not any(traces(values) & first for values in others)

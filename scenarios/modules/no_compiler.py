@@ -1,0 +1,104 @@
+"""A stand-in for `torch._dynamo`, which takes 0.6 s to import and does nothing without torch.compile.
+
+torch asks its compiler small questions: dispatch modes, optimizers and fake tensors ask it not to compile them, and for
+settings. The stand-in answers these, and gives way to torch's own package when asked for anything else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+_NAME = "torch._dynamo"
+
+
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """Run torch without its compiler, unless something has loaded or needs it."""
+    if _NAME in sys.modules:
+        yield
+        return
+    _STAND_IN.enter()
+    try:
+        yield
+    finally:
+        _STAND_IN.leave()
+
+
+class _StandIn(ModuleType):
+    """A package without a compiler; of its submodules only `config` is torch's own, and light."""
+
+    def __init__(self) -> None:
+        super().__init__(_NAME)
+        self.__path__ = [str(Path(torch.__file__).parent / "_dynamo")]
+        self._finder = _Submodules()
+        self._not_compiled: list[Callable[..., Any]] = []
+
+    def disable(self, fn: Callable[..., Any], recursive: bool = True, **_: Any) -> Callable[..., Any]:
+        """Return `fn` itself: without a compiler there is nothing to keep from it."""
+        self._not_compiled.append(fn)
+        return fn
+
+    def graph_break(self, msg: str = "") -> None:
+        pass
+
+    def enter(self) -> None:
+        sys.modules[_NAME] = self
+        vars(torch)["_dynamo"] = self
+        sys.meta_path.insert(0, self._finder)
+
+    def leave(self) -> None:
+        """Remove the stand-in, so that torch's own package is loaded when it is next asked for."""
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
+        if sys.modules.get(_NAME) is self:
+            del sys.modules[_NAME], torch._dynamo
+        for fn in self._not_compiled:  # torch keeps the answer there; a compiler that is loaded later is to be asked
+            vars(fn).pop("__dynamo_disable", None)
+        self._not_compiled.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # the import system asks every module for such names
+            raise AttributeError(name)
+        self.leave()
+        return getattr(importlib.import_module(_NAME), name)
+
+
+class _Submodules:
+    """A finder that gives way where a submodule is imported, as those need each other in their package's own order."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if not name.startswith(f"{_NAME}.") or name == f"{_NAME}.config":
+            return None
+        _STAND_IN.leave()
+        importlib.import_module(_NAME)
+        module = importlib.import_module(name)
+        found = spec_from_loader(name, _Loaded(module))
+        module.__spec__ = found  # the import system takes the spec from here, as the module is there already
+        return found
+
+
+class _Loaded(Loader):
+    """A loader of a module that is there."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec
+
+
+_STAND_IN = _StandIn()  # one, as `config` becomes its package's attribute when it is first imported, and not again
