@@ -1,7 +1,7 @@
-"""What a traced module takes of a rank's device, by part and by phase of a step.
+"""The memory of a traced module on a rank's device, by part and by phase of a step.
 
-Tensors are followed as `torch.distributed._tools.fsdp2_mem_tracker` follows them: on fake tensors, each storage from
-where it is made to where nobody holds it any more, by what it is for. The caching allocator's rounding is left out.
+Tensors are tracked as `torch.distributed._tools.fsdp2_mem_tracker` does: on fake tensors, each storage from its
+allocation to its last reference, by purpose. The caching allocator's rounding is left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one part takes in these phases, as in MemoryRow."""
+    """A part's bytes in some phases, as in MemoryRow."""
 
     name: str
     size_bytes: int
@@ -38,9 +38,9 @@ class Part:
 def memory_rows(
     scenario: Scenario, parts: Iterable[Part], host_classes: HostClasses | None = None
 ) -> tuple[MemoryRow, ...]:
-    """A program's `memory`, where each rank, or one of each class, has these parts, as of `Module.memory`.
+    """Return a program's `memory`, if each rank, or one of each class, has these parts, as returned by `Module.memory`.
 
-    Of several modules all temporaries count, as if they were at work at the same time.
+    The temporaries of all modules add up, as if the modules ran at the same time.
     """
     capacity_bytes, held = scenario.cluster.host.gpu.memory_bytes, list(parts)
     return tuple(
@@ -58,7 +58,7 @@ def memory_rows(
 
 
 def size_of(tensors: Iterable[Tensor]) -> int:
-    """Bytes of these tensors' storages, each once."""
+    """Return the bytes of these tensors' storages, each once."""
     storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}
     return sum(storages.values())
 
@@ -66,10 +66,9 @@ def size_of(tensors: Iterable[Tensor]) -> int:
 def parts_of(
     model: Module, arguments: Arguments, depth: int, late: tuple[int, ...] = (), *, accumulates: bool = False
 ) -> tuple[Part, ...]:
-    """As of `Module.memory`; `late` are arguments that come while it runs, as of `Module.traced`.
+    """Return the parts of `Module.memory`; `late` are arguments that come while it runs, as in `Module.traced`.
 
-    Where it `accumulates`, it is at its fullest in a micro-batch that finds the gradients of those before: whole, or
-    in shards.
+    With `accumulates`, the peak is that of a micro-batch with the gradients of earlier ones: whole, or in shards.
     """
     adds = accumulates and not model.reduces_each
     traced = model.traced(arguments, late=late, accumulates=adds)
@@ -114,7 +113,7 @@ def _gradient_bytes(traced: Trace) -> int:
 
 
 def _activations(held: Mapping[str, int], phase: str, depth: int) -> Iterator[Part]:
-    """By submodule: the outermost has the name of its class, which is left out."""
+    """Yield activations by submodule, whose names leave out the outermost, a class name."""
     sizes = Counter[str]()
     for module, size in held.items():
         sizes[".".join(module.split(".")[1 : 1 + depth])] += size

@@ -16,7 +16,7 @@ from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
 
-# Beside views: new names, memory that nobody has filled, and notes for profilers.
+# Operators without work besides views: new names, uninitialized memory, and notes for profilers.
 _FREE = frozenset(
     {
         *("alias", "detach", "detach_", "lift_fresh", "lift", "_unsafe_view", "unsafe_split", "unsafe_chunk"),
@@ -66,16 +66,16 @@ _KINDS = {
     " tril_indices triu_indices _amp_foreach_non_finite_check_and_unscale_",
 }
 _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
-# What is written over without being read.
+# Operators that overwrite their argument without reading it.
 _OVERWRITE = frozenset({"copy_", "zero_", "fill_", "bernoulli_", "uniform_", "normal_", "random_", "_foreach_copy_"})
-# Results of the shape and type of what they are given, of which nothing is read.
+# Operators that take only shape and type from their argument, and read no values.
 _FILLED = frozenset(
     {
         *("zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),
         *("new_zeros", "new_ones", "new_full", "bernoulli_", "uniform_", "normal_", "random_", "zero_", "fill_"),
     }
 )
-# Where operators have the names of these tables; elsewhere, in anyone's library, a name says nothing.
+# Namespaces in which the names of these tables are valid; in other libraries a name may mean anything.
 TORCHS = frozenset({"aten", "prims", "prim", "fsdp", "fbgemm", "c10d", "_c10d_functional"})
 # Not `allow_tf32`, which raises once a script has set `fp32_precision`; releases of torch without the latter lack it.
 _PRECISION: Callable[[str, str], str] | None = getattr(torch._C, "_get_fp32_precision_getter", None)
@@ -85,11 +85,11 @@ _ATTENTION, _BACK = "_scaled_dot_product_", "_backward"
 def price(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any, *, on_gpu: bool
 ) -> tuple[Kernel | None, bool]:
-    """The work of a call of operator `func`, None if it does none; and whether the operator is known.
+    """Return the work of a call of operator `func`, None if it does none; and whether the operator is known.
 
-    One that is not known is priced by its bytes. Bytes are those of the elements that there are: a dimension that
-    `expand` made counts once, and of gathers and scatters only the rows that indices name. Flops are those of
-    `torch.utils.flop_counter`; operators that it does not know have none.
+    An unknown operator is priced by its bytes. Bytes count distinct elements: a dimension from `expand` counts once,
+    and gathers and scatters count only the rows that indices name. Flops are those of `torch.utils.flop_counter`;
+    operators that it does not know have none.
     """
     name = _name(func)
     given, made = touched(func, args, kwargs, result)
@@ -120,7 +120,7 @@ def price(
 
 
 def touched(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """The tensors that a call of an operator reads, and those that it writes."""
+    """Return the tensors that a call of an operator reads, and those that it writes."""
     changed, overwritten = _changed(func, args, kwargs)
     name = _name(func)
     if name == "all_gather_copy_in":  # FSDP2's, which gives the part that it fills, and all that will be gathered
@@ -137,7 +137,7 @@ def _name(func: Any) -> str:
 
 @lru_cache
 def _is_pointwise(name: str) -> bool:
-    """Whether an operator, or that of which it is the backward or the one in place, works element by element."""
+    """Return whether an operator, or its forward or out-of-place form, works element by element."""
     packets = (getattr(torch.ops.aten, each, None) for each in (name, name.removesuffix(_BACK), name.removesuffix("_")))
     return any(
         torch.Tag.pointwise in getattr(packet, overload).tags
@@ -149,7 +149,7 @@ def _is_pointwise(name: str) -> bool:
 
 @cache
 def is_composite(func: Any) -> bool:
-    """Return whether torch takes an operator apart into others, on all devices; not so what is TorchScript's alone."""
+    """Return whether torch decomposes an operator into others on all devices, except operators of TorchScript only."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     try:
         return func.namespace == "aten" and has_kernel(func.name(), "CompositeImplicitAutograd")
@@ -158,7 +158,7 @@ def is_composite(func: Any) -> bool:
 
 
 def size_bytes(tensor: Tensor) -> int:
-    """Bytes of the elements that a tensor has, each once where `expand` repeats it."""
+    """Return the bytes of a tensor's distinct elements, without repetition by `expand`."""
     count = 1
     for extent, stride in zip(tensor.shape, tensor.stride(), strict=True):
         count *= extent if stride or not extent else 1
@@ -166,8 +166,9 @@ def size_bytes(tensor: Tensor) -> int:
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
-    """The tensors in an operator's arguments or results: nested tuples, lists and dicts, which torch's own
-    `tree_leaves` takes several times as long for.
+    """Return the tensors in nested tuples, lists and dicts of an operator's arguments or results.
+
+    torch's own `tree_leaves` takes several times as long.
     """
     found: list[Tensor] = []
     _collect((tree,), found)
@@ -185,7 +186,7 @@ def _collect(tree: Iterable[Any], found: list[Tensor]) -> None:
 
 
 def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
-    """The arguments that the operator changes in place, and those that it is given for its results."""
+    """Return the arguments that the operator changes in place, and those that receive its results."""
     changed: list[Tensor] = []
     overwritten: list[Tensor] = []
     for place, name, is_out in _written_arguments(func):
@@ -196,7 +197,7 @@ def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[li
 
 @cache
 def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
-    """Return the places and names of the arguments that an operator writes, and whether they are for its results."""
+    """Return places and names of the arguments that an operator writes, and whether they receive its results."""
     arguments = enumerate(func._schema.arguments if func._schema.is_mutable else ())
     return tuple(
         (place, each.name, each.is_out)
@@ -206,7 +207,7 @@ def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
 
 
 def _bytes(name: str, given: list[Tensor], made: list[Tensor]) -> tuple[int, int]:
-    """Bytes read of what is given, and written of what is made."""
+    """Return the bytes read of arguments, and written of results."""
     written = sum(map(size_bytes, made))
     match name:
         case "index" | "_unsafe_index" | "index_select" | "gather" | "embedding" | "take":
@@ -240,7 +241,7 @@ def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) 
 
 
 def _operand(args: Sequence[Any], made: list[Tensor]) -> Tensor:
-    """The tensor whose dtype is that of the arithmetic."""
+    """Return the tensor whose dtype is that of the arithmetic."""
     return next((leaf for leaf in tensors_in(list(args)) if leaf.is_floating_point()), made[0])
 
 
@@ -252,7 +253,7 @@ def rounds_to_tf32() -> tuple[bool, bool]:
 
 
 def _arithmetic(kind: str | None, operand: Tensor, *, on_gpu: bool) -> str:
-    """The dtype's name; "tf32" where a GPU rounds products of float32 to it."""
+    """Return the dtype's name, "tf32" where a GPU rounds products of float32 to it."""
     if on_gpu and kind in ("gemm", "convolution") and operand.dtype == torch.float32:
         of_products, of_convolutions = rounds_to_tf32()
         if of_products if kind == "gemm" else of_convolutions:

@@ -1,7 +1,7 @@
 """The laws of fbgemm's table-batched embeddings (1.x) in the GPU's memory, forward and backward with the update.
 
-Forward: a warp a bag reads its offsets, its ids, then the rows. Backward: ids are made unique over tables, sorted by as
-many bits as there are rows, runs of equal ids are found, and a warp for each run (a block for a long one) sums the
+Forward: one warp per bag reads its offsets, its ids, then the rows. Backward: ids are made unique over tables, sorted
+by as many bits as rows need, runs of equal ids are found, and a warp per run (a block for a long run) sums the
 gradients and updates the row.
 """
 
@@ -15,10 +15,11 @@ from sim.operators.sorting import radix_s
 
 # Warps of a multiprocessor in these kernels (blocks of 512 threads).
 WARPS = 64
-# bounds_check_indices: seconds of a warp beside its ids, and for each 32 of them. H200, three shapes: within 10 %.
+# bounds_check_indices: seconds of a warp without ids, and for each 32 ids. H200, three shapes: within 10 %.
 CHECK_S, CHECK_STEP_S = 0.93e-6, 1.31e-6
-# The look-up: seconds beside, memory's time over streaming's for whole rows at random places, and of a warp beside
-# memory: to find its bag, and for each id. Fitted on 29 H200 rows of 16 to 512 elements: mean 6 %, held half 6 %.
+# The lookup: constant seconds, memory's time over streaming's for whole rows at random places, and a warp's seconds
+# without memory: to find its bag, and for each id. Fitted on 29 H200 rows of 16 to 512 elements: mean error 6 %, held
+# half 6 %.
 LOOKUP_S, ROW_FACTOR, BAG_S, ID_S = 6.2e-6, 1.15, 0.79e-6, 0.183e-6
 # The share of the rows looked up that L2 serves, where ids repeat so much that memory is not what bounds (H200, ids of
 # a Zipf law): multiprocessors' own caches serve the rest.
@@ -47,7 +48,7 @@ STATES = {
 
 
 def forward_seconds(call: BagsForward, chip: Chip) -> float:
-    """Return the time of the look-up's kernels."""
+    """Return the time of the lookup's kernels."""
     bags = call.bags
     row, result = bags.dim * size(bags.weight_dtype), bags.dim * size(bags.output_dtype)
     results = bags.tables * bags.bags if bags.pooled else bags.ids

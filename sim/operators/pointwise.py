@@ -35,7 +35,7 @@ def seconds(call: Pointwise, chip: Chip) -> float:
 
 
 def _clocks(call: Pointwise) -> float:
-    """Return the clocks of one multiprocessor that the elements' instructions take."""
+    """Return the clocks of one multiprocessor for the instructions of all elements."""
     operands = (*call.inputs, *call.outputs)
     clocks = INSTRUCTIONS.get(call.name.removesuffix("_"), INSTRUCTIONS.get(call.name, 8)) / 128
     strided = cast = 0.0
@@ -48,9 +48,10 @@ def _clocks(call: Pointwise) -> float:
 
 
 def _is_vectorised(call: Pointwise) -> bool:
-    """Return whether no operand's dtype is looked up while the kernel runs.
+    """Return whether the kernel looks up no operand's dtype at run time.
 
-    torch has kernels of their own for casts to 16 bit; a bool result (of comparisons) is its operator's own too.
+    torch has separate kernels for casts to 16 bit; a bool result (of comparisons) is part of its operator's kernel,
+    too.
     """
     dtypes = {each.dtype for each in (*call.inputs, *call.outputs)} - {"bool"}
     to_half = len(call.inputs) == 1 and call.outputs[0].dtype in ("bfloat16", "float16")
@@ -62,6 +63,6 @@ def _is_scattered(operand: Operand) -> bool:
 
 
 def _l2_bytes(operand: Operand, elements: int) -> float:
-    """Return what crosses from L2: whole sectors for neighbours that lie apart."""
+    """Return the bytes that cross from L2: whole sectors if neighbours are not adjacent in memory."""
     each = size(operand.dtype)
     return float(elements * min(SECTOR, each * operand.stride) if _is_scattered(operand) else operand.elements * each)

@@ -1,12 +1,12 @@
 """Times matrix products on an idle GPU: tiles in waves over its multiprocessors, or the memory's time.
 
 A kernel cuts the result into tiles and gives each to a multiprocessor. Per element of `inner` a tile takes the longer
-of its multiplications and its loads; multiprocessors work on their tiles in waves, and where there are fewer tiles than
-multiprocessors the inner dimension may be split, for which the parts are added up afterwards. The kernel is the best of
-a few tiles and splits, as cuBLAS's heuristics choose. Times are those of kernels issued back to back, as in a step:
-activations are in L2 if they fit.
+of its multiplications and its loads. Multiprocessors work on tiles in waves; with fewer tiles than multiprocessors the
+inner dimension may be split, and the parts are then added up. The kernel is the best of a few tiles and splits, as
+cuBLAS's heuristics choose. Times are those of kernels issued back to back, as in a step: activations are in L2 if they
+fit.
 
-Errors beside the constants are means of |predicted / measured - 1|.
+Errors next to the constants are means of |predicted / measured - 1|.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Iterable
 
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
-from sim.operators.chip import Chip, Generation, found, overlapped
+from sim.operators.chip import Chip, Generation, hit_rate, overlapped
 
-# Types of which a data sheet has twice the rate of bfloat16, from this compute capability on.
+# Types with twice the rate of bfloat16 by the data sheet, from this compute capability on.
 _EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2", "int8"})
 _EIGHT_BITS_FROM = 89
 # Compute capability of Turing, whose boards are made for less power than Volta's.
@@ -53,7 +53,7 @@ _LEAST_PART, _LANE_LEAST_PART = 128, 256
 _THROTTLE, _THROTTLE_S = 0.274, 150e-6
 # Shares of the memory's and of the L2's rate that are reached.
 _MEMORY_SHARE, _L2_SHARE = 0.83, 0.48
-# What has to fit into L2 to be found there: all activations and results with a margin, weights six times (others of
+# Data that must fit into L2 for hits: all activations and results with a margin, weights six times (others of
 # the same step push them out). Fitted on the L40S, whose L2 is six times as quick as its memory.
 _ACTIVATIONS_IN_L2, _WEIGHTS_IN_L2 = 1.46, 6.06
 # Arithmetic and memory overlap: their times add up as a norm of this order, on tensor cores and on CUDA cores.
@@ -105,12 +105,12 @@ _LANE_TILES = (
 _LANE_BATCHED_ROWS = (0, 128, 0, 0, 0)
 # With caches flushed, CUDA-core kernels' first loads come from memory: beyond the bytes' time, on an H200.
 _COLD_LANE_S = 3.9e-6
-# The same of tensor cores' older kernels: TF32 and unaligned ones.
+# As above, for older tensor-core kernels: TF32 and unaligned operands.
 _COLD_TENSOR_S = 2.3e-6
 
 
 def seconds(product: Product, chip: Chip, *, is_cold: bool = False) -> float:
-    """Return the time of `product` on `chip` in seconds, without the host; `is_cold`: no cache held anything."""
+    """Return the time of `product` on `chip` in seconds, without the host; `is_cold`: all caches are empty."""
     if not (product.batch and product.rows and product.columns):
         return 0.0
     busy_s, memory_s = busy_seconds(product, chip), _memory_s(product, chip, is_cold=is_cold)
@@ -119,7 +119,7 @@ def seconds(product: Product, chip: Chip, *, is_cold: bool = False) -> float:
 
 
 def start_seconds(product: Product, chip: Chip, *, is_cold: bool) -> float:
-    """Return what the kernel of `product` takes to start and to end."""
+    """Return the time in which the kernel of `product` starts and ends."""
     start_s = _START_CYCLES[chip.generation] / chip.clock_hz
     if not is_cold:
         return start_s
@@ -146,7 +146,7 @@ def is_on_tensor_cores(product: Product, chip: Chip) -> bool:
 
 
 def _tensor_rate(product: Product, chip: Chip) -> float:
-    """Return the data sheet's flop/s of tensor cores for `product`; 0 if CUDA cores compute it."""
+    """Return the data sheet's flop/s of tensor cores for `product`; 0 if it runs on CUDA cores."""
     if product.dtype in ("float32", "float64") or (product.dtype == "tf32" and 1 in (product.rows, product.columns)):
         return 0.0
     if product.dtype in _EIGHT_BITS and chip.capability >= _EIGHT_BITS_FROM:
@@ -160,7 +160,7 @@ def _size(product: Product) -> int:
 
 
 def _lane_rate(dtype: str, chip: Chip) -> float:
-    """Return the flop/s outside the tensor cores; a GPU without the dtype's rate computes in float32."""
+    """Return the flop/s of CUDA cores; a GPU without the dtype's rate computes in float32."""
     return chip.flops_per_s.get(dtype) or chip.flops_per_s["float32"]
 
 
@@ -220,7 +220,7 @@ def _lane_s(product: Product, flops_per_s: float, chip: Chip) -> float:
 def _best(
     tiles: Iterable[tuple[int, int, float, float]], product: Product, inner: int, chip: Chip, latency_s: float = 0.0
 ) -> float:
-    """Return the time of the best of `tiles`: rows, columns, seconds of an element of `inner` and of the tile."""
+    """Return the time of the best of `tiles`: rows, columns, seconds per element of `inner`, seconds per tile."""
     sms, rows, columns, batch = chip.multiprocessors, product.rows, product.columns, product.batch
     best, most = math.inf, inner // (_LANE_LEAST_PART if latency_s else _LEAST_PART)
     split_s = _SPLIT_CYCLES / chip.clock_hz
@@ -233,6 +233,7 @@ def _best(
             resident = (waves + _LANE_RESIDENT - 1) // _LANE_RESIDENT
             takes = max(takes, inner * latency_s * resident + waves * tile_s)
         best = min(best, takes)
+        # Halving the parts from the most on: a split saves work per part but adds a kernel that sums the parts.
         parts = min(sms // count, most)
         while parts > 1:
             takes = inner / parts * max(step_s, latency_s) + tile_s + split_s + part_s * (parts + 1)
@@ -249,7 +250,7 @@ def _memory_s(product: Product, chip: Chip, *, is_cold: bool) -> float:
     activations = size * product.batch * product.rows * (product.inner + product.columns)
     in_l2 = 0.0
     if not is_cold:
-        in_l2 += weights * found((_WEIGHTS_IN_L2 * weights + activations) / chip.l2_bytes)
-        in_l2 += activations * found(_ACTIVATIONS_IN_L2 * activations / chip.l2_bytes)
+        in_l2 += weights * hit_rate((_WEIGHTS_IN_L2 * weights + activations) / chip.l2_bytes)
+        in_l2 += activations * hit_rate(_ACTIVATIONS_IN_L2 * activations / chip.l2_bytes)
     moved = weights + activations - in_l2
     return moved / (chip.memory_bytes_per_s * _MEMORY_SHARE) + in_l2 / (chip.l2_bytes_per_s * _L2_SHARE)

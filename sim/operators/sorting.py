@@ -31,7 +31,7 @@ POOLED_S = 38e-6
 
 
 def sort_seconds(call: Sort, chip: Chip) -> float:
-    """Return the time of a sort of rows one after the other, or of all at once where a block sorts each."""
+    """Return the time of a sort of rows together, or of each row in a block of its own if rows are short."""
     if call.elements * call.key_bytes <= ONE_BLOCK_BYTES:
         waves = -(-call.rows // (2 * chip.multiprocessors))
         return START_S + waves * math.ceil(call.bits / ONE_BLOCK_BITS) * ROUND_S
@@ -42,7 +42,7 @@ def sort_seconds(call: Sort, chip: Chip) -> float:
 
 
 def radix_s(keys: int, bits: int, chip: Chip, *, pair_bytes: int = 12) -> float:
-    """Return the time of CUB's sort of pairs by their key's lowest `bits` bits."""
+    """Return the time of CUB's sort of pairs by the lowest `bits` bits of their keys."""
     if keys * 8 <= ONE_BLOCK_BYTES:
         return START_S + math.ceil(bits / ONE_BLOCK_BITS) * ROUND_S
     passes = max(1, math.ceil(bits / DIGIT_BITS))

@@ -43,7 +43,7 @@ _BY_NAMES: dict[Callable[[Call], tuple[Operation, ...]], str] = {
     rows.permute_pooled: "permute_pooled_embs permute_pooled_embs_auto_grad",
 }
 _DESCRIBED = {name: describe for describe, names in _BY_NAMES.items() for name in names.split()}
-# Copies by torch's kernels for elements, and what is made of numbers alone.
+# Copies by torch's elementwise kernels.
 _COPIES = frozenset(
     {
         *("copy_", "_to_copy", "clone", "flip", "roll", "repeat", "tril", "triu", "view_copy", "as_strided_copy"),
@@ -55,19 +55,19 @@ _COPIES = frozenset(
 def describe(call: Call, *, is_pointwise: bool) -> tuple[Operation, ...]:
     """Return the operators with a law that a call runs; none, if it has no law.
 
-    `is_pointwise`: it works element by element.
+    `is_pointwise`: the operator works element by element.
     """
     name = call.name
-    found = _DESCRIBED.get(name)
-    if found is None:
+    describer = _DESCRIBED.get(name)
+    if describer is None:
         if name.startswith("_scaled_dot_product_"):
-            found = products.attention
+            describer = products.attention
         elif name.startswith(("_foreach_", "_fused_")):
-            found = pointwise.foreach
+            describer = pointwise.foreach
         elif is_pointwise or name in _COPIES:
-            found = pointwise.pointwise
+            describer = pointwise.pointwise
         else:
             return ()
     if any(not each.numel() for each in call.made[:1]):
         return ()
-    return found(call)
+    return describer(call)

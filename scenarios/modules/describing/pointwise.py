@@ -13,12 +13,12 @@ from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Strided, contiguous, strided
 from scenarios.seam.operations.reductions import Reduction
 
-# Fused optimizers, which are handed their gradients to unscale them, but write them only then.
+# Fused optimizers: gradients are among their lists for unscaling, and are written only then.
 _FUSED = "_fused_"
 
 
 def pointwise(call: Call) -> tuple[Operation, ...]:
-    """Return the operator with its operands as they lie in memory."""
+    """Return the operator with its operands' layouts in memory."""
     made = call.made[0]
     shape = tuple(made.shape)
     inputs = [found for each in call.read if (found := _expanded(each, shape)) is not None]
@@ -27,7 +27,7 @@ def pointwise(call: Call) -> tuple[Operation, ...]:
 
 
 def inserted(call: Call) -> tuple[Operation, ...]:
-    """Return the zeros and the copy of a gradient into them, as of `select` and `slice` backward, and `pad`."""
+    """Return the zeros and the copy of a gradient into them, for the backward of `select` and `slice`, and `pad`."""
     made, given = call.made[0], call.read[0]
     return (
         contiguous("zero_", made.numel(), dtype_of(made), inputs=0),
@@ -36,7 +36,7 @@ def inserted(call: Call) -> tuple[Operation, ...]:
 
 
 def loss(call: Call) -> tuple[Operation, ...]:
-    """Return the operator by element, and the reduction behind it unless it gives each element's."""
+    """Return the loss by element, and the reduction behind it, if any."""
     given = call["self"]
     inputs = sum(each.numel() == given.numel() for each in call.read)
     found: tuple[Operation, ...] = (contiguous(call.name, given.numel(), dtype_of(given), inputs=max(inputs, 1)),)
@@ -63,7 +63,7 @@ def cat(call: Call) -> tuple[Operation, ...]:
 
 
 def foreach(call: Call) -> tuple[Operation, ...]:
-    """Return one call of `_foreach_*` or `_fused_*`, and the reduction of norms."""
+    """Return one call of `_foreach_*` or `_fused_*`, or the reduction of norms."""
     lists = [each for each in call.lists if each[0].numel() > 1 or each is call.lists[0]]
     first = lists[0]
     numels = tuple(each.numel() for each in first)
@@ -82,14 +82,14 @@ def foreach(call: Call) -> tuple[Operation, ...]:
 
 
 def copies(call: Call) -> tuple[Operation, ...]:
-    """Return a copy for each tensor that is made, or the one launch that fills those which are given for them."""
+    """Return a copy for each result, or the one launch that fills given outputs."""
     if call.get("out"):
         return (contiguous("copy_", sum(each.numel() for each in call.made), dtype_of(call.made[0])),)
     return tuple(contiguous("copy_", each.numel(), dtype_of(each)) for each in call.made if each.numel())
 
 
 def chunk_cat(call: Call) -> tuple[Operation, ...]:
-    """Return the one launch that cuts tensors into chunks, padded, side by side: FSDP2's gradients."""
+    """Return the one launch that cuts tensors into padded chunks, side by side: FSDP2's gradients."""
     given, made, flat = call.lists[0][0], call.made[0], (1,)
     return (strided("copy_", (made.numel(),), [(dtype_of(given), flat)], [(dtype_of(made), flat)]),)
 
@@ -102,7 +102,7 @@ def all_gather_copy_in(call: Call) -> tuple[Operation, ...]:
 
 
 def _expanded(tensor: Tensor, shape: Sequence[int]) -> Strided | None:
-    """Return a tensor's dtype and strides as if expanded to the shape; None if it does not fit, or is one number."""
+    """Return dtype and strides of a tensor expanded to the shape; None if it does not fit, or is one number."""
     if tensor.dim() == 0 and shape:
         return None
     own, strides = tuple(tensor.shape), tensor.stride()

@@ -16,7 +16,7 @@ from scenarios.seam.operations.sorting import Scan, Sort
 
 
 def reduction(call: Call) -> tuple[Operation, ...]:
-    """Return the sum, mean, maximum and the like over some dimensions, as they lie in memory."""
+    """Return a sum, mean, maximum and the like over some dimensions, with its layout in memory."""
     given = call.read[0]
     dims = call.get("dim", call.get("dims"))
     chosen = range(given.dim()) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
@@ -24,7 +24,7 @@ def reduction(call: Call) -> tuple[Operation, ...]:
 
 
 def _reduced(name: str, given: Tensor, dims: Sequence[int]) -> Reduction:
-    """Return a reduction over the dimensions that lie between those outside and those inside of it in memory."""
+    """Return a reduction over the dimensions between those outside and those inside of it in memory."""
     of = {dim % given.dim() for dim in dims} if given.dim() else set()  # torch takes dim 0 of a single number
     axes = sorted(range(given.dim()), key=given.stride, reverse=True)
     places = [place for place, axis in enumerate(axes) if axis in of and given.shape[axis] > 1]
@@ -38,7 +38,9 @@ def _reduced(name: str, given: Tensor, dims: Sequence[int]) -> Reduction:
 
 
 def softmax(call: Call) -> tuple[Operation, ...]:
-    """Return the softmax over the last dimension, or its backward; over another one as of passes over all."""
+    """Return the softmax over the last dimension, or its backward; over another dimension a reduction and an
+    elementwise pass.
+    """
     is_backward = "backward" in call.name
     given = call["grad_output"] if is_backward else call["self"]
     dim = int(call["dim"]) % max(given.dim(), 1)
@@ -109,7 +111,7 @@ def sort(call: Call) -> tuple[Operation, ...]:
 
 
 def scan(call: Call) -> tuple[Operation, ...]:
-    """Return the scan of `cumsum` and the like, of all elements."""
+    """Return the scan of `cumsum` and the like, over all elements."""
     given = call["self"]
     return (Scan(elements=given.numel(), element_bytes=given.element_size()),)
 

@@ -14,7 +14,9 @@ from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, Pe
 
 
 def embedding(call: Call) -> tuple[Operation, ...]:
-    """Return the look-up of rows by `embedding`, `_embedding_bag` or `index_select`; of columns as elements."""
+    """Return the lookup of rows by `embedding`, `_embedding_bag` or `index_select`; of elements if columns are
+    selected.
+    """
     weight = call.read[0]
     ids = call.get("indices", call.get("index"))
     if call.name == "index_select" and call["dim"] % max(weight.dim(), 1):
@@ -38,7 +40,7 @@ def embedding_backward(call: Call) -> tuple[Operation, ...]:
 
 
 def index(call: Call) -> tuple[Operation, ...]:
-    """Return the elements of `index`, `gather` or `take`; of one index of the first dimension whole rows."""
+    """Return the elements of `index`, `gather` or `take`; whole rows for one index of the first dimension."""
     given, made = call.read[0], call.made[0]
     places = _indices(call)
     if call.name in ("index", "_unsafe_index") and len(places) == 1 and given.dim() > 1 and _first_is_indexed(call):
@@ -54,7 +56,7 @@ def index(call: Call) -> tuple[Operation, ...]:
 
 
 def index_put(call: Call) -> tuple[Operation, ...]:
-    """Return the sorted sums of an accumulating `index_put`, or the writes of another one."""
+    """Return the sorted sums of an accumulating `index_put`, or the writes of a plain one."""
     target, values = call["self"], call["values"]
     places = _indices(call)
     if not call.get("accumulate", False):
@@ -90,7 +92,7 @@ def scatter(call: Call) -> tuple[Operation, ...]:
 
 
 def masked(call: Call) -> tuple[Operation, ...]:
-    """Return the copy of what is selected."""
+    """Return the copy of the selected elements."""
     return (contiguous("copy_", call.made[0].numel(), dtype_of(call.made[0])),)
 
 

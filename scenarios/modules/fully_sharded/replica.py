@@ -1,8 +1,8 @@
-"""One rank's shards of a module, as torch's fully_shard has them: units are gathered, gradients reduced and scattered.
+"""A rank's shards of a module, as in torch's fully_shard: units are gathered, gradients reduced and scattered.
 
-Gathers and reductions are on a stream of their own, one after the other in the order of their issue: fully_shard gives
-them two streams, but one process group, whose NCCL communicator does one at a time. With replicas ("hsdp") these are
-averaged on a third stream. Copies out of gathers and into reductions are the main stream's.
+Gathers and reductions are on a stream of their own, in the order of their issue: fully_shard gives them two streams,
+but one process group, whose NCCL communicator runs one collective at a time. With replicas ("hsdp") these are averaged
+on a third stream. Copies out of gathers and into reductions are on the main stream.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class ShardedReplica(Replica):
         ready: Mapping[Tensor, Callable[[Tensor], object]],
         reducer: GradientReducer | None,
     ) -> None:
-        """Run the pass up to each unit, and to each gradient that something waits for; then all are reduced."""
+        """Run the pass, stopping at each unit and at each gradient that a function waits for; then reduce all
+        gradients.
+        """
         found, label = self._schedule(traced), f"{self._model.name}.backward"
         if self._hooks is not None:
             self._hooks.reached, self._marks = self._reached_backward, iter(zip(*self._both(traced), strict=True))
@@ -101,7 +103,7 @@ class ShardedReplica(Replica):
         self._hooks, self._is_open = None, False
 
     async def _settle(self) -> None:
-        """Wait, at the end of a backward pass, for what it has begun."""
+        """Wait, at the end of a backward pass, for all that it has issued."""
         await self._await_reductions()
         for replicated in self._replicated:
             await replicated
@@ -140,7 +142,7 @@ class ShardedReplica(Replica):
                 await self._begin_reduction(unit, action.parameters, traced)
 
     async def _gather(self, unit: int, layout: Layout) -> Tensor:
-        """All ranks' shards of a unit, flat."""
+        """Gather all ranks' shards of a unit into a flat tensor."""
         device, side = self._rank.device, self._shards
         own = torch.empty(layout.shard_numel, dtype=layout.dtype, device=device)
         given = self._chosen(self._units[unit].parameters), own
@@ -151,7 +153,7 @@ class ShardedReplica(Replica):
         return await side.all_gather_into_tensor(flat, own, self._group, label=self._label(unit, "gather"))
 
     async def _begin_reduction(self, unit: int, indices: tuple[int, ...], traced: Trace) -> None:
-        """Put a unit's gradients side by side, and let their reduction begin."""
+        """Copy a unit's gradients side by side, and start their reduction."""
         layout = self._layout(traced, indices)
         flat = torch.empty(layout.numel, dtype=layout.dtype, device=self._rank.device)
         gradients = [each.take_gradient() for each in self._chosen(indices)]
@@ -166,7 +168,7 @@ class ShardedReplica(Replica):
                 self._replicated.append(replicated)
 
     async def _reduce(self, unit: int, indices: tuple[int, ...], flat: Tensor) -> Work[None] | None:
-        """This rank's share of a unit's gradients; with replicas, what averages it over those."""
+        """Reduce this rank's share of a unit's gradients; with replicas, return the work that averages it over them."""
         side, factors = self._shards, self._factors(flat.dtype)
         await _divide(side, flat, factors[0], self._label(unit, "divide"))
         own = flat
@@ -187,7 +189,7 @@ class ShardedReplica(Replica):
         await self._keep(self._copies, unit, indices, own)
 
     async def _keep(self, side: Rank, unit: int, indices: tuple[int, ...], own: Tensor) -> None:
-        """A share of gradients becomes that of the shards, or is added to what they have of micro-batches before."""
+        """Store a share of gradients as the shards' gradients, or add it to those of earlier micro-batches."""
         await _divide(side, own, self._factors(own.dtype)[1], self._label(unit, "divide"))
         adds = self._summed.issuperset(indices)
         self._summed.update(indices)
@@ -207,14 +209,15 @@ class ShardedReplica(Replica):
             begin += each.padded.numel()
 
     async def update(self) -> None:
-        """Let the optimizer use the shards' gradients, averaged since the backward pass; they are gone then."""
+        """Run the optimizer on the shards' gradients, averaged since the backward pass; they are None afterwards."""
         await super().update()
         self._summed.clear()
 
     def _factors(self, dtype: torch.dtype) -> tuple[float, float]:
-        """By what gradients are divided before and after their sum; (1, 1): they are averaged.
+        """Return the divisors of gradients before and after their sum; (1, 1): the collective averages.
 
-        Of dtypes but float32 and bfloat16 about the square root of the number of ranks each, the first a power of 2.
+        With dtypes other than float32 and bfloat16, each is about the square root of the number of ranks, to avoid
+        overflow; the first is a power of 2.
         """
         ranks = self._size * (1 if self._replicas is None else self._replicas.size)
         if dtype in (torch.float32, torch.bfloat16) or ranks == 1:
@@ -253,7 +256,7 @@ class ShardedReplica(Replica):
             self._hooks.finish()
 
     def _next(self, phase: Phase, unit: int) -> tuple[Mark, tuple[Action, ...]]:
-        """The mark that was traced there, and what is done at it."""
+        """Return the next traced mark and its actions, and check that it is this one."""
         mark, actions = next(self._marks, (None, ()))
         if mark is None or (mark.phase, mark.unit) != (phase, unit):
             raise ProgramError(f"{self}: it calls its units in another order than when it was traced")
@@ -276,19 +279,19 @@ class ShardedReplica(Replica):
 
 
 def layout_of(traced: Trace, indices: Sequence[int], size: int) -> Layout:
-    """How these parameters lie in `size` shards."""
+    """Return the layout of these parameters in `size` shards."""
     shapes = tuple(traced.parameters[index].shape for index in indices)
     return Layout(shapes, traced.parameters[indices[0]].dtype, size)
 
 
 def schedule_of(model: Module, traced: Trace, *, reduces: bool) -> Schedule:
-    """What is done in a pass forward and back; it `reduces` gradients, or keeps them."""
+    """Return the actions of a forward and backward pass, which `reduces` gradients, or keeps them."""
     arrival = [each.parameter for each in traced.ready]
     return schedule(model.units, *traced.marks, arrival, reduces=reduces)
 
 
 def check_windows(model: Module, traced: Trace) -> None:
-    """ProgramError if an operator reads a parameter, or makes its gradient, while its unit is sharded."""
+    """Raise a ProgramError if an operator reads a parameter, or creates its gradient, while its unit is sharded."""
     units = model.units
     unit_of = {traced.numbers[index]: number for number, unit in enumerate(units) for index in unit.parameters}
     planned = schedule_of(model, traced, reduces=True)
@@ -311,7 +314,7 @@ def check_windows(model: Module, traced: Trace) -> None:
 
 
 def _groups_of(model: Module, shards: Rank, copies: Rank | None) -> tuple[Group, Group | None]:
-    """The ranks that hold all shards together, and those with the same shards; every rank calls this."""
+    """Return the ranks that hold all shards together, and those with equal shards; every rank calls this."""
     if copies is None:
         return shards.world, None
     world = shards.world_size

@@ -1,8 +1,8 @@
 """The units of a fully sharded module, and where its passes enter and leave them.
 
-A unit is a submodule whose parameters are gathered together, as those that torch's `fully_shard` is called with. Where
-they are seen follows torch 2.13's: before and after its forward, before the first gradient of its outputs is used, and
-after those of its inputs are computed; where no input has one, at the end of the backward pass.
+A unit is a submodule whose parameters are gathered together, like a submodule that torch's `fully_shard` is called
+with. Marks follow torch 2.13: before and after its forward, before the first gradient of its outputs is used, and after
+the gradients of its inputs are computed; where no input has a gradient, at the end of the backward pass.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Phase = Literal["pre_forward", "post_forward", "pre_backward", "post_backward"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """`parameters` are indices among those of the module, in the order in which they lie side by side.
+    """A submodule; `parameters` are indices among the module's, in the order in which they lie side by side.
 
-    `name` is the submodule's path, "" of the module itself; `reshards`: whether they are sharded after its forward.
+    `name` is the submodule's path, "" for the module itself; `reshards`: whether they are sharded after its forward.
     """
 
     name: str
@@ -33,16 +33,16 @@ class Unit:
 
     @property
     def label(self) -> str:
-        """The unit in labels of what is done for it."""
+        """Name of the unit in labels."""
         return self.name or "root"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A pass is at a unit after `after` operators.
+    """A point of a pass at a unit, after `after` operators.
 
-    `seen` tells what came before it: tensors that were late in a forward pass, gradients in a backward pass. `number`
-    is its place among the marks of its pass.
+    `seen` counts earlier events: uses of late tensors in a forward pass, gradients in a backward pass. `number` is its
+    place among the marks of its pass.
     """
 
     after: int
@@ -53,16 +53,16 @@ class Mark:
 
 
 def units_of(module: object, names: Sequence[str] | None = None, reshard: bool | None = None) -> tuple[Unit, ...]:
-    """The units of a module, those that contain others first; without those that have no parameters.
+    """Return the units of a module, outer ones first; without those that have no parameters.
 
     Args:
         module: one without parameters has no units.
-        names: submodules; by default children that have parameters, or of a ModuleList its members. The module itself
+        names: submodules; by default children that have parameters, or the members of a ModuleList. The module itself
             is always one.
-        reshard: whether parameters are sharded after the forward pass; None: but for those of the module itself.
+        reshard: whether parameters are sharded after the forward pass; None: all but those of the module itself.
 
     Raises:
-        ValueError: what was expected of the names, or of the parameters.
+        ValueError: the names or parameters are invalid; the message says what was expected.
     """
     if not isinstance(module, nn.Module):
         return ()
@@ -100,7 +100,7 @@ def _has_forward(module: nn.Module) -> bool:
 
 
 def _managed(module: nn.Module, inner: set[int], seen: set[int]) -> Iterator[nn.Parameter]:
-    """Parameters of a unit that are of no unit inside it; those of its submodules first."""
+    """Yield the parameters of a unit that belong to no unit inside it, those of its submodules first."""
     seen.add(id(module))
     for child in module.children():
         if id(child) not in inner and id(child) not in seen:
@@ -119,9 +119,10 @@ def _check(parameter: nn.Parameter, unit: str, taken: dict[int, str]) -> None:
 
 
 class UnitHooks:
-    """Calls `reached` where the passes of a module are at its units; for one pass forward and back.
+    """A set of hooks that call `reached` where the passes of a module are at its units; for one forward and backward
+    pass.
 
-    `is_coming` says which tensors have no values yet: nothing may be derived from those.
+    `is_coming` returns whether a tensor has no values yet: nothing may be derived from such a tensor.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class UnitHooks:
             handle.remove()
 
     def finish(self) -> None:
-        """The backward pass is over: so it is in the units of whose inputs none has a gradient."""
+        """End the backward pass, also in units without an input that has a gradient."""
         for unit, phase in enumerate(self._phases):
             if phase != "post_backward":
                 self._reach("post_backward", unit)
@@ -159,7 +160,7 @@ class UnitHooks:
         self.reached(phase, unit)
 
     def _enters(self, unit: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._phases[unit] == "pre_backward":  # computed anew, by checkpointing
+        if self._phases[unit] == "pre_backward":  # recomputation by checkpointing
             return None
         self._reach("pre_forward", unit)
         leaves, layout = _flatten((args, kwargs))
@@ -193,7 +194,7 @@ class UnitHooks:
 
 
 class _Countdown:
-    """Calls a function when it has been called so often."""
+    """A callable that calls a function at its `count`-th call."""
 
     def __init__(self, count: int, function: Callable[[], object]) -> None:
         self._left, self._function = count, function
@@ -205,19 +206,19 @@ class _Countdown:
 
 
 class _Passed(torch.autograd.Function):
-    """Tensors as they are; tells when the backward pass has computed all their gradients."""
+    """An identity function that calls `done` when the backward pass has computed all gradients of its tensors."""
 
     @staticmethod
-    def forward(ctx: Any, told: Callable[[], object], *tensors: Tensor) -> Any:
-        ctx.told = told
+    def forward(ctx: Any, done: Callable[[], object], *tensors: Tensor) -> Any:
+        ctx.done = done
         return tensors
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        ctx.told()
+        ctx.done()
         return (None, *gradients)
 
 
 def _flatten(tree: Any) -> tuple[list[Any], Any]:
-    """What stands in dicts, lists and tuples: what else may hold tensors is left alone, as fully_shard does."""
+    """Flatten dicts, lists and tuples only: other containers are left alone, as in fully_shard."""
     return tree_flatten(tree, is_leaf=lambda node: not isinstance(node, (dict, list, tuple)))
