@@ -54,7 +54,7 @@ def test_measured_kernels_share_what_their_rooflines_are_bound_by() -> None:
         assert ends(machine, first, machine.kernel(0, beside, measured_ns=3_000_000)) == expected_ns
 
 
-def test_what_nccl_takes_from_the_gpu_slows_a_measured_kernel() -> None:
+def test_nccl_channels_slow_a_measured_kernel() -> None:
     """Also when its channels are there before: the measurement was on an idle GPU."""
     machine = Machine(cluster(1, 1))
     machine.occupy(machine.fabric.arithmetic[0], 0.5)

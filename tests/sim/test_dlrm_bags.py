@@ -133,7 +133,7 @@ def calls(recording: Recording) -> list[tuple[object, ...]]:
 
 @pytest.mark.real
 @pytest.mark.parametrize("types", [ALL, pytest.param(SEQUENCES, marks=pytest.mark.slow)], ids="+".join)
-def test_both_worlds_do_the_same(types: tuple[ShardingType, ...]) -> None:
+def test_simulated_and_real_worlds_have_equal_losses_and_calls(types: tuple[ShardingType, ...]) -> None:
     made = mixed(("sequence", "distinct", "weighted", "pooled"), types)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
     assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)

@@ -64,7 +64,7 @@ def test_features_train_the_same_model(types: tuple[ShardingType, ...]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cat", "dot"])
-def test_each_is_an_embedding_of_its_own(kind: Any) -> None:
+def test_features_that_share_a_table_match_the_reference(kind: Any) -> None:
     """Also with Adagrad, which sums the gradients of a row over all features that name it before it squares."""
     made = shared(training(ALL, kind, "adagrad"))
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
@@ -98,7 +98,7 @@ def test_a_step_goes_on_as_without(changes: dict[str, Any]) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("coded", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plain", "qcomms"])
-def test_both_worlds_do_the_same(coded: bool) -> None:
+def test_simulated_and_real_worlds_have_equal_losses_and_calls(coded: bool) -> None:
     made = shared(mixed(EVERY, (*ALL, "column_wise")))
     if coded:
         made = dataclasses.replace(made, qcomms=QComms(forward_precision="fp16", backward_precision="bf16"))

@@ -155,7 +155,7 @@ def test_scaling_goes_with_accumulation_and_pipelines(micro_batches: int) -> Non
 
 
 @pytest.mark.real
-def test_both_worlds_do_the_same() -> None:
+def test_simulated_and_real_worlds_have_equal_losses_and_calls() -> None:
     own = Optimizer(kind="partial_rowwise_adam", learning_rate=0.05)
     made = precise(mixed(EVERY, ALL), autocast="bfloat16", loss_scaling="dynamic", optimizer=own)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]

@@ -39,7 +39,7 @@ def works(recording: Recording) -> list[HostWork]:
     return [total(each) for each in steps]
 
 
-def test_what_the_host_did_is_recorded_for_each_step() -> None:
+def test_host_work_is_recorded_per_step() -> None:
     """Sixteen layers with their activations: steps do the same, and each parameter's gradient is one node."""
     recording = played(SCRIPT, "mlp_small", profile="hgx_h200", ranks=(1, 1), steps=3)
     # What is measured besides is as noisy as the machine.

@@ -38,7 +38,7 @@ def calls(recording: Recording, rank: int) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.supports("streams, `wait_stream`, events", "GPUs")
-def test_what_decides_is_known() -> None:
+def test_values_that_control_a_gpu_script_are_known() -> None:
     """The script asserts it: integers, lengths, objects, messages; and streams meet."""
     recording = played(SCRIPTS / "on_gpu.py", ranks=(1, 2))
     step = [span for span in recording.spans if span.rank == 0 and span.step == 1]

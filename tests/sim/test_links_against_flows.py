@@ -210,7 +210,7 @@ def step_spans(made: Scenario, library: str, fidelity: str) -> list[Span]:
 
 @examples(12)
 @given(LIBRARIES, st.data())
-def test_so_are_their_training_steps(library: str, data: st.DataObject) -> None:
+def test_training_steps_have_equal_spans_at_either_fidelity(library: str, data: st.DataObject) -> None:
     on = data.draw(clusters(16 if library == "gloo" else 24))
     if data.draw(st.booleans()):
         made = powersgd(on, data.draw(st.sampled_from(["none", "batched_powersgd", "layerwise_powersgd"])))

@@ -46,7 +46,7 @@ def in_parts(given: Scenario, program: object) -> tuple[list[list[Span]], Record
     return parts, play(given, program, parts.append)  # type: ignore[arg-type]
 
 
-def test_each_step_comes_by_itself_in_the_order_of_steps_and_nothing_is_lost() -> None:
+def test_steps_are_handed_on_one_by_one_in_order_and_completely() -> None:
     given = exchange()
     parts, recording = in_parts(given, build(given))
     assert [{span.step for span in part} for part in parts if part[0].step >= 0] == [{n} for n in range(5)]
@@ -173,7 +173,7 @@ async def stuck(rank: Rank) -> None:
                 await rank.compute(KERNEL, int, label="slow")
 
 
-def test_what_has_not_ended_is_left_out_and_what_is_thrown_away_ends_nothing() -> None:
+def test_unfinished_steps_are_left_out_even_when_cleanup_ends_them() -> None:
     """The step of rank 0 is under way; its `with` ends only when the run is cleared away, which must not count."""
     spans = list[Span]()
     recording = play(scenario(cluster(1, 2)), Play(stuck), spans.extend, stop=lambda where: where().now_ns > 10**6)
@@ -262,7 +262,7 @@ def test_the_second_of_two_runs_into_one_folder_is_refused_before_it_begins(
     assert said == f"{tmp_path / 'run'}: another process is writing it; give another folder\n"
 
 
-def test_what_a_killed_prediction_has_left_is_named_and_removed(
+def test_leftovers_of_a_killed_prediction_are_named_and_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left, of_others = tmp_path / ".other.partial", tmp_path / ".download.partial"

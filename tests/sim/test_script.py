@@ -79,7 +79,7 @@ def test_a_step_reduces_all_gradients_in_buckets(hook: str, share: float) -> Non
         assert {one.label.split()[0] for one in calls} == {"ddp.py:37", "ddp.py:40"}
 
 
-def test_what_is_computed_has_the_name_of_its_module() -> None:
+def test_computations_are_labelled_with_their_module() -> None:
     """In the order in which it is computed, backward too, where activations are computed anew."""
     recording = played(SCRIPTS / "parts.py", steps=1)
     spans = [one for one in recording.spans if one.rank == 0 and one.kind == "compute"]

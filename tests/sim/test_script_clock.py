@@ -62,7 +62,7 @@ def test_times_on_cpus_are_those_predicted(tmp_path: Path) -> None:
         assert times == pytest.approx([step] * 7, rel=0.1)
 
 
-def test_what_a_cpu_sleeps_is_in_its_step(tmp_path: Path) -> None:
+def test_sleep_on_a_cpu_counts_in_its_step(tmp_path: Path) -> None:
     """As on a real host; also where the recording is played again."""
     file = tmp_path / "sleeps.py"
     file.write_text(

@@ -169,7 +169,7 @@ QUICK = {
 @pytest.mark.supports("models made on `meta` or on the CPU, then moved", "GPUs")
 @pytest.mark.supports("`torch.fx`, generators, `print(tensor)`, default devices", "GPUs")
 @pytest.mark.supports("`trunc_normal_` and loops on unknown values", "GPUs")
-def test_what_scripts_write(name: str, tmp_path: Path) -> None:
+def test_common_script_idioms_run(name: str, tmp_path: Path) -> None:
     file = tmp_path / "written.py"
     file.write_text(f"import torch\n{WRITTEN[name]}\n")
     played(file, ranks=(1, 2) if name == "what tensors say" else (1, 1))

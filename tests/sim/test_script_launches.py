@@ -50,7 +50,7 @@ def test_the_same_scripts_run_under_torchrun(name: str) -> None:
 
 
 @pytest.mark.supports("calls that torch refuses, caught by the script", "GPUs")
-def test_what_nccl_refuses_raises_in_the_script() -> None:
+def test_calls_that_nccl_refuses_raise_in_the_script() -> None:
     assert reduced(SCRIPTS / "probes.py", 0, "dgx_h100", 3) == [[4 * (8 * 8 + 8)]] * 3
 
 

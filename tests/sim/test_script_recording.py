@@ -73,7 +73,7 @@ def test_a_recording_is_the_run_that_it_was_made_of(on_cpus: tuple[Recording, Pa
     assert again.info.digest == live.info.digest
 
 
-def test_it_is_played_on_other_hardware(on_cpus: tuple[Recording, Path], tmp_path: Path) -> None:
+def test_a_recording_replays_on_other_hardware(on_cpus: tuple[Recording, Path], tmp_path: Path) -> None:
     """Links half as fast take twice as long; twice the rate of computing halves CPU time."""
     live, folder = on_cpus
     file = tmp_path / "slow.toml"
@@ -333,7 +333,7 @@ def test_ranks_that_part_behind_their_first_step_are_a_sentence(tmp_path: Path) 
         ('profile = "dgx_h100"', "expected a recording on GPUs, as the cluster has, but it was made on CPUs"),
     ],
 )
-def test_what_does_not_fit_a_recording(
+def test_a_scenario_that_contradicts_its_recording_is_one_sentence(
     on_cpus: tuple[Recording, Path], tmp_path: Path, change: str, sentence: str
 ) -> None:
     values = {

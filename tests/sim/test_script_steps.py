@@ -201,7 +201,7 @@ def test_an_optimizer_that_skips_steps_is_named(tmp_path: Path) -> None:
     assert done.stderr.count(sentence) == 1
 
 
-def test_what_follows_the_last_optimizer_step_is_no_step(tmp_path: Path) -> None:
+def test_work_after_the_last_optimizer_step_is_no_step(tmp_path: Path) -> None:
     """Else the time behind the loop, next to nothing, would be the median of a script of two steps."""
     loop = "for _ in range(3):\n    backward()\n    sgd.step()\nbackward()\n"
     body = f"dist.barrier()\nsgd = torch.optim.SGD(model.parameters(), lr=0.1)\n{loop}"

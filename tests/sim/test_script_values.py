@@ -16,7 +16,7 @@ from tests.sim.test_gpu_script import SCRIPTS, played
 @pytest.mark.parametrize("name", ["known", "sparse_gradients", "jagged"])
 @pytest.mark.supports("values of integers; draws; sparse gradients of embeddings", "GPUs")
 @pytest.mark.supports("fbgemm's jagged operators", "GPUs")
-def test_what_a_gpu_would_say(name: str) -> None:
+def test_simulated_gpus_report_values_as_real_ones(name: str) -> None:
     """The scripts assert it."""
     if name == "jagged":
         pytest.importorskip("fbgemm_gpu")

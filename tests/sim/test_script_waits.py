@@ -83,7 +83,7 @@ def test_launches_behind_a_wait_are_exposed(recording: Recording) -> None:
         assert step_ns(recording, way) > exposed_ns
 
 
-def test_what_reads_nothing_of_the_gpus_goes_on(recording: Recording) -> None:
+def test_operations_without_gpu_reads_do_not_wait(recording: Recording) -> None:
     assert {step_ns(recording, way) for way in GOES_ON} == {step_ns(recording, "nothing")}
     assert step_ns(recording, "index") < step_ns(recording, "item")
     alone_ns = step_ns(recording, "nothing")
@@ -92,7 +92,7 @@ def test_what_reads_nothing_of_the_gpus_goes_on(recording: Recording) -> None:
         assert len(asked(recording, way)) == len(asked(recording, "nothing"))
 
 
-def test_what_is_idle_is_not_waited_for_again(recording: Recording) -> None:
+def test_an_idle_stream_is_not_waited_for_again(recording: Recording) -> None:
     at_end = asked(recording, "nothing")
     assert len(at_end) <= 1
     assert len(asked(recording, "item")) == len(at_end) + 1

@@ -38,7 +38,7 @@ def test_work_of_the_cpu_stands_beside_the_step_time(tmp_path: Path) -> None:
     assert re.fullmatch(f"{on_cpu}; {loading}", "; ".join(json.loads(again.stdout)["on_cpu"]))
 
 
-def test_what_is_left_out_stands_beside_the_step_time(tmp_path: Path) -> None:
+def test_unpredicted_time_is_named_next_to_the_step_time(tmp_path: Path) -> None:
     """What other threads compute on GPUs' hosts; on CPUs what data loaders' workers do."""
     thread = "from threading import Thread\n" + USES.replace("NUMBER", "0")
     thread = thread.replace("    step()\n", "    beside = Thread(target=step)\n    beside.start()\n    beside.join()\n")
@@ -52,7 +52,7 @@ def test_what_is_left_out_stands_beside_the_step_time(tmp_path: Path) -> None:
     assert "not predicted: time of DataLoader workers" in " ".join(done.stdout.split())
 
 
-def test_nothing_is_said_where_nothing_is_left_out(tmp_path: Path) -> None:
+def test_complete_predictions_have_no_note(tmp_path: Path) -> None:
     body = "gpu = torch.nn.Linear(512, 512, device='cuda')\nadam = torch.optim.Adam(gpu.parameters())\n"
     body += "for _ in range(6):\n    gpu(torch.randn(64, 512, device='cuda')).sum().backward()\n    adam.step()\n"
     done = run(tmp_path, script(tmp_path, body, head=ON_CPU), profile="dgx_h100")

@@ -81,7 +81,7 @@ def test_an_eager_step_looks_up_where_the_dense_part_first_uses_it() -> None:
     assert max(one.end_ns for one in labelled(spans, "output_dist.")) <= top.start_ns
 
 
-def test_its_backward_pass_waits_for_the_exchange_of_gradients_whose_last_group_goes_first() -> None:
+def test_backward_waits_for_the_gradient_exchange_which_starts_with_the_last_group() -> None:
     one = Buckets(first_bytes=1 << 20, cap_bytes=1 << 20)
     spans = first_step(run(training(TYPES, pipeline=EAGER, library="nccl", buckets=one)))
     back = [one for one in labelled(spans, "output_dist_backward") if one.kind != "compute"]

@@ -145,7 +145,7 @@ def test_the_plan_is_what_torchrec_has_chosen() -> None:
 
 @pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
 @pytest.mark.parametrize("words", [[], ["--pipeline"]])
-def test_it_is_shown_beside_the_one_that_dlrm_has_for_the_same_tables(
+def test_the_scripts_plan_is_reported_with_our_planners_for_equal_tables(
     profile: str, words: list[str], tmp_path: Path
 ) -> None:
     """And so is that of the recording, played on the same cluster."""

@@ -31,7 +31,7 @@ def rows(*, wants: bool = False) -> Tensor:
     return torch.empty(ROWS, WIDTH, requires_grad=wants)
 
 
-def test_what_only_the_next_one_needs_is_not_written() -> None:
+def test_intermediate_results_of_fused_operators_are_not_written() -> None:
     found = traced(lambda x, y: (x * y + 1).tanh(), rows(), rows())
     assert moved(found.forward) == [("elementwise", 2 * SIZE, SIZE)]
 
@@ -42,7 +42,7 @@ def test_a_product_takes_what_is_done_to_each_element_of_it() -> None:
     assert moved(found.forward) == [("gemm", SIZE + 4 * WIDTH**2, SIZE)]
 
 
-def test_what_the_backward_pass_needs_is_written() -> None:
+def test_fused_kernels_write_tensors_kept_for_the_backward_pass() -> None:
     """Of tanh its result, of the product both factors: x, and sin(x), which is made on the way."""
     found = traced(lambda x: (x.tanh() * x.sin()).sum(), rows(wants=True))
     ((kind, read, written),) = moved(found.forward)
@@ -82,7 +82,7 @@ def test_products_stay_apart() -> None:
     assert len(fused(found.forward)) == 2
 
 
-def test_what_is_changed_in_place_since_is_not_read_as_it_was() -> None:
+def test_an_in_place_change_is_not_fused_ahead_of_an_earlier_reader() -> None:
     """z is read by the product before it changes: what changes it comes after."""
 
     def function(x: Tensor, w: Tensor) -> Tensor:

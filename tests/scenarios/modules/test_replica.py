@@ -187,7 +187,7 @@ class Unused(Tower):
         ),
     ],
 )
-def test_what_cannot_be_traced_is_a_sentence(make: Any, options: dict[str, Any], sentence: str) -> None:
+def test_untraceable_modules_raise_one_sentence(make: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ProgramError, match=sentence):
         play(trains(Module(make, scenario(), **options)))
 

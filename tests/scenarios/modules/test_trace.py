@@ -47,7 +47,7 @@ def test_operators_are_those_that_the_profiler_counts(name: str) -> None:
     assert found.unknown == ()
 
 
-def test_what_checkpointing_computes_again_is_recomputed_and_nothing_else() -> None:
+def test_only_operators_that_checkpointing_repeats_count_as_recomputed() -> None:
     """The forward pass of a block, in its backward pass; without checkpointing there is none, whatever the module."""
     case = ZOO["checkpoint"]
     found = traced(case, case.arguments())
@@ -146,7 +146,7 @@ def test_operators_belong_to_the_module_that_calls_them_in_both_passes() -> None
     }
 
 
-def test_what_is_computed_anew_belongs_to_its_module_and_leaves_no_memory() -> None:
+def test_recomputed_operators_belong_to_their_module_and_keep_no_memory() -> None:
     """The block's hidden layer is in the backward pass again, and is not kept for it."""
     case = ZOO["checkpoint"]
     found = traced(case, case.arguments())
@@ -207,7 +207,7 @@ def _set_fp32_precision(of_products: str, of_convolutions: str) -> None:
         (lambda: _set_fp32_precision("ieee", "tf32"), (False, True)),
     ],
 )
-def test_each_way_to_ask_for_tf32_is_heeded(tell: Callable[[], None], expected: tuple[bool, bool]) -> None:
+def test_tf32_follows_every_setting_of_torch(tell: Callable[[], None], expected: tuple[bool, bool]) -> None:
     given = (torch.empty(4, 4, device="meta"),) * 2
     try:
         tell()

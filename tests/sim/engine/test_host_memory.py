@@ -66,7 +66,7 @@ def test_copies_and_what_comes_by_nic_share_fairly(inside: Inside) -> None:
     assert ends({0: READ}, inside, [(4, 0), (5, 0)]) == [3 * MS] * 3
 
 
-def test_what_goes_over_nvlink_does_not_meet_copies() -> None:
+def test_nvlink_traffic_does_not_slow_host_copies() -> None:
     assert ends({0: READ}, NVLINK, [(1, 0)]) == [MS // 10, MS]
     assert ends({1: READ}, SWITCHED, [(4, 0)]) == [MS] * 2  # a NIC behind the switch leaves the way up free
 

@@ -79,7 +79,7 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("name", list(WORLDS))
-def test_what_hosts_give_is_what_nics_carry(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traffic_between_hosts_equals_the_nics_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.gloo.library.MOST_RANKS", 2)  # "links" plays messages up to there
     check_nics(simulate(WORLDS[name], Play(everything(5000))))
 
@@ -97,7 +97,7 @@ def test_a_message_counts_once_with_its_header_and_notices():
     ]
 
 
-def test_what_stays_inside_a_host_is_told_apart():
+def test_traffic_inside_a_host_is_counted_separately():
     async def program(rank: Rank) -> None:
         if rank.rank < 2:
             await (rank.send(torch.ones(1000), 1) if rank.rank == 0 else rank.recv(torch.ones(1000), 0))
@@ -176,7 +176,7 @@ def test_rings_and_trees_lead_where_those_of_all_hosts_lead(op: str, gpus: int) 
     assert by_kind(world, folded) == pytest.approx(by_kind(world, every), rel=0.01)
 
 
-def test_all_kinds_of_hosts_are_counted():
+def test_traffic_rows_count_hosts_of_every_class():
     world = World(cluster(4, 2), (0, 0, 0, 1), ((1, 1),) * 3)
     folded = play_world(world, exchange(world, "sent", 1000), folded=True)
     assert sorted({row.from_host: row.host_count for row in folded.traffic}.values()) == [1, 3]

@@ -84,7 +84,7 @@ def test_two_flows_share_a_nic_and_one_alone_gets_it_whole() -> None:
     assert ends(machine, first, second) == [2_000_000, 3_000_000]
 
 
-def test_what_fits_into_a_packet_takes_no_share() -> None:
+def test_a_message_of_one_packet_takes_no_share() -> None:
     machine = Machine(cluster(2, 1))
     path = machine.fabric.path(0, 1)
     large, small = machine.carry(path, 1.25e6), machine.carry(path, 125)

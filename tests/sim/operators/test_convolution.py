@@ -43,7 +43,7 @@ def test_a_channel_a_group_is_bound_by_memory() -> None:
     assert moved / H200.memory_bytes_per_s < seconds(depthwise, H200, is_cold=True) < 5 * moved / 1e12
 
 
-def test_nothing_takes_no_time() -> None:
+def test_an_empty_convolution_takes_no_time() -> None:
     assert seconds(_square(0, 64, 64, 56, 3, 1), H200) == 0
 
 

@@ -84,7 +84,7 @@ def test_a_call_of_several_operators_corrects_each_of_them_unless_one_was_measur
     assert corrected(LAYER, both, row(LAYER, over_law=1.1)) == pytest.approx(1.1)
 
 
-def test_both_16_bit_types_share_measurements_and_others_do_not() -> None:
+def test_only_the_16_bit_types_share_measurements() -> None:
     rows = [row(LAYER, over_law=2.0)]
     assert corrected(dataclasses.replace(LAYER, dtype="float16"), *rows) == pytest.approx(2.0)
     assert corrected(dataclasses.replace(LAYER, dtype="tf32"), *rows) == 1.0
@@ -110,7 +110,7 @@ def test_of_fewer_than_five_rows_only_exact_matches_count() -> None:
     assert [corrected(each, *rows) for each in (LAYER, between)] == pytest.approx([4.0, 1.0])
 
 
-def test_another_layout_is_an_octave_away() -> None:
+def test_a_different_layout_counts_as_one_octave() -> None:
     layout = dataclasses.replace(LAYER, right_is_transposed=False)
     octave = dataclasses.replace(LAYER, columns=2 * LAYER.columns, right_alignment=16)
     assert 1.5 < corrected(layout, *alike(4.0)) < 4.0
@@ -177,7 +177,7 @@ def test_an_operator_with_a_size_that_others_leave_out_is_of_another_family() ->
     assert corrected(dataclasses.replace(attentions[3], window=128, is_serving=True), *rows) == 1.0
 
 
-def test_what_a_trace_does_not_know_of_ids_is_taken_as_the_prediction_has_it() -> None:
+def test_unknown_ids_of_a_trace_are_taken_from_the_predicted_operator() -> None:
     bags = uniform(tables=26, rows=100_000, dim=128, bags=8192, length=1)
     unknown = dataclasses.replace(bags, unique=0, long_runs=0, longest=0)
     for known, partial in (

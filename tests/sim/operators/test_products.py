@@ -56,7 +56,7 @@ def test_empty_caches_never_help(rows: int, columns: int, inner: int, dtype: str
     assert seconds(product, H200, is_cold=True) >= seconds(product, H200)
 
 
-def test_nothing_takes_no_time() -> None:
+def test_an_empty_product_takes_no_time() -> None:
     assert seconds(Product(rows=0, columns=4, inner=4, dtype="float32"), H200) == 0
 
 

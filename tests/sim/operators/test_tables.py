@@ -82,7 +82,7 @@ def test_a_table_without_the_law_is_compared_when_it_is_read(tmp_path: Path) -> 
     assert correction([own], dataclasses.replace(layer, rows=512 << 12)).factor == pytest.approx(1, abs=1e-3)
 
 
-def test_what_no_table_measures_is_left_to_the_law(shipped: Table) -> None:
+def test_unmeasured_operators_keep_the_laws_time(shipped: Table) -> None:
     script = Attention(batch=8, heads=8, key_heads=8, queries=512, keys=512, head_size=64, dtype="bfloat16")
     convolution = Convolution(
         batch=8, in_channels=64, out_channels=64, size=(8,), out_size=(8,), kernel=(3,), stride=(1,), dtype="bfloat16"

@@ -198,7 +198,7 @@ def tower(change: Callable[[Any], object]) -> Callable[[], nn.Module]:
         ),
     ],
 )
-def test_what_cannot_be_sharded_is_a_sentence(make: Any, parallel: DenseParallel, sentence: str) -> None:
+def test_unsupported_sharding_raises_one_sentence(make: Any, parallel: DenseParallel, sentence: str) -> None:
     with pytest.raises(ProgramError, match=f"{sentence}$"):
         play(trains(Module(make, scenario(), name="own", parallel=parallel), 8))
 

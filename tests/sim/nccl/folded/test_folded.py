@@ -271,7 +271,7 @@ def test_splits_must_add_up_over_all_that_members_represent() -> None:
 
 
 @pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all"])
-def test_one_collective_of_all_hosts(op: Any) -> None:
+def test_a_collective_on_a_folded_cluster_agrees_with_the_whole_one(op: Any) -> None:
     on = cluster(8, 4, gpu=BIG)
     made = scenario(
         on,
@@ -379,7 +379,7 @@ def test_memory_is_that_of_the_fullest_represented_rank() -> None:
     assert sum(row.rank_count for row in folded.memory if row.part == "inputs") == 32
 
 
-def test_all_hosts_may_be_slow() -> None:
+def test_hosts_with_slow_gpus_are_classes_of_their_own() -> None:
     faults = tuple(Slowdown(GpuPart(host, 0), 0.5) for host in range(6))
     on = dataclasses.replace(cluster(6, 1, gpu=BIG), faults=faults)
     made = training(("table_row_wise",), on, fidelity="links", ranks="alike")
@@ -388,14 +388,14 @@ def test_all_hosts_may_be_slow() -> None:
     assert program.host_classes.counts == (1,) * 6
 
 
-def test_one_rank_has_nobody_to_exchange_with() -> None:
+def test_a_folded_cluster_of_one_rank_agrees_with_the_whole_one() -> None:
     made = training(("table_wise",), cluster(1, 1, gpu=BIG), fidelity="links", ranks="alike")
     every = dataclasses.replace(made, fidelity="flows", ranks="each")
     ends = [end_ns(simulate(one, DlrmProgram(one))) for one in (every, made)]
     assert ends[1] == pytest.approx(ends[0], rel=0.03)
 
 
-def test_what_is_expected_is_rounded_once() -> None:
+def test_expected_ids_below_one_per_rank_are_simulated() -> None:
     on = cluster(3, 6, gpu=BIG)
     made = training(("table_row_wise",), on, batch_size=1, fidelity="links", ranks="alike")
     assert made.model is not None

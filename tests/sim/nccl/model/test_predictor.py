@@ -147,7 +147,7 @@ def test_of_operations_launched_together_a_ring_pays_each_latency_and_others_one
 
 
 @given(topologies(), st.sampled_from(FUNCTIONS))
-def test_what_may_be_used_takes_time(topology: Topology, function: Function) -> None:
+def test_only_enabled_combinations_have_a_bandwidth(topology: Topology, function: Function) -> None:
     for algorithm in ALGORITHMS:
         for protocol in PROTOCOLS:
             assert latency_us(topology, function, algorithm, protocol) >= 0
