@@ -114,10 +114,12 @@ def autocast_on_meta(is_of_gpu: Callable[[Tensor], bool]) -> Iterator[None]:
     def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
         if tensor.dtype == dtype or not is_of_gpu(tensor):
             return tensor
+        # The condition of torch's own cache (autocast_mode.cpp): float32 leaves that require gradients.
         is_kept = tensor.is_leaf and tensor.requires_grad and torch.is_autocast_cache_enabled()
         if not (is_kept and tensor.dtype == torch.float32 and dtype == place.lower):
             return tensor.to(dtype)
         if id(tensor) not in cached:
+            # The tensor is kept with its cast, so that its id is not reused.
             cached[id(tensor)] = tensor, tensor.to(dtype)
         return cached[id(tensor)][1]
 

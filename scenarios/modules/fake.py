@@ -71,6 +71,7 @@ _init = torch.amp.autocast_mode.autocast.__init__
 
 
 def _autocast(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any) -> None:
+    # Fake tensors are on the CPU, where autocast for "cuda" would do nothing.
     if device_type == "cuda":
         device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
     _init(self, device_type, dtype, *args, **kwargs)
@@ -96,11 +97,11 @@ def build_fake(make: Callable[[], Any]) -> Any:
         for tensors in both:
             for name, tensor in tensors.items():
                 if tensor is not None:
-                    tensors[name] = replaced.setdefault(id(tensor), _faked(tensor))
+                    tensors[name] = replaced.setdefault(id(tensor), _fake_copy(tensor))
     return built
 
 
-def _faked(tensor: Tensor) -> Tensor:
+def _fake_copy(tensor: Tensor) -> Tensor:
     copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     return nn.Parameter(copy, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
 

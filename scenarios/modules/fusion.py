@@ -51,6 +51,7 @@ def fused(operators: Sequence[Operator]) -> list[Kernel]:
             writer[tensor] = place
             (summed.add if operator.kernel.kind == "reduction" else summed.discard)(tensor)
         for tensor in (*operator.reads, *operator.writes):
+            # An operator may join a group before the last user's, so the latest use is kept.
             user[tensor] = max(place, user.get(tensor, place))
     return [_kernel(group.operators) for group in groups]
 
@@ -71,6 +72,7 @@ def _place(
     is_norm = _holds(operator, RowNorm, Softmax)
     producer = max((writer.get(tensor, -1) for tensor in operator.reads), default=-1)
     reader = max((user.get(tensor, -1) for tensor in operator.reads), default=-1)
+    # A sum is complete only at the end of its kernel, so its readers start another one.
     has_sums = any(tensor in summed for tensor in operator.reads)
     for place in (producer, reader):
         is_there = place > producer or (place == producer and not has_sums)
@@ -93,7 +95,7 @@ def _holds(operator: Operator, *kinds: type[Operation]) -> bool:
 def _kernel(operators: Sequence[Operator]) -> Kernel:
     """Return a group as one kernel, which reads outside inputs once and writes results that others need once."""
     lead = operators[0].kernel
-    operations = tuple(map(_padded, filter(_is_library_call, lead.operations)))
+    operations = tuple(map(_pad, filter(_is_library_call, lead.operations)))
     if len(operators) == 1:
         return replace(lead, operations=operations)
     inside = {operator.number for operator in operators}
@@ -123,7 +125,7 @@ def _is_library_call(operation: Operation) -> bool:
     return isinstance(operation, (Product, Attention, Convolution, BatchNorm))
 
 
-def _padded(operation: Operation) -> Operation:
+def _pad(operation: Operation) -> Operation:
     """Return a product whose operands are padded to 16 bytes per row, as torch.compile does where that is faster."""
     if not isinstance(operation, Product):
         return operation

@@ -42,7 +42,7 @@ def memory_rows(
 
     The temporaries of all modules add up, as if the modules ran at the same time.
     """
-    capacity_bytes, held = scenario.cluster.host.gpu.memory_bytes, list(parts)
+    capacity_bytes, all_parts = scenario.cluster.host.gpu.memory_bytes, list(parts)
     return tuple(
         MemoryRow(
             rank=rank,
@@ -53,7 +53,7 @@ def memory_rows(
             phases=part.phases,
         )
         for rank, count in simulated_ranks(scenario, host_classes)
-        for part in held
+        for part in all_parts
     )
 
 
@@ -89,10 +89,10 @@ def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> It
     yield Part("inputs", sum(each.numel() * each.dtype.itemsize for each in tensors_of(arguments)))
     yield from _activations(traced.kept_bytes, "forward", depth)
     yield Part("temporaries", traced.forward_peak_bytes - sum(traced.kept_bytes.values()), "forward")
-    held = dict(traced.held_at_peak)
-    yield Part("gradients", held.pop(GRADIENTS, 0), "backward")
-    yield Part("temporaries", held.pop(TEMPORARIES, 0), "backward")
-    yield from _activations(held, "backward", depth)
+    at_peak = dict(traced.held_at_peak)
+    yield Part("gradients", at_peak.pop(GRADIENTS, 0), "backward")
+    yield Part("temporaries", at_peak.pop(TEMPORARIES, 0), "backward")
+    yield from _activations(at_peak, "backward", depth)
     shapes, dtypes = [each.shape for each in traced.parameters], [each.dtype for each in traced.parameters]
     if model.reduce:  # gradients are views of buckets then
         own = reduction_memory_bytes(
@@ -112,10 +112,10 @@ def _gradient_bytes(traced: Trace) -> int:
     return sum(prod(each.shape) * each.dtype.itemsize for each in used)
 
 
-def _activations(held: Mapping[str, int], phase: str, depth: int) -> Iterator[Part]:
+def _activations(bytes_of: Mapping[str, int], phase: str, depth: int) -> Iterator[Part]:
     """Yield activations by submodule, whose names leave out the outermost, a class name."""
     sizes = Counter[str]()
-    for module, size in held.items():
+    for module, size in bytes_of.items():
         sizes[".".join(module.split(".")[1 : 1 + depth])] += size
     for path, size in sizes.items():
         yield Part(f"activations {path}".rstrip(), size, phase)

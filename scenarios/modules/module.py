@@ -113,24 +113,24 @@ class Module:
     def _check_precision(self) -> None:
         """Raise a ProgramError for a combination of shards, compression and scaling that is not supported."""
         kind, scaling, compression = self.parallel.kind, self.loss_scaling, self.compression.kind
-        said = ""
+        conflict = ""
         if self.parallel.shards and compression != "none":
-            said = (
+            conflict = (
                 f"parallel.kind = '{kind}' with compression.kind = '{compression}': expected 'none', for only DDP's"
                 " gradient buckets are compressed"
             )
         elif self.parallel.shards and scaling is not None:
-            said = (
+            conflict = (
                 f"loss_scaling = {scaling!r} with parallel.kind = '{kind}': expected None, for each rank would"
                 " check its own shards only"
             )
         elif self.reduce and scaling is not None and compression != "none":
-            said = (
+            conflict = (
                 f"loss_scaling = {scaling!r} with compression.kind = '{compression}': expected None, for what one step"
                 " leaves out of scaled gradients is added to the next one's, of another scale"
             )
-        if said:
-            raise ProgramError(f"module {self.name}: {said}")
+        if conflict:
+            raise ProgramError(f"module {self.name}: {conflict}")
 
     def on(self, rank: Rank) -> Replica:
         """Return this rank's copy or shards, and open gradient streams; every rank calls this, in the same order."""

@@ -30,6 +30,7 @@ class Needs(TorchFunctionMode):
         if self._left and getattr(func, "__name__", "") not in _OF_SHAPE:
             found = [id(leaf) for leaf in tree_leaves((args, kwargs)) if id(leaf) in self._left]
             if found:
+                # All at once: one stop serves every late tensor of this call.
                 self._needed([self._left.pop(each) for each in dict.fromkeys(found)])
         return func(*args, **(kwargs or {}))
 

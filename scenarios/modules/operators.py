@@ -92,8 +92,8 @@ def price(
     operators that it does not know have none.
     """
     name = _name(func)
-    given, made = touched(func, args, kwargs, result)
-    if not made or name in _FREE or func.is_view or func.namespace == "prim":
+    operands, results = touched(func, args, kwargs, result)
+    if not results or name in _FREE or func.is_view or func.namespace == "prim":
         return None, True
     if name.startswith(("_foreach_", "_fused_")) and name not in _KIND_OF:
         kind: str | None = "optimizer"
@@ -101,12 +101,12 @@ def price(
         kind = _KIND_OF.get(name)
     is_torchs = func.namespace in TORCHS
     is_known = kind is not None or (is_torchs and _is_pointwise(name))
-    read, written = _bytes(name, given, made)
-    operand = _operand(args, made)
+    read, written = _bytes(name, operands, results)
+    operand = _operand(args, results)
     dtype = _arithmetic(kind, operand, on_gpu=on_gpu)
     operations: tuple[Operation, ...] = ()
     if on_gpu and is_torchs:
-        call = Call(func, args, kwargs, read=given, made=made, dtype=dtype)
+        call = Call(func, args, kwargs, read=operands, results=results, dtype=dtype)
         operations = describe(call, is_pointwise=kind == "elementwise" or (kind is None and is_known))
     kernel = Kernel(
         kind=kind or "elementwise",
@@ -121,13 +121,13 @@ def price(
 
 def touched(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors that a call of an operator reads, and those that it writes."""
-    changed, overwritten = _changed(func, args, kwargs)
+    changed, overwritten = _written_tensors(func, args, kwargs)
     name = _name(func)
     if name == "all_gather_copy_in":  # FSDP2's, which gives the part that it fills, and all that will be gathered
         return tensors_in(args[0]), tensors_in(result)[:1]
     unread = {id(each) for each in (*overwritten, *(changed if name in _OVERWRITE else ()))}
-    given = () if name in _FILLED else tensors_in((args, kwargs))
-    return [each for each in given if id(each) not in unread], [*changed, *overwritten] or tensors_in(result)
+    operands = () if name in _FILLED else tensors_in((args, kwargs))
+    return [each for each in operands if id(each) not in unread], [*changed, *overwritten] or tensors_in(result)
 
 
 def _name(func: Any) -> str:
@@ -185,7 +185,7 @@ def _collect(tree: Iterable[Any], found: list[Tensor]) -> None:
             _collect(each.values(), found)
 
 
-def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+def _written_tensors(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
     """Return the arguments that the operator changes in place, and those that receive its results."""
     changed: list[Tensor] = []
     overwritten: list[Tensor] = []
@@ -206,26 +206,26 @@ def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
     )
 
 
-def _bytes(name: str, given: list[Tensor], made: list[Tensor]) -> tuple[int, int]:
+def _bytes(name: str, operands: list[Tensor], results: list[Tensor]) -> tuple[int, int]:
     """Return the bytes read of arguments, and written of results."""
-    written = sum(map(size_bytes, made))
+    written = sum(map(size_bytes, results))
     match name:
         case "index" | "_unsafe_index" | "index_select" | "gather" | "embedding" | "take":
-            return written + sum(map(size_bytes, given[1:])), written
+            return written + sum(map(size_bytes, operands[1:])), written
         case "_embedding_bag" | "_embedding_bag_forward_only":
-            weight, ids = given[:2]
+            weight, ids = operands[:2]
             rows = ids.numel() * weight.shape[1] * weight.element_size()
-            return rows + sum(map(size_bytes, given[1:])), size_bytes(made[0])
+            return rows + sum(map(size_bytes, operands[1:])), size_bytes(results[0])
         case "embedding_dense_backward" | "_embedding_bag_dense_backward":
-            return 2 * size_bytes(given[0]) + size_bytes(given[1]), written + size_bytes(given[0])
+            return 2 * size_bytes(operands[0]) + size_bytes(operands[1]), written + size_bytes(operands[0])
         case (
             "index_put" | "index_put_" | "_index_put_impl_" | "index_add_" | "scatter_" | "scatter_add_" | "index_copy_"
         ):
-            source, sums = given[-1], "add" in name
-            return (1 + sums) * size_bytes(source) + sum(map(size_bytes, given[1:-1])), size_bytes(source)
+            source, sums = operands[-1], "add" in name
+            return (1 + sums) * size_bytes(source) + sum(map(size_bytes, operands[1:-1])), size_bytes(source)
     if name in _FILLED:
         return 0, written
-    return sum(map(size_bytes, given)), written
+    return sum(map(size_bytes, operands)), written
 
 
 def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int:
@@ -240,9 +240,9 @@ def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) 
     return 0 if count is None else int(count(*args, **kwargs, out_val=result))
 
 
-def _operand(args: Sequence[Any], made: list[Tensor]) -> Tensor:
+def _operand(args: Sequence[Any], results: list[Tensor]) -> Tensor:
     """Return the tensor whose dtype is that of the arithmetic."""
-    return next((leaf for leaf in tensors_in(list(args)) if leaf.is_floating_point()), made[0])
+    return next((leaf for leaf in tensors_in(list(args)) if leaf.is_floating_point()), results[0])
 
 
 def rounds_to_tf32() -> tuple[bool, bool]:

@@ -47,6 +47,7 @@ class Paused:
         self.result: Any = None
         self._stops = stops
         self._function, self._device = function, device
+        # Two semaphores hand control back and forth: only one of the two threads runs at any time.
         self._go, self._stands = threading.Semaphore(0), threading.Semaphore(0)
         self._has_begun = False
         self._error: BaseException | None = None
@@ -63,6 +64,7 @@ class Paused:
             if self._device.type == "cuda":
                 # The current stream belongs to a thread: the pass's thread must use the caller's.
                 stream = torch.cuda.stream(torch.cuda.current_stream(self._device))
+            # Passes of several ranks may be paused at once, so there can be more threads than one.
             thread = _idle.pop() if _idle else _PassThread()
             thread.tasks.put(partial(self._run, stream, torch.get_num_threads()))
         elif self._is_over:
@@ -104,6 +106,7 @@ class PausedBackward:
         self._stop: Ready | Mark | None = None
         self._arrived: set[tuple[int, int] | Mark] = set()
 
+    # Called from autograd's engine: a stop here suspends it inside its hook.
     def has_arrived(self, *, parameter: int = -1, input: int = -1) -> None:
         """Record a gradient, and block if the pass is to stop there; called by autograd."""
         self._arrived.add((parameter, input))

@@ -39,6 +39,7 @@ class LossScaler:
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Step the optimizer if all gradients are finite, and set the next scale."""
         self._scaler.step(optimizer)
+        # A constant scale is set again, as `update` would otherwise grow it.
         self._scaler.update(None if self._is_dynamic else self.scale)
         self.scale = self._scaler.get_scale()
 

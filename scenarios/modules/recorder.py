@@ -132,6 +132,7 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.namespace == "prim":
             return func(*args, **kwargs)
+        # Optimizers read numbers such as step counts, which have no values here; any number will do.
         if self.reads_numbers and func is torch.ops.aten._local_scalar_dense.default:
             return 1
         self._host.dispatched()
@@ -227,6 +228,7 @@ class Recorder(TorchDispatchMode):
         if self._held_at_peak is None:  # copied lazily, before the first storage is freed after a new peak
             self._held_at_peak = dict(self.held_by)
         self._change(key, -size)
+        # The key is an address, which a later storage may reuse.
         del self._owners[key]
         number = self._numbers.pop(key, None)
         if number is not None and not self._is_settled:

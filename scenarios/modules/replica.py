@@ -49,9 +49,10 @@ class Replica:
         self.module = None if is_meta else model.build(rank.device)
         self.parameters: list[Tensor] = trainable(self.module)
         for index, parameter in enumerate(self.parameters):
+            # Post-accumulate hooks run once `.grad` is complete, also where several uses of a parameter add up.
             parameter.register_post_accumulate_grad_hook(self._noting(parameter=index))
         if not is_meta:
-            self.parameters = self._trained(self.parameters)
+            self.parameters = self._optimized_tensors(self.parameters)
         if rank.device.type == "cuda":
             round_products(model.tf32)
         scaling = None if is_meta else model.loss_scaling
@@ -89,6 +90,7 @@ class Replica:
             self._model.note_unknown(traced)
         if self._model.broadcasts_buffers and traced.buffers and not self._accumulates:
             await broadcast_buffers(self._rank, self._model.name, traced, self.module)
+        # Outputs are kept by id, and the tape keeps them alive, so that ids stay unique until `backward`.
         tape, result = await self._forward(traced, (arguments, named), late)
         self._tapes.update((id(each), tape) for each in tape.detached)
         return result
@@ -156,6 +158,7 @@ class Replica:
         """Wait for averaged gradients, if they are averaged, and run the optimizer; gradients are None afterwards."""
         if self._reducer is not None:
             averaged = await self._reducer.finish()
+            # Not strict: without values there are gradients, but no parameters.
             for parameter, gradient in zip(self.parameters, averaged, strict=False):
                 parameter.grad = gradient
         for work in self._reduced:
@@ -212,7 +215,7 @@ class Replica:
             running.stop()
 
         def run() -> Any:
-            with torch.enable_grad(), Needs([given[index] for index in late], needed) as needs, self._hooked(needs):
+            with torch.enable_grad(), Needs([given[index] for index in late], needed) as needs, self._watching(needs):
                 return module(*arguments[0], **arguments[1])
 
         running = self._running_forward = Paused(run, self._rank.device, stops=self._stops(late))
@@ -222,14 +225,14 @@ class Replica:
         """Return whether a forward pass may stop before its end."""
         return bool(late)
 
-    def _trained(self, parameters: list[Tensor]) -> list[Tensor]:
+    def _optimized_tensors(self, parameters: list[Tensor]) -> list[Tensor]:
         """Return the tensors that the optimizer changes in place of the module's parameters."""
         return parameters
 
     def _update_kernel(self) -> Kernel:
         return self._model.updated.kernel
 
-    def _hooked(self, needs: Needs) -> AbstractContextManager[object]:
+    def _watching(self, needs: Needs) -> AbstractContextManager[object]:
         """Return a context that watches the module during its forward pass."""
         return nullcontext()
 
@@ -252,6 +255,7 @@ class Replica:
                     f" {tensor.dtype}"
                 )
             if not tensor.is_meta:
+                # Set through `.data`: the module already has this tensor, and autograd must not record a copy.
                 tensor.data = value
 
     @contextmanager
@@ -330,6 +334,7 @@ class Replica:
                     break
         if reducer is not None and self._model.finds_unused:
             assert self._side is not None
+            # On the side stream, behind the last bucket, as in DDP.
             self._reduced.append(self._side.spawn(self._sum_used(len(traced.parameters))))
 
     async def _tell(self, ready: Mapping[Tensor, Callable[[Tensor], object]], given: Tensor) -> None:

@@ -203,6 +203,7 @@ def trace(
     with fake(on_gpu=on_gpu), explained(name):
         module = build_fake(make)
         given = tree_map_only(Tensor, _without_values, arguments)
+        # Tensors that exist before the pass do not count in its memory.
         there = [*state(module), *tensors_of(given)]
         for parameter in trainable(module) if accumulates else ():
             parameter.grad = torch.empty_like(parameter)
@@ -289,6 +290,7 @@ class _Marks:
         mark = Mark(after=after, seen=len(self._seen), phase=phase, unit=unit, number=len(self._marks))
         self._marks.append(mark)
         for index in self._units[unit].parameters if phase == "post_backward" else ():
+            # As fully_shard does, so that memory of whole gradients is freed unit by unit.
             self._parameters[index].grad = None
 
     def turn(self) -> list[Ready]:
@@ -321,7 +323,7 @@ def _backward(
     """Run the backward pass, and record the gradients of parameters and inputs as they become ready."""
     begun = len(recorder.operators)
 
-    def noted(**which: int) -> Callable[[Tensor], None]:
+    def hook_for(**which: int) -> Callable[[Tensor], None]:
         def note(leaf: Tensor) -> None:
             ready.append(Ready(after=len(recorder.operators) - begun, **which))
             if leaf.grad is not None:
@@ -331,7 +333,7 @@ def _backward(
 
     for kind, those in zip(("parameter", "input"), leaves, strict=True):
         for index, leaf in enumerate(those):
-            leaf.register_post_accumulate_grad_hook(noted(**{kind: index}))
+            leaf.register_post_accumulate_grad_hook(hook_for(**{kind: index}))
     starts = [(each, gradient) for each, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
     with torch.utils._python_dispatch._pop_mode_temporarily():  # given gradients are not part of the pass
         given = [torch.empty_like(each) if is_given else None for each, is_given in starts]

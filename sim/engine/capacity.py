@@ -39,7 +39,7 @@ class Loads:
         """Halve the number of periods of links that have many."""
         for link in self._links:
             if len(link.periods) > LEAST_PERIODS:
-                link.periods = halved(link.periods)
+                link.periods = merge_in_pairs(link.periods)
         self.count = sum(len(link.periods) for link in self._links)
 
 
@@ -61,7 +61,7 @@ class LinkLoads:
             every.thin_out()
 
 
-def halved(periods: list[Period]) -> list[Period]:
+def merge_in_pairs(periods: list[Period]) -> list[Period]:
     """Merge neighbours in pairs, with the pause between them; an odd last period stays."""
     pairs = zip(periods[::2], periods[1::2], strict=False)
     together = [(from_ns, until_ns, size + more) for (from_ns, _, size), (_, until_ns, more) in pairs]

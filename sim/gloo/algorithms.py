@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sim.gloo import closed_forms
-from sim.gloo.closed_forms import exchanged, reduced_parts
+from sim.gloo.closed_forms import as_all_to_all, reduced_parts
 from sim.gloo.script import Copy, Reduce, Script, Totals, WaitRecv, WaitSend, Writer
 from sim.gloo.script import totals as schedule_totals
 from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
@@ -116,7 +116,7 @@ def _settle(writer: Writer, arrival: WaitRecv | None, work: Reduce, departure: W
 def _reduce(writer: Writer, call: Call, rank: int) -> None:
     """Write a ring to the left until all but two segments have been sent, then send every chunk to the root.
 
-    With more than two segments per chunk the ring runs longer than necessary: gloo sends those bytes all the same.
+    With more than two segments per chunk the ring runs longer than necessary, as in gloo.
     """
     ranks = len(call.group.ranks)
     if ranks == 1 or call.bytes_in == 0:
@@ -152,7 +152,7 @@ def _all_gather(writer: Writer, call: Call, rank: int) -> None:
 def _all_gather_list(writer: Writer, call: Call, rank: int) -> None:
     """Write an all-gather; tensors of several sizes, which torch's gloo refuses, are an all-to-all."""
     if call.parts:
-        _all_to_all(writer, exchanged(call), rank)
+        _all_to_all(writer, as_all_to_all(call), rank)
     else:
         _all_gather(writer, call, rank)
 

@@ -96,12 +96,12 @@ def _all_gather(sums: Totals, calls: Calls) -> None:
 
 def _all_gather_list(sums: Totals, calls: Calls) -> None:
     if calls[0].parts:
-        _all_to_all(sums, [exchanged(call) for call in calls])
+        _all_to_all(sums, [as_all_to_all(call) for call in calls])
     else:
         _all_gather(sums, calls)
 
 
-def exchanged(call: Call) -> Call:
+def as_all_to_all(call: Call) -> Call:
     """Return an all-gather of tensors of several sizes as an all-to-all in which a member sends its tensor to each
     other.
     """

@@ -194,7 +194,7 @@ class _Player:
                 kernel = local_kernel(0, size_bytes)
         return local(self._machine, self._rank, kernel, self._thread)
 
-    def _posted(self) -> Signal[None] | None:
+    def _end_of_writes(self) -> Signal[None] | None:
         """Return a signal for the end of the thread's queued writes, None without threads."""
         if self._thread is None:
             return None
@@ -211,7 +211,7 @@ class _Player:
         self._wire.put(self._rendezvous, (self._member, send.peer), NOTICE_BYTES, self._thread, arrived=_nothing)
         if is_ready:
             self._put_data(slot, self._member, send.peer, self._thread)
-        return self._posted()
+        return self._end_of_writes()
 
     def _post_recv(self, recv: Recv) -> Signal[None] | None:
         slot = self._slots[recv.peer, self._member, recv.tag]
@@ -226,7 +226,7 @@ class _Player:
                 self._put_data(slot, source, self._member, sender)
 
         self._wire.put(self._rendezvous, (self._member, source), NOTICE_BYTES, self._thread, arrived=ready)
-        return self._posted()
+        return self._end_of_writes()
 
     def _put_data(self, slot: Slot, source: int, target: int, by: Thread | None) -> None:
         size_bytes = HEADER_BYTES + slot.posted_bytes

@@ -181,7 +181,7 @@ def nvls(size_bytes: float, counted_us: float, group: Group) -> Taken:
 
 
 def tree(protocol: Protocol, counted_us: float, group: Group) -> Taken:
-    """Return the time of a chain of GPUs up and down, of which no measurement exists; `counted_us` as in `nvls`."""
+    """Return the time of a chain of GPUs up and down, which was not measured; `counted_us` as in `nvls`."""
     law, hops = group.law, 2 * (group.ranks - 1)
     if protocol == "Simple":
         return Taken(group.start_share * law.simple.start_us + hops * law.simple.hop_us, counted_us)

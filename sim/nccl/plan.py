@@ -187,9 +187,7 @@ def _offloaded_transfers(
 
 
 def _offloaded_s(loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts) -> float:
-    """Return the least time in seconds: NCCL's figure, which ignores the rate of reducing switches, or that rate's
-    time.
-    """
+    """Return the longer of NCCL's time, which ignores the rate of reducing switches, and the time at that rate."""
     hosts = _hosts_of(group)
     across = {(one, other): share for (one, other), share in loads.items() if hosts[one] != hosts[other]}
     reduced_s = paths.idle_seconds(across, group.members, costs, group.gpus) * operation.size_bytes

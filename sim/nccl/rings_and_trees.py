@@ -54,7 +54,7 @@ def chains_of(members: Sequence[Sequence[int]], shape: Shape, costs: NcclCosts, 
     A ring enters by that GPU's NIC and leaves by its predecessor's, so that each NIC has one ring in and one out.
     """
     if costs.mesh is None:
-        return [[_rotated(host, rail) for host in members] for rail in range(shape.rails)]
+        return [[_rotate(host, rail) for host in members] for rail in range(shape.rails)]
     by_host = []
     for host in members:
         ranks = {gpus[rank]: rank for rank in host}
@@ -74,9 +74,9 @@ def chain_loads(chains: Chains, root: int, towards_root: bool) -> Loads:
     """Load the rings cut before `root`: the whole buffer goes once to every other rank, or from them to the root."""
     loads: Loads = {}
     for ring in _rings(chains):
-        cut = _rotated(ring, ring.index(root))
+        cut = _rotate(ring, ring.index(root))
         if towards_root:  # the same ring, cut behind the root
-            cut = _rotated(cut, 1)
+            cut = _rotate(cut, 1)
         _add(loads, pairwise(cut), 1 / len(chains))
     return loads
 
@@ -290,7 +290,7 @@ def _other_tree(size: int) -> list[int]:
     if size % 2 == 0:
         return [size - 1 - parent if parent >= 0 else -1 for parent in reversed(first)]
     shifted = [(parent + 1) % size if parent >= 0 else -1 for parent in first]
-    return _rotated(shifted, -1)
+    return _rotate(shifted, -1)
 
 
 def _rings(chains: Chains) -> list[list[int]]:
@@ -308,7 +308,7 @@ def _add_offload(loads: Loads, heads: Sequence[Sequence[int]]) -> None:
         _add(loads, zip(rail, [*rail[1:], rail[0]], strict=True), 1 / len(heads))
 
 
-def _rotated(items: Sequence[int], start: int) -> list[int]:
+def _rotate(items: Sequence[int], start: int) -> list[int]:
     start %= len(items)
     return [*items[start:], *items[:start]]
 

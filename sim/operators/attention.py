@@ -12,7 +12,7 @@ import math
 
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.attention import Attention
-from sim.operators.chip import Chip, Generation, hit_rate, overlapped
+from sim.operators.chip import Chip, Generation, hit_rate, overlap
 
 # 16-bit forward constants are fitted together on 13,000 rows of eight GPUs (aiconfigurator-core 0.12, medians over
 # three servers, which differ by 26 % themselves); mean errors on all 31,000 and 7,700 rows a GPU (A100: 5,600). Causal
@@ -32,7 +32,7 @@ _HEAD_128_ADA, _HEAD_192, _HEAD_256, _HEAD_512 = 0.775, 1.34, 1.24, (2.2, 2.2, 2
 _HEAD_ODD_103 = 5.26
 # Blackwell has no fused kernel for heads of 192, whose fallback also computes keys outside a window.
 _HEAD_192_BLACKWELL = 6.24
-# Whether a tile holds the queries of all heads that share keys: prefill of 16 positions, 256 samples, 32 heads and 8
+# True if a tile contains the queries of all heads that share keys: prefill of 16 positions, 256 samples, 32 heads and 8
 # key heads takes 2.7 times as long on a B200 as on an H200. Single queries run on kernels for decoding, whose tiles do
 # so on every GPU.
 _PACKED = (False, False, True, True, False)
@@ -93,7 +93,7 @@ def seconds(attention: Attention, chip: Chip, *, is_cold: bool = False) -> float
         _busy_s(attention, chip),
         _moved_s(_bytes(attention), chip, _MEMORY_SHARE[chip.generation], is_cold),
     )
-    takes_s += overlapped(busy_s, memory_s, _OVERLAP[chip.generation])
+    takes_s += overlap(busy_s, memory_s, _OVERLAP[chip.generation])
     if attention.is_serving and attention.is_causal:
         cache = 2 * _row_bytes(attention) * attention.key_heads * attention.keys * _CACHE_BYTES
         cycles = _CACHE_CYCLES_103 if chip.capability == 103 else _CACHE_CYCLES[chip.generation]
@@ -133,7 +133,7 @@ def _passes_s(attention: Attention, chip: Chip, is_cold: bool) -> float:
 
 def _busy_s(attention: Attention, chip: Chip) -> float:
     """Return the time of all tiles on the multiprocessors."""
-    head, sms = _padded(attention.head_size), chip.multiprocessors
+    head, sms = _pad(attention.head_size), chip.multiprocessors
     rows, step = (128, 128) if head <= 128 and attention.queries > 64 else (64, 128 if head <= 128 else 64)
     is_packed = _PACKED[chip.generation] or attention.queries == 1
     group = attention.heads // attention.key_heads if is_packed else 1
@@ -154,7 +154,7 @@ def _busy_s(attention: Attention, chip: Chip) -> float:
     return busy_s * (1 + _THROTTLE[chip.generation] * busy_s / (busy_s + _THROTTLE_S[chip.generation]))
 
 
-def _padded(head_size: int) -> int:
+def _pad(head_size: int) -> int:
     return next((size for size in (64, 96, 128, 192, 256) if head_size <= size), max(512, head_size))
 
 

@@ -13,13 +13,13 @@ from scenarios.seam.kernel import ELEMENT_BYTES
 
 # Assumed where a profile has no figure: clock in Hz, multiprocessors of a GPU without a float32 rate, L2 bytes.
 _CLOCK_HZ, _MULTIPROCESSORS, _L2_BYTES = 1.5e9, 100, 4e6
-# Bytes a clock and a multiprocessor of L2 where a profile has no rate: 5,120 bytes a clock on an A100's 108 or H100's
+# L2 bytes per clock and multiprocessor where a profile has no rate: 5,120 bytes per clock on an A100's 108 or H100's
 # 132 (A100 white paper).
 _L2_BYTES_A_CLOCK = 38
 # Float32 lanes of a multiprocessor: 64 up to an A100, 128 on GA10x, Ada, Hopper and Blackwell (CUDA C++ programming
 # guide, arithmetic instructions).
 _NARROW, _LANES, _NARROW_LANES = frozenset({70, 75, 80}), 128, 64
-# Threads that a multiprocessor holds, by compute capability, where it is not 2,048 (CUDA C++ programming guide).
+# Resident threads of a multiprocessor, by compute capability, where they are not 2,048 (CUDA C++ programming guide).
 _RESIDENT_THREADS = {75: 1024, 86: 1536, 89: 1536, 120: 1536}
 
 # Watts of boards with GDDR memory where a profile has none: over the data sheets of T4, L4, A10, A40, L40S and RTX 6000
@@ -45,9 +45,9 @@ READ_COST, WRITE_COST, FILL_COST = 1.085, 1.14, 1.04
 # The share of the data sheet's L2 rate that uncoalesced reads reach: an H200's add of a [8192, 27, 128] tensor and a
 # transposed one.
 _L2_SHARE = 0.78
-# The least that is read from L2 or memory: a sector.
+# Smallest read from L2 or memory: a sector.
 SECTOR = 32
-# How sharply a cache that is too full stops to hold anything.
+# How sharply the hit rate falls when data exceeds the cache.
 _L2_EDGE = 12.0
 
 
@@ -158,7 +158,7 @@ def hit_rate(fill: float) -> float:
     return 1 / (1 + fill**_L2_EDGE) if fill < 8 else 0.0
 
 
-def overlapped(first_s: float, second_s: float, order: float) -> float:
+def overlap(first_s: float, second_s: float, order: float) -> float:
     """Return the time of two overlapping parts of a kernel: `order` 1 is their sum, a large order their maximum."""
     return math.pow(math.pow(first_s, order) + math.pow(second_s, order), 1 / order)
 

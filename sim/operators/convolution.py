@@ -11,14 +11,14 @@ import math
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.products import Product
-from sim.operators.chip import Chip, hit_rate, overlapped
+from sim.operators.chip import Chip, hit_rate, overlap
 from sim.operators.products import busy_seconds, is_on_tensor_cores, start_seconds
 
 # Channels are padded to this many bytes.
 _CHANNEL_BYTES = 16
 # Cost of gathering for kernels larger than 1: time over that of the product. Fitted on two rows of an H200.
 _GATHER = 1.3
-# Share of the memory's rate: of products, and of kernels for one channel a group, where each element is read anew for
+# Share of the memory's rate: of products, and of kernels with one channel per group, which read each element again for
 # each position of the kernel, from L1 and L2. The latter is assumed.
 _MEMORY_SHARE, _DEPTHWISE_SHARE = 0.82, 0.35
 # A change of layout reads and writes a tensor; its share of the memory's rate is assumed.
@@ -39,7 +39,7 @@ def seconds(convolution: Convolution, chip: Chip, *, is_cold: bool = False) -> f
     busy_s = busy_seconds(product, chip) * (_GATHER if math.prod(convolution.kernel) > 1 else 1.0)
     memory_s = _moved_s(moved, chip, _MEMORY_SHARE, is_cold)
     takes_s = start_seconds(product, chip, is_cold=is_cold)
-    takes_s += overlapped(busy_s, memory_s, _OVERLAP)
+    takes_s += overlap(busy_s, memory_s, _OVERLAP)
     if not convolution.is_channels_last and is_on_tensor_cores(product, chip):
         takes_s += 2 * _LAYOUT_S + _moved_s(2 * moved, chip, _LAYOUT_SHARE, is_cold)
     return takes_s

@@ -13,20 +13,20 @@ from sim.operators.chip import READ_COST, START_S, WRITE_COST, Chip, size
 
 # torch/aten, PersistentSoftmax.cuh: rows of up to 1,024 elements belong to a warp, which holds a power of 2 of them.
 WARP_ROW, WARP_ROW_BYTES = 1024, 4096
-# Clocks of a multiprocessor for each of these elements, and what such a kernel takes beside (H200, 768 and 1,024
-# elements in 32 and 16 bit: within 7 %; not fitted on A100 PCIe and V100 PCIe, where memory bounds it).
+# Clocks of a multiprocessor per element of such rows, and constant seconds of the kernel (H200, 768 and 1,024 elements
+# in 32 and 16 bit: within 7 %; not fitted on A100 PCIe and V100 PCIe, where memory bounds it).
 WARP_CLOCKS, WARP_START_S = 0.365, 4.5e-6
 # Seconds of one more step of a block of threads through its row: 16 bytes a thread, or one element behind the last
 # whole step. H200, rows of 32,000 and 50,304 elements in 16 and 32 bit: within 8 %.
 STEP_S = 0.29e-6
-# Rows that stay in shared memory: their greatest size, and seconds of a block beside its steps, for the greatest
-# element and the sum. Assumed: about as long as a layer norm's moments, which are measured.
+# Rows that stay in shared memory: their largest size, and a block's seconds without its steps, for the maximum and the
+# sum. Assumed: about as long as a layer norm's moments, which are measured.
 SHARED_BYTES, SHARED_S = 48 * 1024, 1.7e-6
 # Reads again come from L2 while all rows at work take up to 0.7 of it; none do at 0.8 more. Fitted on an A100 PCIe's
 # softmax and layer norm of 2,048 to 16,384 elements; an H200's softmax of 50,304 agrees.
 KEPT_SHARE, LOST_SHARE = 0.7, 0.8
-# Layer norm: seconds of a block beside its steps, for the moments (forward) and for two sums (backward); how far these
-# and memory overlap, as a p-norm. Fitted on an H200's rows of 768 and 2,048 and an A100 PCIe's of 1,024 to 16,384.
+# Layer norm: a block's seconds without its steps, for the moments (forward) and for two sums (backward); overlap of
+# these and memory, as a p-norm. Fitted on an H200's rows of 768 and 2,048 and an A100 PCIe's of 1,024 to 16,384.
 ROW_THREADS, ROW_VECTOR, MOMENTS_S, SUMS_S, OVERLAP = 128, 4, 3.1e-6, 0.5e-6, 1.5
 # Gradients of weights: a block of 1,024 threads sums 32 columns, 256 rows at a time. H200, 16,384 x 768 in 16 and 32
 # bit, both 79 us on 24 blocks. Above 65,536 rows (torch/aten) they are divided too.

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
-from sim.operators.chip import Chip, Generation, hit_rate, overlapped
+from sim.operators.chip import Chip, Generation, hit_rate, overlap
 
 # Types with twice the rate of bfloat16 by the data sheet, from this compute capability on.
 _EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2", "int8"})
@@ -31,23 +31,24 @@ _TURING = 75
 # Rate of tiles over the data sheet's, before throttling and where the board's power allows it. Volta: by a V100's 97 of
 # 125 TFLOP/s (see below).
 _TENSOR_SHARE = (1.0, 1.0, 1.0, 1.0, 0.904)
-# Watts for 1e12 16-bit flop/s at the full clock, which tensor cores' other types draw at their own rates. Fitted to
+# Watts for 1e12 16-bit flop/s at the full clock; tensor cores' other types draw as much at their own rates. Fitted to
 # what products of 4,096 to 10,240 sustain on boards whose power is short (zzc0721/torch-performance-test-data on
 # GitHub): an L4 (issue 120, 72 W; within 15 %) with the 0.74 that is fitted for an L40S, an A100 PCIe (108, 250 W; 7 %
 # in the mean), an H100 PCIe (95, 350 W; within 7 %). SXM boards and Blackwell's have enough. A T4 (70 W) has 24 of 65
 # TFLOP/s (forums.developer.nvidia.com/t/264462), a V100 97 of 125 (issue 140, 300 W).
 _TENSOR_WATTS, _TURING_TENSOR_WATTS = (2.2, 1.01, 1.53, 0.68, 0.4), 3.4
-# Bytes that a tile loads over those that the L2's rate, shared by all multiprocessors, gives in the same time: clusters
-# of tiles share loads on Hopper and Blackwell.
+# A tile's loads over the L2 bandwidth that a multiprocessor gets when all share it: clusters of tiles share loads on
+# Hopper and Blackwell.
 _TENSOR_LOAD = (1.81, 1.81, 0.71, 0.442, 0.632)
-# Writing a tile, in times of the L2's share: Hopper and Blackwell overlap it with the next tile.
+# A tile's store time over that of its bytes at a multiprocessor's share of L2: Hopper and Blackwell overlap it with the
+# next tile.
 _TENSOR_STORE = (3.03, 3.03, 3.03, 1.45, 1.45)
 # Cycles from a kernel's start to its first multiplication and from its last to its end.
 _START_CYCLES = (4230.0, 4230.0, 4230.0, 5136.0, 4112.0)
 _TILE_CYCLES = 12.0
 # Cycles of adding up the parts of a split, a kernel of its own, and its bytes over the L2's rate.
 _SPLIT_CYCLES, _SPLIT_BYTES = 6512.0, 0.08
-# The least of `inner` that a part of a split has, on tensor cores and on CUDA cores.
+# Least `inner` of a part of a split, on tensor cores and on CUDA cores.
 _LEAST_PART, _LANE_LEAST_PART = 128, 256
 # Long kernels lower the clock: by this share when they take much longer than `_THROTTLE_S`.
 _THROTTLE, _THROTTLE_S = 0.274, 150e-6
@@ -58,7 +59,7 @@ _MEMORY_SHARE, _L2_SHARE = 0.83, 0.48
 _ACTIVATIONS_IN_L2, _WEIGHTS_IN_L2 = 1.46, 6.06
 # Arithmetic and memory overlap: their times add up as a norm of this order, on tensor cores and on CUDA cores.
 _OVERLAP, _LANE_OVERLAP = 2.1, 2.7
-# Tiles of all generations, and those that Hopper's and Blackwell's kernels have beside them.
+# Tiles of all generations, and the further ones of Hopper's and Blackwell's kernels.
 _TENSOR_TILES = (
     *((64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256)),
     *((256, 64), (64, 256), (32, 64), (64, 32)),
@@ -88,7 +89,7 @@ _LANE_WATTS, _TURING_LANE_WATTS = (17.0, 12.0, 5.6, 7.6, 7.6), 19.8
 _LANE_LOAD = (0.708, 0.976, 2.94, 2.94, 2.94)
 _LANE_STORE = 0.117
 _LANE_TILE_CYCLES = 39.0
-# Cycles per element of `inner` of a tile by itself, and how many tiles of a multiprocessor hide each other's.
+# A lone tile's cycles per element of `inner`, and how many tiles of a multiprocessor hide each other's latency.
 _LANE_LATENCY_CYCLES, _LANE_RESIDENT = 33.0, 4
 # The smallest tile's multiplications and loads take longer: bmm_interaction of an H200.
 _LANE_SMALLEST = 1.25
@@ -100,8 +101,8 @@ _LANE_TILES = (
     *((32, 32), (64, 32), (32, 64), (64, 64), (128, 32), (32, 128), (128, 64), (64, 128)),
     *((128, 128), (256, 64), (64, 256), (256, 128), (128, 256)),
 )
-# The least rows of a tile of batched products. An A100's are `ampere_sgemm_128x128_nn` in all of NeuSight's 1,141
-# labels: with 64 rows they reach half of the rate, with 64 columns nearly all of it.
+# Least rows of a tile of batched products. An A100's are `ampere_sgemm_128x128_nn` in all of NeuSight's 1,141 labels:
+# with 64 rows they reach half of the rate, with 64 columns nearly all of it.
 _LANE_BATCHED_ROWS = (0, 128, 0, 0, 0)
 # With caches flushed, CUDA-core kernels' first loads come from memory: beyond the bytes' time, on an H200.
 _COLD_LANE_S = 3.9e-6
@@ -114,7 +115,7 @@ def seconds(product: Product, chip: Chip, *, is_cold: bool = False) -> float:
     if not (product.batch and product.rows and product.columns):
         return 0.0
     busy_s, memory_s = busy_seconds(product, chip), _memory_s(product, chip, is_cold=is_cold)
-    both_s = overlapped(busy_s, memory_s, _OVERLAP if is_on_tensor_cores(product, chip) else _LANE_OVERLAP)
+    both_s = overlap(busy_s, memory_s, _OVERLAP if is_on_tensor_cores(product, chip) else _LANE_OVERLAP)
     return start_seconds(product, chip, is_cold=is_cold) + both_s
 
 

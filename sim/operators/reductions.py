@@ -23,15 +23,15 @@ ROW_STEP_S, COLUMN_STEP_S = 0.445e-6, 0.30e-6
 PARTIAL_STEP_S, PARTIAL_S = 0.36e-6, 0.4e-6
 # Added in a sum over all elements, where every block has a flag: H200, 16M elements.
 WHOLE_S = 4.6e-6
-# Memory's time over that of streaming kernels, along rows and along columns: every thread has few loads on their way
-# (H200, sums of 4M to 50M elements).
+# Memory's time over that of streaming kernels, along rows and along columns: a thread has few loads in flight (H200,
+# sums of 4M to 50M elements).
 ROW_READ_FACTOR, COLUMN_READ_FACTOR = 1.2, 1.3
-# Clocks of a multiprocessor an element of 16 bit, to convert (H200, bias gradients of GPT-2).
+# Clocks of a multiprocessor per 16-bit element, for conversion (H200, bias gradients of GPT-2).
 HALF_CLOCKS = 0.028
 # QR: cuSOLVER's chain of small kernels for a panel of up to 32 columns, and for each element. H200, 2,048 x 1 to
 # 4,096 x 4: within 2 %; chains of latency are assumed to be the same on all GPUs.
 PANEL, PANEL_S, ELEMENT_S, QR_SHARE = 32, 54e-6, 0.95e-9, 0.3
-# Pooling: clocks of a multiprocessor an element of a window. Assumed: some 12 instructions.
+# Pooling: clocks of a multiprocessor per element of a window. Assumed: some 12 instructions.
 WINDOW_CLOCKS = 0.1
 
 

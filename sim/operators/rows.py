@@ -15,13 +15,13 @@ INDEX_S, INDEX_CLOCKS, INDEX_CLOCKS_MORE = 4.0e-6, 1.1, 0.18
 # its place, its gradient and its sum. Seconds of such a warp while 64 are at work on a multiprocessor, and in addition
 # if the sums lie outside of L2. H200, four DLRMs of 21 and 27 features, 4,096 to 65,536 samples: within 4 %.
 WARP_S, WARP_MEMORY_S, WARPS = 1.72e-6, 0.30e-6, 64
-# The small kernels that make one index of several and sort it, beside the sort (H200: 1.98 + 1.15 + 1.5 + 1.12 + 1.5 +
-# 1.73 + 0.7 us), and clocks an element of the copy of values that are not contiguous.
+# Small kernels that combine several indices into one, without the sort (H200: 1.98 + 1.15 + 1.5 + 1.12 + 1.5 + 1.73 +
+# 0.7 us), and clocks per element of the copy of values that are not contiguous.
 LINEAR_S, COPY_CLOCKS = 9.7e-6, 0.85
 # embedding_dense_backward: seconds of a block in each of two kernels that walk through the sorted ids. H200, 16,384 ids
-# of 768 elements: 112 and 117 us. The kernels that find the runs take RUNS_S beside the sort of all 64 bits.
+# of 768 elements: 112 and 117 us. The kernels that find the runs add RUNS_S to the sort of all 64 bits.
 WALK_S, RUNS_S, WALK_THREADS = 1.8e-6, 14e-6, 1024
-# Up to so many ids, torch/aten sums with one kernel, without a sort, for padded tables (Embedding.cu).
+# Clocks per element of torch/aten's kernel that sums few ids for padded tables, without a sort (Embedding.cu).
 ATOMIC_CLOCKS = 1.5
 
 

@@ -17,11 +17,11 @@ DIGIT_BITS, ONE_BLOCK_BYTES, ONE_BLOCK_BITS = 8, 19456, 6
 # before them, up to LOOKBACK_S. Fitted on an H200's sorts of 16,384 to 1.6M int64 keys in backward passes: within
 # 5 % (-14 % of the fewest).
 ROUND_S, PASS_S, LOOKBACK_S, LOOKBACK_KEY_S = 0.44e-6, 4.9e-6, 3e-6, 15e-12
-# Clocks of a multiprocessor a key in a pass, and in the counting kernel (H200, the same sorts).
+# Clocks of a multiprocessor per key in a pass, and in the counting kernel (H200, on those sorts).
 PASS_CLOCKS, COUNT_CLOCKS = 2.35, 1.3
-# The kernels that count and that sum the counts, beside the keys; a memset before each pass.
+# Constant seconds of the kernel that counts and of the one that sums the counts; a memset before each pass.
 COUNT_S, SUM_S, MEMSET_S = 2.1e-6, 1.1e-6, 0.9e-6
-# A scan: its start kernels, and clocks an element (H200, asynchronous_complete_cumsum of 32,768 and 212,992).
+# A scan: its start kernels, and clocks per element (H200, asynchronous_complete_cumsum of 32,768 and 212,992).
 SCAN_S, SCAN_CLOCKS = 5.3e-6, 1.8
 # Clocks a bag and an id of fbgemm's kernels, which walk through bags by a warp (permute) or a thread (bucketize).
 # Fitted on an H200's three shapes each: within 12 %. They hold two scans each.

@@ -81,7 +81,7 @@ def coalesced(parts: tuple[int, ...], ranks: int) -> list[Call]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
-def test_gloo_sends_one_buffer_into_which_and_out_of_which_it_copies(ranks: int) -> None:
+def test_gloo_coalesces_into_one_buffer_with_copies_in_and_out(ranks: int) -> None:
     parts = (4000, 12, 88)
     scripts, alone = schedule(coalesced(parts, ranks)), schedule(reduction("all_reduce", 4100, ranks))
     for found, plain in zip(scripts, alone, strict=True):

@@ -144,7 +144,7 @@ def _bytes(recording: Recording, part: str, ranks: set[int]) -> float:
     return sum(one.bytes_in + one.bytes_out + one.bytes_read + one.bytes_written for one in spans)
 
 
-def test_the_calls_are_those_of_torchrec(tmp_path: Path) -> None:
+def test_calls_of_shared_features_equal_torchrecs(tmp_path: Path) -> None:
     """Tables of 1, 2 and 3 features, of four sharding types; the ids are those of the recorded run, from files."""
     real, text = RECORDED["shared"], SAME.format(**{key: RECORDED[key] for key in ("batch", "dim", "rows")})
     for name, keys in real["features"].items():

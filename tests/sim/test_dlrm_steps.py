@@ -198,7 +198,7 @@ def losses_of_rows(made: Scenario) -> list[float]:
     return Reference(dataclasses.replace(made, model=dataclasses.replace(made.model, optimizer=own))).losses()
 
 
-def test_tables_may_be_wider_than_what_travels() -> None:
+def test_tables_may_be_wider_than_exchanged_embeddings() -> None:
     """Rows of float32, looked up and updated as such; between ranks, and in the dense part, halves."""
     made = training(ALL)
     assert made.model is not None
@@ -242,7 +242,7 @@ def test_times_do_not_depend_on_the_payload(library: str, fidelity: str, kind: s
     assert not without.metrics
 
 
-def test_compression_starts_when_it_should_and_both_kinds_of_step_are_seen() -> None:
+def test_compression_starts_at_its_iteration_after_plain_steps() -> None:
     compression = Compression(kind="batched_powersgd", start_powerSGD_iter=2)
     made = training(ALL, compression=compression)
     spans = [span for span in simulate(made, DlrmProgram(made)).spans if span.stream == "dense.gradients"]

@@ -17,7 +17,7 @@ from tests.sim.test_gpu_script import played
 
 
 @pytest.mark.parametrize(("name", "error"), [("mlp_small", 0.1), ("mlp_tf32", 0.05)])
-def test_a_step_takes_what_it_took_on_an_h200(name: str, error: float) -> None:
+def test_an_eager_step_meets_its_time_on_an_h200(name: str, error: float) -> None:
     """The host's times are fitted to these and eight others; memory is not fitted."""
     recording = played(SCRIPT, name, profile="hgx_h200", ranks=(1, 1), steps=3)
     last = [span for span in recording.spans if span.kind == "step"][-1]

@@ -184,7 +184,7 @@ dist.destroy_process_group()
 """
 
 
-def test_memory_is_that_of_what_a_compiler_keeps(tmp_path: Path) -> None:
+def test_compiled_memory_equals_the_tensors_that_a_compiler_keeps(tmp_path: Path) -> None:
     """The script asserts it, by hand arithmetic, of losses, activations and masks, compiled and as they are."""
     file = tmp_path / "train.py"
     file.write_text(MEMORY)

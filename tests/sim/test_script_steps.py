@@ -92,7 +92,7 @@ def test_a_run_without_a_step_is_an_error(body: str, sentence: str, tmp_path: Pa
     assert not (tmp_path / "sim").exists()
 
 
-def test_whoever_simulates_a_script_is_refused_one_without_a_step(tmp_path: Path) -> None:
+def test_a_script_without_a_step_is_refused(tmp_path: Path) -> None:
     """Validation, calibration and draws call `simulate` themselves."""
     scenario = twinstep.scenario(script(tmp_path, "x = 1\n"), hosts=1, gpus_per_host=2, profile="cpu_local")
     with pytest.raises(ProgramError, match="no step was seen: the script ended at its last line"):
@@ -330,7 +330,7 @@ def test_steps_of_nothing_but_the_hosts_work_are_an_error_on_gpus(tmp_path: Path
     )
 
 
-def test_a_scenario_file_says_what_marks_a_step(tmp_path: Path) -> None:
+def test_a_scenario_file_sets_the_marks_of_steps(tmp_path: Path) -> None:
     script(tmp_path, BY_HAND)
     file = tmp_path / "marked.toml"
     cluster = "[cluster]\nprofile = 'emulated_200mbit'\nhosts = 2\n"

@@ -41,7 +41,7 @@ def test_a_slow_gpus_kernel_takes_longer_by_its_speed(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("kernel", [ARITHMETIC, MEMORY])
-def test_also_beside_what_nccl_takes_of_both(kernel: Kernel) -> None:
+def test_a_slow_gpu_also_shares_with_nccls_channels(kernel: Kernel) -> None:
     machine = slow_gpu()
     for rank in range(2):
         machine.occupy(machine.fabric.arithmetic[rank], 0.5)

@@ -63,7 +63,7 @@ def test_every_order_trains_the_same_model(pipeline: Pipeline, optimizer: str) -
 @pytest.mark.real
 @pytest.mark.parametrize("kind", ["none", "sparse_dist"])
 @pytest.mark.parametrize("order", ["eager", "overlapped"])
-def test_every_order_is_alike_in_both_worlds(order: Any, kind: Any) -> None:
+def test_every_order_is_equal_in_both_worlds(order: Any, kind: Any) -> None:
     made = mixed(EVERY, ALL, pipeline=Pipeline(kind=kind, order=order))
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
     assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
@@ -149,7 +149,7 @@ MARKS = {
 }
 
 
-def test_the_eager_step_is_that_of_torchrec(tmp_path: Path) -> None:
+def test_the_eager_step_equals_torchrecs(tmp_path: Path) -> None:
     """What benchmarks/torchrec_step.py wrote down of a real one. There gradients of copies are summed once those of
     other tables travel; here what is computed before either goes on side by side, and may end in another order.
     """

@@ -12,7 +12,7 @@ from scenarios.seam.arguments import dtype_name
 
 
 class Call:
-    """A call of an operator: `name` without the overload, and the tensors `read` and `made` (written).
+    """A call of an operator: `name` without the overload, and the tensors `read` and `results`.
 
     `dtype` is that of its arithmetic: "tf32" where a GPU rounds products of float32 to it.
     """
@@ -24,11 +24,11 @@ class Call:
         kwargs: dict[str, Any],
         *,
         read: Sequence[Tensor],
-        made: Sequence[Tensor],
+        results: Sequence[Tensor],
         dtype: str,
     ) -> None:
         self.name: str = func.overloadpacket.__name__
-        self.read, self.made, self.dtype = read, made, dtype
+        self.read, self.results, self.dtype = read, results, dtype
         self._func, self._args, self._kwargs = func, args, kwargs
 
     def __getitem__(self, name: str) -> Any:
@@ -49,8 +49,8 @@ class Call:
     @property
     def lists(self) -> list[Sequence[Tensor]]:
         """Lists of tensors among the arguments, without empty ones."""
-        given = (*self._args, *self._kwargs.values())
-        return [each for each in given if isinstance(each, (tuple, list)) and each and isinstance(each[0], Tensor)]
+        arguments = (*self._args, *self._kwargs.values())
+        return [each for each in arguments if isinstance(each, (tuple, list)) and each and isinstance(each[0], Tensor)]
 
 
 @cache

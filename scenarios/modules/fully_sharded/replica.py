@@ -50,6 +50,7 @@ class ShardedReplica(Replica):
         self._size, self._units = self._group.size, model.units
         self._sharded: list[ShardedParameter] = []
         self._place = self._group.ranks.index(rank.rank)
+        # After the group is known: `_optimized_tensors`, which the base calls, needs its size and this rank's place.
         super().__init__(model, rank)
         self._hooks: UnitHooks | None = None
         self._is_open = False
@@ -62,6 +63,7 @@ class ShardedReplica(Replica):
     async def _forward(self, traced: Trace, arguments: Arguments, late: tuple[int, ...]) -> tuple[Tape, Any]:
         if self._is_open:
             raise ProgramError(f"{self}: called twice before a backward pass: expected one after each, with shards")
+        # Marks and hooks are those of one pass: a second forward before the backward would replace them.
         self._is_open = True
         running = None if self.module is None else self._pass(arguments, late)
         self._marks = iter(zip(traced.marks[0], self._schedule(traced).forward, strict=True))
@@ -125,16 +127,18 @@ class ShardedReplica(Replica):
         layout = self._layout(traced, self._units[unit].parameters)
         match action.kind:
             case "gather":
+                # Spawned now, run in the order of issue: the stream is the communicator's queue.
                 self._gathers[unit] = self._shards.spawn(self._gather(unit, layout))
             case "await":
                 self._flats[unit] = await self._gathers.pop(unit)
             case "copy_out":
+                # Popped, so that the gather's memory is free once it is copied.
                 flat = self._flats.pop(unit)
                 label = self._label(unit, "copy_out")
-                given = self._chosen(self._units[unit].parameters), flat, self._size
+                given = self._sharded_at(self._units[unit].parameters), flat, self._size
                 await compute(self._rank, copy_cost(flat, layout.numel), copy_out, *given, label=label)
             case "free":
-                for each in self._chosen(self._units[unit].parameters):
+                for each in self._sharded_at(self._units[unit].parameters):
                     each.free()
             case "await_reduction":
                 await self._await_reductions()
@@ -145,7 +149,7 @@ class ShardedReplica(Replica):
         """Gather all ranks' shards of a unit into a flat tensor."""
         device, side = self._rank.device, self._shards
         own = torch.empty(layout.shard_numel, dtype=layout.dtype, device=device)
-        given = self._chosen(self._units[unit].parameters), own
+        given = self._sharded_at(self._units[unit].parameters), own
         await compute(side, copy_cost(own, own.numel()), copy_in, *given, label=self._label(unit, "copy_in"))
         if self._size == 1:
             return own
@@ -156,13 +160,16 @@ class ShardedReplica(Replica):
         """Copy a unit's gradients side by side, and start their reduction."""
         layout = self._layout(traced, indices)
         flat = torch.empty(layout.numel, dtype=layout.dtype, device=self._rank.device)
-        gradients = [each.take_gradient() for each in self._chosen(indices)]
+        # Taken away from the parameters, whose next micro-batch starts without gradients.
+        gradients = [each.take_gradient() for each in self._sharded_at(indices)]
         kernel, label = copy_cost(flat, layout.numel), self._label(unit, "cut")
         await compute(self._rank, kernel, cut, gradients, flat, self._size, label=label)
         self._reductions.append(self._shards.spawn(self._reduce(unit, indices, flat)))
 
     async def _await_reductions(self) -> None:
         while self._reductions:
+            # A reduce-scatter gives the work of its all-reduce over replicas, which is awaited only at the end of the
+            # pass.
             replicated = await self._reductions.popleft()
             if replicated is not None:
                 self._replicated.append(replicated)
@@ -203,7 +210,7 @@ class ShardedReplica(Replica):
 
     def _give(self, indices: tuple[int, ...], own: Tensor) -> None:
         begin = 0
-        for each in self._chosen(indices):
+        for each in self._sharded_at(indices):
             gradient = each.view(own[begin : begin + each.padded.numel()])
             each.own.grad = gradient if each.own.grad is None else each.own.grad.add_(gradient)
             begin += each.padded.numel()
@@ -227,14 +234,14 @@ class ShardedReplica(Replica):
             before *= 2
         return before, ranks / before
 
-    def _trained(self, parameters: list[Tensor]) -> list[Tensor]:
+    def _optimized_tensors(self, parameters: list[Tensor]) -> list[Tensor]:
         self._sharded = [ShardedParameter(each, self._size, self._place) for each in parameters]
         return [each.own for each in self._sharded]
 
     def _update_kernel(self) -> Kernel:
         return self._model.updated_on(self._size).kernel
 
-    def _hooked(self, needs: Needs) -> AbstractContextManager[object]:
+    def _watching(self, needs: Needs) -> AbstractContextManager[object]:
         if not self._units:
             return nullcontext()
         assert self.module is not None
@@ -271,7 +278,7 @@ class ShardedReplica(Replica):
     def _layout(self, traced: Trace, indices: Sequence[int]) -> Layout:
         return layout_of(traced, indices, self._size)
 
-    def _chosen(self, indices: Sequence[int]) -> list[ShardedParameter]:
+    def _sharded_at(self, indices: Sequence[int]) -> list[ShardedParameter]:
         return [self._sharded[index] for index in indices] if self._sharded else []
 
     def _label(self, unit: int, what: str) -> str:

@@ -60,7 +60,7 @@ def schedule(
     ahead = [(place, action) for place, mark in enumerate(forward) for action in sharding.forward(mark)]
     back = [tuple(sharding.backward(mark, arrival, reduces=reduces)) for mark in backward]
     lost = tuple(index for index in arrival if index >= 0 and index not in sharding.reduced) if reduces else ()
-    ahead = _prefetched(ahead)
+    ahead = _prefetch(ahead)
     return Schedule(
         forward=tuple(tuple(action for at, action in ahead if at == place) for place in range(len(forward))),
         backward=tuple(back),
@@ -128,13 +128,14 @@ class _Sharding:
             yield Action("reduce", unit, ready)
 
 
-def _prefetched(placed: Sequence[tuple[int, Action]]) -> list[tuple[int, Action]]:
+def _prefetch(placed: Sequence[tuple[int, Action]]) -> list[tuple[int, Action]]:
     """Move each gather but the first to directly after the previous one, or to after its unit was sharded again."""
     moved: list[tuple[int, Action]] = []
     over = -1  # where the last gather was
     for place, action in placed:
         at, mark = len(moved), place
         if action.kind == "gather" and over >= 0:
+            # A unit may be used twice: its second gather waits until the first use has freed it.
             freed = [index for index in range(over, at) if moved[index][1] == Action("free", action.unit)]
             at = max([over, *freed]) + 1
             mark = moved[at - 1][0]
@@ -162,6 +163,7 @@ def windows(found: Schedule, forward: Sequence[Mark], backward: Sequence[Mark]) 
         ("forward", found.forward, forward),
         ("backward", found.backward, backward),
     ):
+        # Units that stay whole after the forward pass are whole from the backward pass's first operator on.
         began = dict.fromkeys(began, 0)
         for mark, at_mark in zip(of_pass, actions, strict=True):
             for action in at_mark:
@@ -177,12 +179,12 @@ def most_held(actions: Iterable[tuple[str, Action]], size_of: Callable[[int], tu
     """Return the peak bytes of gathered units, by phase; `size_of` returns a unit's bytes: of its gather, of its
     parameters.
     """
-    held, most = 0, {"forward": 0, "backward": 0}
+    current, most = 0, {"forward": 0, "backward": 0}
     for phase, action in actions:
         if action.kind in ("gather", "copy_out", "free"):
             flat, whole = size_of(action.unit)
             if action.kind == "copy_out":  # a copy from one to the other, so both exist
-                most[phase] = max(most[phase], held + whole)
-            held += {"gather": flat, "copy_out": whole - flat, "free": -whole}[action.kind]
-        most[phase] = max(most[phase], held)
+                most[phase] = max(most[phase], current + whole)
+            current += {"gather": flat, "copy_out": whole - flat, "free": -whole}[action.kind]
+        most[phase] = max(most[phase], current)
     return most

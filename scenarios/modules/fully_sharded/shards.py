@@ -86,6 +86,7 @@ class ShardedParameter:
         own_rows = max(0, min(rows, shape[0] - place * rows))
         self._own_shape = (own_rows, *shape[1:])
         self.own = self.view(self.padded).requires_grad_()
+        # The module's own parameter becomes a view, whose memory comes and goes with the buffer's storage.
         parameter.data = self._buffer[:numel].view(shape)
         self.free()
 

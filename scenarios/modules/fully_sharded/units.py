@@ -73,18 +73,18 @@ def units_of(module: object, names: Sequence[str] | None = None, reshard: bool |
             raise ValueError(f"submodules that are called, but {name!r} is none")
     index_of = {id(each): index for index, each in enumerate(module.parameters())}
     inner = {id(modules[name]) for name in chosen} | {id(module)}
-    found, taken = [], dict[int, str]()
+    units, unit_of = [], dict[int, str]()
     for name, each in modules.items():
         if id(each) not in inner:
             continue
-        parameters = list(dict.fromkeys(_managed(each, inner, set())))
+        parameters = list(dict.fromkeys(_own_parameters(each, inner, set())))
         for parameter in parameters:
-            _check(parameter, name, taken)
+            _check(parameter, name, unit_of)
         if len({parameter.dtype for parameter in parameters}) > 1:
             raise ValueError(f"parameters of one dtype in each unit, but {name or 'the root'!r} has several")
         own = tuple(index_of[id(parameter)] for parameter in parameters)
-        found.append(Unit(name=name, parameters=own, reshards=bool(name) if reshard is None else reshard))
-    return tuple(unit for unit in found if unit.parameters)
+        units.append(Unit(name=name, parameters=own, reshards=bool(name) if reshard is None else reshard))
+    return tuple(unit for unit in units if unit.parameters)
 
 
 def _children(module: nn.Module, prefix: str = "") -> Iterator[str]:
@@ -99,21 +99,21 @@ def _has_forward(module: nn.Module) -> bool:
     return not isinstance(module, (nn.ModuleList, nn.ModuleDict))
 
 
-def _managed(module: nn.Module, inner: set[int], seen: set[int]) -> Iterator[nn.Parameter]:
+def _own_parameters(module: nn.Module, inner: set[int], seen: set[int]) -> Iterator[nn.Parameter]:
     """Yield the parameters of a unit that belong to no unit inside it, those of its submodules first."""
     seen.add(id(module))
     for child in module.children():
         if id(child) not in inner and id(child) not in seen:
-            yield from _managed(child, inner, seen)
+            yield from _own_parameters(child, inner, seen)
     yield from module.parameters(recurse=False)
 
 
-def _check(parameter: nn.Parameter, unit: str, taken: dict[int, str]) -> None:
+def _check(parameter: nn.Parameter, unit: str, unit_of: dict[int, str]) -> None:
     if not parameter.requires_grad:
         raise ValueError(f"parameters that all require gradients, but {unit or 'the root'!r} has one that does not")
     if not parameter.shape:
         raise ValueError(f"parameters with at least one dimension, but {unit or 'the root'!r} has a single number")
-    other = taken.setdefault(id(parameter), unit)
+    other = unit_of.setdefault(id(parameter), unit)
     if other != unit:
         raise ValueError(f"each parameter in one unit, but {other or 'the root'!r} and {unit!r} share one")
 
@@ -173,8 +173,10 @@ class UnitHooks:
         there = [place for place in places if place not in coming]
         ends = _Countdown(bool(coming) + bool(there), partial(self._reach, "post_backward", unit))
         if coming:
+            # Late tensors get their values after this point: a tensor derived from them now would miss those.
             torch.autograd.graph.register_multi_grad_hook([leaves[place] for place in coming], ends)
         if there:
+            # As fully_shard does: the identity's backward runs once all gradients of its tensors are computed.
             passed = _Passed.apply(ends, *(leaves[place] for place in there))  # type: ignore[no-untyped-call]
             for place, tensor in zip(there, passed, strict=True):
                 leaves[place] = tensor
@@ -186,6 +188,7 @@ class UnitHooks:
         self._reach("post_forward", unit)
         for leaf in _flatten(output)[0]:
             if isinstance(leaf, Tensor) and leaf.requires_grad and torch.is_grad_enabled():
+                # The first output whose gradient arrives starts the unit's backward; `_turns` ignores the others.
                 leaf.register_hook(partial(self._turns, unit))
 
     def _turns(self, unit: int, _: Tensor) -> None:

@@ -111,7 +111,7 @@ class Network:
         return self.cluster.host.inside.link.latency_ns
 
     def _exit(self, rank: int, gpu: int) -> int:
-        """Return the rank of the same host whose NIC sends bytes for GPU number `gpu` of another host."""
+        """Return the rank on this rank's host whose NIC sends bytes for GPU number `gpu` of another host."""
         return rank - self.gpu(rank) + gpu if self.between.by_rail else rank
 
     def _nic(self, rank: int, direction: str) -> Capacity:

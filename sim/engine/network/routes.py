@@ -53,7 +53,7 @@ def routes(network: Network, sources: Array, targets: Array, relays: Array) -> R
         behind = finder.paths(relays[is_relayed], targets[is_relayed])
         far = np.full((len(sources), behind.shape[1]), -1, np.int32)
         far[is_relayed] = behind
-    return _used(list(finder.numbers), np.concatenate([near, far], axis=1))
+    return _without_idle(list(finder.numbers), np.concatenate([near, far], axis=1))
 
 
 class Numbers(dict[Capacity, int]):
@@ -113,7 +113,7 @@ class _Found:
         return self.numbers.table([links(key) for key in some.tolist()])[places]
 
 
-def _used(capacities: Sequence[Capacity], crossed: Array) -> Routes:
+def _without_idle(capacities: Sequence[Capacity], crossed: Array) -> Routes:
     """Return routes as narrow as the longest path, without the capacities that nothing crosses."""
     width = int(np.count_nonzero(crossed >= 0, axis=1).max(initial=0))
     narrow = np.take_along_axis(crossed, np.argsort(crossed < 0, axis=1, kind="stable")[:, :width], axis=1)

@@ -70,7 +70,7 @@ _SIMPLE_ONLY = ("nvls", "nvls_tree", "pat")
 _NVLS_CHANNELS = 2  # at least
 
 
-def considered(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
+def is_considered(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
     """Return whether NCCL computes a latency for the combination, usable or not."""
     graph = topology.graphs.get(algorithm)
     if graph is None or function not in _SERVES[algorithm]:
@@ -82,9 +82,9 @@ def considered(topology: Topology, function: Function, algorithm: Algorithm, pro
     return algorithm != "pat" or topology.one_gpu_a_node
 
 
-def enabled(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
+def is_enabled(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
     """Return whether NCCL may use the combination."""
-    if not considered(topology, function, algorithm, protocol) or topology.graphs[algorithm].channels == 0:
+    if not is_considered(topology, function, algorithm, protocol) or topology.graphs[algorithm].channels == 0:
         return False
     if algorithm in ("collnet_direct", "nvls") and function in _SCATTER and topology.nodes > 1:
         return False
@@ -102,7 +102,7 @@ def enabled(topology: Topology, function: Function, algorithm: Algorithm, protoc
 
 def latency_us(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
     """Return the latency of an operation of no bytes, in us; 0 if NCCL does not consider the combination."""
-    if not considered(topology, function, algorithm, protocol):
+    if not is_considered(topology, function, algorithm, protocol):
         return 0.0
     base_us = tables.BASE_US[protocol][algorithm]
     if algorithm == "ring":
@@ -190,7 +190,7 @@ _HOPS_US = {
 
 def gb_per_s(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
     """Return buffer bytes per ns, before the correction for size; 0 if NCCL may not use the combination."""
-    if not enabled(topology, function, algorithm, protocol):
+    if not is_enabled(topology, function, algorithm, protocol):
         return 0.0
     share = _buffer_share(topology, function, algorithm)
     if algorithm in ("ring", "tree"):
@@ -243,8 +243,8 @@ def _tree(topology: Topology, protocol: Protocol) -> float:
 def _collnet_direct(topology: Topology, function: Function) -> float:
     """Return the rate of CollNet direct.
 
-    NCCL lowers a NIC's rate by half a GPU for each further GPU that it serves; gathers and scatters are limited by one
-    NIC's rate per GPU, too.
+    An all-reduce's rate is divided by (GPUs per NIC + 1) / 2; gathers and scatters are limited by a NIC's rate per GPU,
+    too.
     """
     graph, gpus = topology.graphs["collnet_direct"], topology.mean_ranks_per_node
     if function != "all_reduce":

@@ -99,7 +99,7 @@ def speeds(compute_capability: int, *, crosses: bool) -> Sequence[float]:
 
 def graphs(node: Node, *, offload: bool = False) -> dict[Algorithm, Graph]:
     """Return the graph of each algorithm that these nodes can run; `offload`: the network's switches reduce."""
-    channels, speed = twice(node.compute_capability, *_packed(node))
+    channels, speed = twice(node.compute_capability, *_pack(node))
     ring = _graph(node, channels, speed, speed)
     found: dict[Algorithm, Graph] = {"tree": ring, "ring": ring, "pat": ring}
     if node.nvlink and node.gpus > 1 and node.compute_capability >= 90:
@@ -110,7 +110,7 @@ def graphs(node: Node, *, offload: bool = False) -> dict[Algorithm, Graph]:
     return found
 
 
-def _packed(node: Node) -> tuple[int, float]:
+def _pack(node: Node) -> tuple[int, float]:
     """Return number and speed of channels with the highest total, of equals the fewest; at least one channel."""
     most, best = 0, 0.0
     for speed in node.speeds:
@@ -162,16 +162,16 @@ def _collnet_direct(node: Node) -> Graph:
     heads = min(node.nics, node.gpus)
     # A head's link carries its whole channel and, for each other head's channel, the part of one peer.
     load = 1 + (heads - 1) / (node.gpus - 1) if node.gpus > 1 else 0.0
-    return _offloaded(node, heads, load, node.slot_gb_per_s)
+    return _offload_graph(node, heads, load, node.slot_gb_per_s)
 
 
 def _collnet_chain(node: Node, channels: int) -> Graph:
     """Return the graph of as many chains through a node as it has rings; each GPU but the last forwards a chain."""
     load = channels * (node.gpus - 1) / node.gpus
-    return _offloaded(node, channels, load, node.slot_gb_per_s / -(-channels // node.nics))
+    return _offload_graph(node, channels, load, node.slot_gb_per_s / -(-channels // node.nics))
 
 
-def _offloaded(node: Node, channels: int, load: float, nic_gb_per_s: float) -> Graph:
+def _offload_graph(node: Node, channels: int, load: float, nic_gb_per_s: float) -> Graph:
     """Return the graph whose channels load a GPU's link by `load` per GB/s; inside a node NCCL tries faster ones."""
     fits = [speed for speed in node.speeds if speed * load <= node.link_gb_per_s]
     inter = max((speed for speed in fits if speed <= nic_gb_per_s), default=min(node.speeds))

@@ -41,8 +41,8 @@ def table_of(system: Traversable, release: str, gpu: Gpu) -> tuple[pd.DataFrame,
         rows = measured(system, operator).to_pandas()
         if rows.empty:
             continue
-        priced = _priced(operator, rows, gpu)
-        thinned = _thinned(operator, priced)
+        priced = _price(operator, rows, gpu)
+        thinned = _thin(operator, priced)
         kept.append(thinned)
         found.append(_quality(operator, priced, thinned, gpu))
     table = pd.concat(kept, ignore_index=True)
@@ -70,13 +70,13 @@ def _quality(operator: str, priced: pd.DataFrame, thinned: pd.DataFrame, gpu: Gp
     )
 
 
-def _priced(operator: str, rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
+def _price(operator: str, rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     build = OPERATIONS[operator]
     laws = [seconds(build({str(key): value for key, value in row.items()}), gpu) for row in rows.to_dict("records")]
     return rows.assign(over_law=rows["us"].to_numpy() * 1e-6 / np.array(laws)).reset_index(drop=True)
 
 
-def _thinned(operator: str, rows: pd.DataFrame) -> pd.DataFrame:
+def _thin(operator: str, rows: pd.DataFrame) -> pd.DataFrame:
     *others, along = COORDINATES[operator]
     kept = [
         line.iloc[_kept(np.log2(line[along].to_numpy(float)), np.log(line["over_law"].to_numpy(float)))]

@@ -130,7 +130,7 @@ class _Family:
 
     def left_out(self) -> Iterator[tuple[Operation, float, float]]:
         """Yield as `Nearest.left_out` does, without operators whose ids are not fully known."""
-        for place, predicted in self._tried(range(len(self._members))):
+        for place, predicted in self._cross_validate(range(len(self._members))):
             operation = self._members[place].operation
             yield operation, self._value(place, operation), predicted if self._tells else 0.0
 
@@ -140,13 +140,13 @@ class _Family:
         places = [place for place, is_partial in enumerate(self._is_partial) if not is_partial]
         if len(places) < _ENOUGH:
             return False
-        tried = list(self._tried(places[:: -(-len(places) // _MOST_TRIED)]))
+        tried = list(self._cross_validate(places[:: -(-len(places) // _MOST_TRIED)]))
         values = np.array([self._value(place, self._members[place].operation) for place, _ in tried])
         predicted = np.array([each for _, each in tried])
         gains = np.abs(np.expm1(-values)) - np.abs(np.expm1(predicted - values))
         return bool(gains.mean() > 2 * gains.std() / math.sqrt(len(gains)))
 
-    def _tried(self, places: Sequence[int]) -> Iterator[tuple[int, float]]:
+    def _cross_validate(self, places: Sequence[int]) -> Iterator[tuple[int, float]]:
         """Yield the prediction of each member at `places` from all others."""
         for place in places:
             if self._is_partial[place] or len(self._members) < 2:
@@ -187,7 +187,7 @@ def _distances(sizes: Array, marks: Marks, of_sizes: Array, of_marks: Marks) -> 
 
 
 def _log_over_law(row: MeasuredOperator, gpu: Gpu, like: Operation) -> float:
-    law_s = sum(seconds(_completed(each, like), gpu, is_cold=row.is_cold) for each in row.operations)
+    law_s = sum(seconds(_complete(each, like), gpu, is_cold=row.is_cold) for each in row.operations)
     return math.log(row.us * 1e-6 / law_s)
 
 
@@ -206,18 +206,18 @@ def _is_partial(operation: Operation) -> bool:
     return isinstance(operation, Gather) and not operation.unique
 
 
-def _completed(operation: Operation, like: Operation) -> Operation:
+def _complete(operation: Operation, like: Operation) -> Operation:
     """Return an operator with unknown properties of its ids taken from `like`, in proportion."""
     if not _is_partial(operation):
         return operation
     if isinstance(operation, (BagsForward, BagsBackward)) and isinstance(like, type(operation)):
-        return replace(operation, bags=_completed_bags(operation.bags, like.bags))
+        return replace(operation, bags=_complete_bags(operation.bags, like.bags))
     if isinstance(operation, Gather) and isinstance(like, Gather) and like.rows:
         return replace(operation, unique=round(like.unique * operation.rows / like.rows))
     return operation
 
 
-def _completed_bags(bags: Bags, like: Bags) -> Bags:
+def _complete_bags(bags: Bags, like: Bags) -> Bags:
     factor = bags.ids / max(like.ids, 1)
     return replace(
         bags,

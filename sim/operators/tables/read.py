@@ -75,8 +75,8 @@ def _note_machines(file: Path, machines: Sequence[str], gpu: Gpu) -> None:
     own = set(_MODEL.findall(gpu.name.upper()))
     others = [name for name in machines if own and (found := _MODEL.findall(name.upper())) and not own & set(found)]
     if others:
-        said = f"{file}: operators of {', '.join(others)}, where predictions are of {gpu.name}"
-        warnings.warn(said, Note, stacklevel=2)
+        sentence = f"{file}: operators of {', '.join(others)}, where predictions are of {gpu.name}"
+        warnings.warn(sentence, Note, stacklevel=2)
 
 
 def _is_trace(file: Path) -> bool:

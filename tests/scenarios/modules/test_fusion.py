@@ -36,7 +36,7 @@ def test_intermediate_results_of_fused_operators_are_not_written() -> None:
     assert moved(found.forward) == [("elementwise", 2 * SIZE, SIZE)]
 
 
-def test_a_product_takes_what_is_done_to_each_element_of_it() -> None:
+def test_a_product_absorbs_elementwise_operators_on_its_result() -> None:
     weight = torch.empty(WIDTH, WIDTH)
     found = traced(lambda x, w: (x @ w).relu(), rows(), weight)
     assert moved(found.forward) == [("gemm", SIZE + 4 * WIDTH**2, SIZE)]
@@ -58,7 +58,7 @@ def test_a_sum_ends_it() -> None:
 @pytest.mark.parametrize(
     "norm", [lambda x: functional.layer_norm(x, (WIDTH,)), lambda x: x.softmax(-1)], ids=["layer_norm", "softmax"]
 )
-def test_a_norm_reads_what_a_product_has_written(norm: Callable[[Tensor], Tensor]) -> None:
+def test_a_norm_is_not_fused_into_a_product(norm: Callable[[Tensor], Tensor]) -> None:
     found = traced(lambda x, w: norm(x @ w), rows(), torch.empty(WIDTH, WIDTH))
     product, normed = fused(found.forward)
     assert (product.kind, product.bytes_written) == ("gemm", SIZE)
@@ -100,7 +100,7 @@ def test_an_in_place_change_is_not_fused_ahead_of_an_earlier_reader() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ZOO))
-def test_no_module_does_more_than_before(name: str) -> None:
+def test_fusion_never_adds_bytes_or_kernels(name: str) -> None:
     make, arguments = ZOO[name]
     found = trace(make, name, (arguments(), {}), on_gpu=True)
     for operators in (found.forward, found.backward):

@@ -33,7 +33,7 @@ def passes(module: nn.Module, arguments: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_operators_are_those_that_the_profiler_counts(name: str) -> None:
+def test_traced_operators_equal_the_profilers(name: str) -> None:
     """Torch adds up gradients in place where tensors have values: add_ for add."""
     case, arguments = ZOO[name], ZOO[name].arguments()
     with set_checkpoint_early_stop(False):  # which stops inside an operator that the profiler has seen begin
@@ -105,7 +105,7 @@ def _is_view(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_bytes_are_those_that_its_operators_touch_when_it_runs(name: str) -> None:
+def test_traced_bytes_equal_those_of_a_real_run(name: str) -> None:
     case, arguments = ZOO[name], ZOO[name].arguments()
     found, module = traced(case, arguments), case.make()
     watched = Computed("module", found.forward[0].kernel)
@@ -118,7 +118,7 @@ def test_bytes_are_those_that_its_operators_touch_when_it_runs(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_flops_are_those_of_torchs_counter(name: str) -> None:
+def test_flops_equal_torchs_counter(name: str) -> None:
     """The counter has no formula for the CPU's fused attention, but for attention."""
     case, arguments = ZOO[name], ZOO[name].arguments()
     fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -180,7 +180,7 @@ def tf32() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("tf32")
-def test_tf32_is_what_torch_is_told() -> None:
+def test_tf32_follows_torchs_backend_setting() -> None:
     case = ZOO["mlp"]
     products = [
         each.kernel for each in traced(case, case.arguments(), on_gpu=True).forward if each.kernel.kind == "gemm"

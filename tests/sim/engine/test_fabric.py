@@ -59,7 +59,9 @@ def test_rows_contain_idle_links_of_a_mesh(gpus: int) -> None:
     ("inside", "per_leaf"),
     [(MESH, None), (None, 2), (Inside(kind="pcie", link=MESH.link, bridge_bytes_per_s=1e10), 2)],
 )
-def test_of_some_hosts_the_rows_are_theirs_and_their_leaves(inside: Inside | None, per_leaf: int | None) -> None:
+def test_rows_of_some_hosts_are_their_links_and_their_leaves_uplinks(
+    inside: Inside | None, per_leaf: int | None
+) -> None:
     network = Network(kind="leaf_spine", hosts_per_leaf=per_leaf) if per_leaf else Network(kind="non_blocking")
     on = cluster(6, 4, network=network, **({} if inside is None else {"inside": inside}))
     few = Fabric(on, hosts=(0, 3))

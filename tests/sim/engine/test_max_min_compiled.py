@@ -79,7 +79,7 @@ def compiled_duration(given_rows: Rows, within: float = 0.0) -> float:
 
 @PATIENT
 @given(rows(smallest=0))
-def test_rates_are_those_of_the_readable_solver(given_rows: Rows) -> None:
+def test_compiled_rates_equal_the_readable_solvers(given_rows: Rows) -> None:
     activities = activities_of(*given_rows)
     expected = max_min_rates(activities)
     assert compiled_rates(given_rows).tolist() == pytest.approx([expected[one] for one in activities], rel=NEARLY)
@@ -87,7 +87,7 @@ def test_rates_are_those_of_the_readable_solver(given_rows: Rows) -> None:
 
 @PATIENT
 @given(rows(smallest=0))
-def test_the_last_row_ends_when_it_does_one_by_one(given_rows: Rows) -> None:
+def test_duration_equals_the_end_of_rows_solved_one_by_one(given_rows: Rows) -> None:
     assert compiled_duration(given_rows) == pytest.approx(one_by_one(activities_of(*given_rows)), rel=NEARLY)
 
 

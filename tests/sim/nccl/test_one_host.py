@@ -111,7 +111,7 @@ def test_the_switch_takes_nccls_own_figure_over_a_share_and_a_start() -> None:
     assert large.transfer_us == pytest.approx((1 << 30) / 3e5 / GROUP.law.nvls.share)
 
 
-def test_over_pci_express_exchanges_of_many_get_less_of_the_lanes() -> None:
+def test_over_pci_express_more_peers_get_a_smaller_share_of_the_lanes() -> None:
     """On 8 cards a byte takes 1.75 of what it takes between two; rings have neighbours only."""
     where = {"library": "nccl", "gpu": "L40S", "nodes": 1, "size_bytes": 1 << 30}
     two_us, eight_us = (predict(op="all_to_all", gpus_per_node=gpus, **where).predicted_us for gpus in (2, 8))

@@ -80,7 +80,7 @@ def takes_ns(op: Op, library: str, fidelity: str, shape: tuple[int, int], elemen
 @pytest.mark.parametrize("library", ["gloo", "nccl"])
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("shape", [(2, 2), (4, 1), (4, 2), (1, 4)])
-def test_links_take_what_flows_take(op: Op, library: str, shape: tuple[int, int]) -> None:
+def test_a_collective_takes_equally_long_as_links_and_as_flows(op: Op, library: str, shape: tuple[int, int]) -> None:
     """Of messages long against their latency."""
     elements = MIB if shape[0] > 1 else 16 * MIB
     times = [takes_ns(op, library, fidelity, shape, elements, [8]) for fidelity in ("flows", "links")]
@@ -314,7 +314,7 @@ def test_all_to_all_on_a_mesh_relays_between_gpus_without_nvlinks() -> None:
 
 
 @pytest.mark.parametrize("library", ["gloo", "nccl"])
-def test_loads_deliver_what_was_sent(library: str) -> None:
+def test_collectives_as_loads_deliver_the_right_values(library: str) -> None:
     """With values: exchanges, rings and trees."""
 
     async def program(rank: Rank) -> None:

@@ -12,7 +12,7 @@ from tests.sim.operators.measured import gpu_of, mean_error, rows
 H200 = gpu_of("hgx_h200")
 
 
-def test_rows_of_an_h200_are_met() -> None:
+def test_convolutions_meet_the_measured_rows_of_an_h200() -> None:
     pairs = []
     for row in rows("h200_products"):
         if row["kind"] == "conv2d":
@@ -22,7 +22,7 @@ def test_rows_of_an_h200_are_met() -> None:
     assert mean_error(pairs) < 0.08
 
 
-def test_other_layouts_are_changed_for_tensor_cores_alone() -> None:
+def test_only_tensor_cores_need_a_change_of_layout() -> None:
     last = _square(32, 64, 64, 56, 3, 1)
     first = dataclasses.replace(last, is_channels_last=False)
     assert seconds(first, H200) > seconds(last, H200)

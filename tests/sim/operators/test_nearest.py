@@ -104,7 +104,7 @@ def test_a_correction_fades_with_distance() -> None:
     assert factors[-1] == pytest.approx(1.0, abs=0.01)
 
 
-def test_of_fewer_than_five_rows_only_exact_matches_count() -> None:
+def test_with_fewer_than_five_rows_only_exact_matches_count() -> None:
     rows = alike(4.0)[:4]
     between = dataclasses.replace(LAYER, rows=LAYER.rows * 3 // 2)
     assert [corrected(each, *rows) for each in (LAYER, between)] == pytest.approx([4.0, 1.0])
@@ -191,7 +191,7 @@ def test_unknown_ids_of_a_trace_are_taken_from_the_predicted_operator() -> None:
     assert corrected(gather, measured) == pytest.approx(3.0)
 
 
-def test_a_table_lies_over_those_before_it_as_far_as_it_counts() -> None:
+def test_a_table_overrides_earlier_ones_by_its_weight() -> None:
     wider = dataclasses.replace(LAYER, columns=LAYER.columns * 2)
     below = Table(surfaces={}, nearest=Nearest([row(each, over_law=4.0) for each in (LAYER, wider)], GPU))
     above = Table(surfaces={}, nearest=Nearest(alike(2.0), GPU))
@@ -224,7 +224,7 @@ def test_half_of_an_h200s_operators_do_not_make_the_other_half_worse(seed: int) 
     assert mean_error(both) <= mean_error(alone)
 
 
-def test_a_file_gives_back_its_rows_and_says_what_it_is(tmp_path: Path) -> None:
+def test_a_file_round_trips_its_rows_and_description(tmp_path: Path) -> None:
     file = tmp_path / "mine.parquet"
     rows = (
         row(LAYER, contiguous("add_", 1 << 22, "bfloat16"), over_law=1.5, calls=7),

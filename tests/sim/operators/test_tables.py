@@ -155,7 +155,7 @@ def test_files_of_a_family_are_read_when_an_operator_of_it_is_priced(package: Pa
         correction([whole], PREFILL)
 
 
-def test_a_whole_table_says_what_each_shape_s_line_says_of_it(package: Path) -> None:
+def test_quality_of_a_whole_table_leaves_out_one_shape_at_a_time(package: Path) -> None:
     table = about_table("aiconfigurator/gpu", H200)
     assert (table.rows, table.machines) == (3, ("mine",))
     assert table.sources == ("aiconfigurator-core 0.1 (NVIDIA, Apache-2.0), medians over its servers",)
@@ -170,7 +170,7 @@ def test_a_table_is_not_compared_with_laws_that_a_gpu_does_not_have(package: Pat
     assert about_table("aiconfigurator/gpu", without).quality == ()
 
 
-def test_a_point_left_out_is_what_its_line_says() -> None:
+def test_a_left_out_point_is_interpolated_on_its_line() -> None:
     plane = surface(np.array([[1, 4], [1, 8], [1, 16], [2, 4]]), np.array([1.0, 5.0, 3.0, 7.0]))
     assert list(plane.left_out()) == [(1.0, 2.5), (5.0, 2.0), (3.0, 2.5), (7.0, 0.0)]
 

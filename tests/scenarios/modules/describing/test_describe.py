@@ -225,7 +225,7 @@ def test_copies_of_fsdp2_are_one_launch_each(dtype: torch.dtype) -> None:
     ]
 
 
-def test_shards_are_written_to_a_part_of_what_will_be_gathered() -> None:
+def test_all_gather_copy_in_writes_only_the_ranks_shards() -> None:
     import torch.distributed.fsdp  # noqa: PLC0415
 
     func, args = torch.ops.fsdp.all_gather_copy_in.default, ([meta(12), meta(5)], meta(34), [12, 5], 17, 0)
