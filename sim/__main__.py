@@ -1,4 +1,4 @@
-"""`python -m sim`: predicts steps, plays studies; `twinstep.prediction` says how."""
+"""`python -m sim`: predict steps and run studies; `twinstep.prediction` has the commands."""
 
 from scenarios.interruption import end
 from twinstep.prediction import main

@@ -12,15 +12,15 @@ import torch
 
 T = TypeVar("T")
 
-# Later than everything else of the same instant, so that all that happens at one time is settled together.
+# SimPy priority behind all other events of an instant, so that all changes of one instant are settled together.
 _LAST = 2
 
-# An event takes 10 us and more, a look that has nothing to do 0.1 us.
+# Events between two calls of `look`: an event takes 10 us and more, a call with nothing to do 0.1 us.
 _EVENTS_A_LOOK = 64
 
 
 class Signal(Generic[T]):
-    """A one-shot event: `await` it, or register callbacks. It gives a value or an exception."""
+    """A one-shot event with a value or an exception: `await` it, or register callbacks."""
 
     __slots__ = ("_event", "_functions", "done", "error", "value")
 
@@ -32,7 +32,7 @@ class Signal(Generic[T]):
         self._functions: list[Callable[[], None]] = []
 
     def fire(self, value: T | None = None, error: BaseException | None = None) -> None:
-        """Trigger the event now; firing twice is a mistake of ours."""
+        """Trigger the event now; a second call is a bug of the caller."""
         assert not self.done, "a signal fires once"
         self.done, self.value, self.error = True, value, error
         if self._event is not None:
@@ -42,14 +42,14 @@ class Signal(Generic[T]):
             function()
 
     def then(self, function: Callable[[], None]) -> None:
-        """Call `function` when it happens: at once if it has."""
+        """Call `function` when the signal fires, at once if it has fired."""
         if self.done:
             function()
         else:
             self._functions.append(function)
 
     def wait(self, clock: Clock) -> Generator[simpy.Event, Any, None]:
-        """What an `__await__` yields from: suspends the running process until it has happened."""
+        """Suspend the running process until the signal fires; an `__await__` yields from this generator."""
         if not self.done:
             if self._event is None:
                 self._event = clock.new_event()
@@ -57,7 +57,7 @@ class Signal(Generic[T]):
 
 
 def all_of(signals: Sequence[Signal[None]], function: Callable[[], None]) -> None:
-    """Call `function` when all have happened."""
+    """Call `function` once all signals have fired."""
     left = len(signals)
 
     def one() -> None:
@@ -71,7 +71,7 @@ def all_of(signals: Sequence[Signal[None]], function: Callable[[], None]) -> Non
 
 
 class Clock:
-    """The simulated clock. Processes are coroutines that suspend only in `Signal.wait` and `sleep`.
+    """A simulated clock whose processes are coroutines that suspend only in `Signal.wait` and `sleep`.
 
     `now_ns` is the present, in ns since the start.
     """
@@ -82,19 +82,22 @@ class Clock:
         self.now_ns = 0
 
     def new_event(self) -> simpy.Event:
-        """A bare SimPy event, for `Signal` alone."""
+        """Return a bare SimPy event, for `Signal` alone."""
         return self._environment.event()
 
     def start(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Run a coroutine as a process from this instant on; it is made when it begins. What it raises ends `run`."""
+        """Run a coroutine as a process from this instant on; `begin` creates it at its first step, and its errors end
+        `run`.
+        """
         process = _recording_by_itself(begin)
         self._processes.add(process)
         self._environment.process(process)
 
     def close(self) -> None:
-        """End the processes that a failed run leaves suspended.
+        """Close the processes that a failed run leaves suspended.
 
-        Garbage collection, later, could end what they hold (pipes, processes of scripts) before it ends them.
+        Garbage collection, later, could end what these processes own (pipes, processes of scripts) before the
+        processes.
         """
         for process in list(self._processes):
             process.close()
@@ -106,15 +109,19 @@ class Clock:
         timeout.callbacks.append(lambda _: function())
 
     def call_last(self, function: Callable[[], None]) -> None:
-        """Call `function` at this instant, after all else that happens in it."""
+        """Call `function` at this instant, after all other events of the instant."""
         event = self._environment.event()
         assert event.callbacks is not None
         event.callbacks.append(lambda _: function())
+        # `Event.succeed` would schedule the event at normal priority, so it is triggered by hand.
         event._ok, event._value = True, None
         self._environment.schedule(event, priority=_LAST)  # type: ignore[arg-type]
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
-        """Run until nothing more will happen. `look` is called every few events; what it raises ends the run, too."""
+        """Run until no event is left.
+
+        `look` is called every `_EVENTS_A_LOOK` events; an exception in it ends the run.
+        """
         step, peek = self._environment.step, self._environment.peek
         while True:
             for _ in range(_EVENTS_A_LOOK):
@@ -127,22 +134,23 @@ class Clock:
 
 
 def _recording_by_itself(begin: Callable[[], Coroutine[Any, Any, Any]]) -> Generator[simpy.Event, Any, None]:
-    """Drive a coroutine with context variables of its own, and a grad mode, at first on as in a real rank's process:
-    torch's is the thread's.
+    """Drive a coroutine with its own context variables and its own grad mode, which is on at first as in a rank's
+    process.
     """
     is_grad_enabled, set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
     context = contextvars.copy_context()
-    own, coroutine = True, context.run(begin)
+    own_grad, coroutine = True, context.run(begin)
     while True:
-        others = is_grad_enabled()
-        set_grad_enabled(own)
+        # Grad mode belongs to the thread, which all processes share: swap it around each resumption.
+        other_grad = is_grad_enabled()
+        set_grad_enabled(own_grad)
         try:
             event = context.run(coroutine.send, None)
         except StopIteration:
             return
         finally:
-            own = is_grad_enabled()
-            set_grad_enabled(others)
+            own_grad = is_grad_enabled()
+            set_grad_enabled(other_grad)
         try:
             yield event
         except GeneratorExit:

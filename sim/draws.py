@@ -1,4 +1,4 @@
-"""Repeats a simulation with other random draws, where the scenario has anything that varies."""
+"""Repeats a simulation with other random draws, where the scenario has any variation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sim.span_filter import Keeping
 
 
 def draws(scenario: Scenario, program: Program, count: int) -> Iterator[Recording]:
-    """Draw 0, then draws 1 to `count`; draw 0 alone where draw 1 is the same, as nothing varies then.
+    """Yield draw 0, then draws 1 to `count`; draw 0 alone if draw 1 equals it, as nothing varies then.
 
     Raises:
         ProgramError: as `simulate` does.
@@ -29,13 +29,13 @@ def draws(scenario: Scenario, program: Program, count: int) -> Iterator[Recordin
 
 
 class Digest:
-    """Hashes a simulation's spans, so that two simulations can be compared without keeping them."""
+    """A hash of a simulation's spans, to compare two simulations without keeping them."""
 
     def __init__(self) -> None:
         self.value = 0
 
     def add(self, spans: Sequence[Span]) -> None:
-        """Add further spans, in the order in which `play` gives them."""
+        """Add the next spans, in the order in which `play` gives them."""
         self.value = hash((self.value, *spans))
 
 
@@ -46,7 +46,7 @@ def digest_of(
     look: Callable[[Callable[[], Position]], None],
     observed: Observed | None = None,
 ) -> Digest:
-    """Simulate draw 0 for its digest alone; `look` as in `further_draws`, `observed` as in `play`.
+    """Simulate draw 0 and return the digest of its spans; `look` as in `further_draws`, `observed` as in `play`.
 
     Raises:
         ProgramError: as `simulate` does.
@@ -63,8 +63,12 @@ def further_draws(
     look: Callable[[Callable[[], Position]], None],
     rewrite: Rewrite = as_it_is,
 ) -> Iterator[Recording]:
-    """Draws 1 to `count`, with the steps' own spans alone; none where draw 1 is the same as draw 0, whose digest is
-    `first`. `look` is called again and again, with what says how far the draw is; `rewrite` as in `play`.
+    """Yield draws 1 to `count` with their step spans only; no draw at all if draw 1 equals draw 0.
+
+    Args:
+        first: digest of draw 0.
+        look: called again and again, with a function that returns the position of the draw.
+        rewrite: as in `play`.
 
     Raises:
         ProgramError: as `simulate` does.

@@ -7,18 +7,18 @@ from random import Random
 
 
 class Varying:
-    """Draws how long the next one takes, over the mean."""
+    """A source of random factors, each the ratio of a duration to its mean."""
 
     __slots__ = ("_quantiles", "_random", "varies")
 
     def __init__(self, quantiles: Sequence[float], draw: str | None) -> None:
-        """`quantiles` over the mean, equally far apart; `draw` seeds the draws, with None each is the mean."""
+        """Draw from `quantiles` of the ratio, equally far apart, seeded by `draw`; with None each ratio is 1."""
         self._quantiles = quantiles
         self.varies = draw is not None and len(quantiles) > 1
         self._random = Random(draw) if self.varies else None
 
     def next(self) -> float:
-        """Draw the next; between two quantiles every value is as likely as another."""
+        """Return the next ratio, linear between two quantiles."""
         if self._random is None:
             return 1.0
         place = self._random.random() * (len(self._quantiles) - 1)

@@ -1,4 +1,4 @@
-"""What a communication library is to the simulator: a `LIBRARY` in `sim.<name>.library` for each."""
+"""What the simulator needs of a communication library: `LIBRARY` in `sim.<name>.library`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from sim.rank.rendezvous import Rendezvous
 
 
 class Transport(NamedTuple):
-    """How collectives take time on one machine: `play` is told of each member that enters, and in which thread.
+    """A model of how long collectives take on one machine.
 
-    It lets each member finish in the end. `threads` are the hosts' own, where the library models them. `buffer_bytes`
-    is what its buffers take of each rank's GPU at the end, where they take something.
+    `play` is called for each member that enters, with the rendezvous, the member's group rank and its thread, and lets
+    each member finish in the end. `threads` are the hosts' own, where the library models threads. `buffer_bytes`
+    returns the memory of the library's buffers on each rank's GPU at the end of the run.
     """
 
     play: Callable[[Rendezvous, int, Thread | None], None]
@@ -32,11 +33,11 @@ class Transport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """gloo, NCCL, ...: `lanes` is how many collectives of one group a rank has under way at a time.
+    """A communication library (gloo, NCCL); `lanes` is the number of concurrent collectives of one group on a rank.
 
-    `reduce` gives what a reduction's outputs hold; `transport` makes the transport of a scenario's run, in which only
-    the representatives of the given host classes are simulated, if any are given. `choice` is the library's own
-    prediction for a collective of so many bytes on a whole cluster, where it has one.
+    `reduce` computes the outputs of a reduction. `transport` creates the transport of a scenario's run; with host
+    classes, only their representatives are simulated. `choice` is the library's own prediction for a collective of a
+    given size in bytes on a whole cluster, where the library has one.
     """
 
     lanes: int
@@ -46,6 +47,6 @@ class Library:
 
 
 def library_of(name: LibraryName) -> Library:
-    """The library that a scenario names."""
-    found: Library = importlib.import_module(f"sim.{name}.library").LIBRARY
-    return found
+    """Import the library that a scenario names."""
+    library: Library = importlib.import_module(f"sim.{name}.library").LIBRARY
+    return library

@@ -33,7 +33,7 @@ from sim.rank.world import World, raised
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a run is: steps that all ranks have ended, of how many; `share` counts each rank's."""
+    """A run's progress: steps that all ranks have ended, of `steps`; `share` is the mean share over ranks."""
 
     whole_steps: int
     steps: int
@@ -45,17 +45,17 @@ class Position:
 
 
 class _StoppedError(Exception):
-    """Somebody does not want to wait for the end."""
+    """A request to end the run early."""
 
 
 def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:
-    """Run the program on every rank of the scenario's cluster.
+    """Run the program on every rank of the scenario's cluster and return the recording with all spans.
 
-    The same scenario and draw give the same spans, metrics and links, to the byte. In draw 0 times that vary from
-    run to run take their mean; each other draw varies them in its own way.
+    A scenario and a draw always give the same spans, metrics and links, to the byte. Draw 0 uses the mean of all times
+    that vary from run to run; each other draw varies them in its own way.
 
     Raises:
-        ProgramError: a rank raised, a Work was never awaited, calls did not fit together, or what the ranks did is no
+        ProgramError: a rank raised, a Work was never awaited, calls did not fit together, or the run is no valid
             prediction (`Program.judge`).
         DeadlockError: no rank could go on.
     """
@@ -76,14 +76,17 @@ def play(
     stop: Callable[[Callable[[], Position]], bool] = lambda _: False,
     ended: Callable[[], None] = lambda: None,
 ) -> Recording:
-    """Run the program as `simulate` does, but hand the spans to `take`, a step's when every rank has ended it; the
-    recording has none.
+    """Run the program as `simulate` does, but pass its spans to `take` instead of keeping them in the recording.
 
-    Each list is in the order of rank, stream and issue; what is outside of steps comes last. `stop` is called again and
-    again and says whether the run should end; its argument says, if called, how far the run is. A stopped run is not
-    complete; of what has not ended by then there are no spans. `ended` is called when the run is over, before
-    the last spans are handed on, which may be many. Ranks compute what `rewrite` makes of their kernels; `observed`
-    is told what the first one computes.
+    Args:
+        take: gets the spans of a step when every rank has ended it, in the order of rank, stream and issue; spans
+            outside of steps come last.
+        draw: number of the random draw; 0 uses means.
+        rewrite: replaces kernels before ranks run them.
+        observed: records the kernels of the first rank.
+        stop: called again and again with a function that returns the position; True ends the run. A stopped run's
+            recording is not complete and has no spans of unfinished operations.
+        ended: called when the run is over, before the last spans, which may be many, are passed on.
 
     Raises:
         ProgramError, DeadlockError: as `simulate` does.
@@ -99,7 +102,7 @@ def play(
     balance, error = None, ""
     if scenario.balanced:
         balance, error = _balance(scenario, program, rewrite, stop)
-        program.prepare()  # it has been played
+        program.prepare()  # the balancing pass has used up the first preparation
     world = _world(scenario, classes, take_ended, f"{scenario.seed}/{draw}" if draw else None)
     world.balance, world.rewrite, world.observed = balance, rewrite, observed
     error = error or _play_to_end(world, program, stop, ended)
@@ -128,7 +131,7 @@ def play(
 def _balance(
     scenario: Scenario, program: Program, rewrite: Rewrite, stop: Callable[[Callable[[], Position]], bool]
 ) -> tuple[Balance, str]:
-    """Return what ranks whose work is balanced would do, and what this was interrupted after, if it was, or nothing."""
+    """Run a summing pass and return balanced work for all ranks, and the position if this pass was stopped, else ""."""
     world = _world(scenario, program.host_classes, lambda _: None)
     world.rewrite = rewrite
     world.balance = balance = Balance(scenario.cluster.host.gpu, world.machine.fabric.network.domain, world.rank_counts)
@@ -151,7 +154,7 @@ def _world(
 def _play_to_end(
     world: World, program: Program, stop: Callable[[Callable[[], Position]], bool], ended: Callable[[], None]
 ) -> str:
-    """Play the program and hand on its last spans; says what it was interrupted after, if it was, or nothing."""
+    """Run the program and pass on its last spans; return the position if the run was stopped, else ""."""
     error = ""
     try:
         with one_thread(), _rare_collections(), without_compiler():
@@ -164,7 +167,7 @@ def _play_to_end(
         world.ledger.close()
     finally:
         world.ledger.forget()
-        world.machine.clock.close()  # now, as what suspended programs end after this counts for nothing
+        world.machine.clock.close()  # after `forget`: works that suspended programs end now are not recorded
     return error
 
 
@@ -193,7 +196,7 @@ def _info(
 
 
 def _buffers(world: World, program: Program) -> Iterator[MemoryRow]:
-    """The library's, beside the parts of a program that tells them; which ones there are only the run has shown."""
+    """Yield rows of the library's buffers, whose sizes only the run shows; none if the program has no memory rows."""
     gpu = world.scenario.cluster.host.gpu
     sizes = world.transport.buffer_bytes() if program.memory and gpu.device.has_own_memory else {}
     for rank, size_bytes in sorted(sizes.items()):
@@ -203,7 +206,7 @@ def _buffers(world: World, program: Program) -> Iterator[MemoryRow]:
 
 
 def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, int]) -> list[LinkRow]:
-    """All links, each with how many it represents; `counts`: how many hosts each simulated one represents."""
+    """Return all links with their multiplicity; `counts` maps simulated hosts to the number of hosts they represent."""
     rows = machine.fabric.rows()
     if classes is None:
         return rows
@@ -220,7 +223,7 @@ def _position(world: World) -> Position:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Kernels computed as a real CPU rank computes them, one thread each: the same sums in the same order."""
+    """Compute kernels on one thread, as a real CPU rank does, so that sums have the same order."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -231,7 +234,9 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """A run holds many objects for long and makes few cycles: looking for these takes a third of it."""
+    """Raise the thresholds of garbage collection: a run has many long-lived objects, few cycles, and collecting takes a
+    third.
+    """
     before = gc.get_threshold()
     gc.set_threshold(50_000, 20, 20)
     try:
@@ -272,7 +277,7 @@ def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]
 
 
 def _raise_unseen(world: World) -> None:
-    """What went wrong beside a program that never came to await it explains a deadlock better than the waits do."""
+    """Raise the error of a failed Work that no program awaited: it explains a deadlock better than the waits do."""
     for work in world.outstanding:
         if isinstance(work.error, ProgramError):
             raise work.error
@@ -281,7 +286,9 @@ def _raise_unseen(world: World) -> None:
 
 
 def _raise_disagreement(world: World) -> None:
-    """Members are told that their calls do not fit when the last one has come: here it never does."""
+    """Raise an error if members' calls of a rendezvous do not fit; the usual check runs only when the last member
+    arrives.
+    """
     for work in world.waiting:
         if work.rendezvous is not None and work.rendezvous.is_wrong:
             raise CollectiveError(work.rendezvous.sentence())

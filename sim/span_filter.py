@@ -15,10 +15,10 @@ _WORDS = "numbers and ranges such as '0,8,16-23', 'every:64', 'all' or 'none'"
 
 
 def chosen(words: str, count: int) -> frozenset[int] | None:
-    """The numbers below `count` that a choice names; None for all of them.
+    """Return the numbers below `count` that a choice names; None means all.
 
     Raises:
-        ValueError: what was expected instead, as a phrase.
+        ValueError: the choice is invalid; the message is the expected form, as a phrase.
     """
     if words in ("all", "none"):
         return None if words == "all" else frozenset()
@@ -39,10 +39,10 @@ def chosen(words: str, count: int) -> frozenset[int] | None:
 
 
 def chosen_by(option: str, words: str, count: int) -> frozenset[int] | None:
-    """Return what `chosen` makes of an option's words.
+    """Return `chosen` for the value of a command-line option.
 
     Raises:
-        ScenarioError: they are none of its forms.
+        ScenarioError: `words` has none of the forms that `chosen` accepts.
     """
     try:
         return chosen(words, count)
@@ -51,9 +51,9 @@ def chosen_by(option: str, words: str, count: int) -> frozenset[int] | None:
 
 
 class Keeping:
-    """Passes on the spans of the chosen ranks in the chosen steps, and every step's own; counts the others.
+    """A filter that passes step spans and the spans of chosen ranks in chosen steps, and counts the others.
 
-    With a choice of steps, what is outside of steps is left out, too. None chooses all.
+    A choice of steps leaves out spans outside of steps. None chooses all.
     """
 
     def __init__(self, ranks: frozenset[int] | None = None, steps: frozenset[int] | None = None) -> None:
@@ -65,18 +65,18 @@ class Keeping:
 
     @property
     def has_ranks(self) -> bool:
-        """Whether any rank is chosen."""
+        """True if any rank is chosen."""
         return self._ranks is None or bool(self._ranks)
 
     def among(self, ranks: Collection[int]) -> Keeping:
-        """The same choice where there are these ranks only; what was counted is not carried over."""
+        """Return the choice restricted to `ranks`, with no spans counted yet."""
         return self if self._ranks is None else Keeping(self._ranks.intersection(ranks), self._steps)
 
     def simulated(self, ranks: Sequence[int], given: str) -> Keeping:
-        """Return the choice among the ranks that are simulated; `given` is how the user wrote it.
+        """Return the choice restricted to the simulated ranks; `given` is the user's spelling, for the error.
 
         Raises:
-            ScenarioError: there are chosen ranks, none of which is simulated.
+            ScenarioError: ranks were chosen, and none of them is simulated.
         """
         kept = self.among(ranks)
         if self.has_ranks and not kept.has_ranks:
@@ -88,7 +88,7 @@ class Keeping:
         return kept
 
     def of(self, spans: Sequence[Span]) -> Sequence[Span]:
-        """The spans that are kept; those of one step come together."""
+        """Return the spans to keep; all spans of one step must come in one call."""
         if self._keeps_all:
             return spans
         self._note_operations(spans)
@@ -103,7 +103,7 @@ class Keeping:
 
     @property
     def thinned(self) -> Thinned | None:
-        """What a reader must know of what is left out; None if nothing was to be."""
+        """The filter's effect, for readers of the recording; None if nothing is filtered."""
         if self._keeps_all:
             return None
         used, works = sorted(self._used.items()), list(self._works)

@@ -17,7 +17,7 @@ from scenarios.seam.roles import PARAMETERS
 
 
 async def broadcast_buffers(rank: Rank, name: str, traced: Trace, module: Any) -> None:
-    """Give all ranks rank 0's buffers, those of one dtype in one call; `module`: None where payload has no values."""
+    """Broadcast rank 0's buffers, those of one dtype in one call; `module` is None where payload has no values."""
     own, label = buffers_of(module), f"{name}.buffers"
     for dtype in dict.fromkeys(spec.dtype for spec in traced.buffers):
         chosen = [index for index, spec in enumerate(traced.buffers) if spec.dtype == dtype]

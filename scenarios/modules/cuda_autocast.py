@@ -1,9 +1,9 @@
-"""CUDA's rules of autocast for tensors that are not on CUDA: the CPU's, on which modules are traced, and meta tensors.
+"""CUDA's autocast rules for tensors that are not on CUDA: CPU tensors, on which modules are traced, and meta tensors.
 
 Both devices' lists are torch's own (2.13, aten/src/ATen/autocast_mode): which operators take the lower dtype, which
-float32, which the widest of their arguments'. Where the CPU's differ from CUDA's, operators are registered anew for the
-CPU while `cuda_autocast` is entered: with CUDA's rule, or none where CUDA has none. Those that are for the CPU alone
-stay. For meta tensors there are no rules, so that `autocast_on_meta` registers all.
+float32, which the widest of their arguments'. Where the CPU's rules differ from CUDA's, `cuda_autocast` registers the
+operators anew for the CPU: with CUDA's rule, or with none where CUDA has none. Operators that only the CPU has stay.
+Meta tensors have no rules in torch, so `autocast_on_meta` registers all.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _WIDE = (
     " logsumexp nuclear_norm nuclear_norm.dim frobenius_norm.dim upsample_nearest1d upsample_nearest2d"
     " upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d"
 )
-# These take float32 sums of lower ones without a copy of them, unless they are told otherwise.
+# These sum lower dtypes in float32 without a copy, unless their `dtype` argument says otherwise.
 _SUMS = (
     "softmax.int log_softmax.int sum sum.dim_IntList prod prod.dim_int cumsum cumprod linalg_vector_norm"
     " linalg_matrix_norm"
 )
-# Those for which the CPU's rule is the same.
+# Operators whose CPU rule equals CUDA's.
 _LOWER_ALIKE = (
     "_convolution.deprecated conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input"
     " conv_transpose3d.input cudnn_convolution cudnn_convolution_transpose linear matmul addmm mm addbmm baddbmm bmm"
@@ -59,14 +59,16 @@ Given = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where rules are registered: the key, whose autocast it is, and `cast`, which gives a tensor in another dtype."""
+    """A backend that rules are registered for: its dispatch key and device, and `cast`, which converts a tensor's
+    dtype.
+    """
 
     key: DispatchKey
     device_type: str
     cast: Callable[[Tensor, torch.dtype], Tensor]
 
     def to(self, dtype: torch.dtype, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
-        """All tensors of floating point in this dtype, but those of float64."""
+        """Cast all floating-point tensors to `dtype`, except float64."""
         casts: Given = tree_map_only(
             Tensor,
             lambda each: self.cast(each, dtype) if each.dtype in (*_HALVES, torch.float32) else each,
@@ -76,7 +78,7 @@ class _Place:
 
     @property
     def lower(self) -> torch.dtype:
-        """What autocast's user has chosen."""
+        """The lower dtype that autocast's user has chosen."""
         return torch.get_autocast_dtype(self.device_type)
 
 
@@ -86,7 +88,7 @@ _ON_CPU = _Place(key=DispatchKey.AutocastCPU, device_type="cpu", cast=Tensor.to)
 
 @contextmanager
 def cuda_autocast() -> Iterator[None]:
-    """Inside, autocast for the CPU follows CUDA's rules. One at a time in a process."""
+    """Apply CUDA's rules to autocast for the CPU while entered; only once at a time in a process."""
     library = torch.library.Library("aten", "IMPL")
     try:
         _register(library, _ON_CPU, _kernels_on_cpu())
@@ -97,25 +99,27 @@ def cuda_autocast() -> Iterator[None]:
 
 @contextmanager
 def autocast_on_meta(is_of_gpu: Callable[[Tensor], bool]) -> Iterator[None]:
-    """Inside, autocast for "cuda" casts those meta tensors of which `is_of_gpu` says so, in threads that are
-    `autocast_here`. One at a time in a process.
+    """Cast meta tensors for which `is_of_gpu` is true in autocast for "cuda", while entered, in threads in
+    `autocast_here`.
 
-    A parameter is cast once in a context of autocast's, as torch has it.
+    Only once at a time in a process. A parameter is cast once per autocast context, as in torch.
     """
     library, cached = torch.library.Library("aten", "IMPL"), dict[int, tuple[Tensor, Tensor]]()
     clear = torch.clear_autocast_cache
 
-    def cleared() -> None:
+    def clear_both() -> None:
         cached.clear()
         clear()
 
     def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
         if tensor.dtype == dtype or not is_of_gpu(tensor):
             return tensor
+        # The condition of torch's own cache (autocast_mode.cpp): float32 leaves that require gradients.
         is_kept = tensor.is_leaf and tensor.requires_grad and torch.is_autocast_cache_enabled()
         if not (is_kept and tensor.dtype == torch.float32 and dtype == place.lower):
             return tensor.to(dtype)
         if id(tensor) not in cached:
+            # The tensor is kept with its cast, so that its id is not reused.
             cached[id(tensor)] = tensor, tensor.to(dtype)
         return cached[id(tensor)][1]
 
@@ -127,7 +131,8 @@ def autocast_on_meta(is_of_gpu: Callable[[Tensor], bool]) -> Iterator[None]:
         _widest: _WIDEST,
     }
     _register(library, place, _rules_of(place, rules))
-    torch.clear_autocast_cache = cleared
+    # torch calls this name at the end of the outermost autocast context, when parameters may change.
+    torch.clear_autocast_cache = clear_both
     try:
         yield
     finally:
@@ -137,9 +142,9 @@ def autocast_on_meta(is_of_gpu: Callable[[Tensor], bool]) -> Iterator[None]:
 
 @contextmanager
 def autocast_here() -> Iterator[None]:
-    """Inside `autocast_on_meta`, in each thread: autocast comes by meta tensors, which have no key of its own.
+    """Enable autocast of meta tensors in this thread, within `autocast_on_meta`; meta tensors have no autocast key.
 
-    Outside autocast's own contexts all threads leave the key out.
+    Outside autocast's own contexts all threads exclude the key.
     """
     torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.AutocastCUDA, True)
     try:
@@ -150,14 +155,14 @@ def autocast_here() -> Iterator[None]:
 
 def _register(library: torch.library.Library, place: _Place, kernels: Mapping[str, Call]) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that rules are written over
+        warnings.simplefilter("ignore", UserWarning)  # of overridden rules
         for name, kernel in kernels.items():
             library.impl(name, kernel, place.key.name)
 
 
 @cache
 def _kernels_on_cpu() -> dict[str, Call]:
-    """What each operator that has another rule on CUDA is to do, by its name in aten."""
+    """Return the kernel of each operator whose CUDA rule differs from the CPU's, by its name in aten."""
     rules: dict[Cast, str] = {_lower: _LOWER, _wide: _WIDE, _summed: _SUMS, _widest: _WIDEST}
     return {**dict.fromkeys(_without_rule(), torch.library.fallthrough_kernel), **_rules_of(_ON_CPU, rules)}
 
@@ -167,7 +172,7 @@ def _rules_of(place: _Place, rules: Mapping[Cast, str]) -> dict[str, Call]:
 
 
 def _without_rule() -> list[str]:
-    """Operators for which the CPU has a rule and CUDA has none."""
+    """Return the operators with a rule on the CPU and none on CUDA."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     return [
         name.removeprefix("aten::")
@@ -185,10 +190,11 @@ def _operator(name: str) -> Any:
 
 
 def _casting(place: _Place, operator: Any, rule: Cast) -> Call:
-    """The operator, below autocast, of arguments that were cast."""
+    """Return a kernel that casts arguments by `rule` and calls the operator below autocast."""
     below = torch._C.DispatchKeySet(place.key)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        # Without the guard the operator would dispatch to this kernel again.
         with torch._C._ExcludeDispatchKeyGuard(below):
             given, named = rule(place, operator, args, kwargs)
             return operator(*given, **named)

@@ -1,7 +1,7 @@
-"""Gradient buckets as DDP makes them, and their reduction, overlapping the backward pass.
+"""DDP's gradient buckets, and their reduction, which overlaps the backward pass.
 
 Modelled on torch 2.13's DDP with `gradient_as_bucket_view`, from its second step on: buckets follow the order in which
-gradients arrive from the start. DDP's first step, one bucket with everything, and the pass that makes the buckets anew
+gradients arrive from the start. DDP's first step, one bucket with all gradients, and the pass that rebuilds buckets
 after it, are not simulated.
 """
 
@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 
 
 class GradientBucket:
-    """One flat buffer, and views of it in the shapes of its gradients; a `compression.Bucket`."""
+    """A flat buffer with views of it in the shapes of its gradients; a `compression.Bucket`."""
 
     __slots__ = ("_buffer", "_gradients", "_index", "_is_last")
 
@@ -51,7 +51,7 @@ class GradientBucket:
 
 
 def unflatten(buffer: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
-    """Views of a flat buffer in these shapes, which fill it, one after the other."""
+    """Return views of a flat buffer in these shapes, which fill it, one after the other."""
     pieces = buffer.split_with_sizes([prod(shape) for shape in shapes])
     return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
@@ -68,11 +68,17 @@ def assign_buckets(
     arrival: Sequence[int] | None = None,
     dtypes: Sequence[torch.dtype] | None = None,
 ) -> tuple[tuple[int, ...], ...]:
-    """The indices of the gradients in each bucket, as DDP has them from its second step on: in the order of arrival.
+    """Return the indices of the gradients in each bucket, as DDP has them from its second step on: in the order of
+    arrival.
 
-    A bucket has one dtype and closes when its size reaches the cap, with the gradient that overshoots; the first of
-    each dtype has a cap of its own. Those that are never full come last, first those of the dtype that came last.
-    `arrival` is by default the reverse of the parameters' order; `dtypes` all one.
+    A bucket has one dtype and closes when its size reaches the cap, with the gradient that exceeds it; the first of
+    each dtype has a cap of its own. Unfilled buckets come last, first that of the dtype that came last.
+
+    Args:
+        sizes_bytes: by gradient.
+        buckets: the caps.
+        arrival: gradients in the order of arrival; by default the reverse of the parameters' order.
+        dtypes: by gradient; by default all are equal.
     """
     assigned: list[tuple[int, ...]] = []
     filling: dict[torch.dtype | None, list[int]] = {}
@@ -85,26 +91,26 @@ def assign_buckets(
             assigned.append(tuple(filling[dtype]))
             has_first.add(dtype)
             filling[dtype], filled_bytes[dtype] = [], 0
-    # The order in which libstdc++ goes through a few keys: DDP keeps what it fills in an unordered_map by dtype.
+    # DDP keeps unfilled buckets in an unordered_map by dtype, whose few keys libstdc++ visits in reverse order.
     return (*assigned, *(tuple(members) for members in reversed(filling.values()) if members))
 
 
 def assign_registered(
     sizes_bytes: Sequence[int], buckets: Buckets, dtypes: Sequence[torch.dtype] | None = None
 ) -> tuple[tuple[int, ...], ...]:
-    """The same where DDP keeps the buckets that it began with, as `find_unused_parameters` makes it do.
+    """Return the buckets that DDP keeps from its start, as with `find_unused_parameters`.
 
-    They are filled in the parameters' order, and the one with the last parameters comes first.
+    Buckets are filled in the parameters' order, and the bucket with the last parameters comes first.
     """
     filled = assign_buckets(sizes_bytes, buckets, arrival=range(len(sizes_bytes)), dtypes=dtypes)
     return tuple(sorted(filled, key=min, reverse=True))
 
 
 def check_compression(scenario: Scenario, shapes: Sequence[Shape], dtype: torch.dtype) -> None:
-    """Batched PowerSGD makes one square matrix of a bucket: its rank cannot be larger than the matrix.
+    """Check the rank of batched PowerSGD, which is at most the side of a bucket as a square matrix.
 
     Raises:
-        ScenarioError: it is, in a step that compresses.
+        ScenarioError: the rank is larger, in a run with compressed steps.
     """
     compression = scenario.workload.compression
     if compression.kind != "batched_powersgd" or compression.start_powerSGD_iter >= scenario.steps:
@@ -120,10 +126,11 @@ def check_compression(scenario: Scenario, shapes: Sequence[Shape], dtype: torch.
 
 
 class GradientReducer:
-    """Averages the gradients of one step over all ranks while the backward pass goes on; made once, used each step.
+    """A reducer that averages the gradients of a step over all ranks during the backward pass; one object serves all
+    steps.
 
-    `side` is a stream of its own (`rank.stream("gradients")`, made by all ranks), on which the buckets are copied and
-    reduced one after the other, in the order of their indices, as soon as they and those before them are full.
+    `side` is a stream of its own (`rank.stream("gradients")`, which all ranks create), on which the buckets are copied
+    and reduced one after the other, in the order of their indices, as soon as they and earlier ones are full.
     """
 
     def __init__(
@@ -139,12 +146,18 @@ class GradientReducer:
         grouped: bool = False,
         is_copied: bool = False,
     ) -> None:
-        """
+        """Allocate the buckets and start the first step.
+
         Args:
+            side: the stream of reductions.
+            shapes: of all parameters.
             dtype: that of all parameters, or of each.
-            assigned: the members of each bucket, if not as usual.
+            buckets: the caps of bucket sizes.
+            compression: the compression of buckets.
+            assigned: the members of each bucket, if not those of `assign_buckets`.
+            label: first part of labels.
             grouped: whether all buckets are reduced in one call, that of `reduce_together`; not with compression.
-            is_copied: whether gradients come in their buckets, divided: nothing is computed for that.
+            is_copied: whether gradients are already in their buckets and divided, so that neither is computed.
         """
         self._grouped, self._is_copied = grouped, is_copied
         self.state = None if compression.kind == "none" else PowerSGDState.from_options(compression)
@@ -161,32 +174,34 @@ class GradientReducer:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether gradients were added since the last `take` or `finish`."""
+        """True if gradients were added since the last `take` or `finish`."""
         return bool(self._given)
 
     def add(self, parameter_index: int, gradient: Tensor, *, after: Iterable[Work[Any]] = ()) -> None:
-        """Hand over a gradient, in any order; it must keep its values until `finish`, and is there after some works.
+        """Add a gradient, in any order; it must keep its values until `finish`, and exists once the works in `after`
+        end.
 
         Raises:
-            ProgramError: no such parameter, another shape or dtype than the parameter's, or given twice in a step.
+            ProgramError: the parameter does not exist, has another shape or dtype, or got a gradient in this step.
         """
         self._check(parameter_index, gradient)
         self._given[parameter_index] = gradient
         bucket = self._bucket_of[parameter_index]
         self._missing[bucket] -= 1
         self._after[bucket] += after
+        # Buckets are reduced in the order of their indices: a full bucket waits for those before it, as in DDP.
         while len(self._works) < len(self._buckets) and not self._missing[len(self._works)]:
             self._works.append(self._side.spawn(self._reduce(len(self._works))))
 
     def reduce_together(self, also: Sequence[Tensor]) -> None:
-        """Reduce all buckets in one call, or one for each dtype, and sum others with them: all gradients were given."""
+        """Reduce all buckets, and sum the tensors in `also`, in one call per dtype; all gradients must be there."""
         self._works.append(self._side.spawn(self._reduce_all([*(each.buffer() for each in self._buckets), *also])))
 
     async def finish(self) -> list[Tensor]:
-        """The averaged gradients by parameter: views of the buckets, valid until gradients of the next step are added.
+        """Return the averaged gradients by parameter: views of the buckets, valid until the next step adds gradients.
 
         Raises:
-            ProgramError: a parameter's gradient was not given in this step.
+            ProgramError: a parameter's gradient was not added in this step.
         """
         for work in self.take():
             await work
@@ -196,7 +211,7 @@ class GradientReducer:
         return [views[index] for index in range(len(self._shapes))]
 
     def take(self) -> list[Work[Any]]:
-        """The buckets' reductions in place of `finish`, for who awaits them or lets a stream wait.
+        """Return the buckets' reductions, instead of `finish`, for a caller that awaits them or lets a stream wait.
 
         Raises:
             ProgramError: as `finish`.
@@ -233,7 +248,7 @@ class GradientReducer:
             )
 
     def _reduce(self, index: int) -> Coroutine[Any, Any, Tensor]:
-        # The gradients are taken out now: the coroutine may run when the next step has begun to be filled.
+        # Read the gradients now: the coroutine may run when the next step has begun to add its own.
         gradients = [self._given[member] for member in self._members[index]]
         return self._copy_and_reduce(self._buckets[index], gradients, self._after[index])
 
@@ -258,8 +273,10 @@ class GradientReducer:
 
     async def _reduce_all(self, tensors: Sequence[Tensor]) -> None:
         label = f"{self._label}.grouped"
-        alike = [[each for each in tensors if each.dtype == dtype] for dtype in dict.fromkeys(t.dtype for t in tensors)]
-        works = [self._side.all_reduce_coalesced(each, label=label, role=REDUCTION) for each in alike]
+        by_dtype = [
+            [each for each in tensors if each.dtype == dtype] for dtype in dict.fromkeys(t.dtype for t in tensors)
+        ]
+        works = [self._side.all_reduce_coalesced(each, label=label, role=REDUCTION) for each in by_dtype]
         for work in works:
             await work
 
@@ -272,9 +289,10 @@ def reduction_memory_bytes(
     *,
     assigned: Sequence[Sequence[int]] | None = None,
 ) -> dict[str, int]:
-    """What a `GradientReducer` of these arguments keeps on a rank's device, by part; without those of no size.
+    """Return the bytes of a `GradientReducer` with these arguments on a rank's device, by part; parts of size 0 are
+    left out.
 
-    P and Q are counted without warm start too, which has them only while a bucket is reduced.
+    P and Q count without warm start too, although they then exist only while a bucket is reduced.
     """
     dtypes = [dtype] * len(shapes) if isinstance(dtype, torch.dtype) else list(dtype)
     sizes = [prod(shape) * each.itemsize for shape, each in zip(shapes, dtypes, strict=True)]
@@ -288,7 +306,7 @@ def reduction_memory_bytes(
 
 
 def _compression_numels(shapes: Sequence[Shape], compression: Compression) -> tuple[int, int]:
-    """Elements of P and Q, and of the error, of one bucket."""
+    """Return the elements of P and Q together, and of the error, of one bucket."""
     rank, numel = compression.matrix_approximation_rank, sum(map(prod, shapes))
     if compression.kind == "batched_powersgd":
         side = square_side(numel)

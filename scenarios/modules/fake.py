@@ -1,7 +1,7 @@
 """Tensors without values in place of a device's, for tracing modules.
 
-They are torch's fake CPU tensors, so that what depends on the device (attention, autocast) is seen without a GPU. What
-a GPU does otherwise is corrected: attention is fused with dropout in it, and autocast follows CUDA's rules.
+They are torch's fake CPU tensors, so that device-dependent behaviour (attention, autocast) is traced without a GPU. The
+differences on a GPU are patched: attention is fused with its dropout, and autocast follows CUDA's rules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _TORCH = Path(torch.__file__).parent
 
 
 class _OfGpu(TorchFunctionMode):
-    """Sends functions that a GPU runs otherwise to what it runs; those called inside torch's own are patched beside."""
+    """A mode that replaces functions that run differently on a GPU; calls from inside torch's own functions are patched
+    too.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -39,13 +41,13 @@ _attention, _dropout = functional.scaled_dot_product_attention, functional.dropo
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Attention without dropout: a GPU's fused kernels have it inside, the CPU's would not be fused with it."""
+    """Compute attention without dropout: a GPU's fused kernels contain it, but the CPU's would not be fused with it."""
     given = dict(zip(("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"), args, strict=False)) | kwargs
     return _attention(query, key, value, **{**given, "dropout_p": 0.0})
 
 
 def _drop(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Dropout as one operator."""
+    """Apply dropout as one operator."""
     return (
         torch.native_dropout(input, p, training)[0] if training and 0 < p < 1 else _dropout(input, p, training, inplace)
     )
@@ -53,11 +55,12 @@ def _drop(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = 
 
 @contextmanager
 def fake(*, on_gpu: bool) -> Iterator[FakeTensorMode]:
-    """Inside, tensors that are made have no values, on the CPU; autocast for "cuda" is one for them."""
+    """Create tensors without values, on the CPU, while entered; with `on_gpu`, autocast for "cuda" applies to them."""
     with ExitStack() as stack:
         stack.enter_context(without_compiler())
         if on_gpu:
             stack.enter_context(mock.patch.object(torch.amp.autocast_mode.autocast, "__init__", _autocast))
+            # Modules of torch call these functions by name, which the mode below does not see.
             stack.enter_context(mock.patch.object(functional, "scaled_dot_product_attention", _attend))
             stack.enter_context(mock.patch.object(functional, "dropout", _drop))
             stack.enter_context(_OfGpu())
@@ -70,46 +73,47 @@ _init = torch.amp.autocast_mode.autocast.__init__
 
 
 def _autocast(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any) -> None:
+    # Fake tensors are on the CPU, where autocast for "cuda" would do nothing.
     if device_type == "cuda":
         device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
     _init(self, device_type, dtype, *args, **kwargs)
 
 
 def build_fake(make: Callable[[], Any]) -> Any:
-    """What `make` makes, with parameters and buffers that have no values; for inside of `fake`.
+    """Return the result of `make`, with parameters and buffers that have no values; call it inside `fake`.
 
-    It is made on the meta device, where modules can change their dtype, and its tensors are replaced then.
+    It is built on the meta device, where modules can change their dtype, and its tensors are then replaced.
     """
     with torch.utils._python_dispatch._disable_current_modes(), torch.device("meta"):
         try:
-            made = make()
+            built = make()
         except NotImplementedError as error:
-            said = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             raise ProgramError(
-                f"making the module{users_line(error)}: {said}; expected a module that is not moved while it is made:"
+                f"making the module{users_line(error)}: {reason}; expected a module that is not moved while it is made:"
                 " its parameters are put onto the rank's device later"
             ) from error
-    replaced: dict[int, Tensor] = {}
-    for module in made.modules() if isinstance(made, nn.Module) else ():
+    replaced: dict[int, Tensor] = {}  # by id, so that tied parameters stay tied
+    for module in built.modules() if isinstance(built, nn.Module) else ():
         both: tuple[dict[str, Any], ...] = module._parameters, module._buffers
-        for held in both:
-            for name, tensor in held.items():
+        for tensors in both:
+            for name, tensor in tensors.items():
                 if tensor is not None:
-                    held[name] = replaced.setdefault(id(tensor), _faked(tensor))
-    return made
+                    tensors[name] = replaced.setdefault(id(tensor), _fake_copy(tensor))
+    return built
 
 
-def _faked(tensor: Tensor) -> Tensor:
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-    return nn.Parameter(made, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+def _fake_copy(tensor: Tensor) -> Tensor:
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return nn.Parameter(copy, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
 
 
 @contextmanager
 def explained(module: str) -> Iterator[None]:
-    """Turn what torch says of operators that cannot be traced into one sentence.
+    """Turn torch's error about an operator that cannot be traced into one sentence.
 
     Raises:
-        ProgramError: naming the operator and the user's line.
+        ProgramError: an operator cannot be traced; names the operator and the user's line.
     """
     try:
         yield
@@ -121,7 +125,7 @@ def explained(module: str) -> Iterator[None]:
 
 
 def users_line(error: BaseException | None = None) -> str:
-    """ " (mine.py:12)": the last line of code that is neither torch's nor ours."""
+    """Return " (mine.py:12)", the last line of code that is neither torch's nor ours, or ""."""
     frames = traceback.extract_stack() if error is None else traceback.extract_tb(error.__traceback__)
     ours = Path(__file__).parent
     for frame in reversed(frames):

@@ -1,8 +1,9 @@
-"""Puts operators together that a compiler would: elementwise ones with what they follow, as torch.compile does.
+"""Fuses operators as a compiler would: elementwise ones with the operators that they follow, as in torch.compile.
 
-A product takes what is done to each element of its result, bias and activation say; elementwise operators take each
-other, and the sums over what they give. What only they themselves use is neither written nor read. A norm or softmax
-needs whole rows of its input, so it reads what a product has written; a batch norm needs all of it, twice.
+A product absorbs elementwise operators on its result, such as bias and activation; elementwise operators absorb each
+other, and sums over their results. Tensors that only the fused operators use are neither written nor read. A norm or
+softmax needs whole rows of its input, so it reads the result of a product from memory; a batch norm needs all of its
+input, twice.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
 
 _LEADS = frozenset({"gemm", "convolution", "elementwise", "optimizer"})
 POINTWISE = frozenset({"elementwise", "optimizer"})
-# Of other kinds, but element by element all the same.
+# Operators of other kinds that work element by element.
 COPIES = frozenset({"_to_copy", "clone", "copy_", "_foreach_copy_"})
 
 
 @dataclass(slots=True)
 class _Group:
-    """Operators that become one kernel."""
+    """A set of operators that become one kernel."""
 
     operators: list[Operator] = field(default_factory=list)
 
@@ -36,10 +37,10 @@ class _Group:
 
 
 def fused(operators: Sequence[Operator]) -> list[Kernel]:
-    """The kernels that these operators, in their order, become."""
+    """Return the kernels that result from fusing the operators, which are in their order."""
     groups: list[_Group] = []
-    writer: dict[int, int] = {}  # of a tensor: the group that wrote it last
-    user: dict[int, int] = {}  # and the last one that used it at all
+    writer: dict[int, int] = {}  # tensor -> the group that wrote it last
+    user: dict[int, int] = {}  # tensor -> the last group that read or wrote it
     summed: set[int] = set()
     for operator in operators:
         place = _place(operator, groups, writer, user, summed)
@@ -50,6 +51,7 @@ def fused(operators: Sequence[Operator]) -> list[Kernel]:
             writer[tensor] = place
             (summed.add if operator.kernel.kind == "reduction" else summed.discard)(tensor)
         for tensor in (*operator.reads, *operator.writes):
+            # An operator may join a group before the last user's, so the latest use is kept.
             user[tensor] = max(place, user.get(tensor, place))
     return [_kernel(group.operators) for group in groups]
 
@@ -57,10 +59,10 @@ def fused(operators: Sequence[Operator]) -> list[Kernel]:
 def _place(
     operator: Operator, groups: Sequence[_Group], writer: dict[int, int], user: dict[int, int], summed: set[int]
 ) -> int:
-    """The group that an operator joins, or one more than there are.
+    """Return the group that an operator joins, or the number of groups for a new one.
 
-    It is the last one that gives it something, as all else that it reads is there before; or a later one that reads
-    the same. What it changes in place, nobody may have used since.
+    An operator joins the last group that writes one of its inputs, as all its other inputs exist by then; or a later
+    group that reads one of them. No later group may have used the tensors that it changes in place.
     """
     kind = operator.kernel.kind
     if kind not in POINTWISE and kind != "reduction" and operator.name not in COPIES:
@@ -68,11 +70,12 @@ def _place(
     if _holds(operator, BatchNorm):
         return len(groups)
     is_norm = _holds(operator, RowNorm, Softmax)
-    given = max((writer.get(tensor, -1) for tensor in operator.reads), default=-1)
-    beside = max((user.get(tensor, -1) for tensor in operator.reads), default=-1)
+    producer = max((writer.get(tensor, -1) for tensor in operator.reads), default=-1)
+    reader = max((user.get(tensor, -1) for tensor in operator.reads), default=-1)
+    # A sum is complete only at the end of its kernel, so its readers start another one.
     has_sums = any(tensor in summed for tensor in operator.reads)
-    for place in (given, beside):
-        is_there = place > given or (place == given and not has_sums)
+    for place in (producer, reader):
+        is_there = place > producer or (place == producer and not has_sums)
         if place < 0 or not is_there or not groups[place].takes:
             continue
         if is_norm and groups[place].operators[0].kernel.kind not in POINTWISE:
@@ -90,11 +93,9 @@ def _holds(operator: Operator, *kinds: type[Operation]) -> bool:
 
 
 def _kernel(operators: Sequence[Operator]) -> Kernel:
-    """Return all of a group as one kernel: what comes from outside is read once, and what somebody else needs is
-    written once.
-    """
+    """Return a group as one kernel, which reads outside inputs once and writes results that others need once."""
     lead = operators[0].kernel
-    operations = tuple(map(_padded, filter(_is_library_call, lead.operations)))
+    operations = tuple(map(_pad, filter(_is_library_call, lead.operations)))
     if len(operators) == 1:
         return replace(lead, operations=operations)
     inside = {operator.number for operator in operators}
@@ -118,14 +119,14 @@ def _kernel(operators: Sequence[Operator]) -> Kernel:
 
 
 def _is_library_call(operation: Operation) -> bool:
-    """Return whether a compiled step has an operator's law: a library runs it, or it passes as often over memory as
-    torch's own kernel does.
+    """Return whether an operator keeps its law in a compiled step: a library runs it, or it makes as many passes over
+    memory.
     """
     return isinstance(operation, (Product, Attention, Convolution, BatchNorm))
 
 
-def _padded(operation: Operation) -> Operation:
-    """Return a product whose operands are padded to 16 bytes a row, as torch.compile does where that is quicker."""
+def _pad(operation: Operation) -> Operation:
+    """Return a product whose operands are padded to 16 bytes per row, as torch.compile does where that is faster."""
     if not isinstance(operation, Product):
         return operation
     sides = dict.fromkeys(("left_alignment", "right_alignment", "result_alignment"), FULL_ALIGNMENT)
@@ -133,7 +134,7 @@ def _padded(operation: Operation) -> Operation:
 
 
 def _read(operators: Sequence[Operator]) -> Iterator[tuple[int, int]]:
-    made: set[int] = set()
+    written: set[int] = set()
     for operator in operators:
-        yield from ((tensor, size) for tensor, size in operator.reads.items() if tensor not in made)
-        made.update(operator.writes)
+        yield from ((tensor, size) for tensor, size in operator.reads.items() if tensor not in written)
+        written.update(operator.writes)

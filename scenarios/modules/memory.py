@@ -1,7 +1,7 @@
-"""What a traced module takes of a rank's device, by part and by phase of a step.
+"""The memory of a traced module on a rank's device, by part and by phase of a step.
 
-Tensors are followed as `torch.distributed._tools.fsdp2_mem_tracker` follows them: on fake tensors, each storage from
-where it is made to where nobody holds it any more, by what it is for. The caching allocator's rounding is left out.
+Tensors are tracked as `torch.distributed._tools.fsdp2_mem_tracker` does: on fake tensors, each storage from its
+allocation to its last reference, by purpose. The caching allocator's rounding is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one part takes in these phases, as in MemoryRow."""
+    """A part's bytes in some phases, as in MemoryRow."""
 
     name: str
     size_bytes: int
@@ -35,11 +35,11 @@ class Part:
 def memory_rows(
     scenario: Scenario, parts: Iterable[Part], host_classes: HostClasses | None = None
 ) -> tuple[MemoryRow, ...]:
-    """A program's `memory`, where each rank, or one of each class, has these parts, as of `Module.memory`.
+    """Return a program's `memory`, if each rank, or one of each class, has these parts, as returned by `Module.memory`.
 
-    Of several modules all temporaries count, as if they were at work at the same time.
+    The temporaries of all modules add up, as if the modules ran at the same time.
     """
-    capacity_bytes, held = scenario.cluster.host.gpu.memory_bytes, list(parts)
+    capacity_bytes, all_parts = scenario.cluster.host.gpu.memory_bytes, list(parts)
     return tuple(
         MemoryRow(
             rank=rank,
@@ -50,17 +50,16 @@ def memory_rows(
             phases=part.phases,
         )
         for rank, count in simulated_ranks(scenario, host_classes)
-        for part in held
+        for part in all_parts
     )
 
 
 def parts_of(
     model: Module, arguments: Arguments, depth: int, late: tuple[int, ...] = (), *, accumulates: bool = False
 ) -> tuple[Part, ...]:
-    """As of `Module.memory`; `late` are arguments that come while it runs, as of `Module.traced`.
+    """Return the parts of `Module.memory`; `late` are arguments that come while it runs, as in `Module.traced`.
 
-    Where it `accumulates`, it is at its fullest in a micro-batch that finds the gradients of those before: whole, or
-    in shards.
+    With `accumulates`, the peak is that of a micro-batch with the gradients of earlier ones: whole, or in shards.
     """
     adds = accumulates and not model.reduces_each
     traced = model.traced(arguments, late=late, accumulates=adds)
@@ -80,10 +79,10 @@ def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> It
     yield Part("inputs", sum(each.numel() * each.dtype.itemsize for each in tensors_of(arguments)))
     yield from _activations(traced.kept_bytes, "forward", depth)
     yield Part("temporaries", traced.forward_peak_bytes - sum(traced.kept_bytes.values()), "forward")
-    held = dict(traced.held_at_peak)
-    yield Part("gradients", held.pop(GRADIENTS, 0), "backward")
-    yield Part("temporaries", held.pop(TEMPORARIES, 0), "backward")
-    yield from _activations(held, "backward", depth)
+    at_peak = dict(traced.held_at_peak)
+    yield Part("gradients", at_peak.pop(GRADIENTS, 0), "backward")
+    yield Part("temporaries", at_peak.pop(TEMPORARIES, 0), "backward")
+    yield from _activations(at_peak, "backward", depth)
     shapes, dtypes = [each.shape for each in traced.parameters], [each.dtype for each in traced.parameters]
     if model.reduce:  # gradients are views of buckets then
         own = reduction_memory_bytes(
@@ -103,10 +102,10 @@ def _gradient_bytes(traced: Trace) -> int:
     return sum(prod(each.shape) * each.dtype.itemsize for each in used)
 
 
-def _activations(held: Mapping[str, int], phase: str, depth: int) -> Iterator[Part]:
-    """By submodule: the outermost has the name of its class, which is left out."""
+def _activations(bytes_of: Mapping[str, int], phase: str, depth: int) -> Iterator[Part]:
+    """Yield activations by submodule, whose names leave out the outermost, a class name."""
     sizes = Counter[str]()
-    for module, size in held.items():
+    for module, size in bytes_of.items():
         sizes[".".join(module.split(".")[1 : 1 + depth])] += size
     for path, size in sizes.items():
         yield Part(f"activations {path}".rstrip(), size, phase)

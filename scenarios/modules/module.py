@@ -1,4 +1,4 @@
-"""Makes computations of a module, or a function, of the user's own."""
+"""Turns a user's module, or function, into computations of a program."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from scenarios.seam.errors import Note, ProgramError, told
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
-# What one trace holds for: the shapes and types of arguments, which outputs are differentiated with which gradients,
-# whether gradients are there already, and which arguments are late.
+# Key of a trace: the shapes and types of arguments, which outputs are differentiated with which gradients, whether
+# gradients exist already, and which arguments are late.
 Signature = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """An optimizer's step: as one computation, the state that stays, and what tensors take meanwhile at most."""
+    """An optimizer's step as one computation, with the bytes of its state and of its temporaries at their peak."""
 
     kernel: Kernel
     state_bytes: int
@@ -46,16 +46,16 @@ class Update:
 
 Optimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
-# Of modules that have a `known_as`, by it and the number of shards, or what a pass was traced for.
+# Updates and passes by the module's `known_as`, with the number of shards or what the pass was traced for.
 _UPDATES: dict[tuple[str, int], Update] = {}
 _TRACES: dict[tuple[Any, ...], Trace] = {}
 _MOST_TRACES = 128
 
 
 class Module:
-    """A torch.nn.Module of which every rank has a copy, trained as DistributedDataParallel does it.
+    """A torch.nn.Module with a copy on every rank, trained as in DistributedDataParallel.
 
-    One object serves all ranks of a process: what it was traced for once holds for all. `on(rank)` gives a rank's copy.
+    One object serves all ranks of a process and caches its traces. `on(rank)` returns a rank's copy.
     """
 
     def __init__(
@@ -73,26 +73,27 @@ class Module:
         tf32: bool | None = None,
         parallel: DenseParallel = DenseParallel(),  # noqa: B008 (frozen)
     ) -> None:
-        """
+        """Describe the module; nothing is built yet.
+
         Args:
-            make: makes the module, or a function of tensors; called with no arguments where its parameters are to be.
-            scenario: gives the seed of first values, which are equal on all ranks, `buckets`, `compression`, whether
+            make: builds the module, or a function of tensors; called without arguments for each device.
+            scenario: has the seed of first values, which are equal on all ranks, `buckets`, `compression`, whether
                 buckets are reduced in one call, and whether it runs on GPUs, where attention, dropout and autocast
                 differ.
-            name: the first part of its computations' labels; the name of what is made if empty.
-            optimizer: makes the optimizer of the parameters that it is given, such as `torch.optim.Adam`.
+            name: the first part of labels of its computations; by default the name of `make`.
+            optimizer: creates the optimizer of the parameters passed to it, such as `torch.optim.Adam`.
             reduce: whether gradients are averaged over all ranks.
-            find_unused_parameters, static_graph, broadcast_buffers: as of DistributedDataParallel; without `reduce`
-                they mean nothing.
-            loss_scaling: what losses are scaled by, as torch.amp.GradScaler does it. `backward` must be given scaled
-                gradients, `replica.scaler.scaled([torch.ones_like(loss)])`; `scaler` is None where payload has no
-                values, and any gradients will do.
+            find_unused_parameters, static_graph, broadcast_buffers: as in DistributedDataParallel; without `reduce`
+                they have no effect.
+            loss_scaling: the scale of losses, as in torch.amp.GradScaler. `backward` must then get scaled gradients,
+                `replica.scaler.scaled([torch.ones_like(loss)])`; `scaler` is None where payload has no values, and any
+                gradients will do.
             tf32: whether GPUs round products of float32 to TF32. Default: as `torch.backends` says.
-            parallel: whether ranks have copies of it, or shards as of torch's fully_shard; with shards the arguments
-                about DDP above mean nothing.
+            parallel: whether ranks have copies, or shards as in torch's fully_shard; with shards the arguments about
+                DDP above have no effect.
 
         Raises:
-            ProgramError: gradients of shards are to be compressed or scaled, or scaled ones compressed.
+            ProgramError: gradients of shards are to be compressed or scaled, or scaled gradients compressed.
         """
         self.loss_scaling, self.tf32 = loss_scaling, tf32
         self.make, self.name, self.optimizer = make, name or _name_of(make), optimizer
@@ -110,43 +111,42 @@ class Module:
         self._traces: dict[Signature, Trace] = {}
         self._updates: dict[int, Update] = {}
         self._has_noted = False
-        self.known_as = (
-            ""  # if not empty, the same for modules that do the same: they and their optimizers are traced once
-        )
+        self.known_as = ""  # modules with equal non-empty values share their traces: of passes and optimizer steps
 
     def _check_precision(self) -> None:
-        """What neither shards nor compressed gradients allow."""
+        """Raise a ProgramError for a combination of shards, compression and scaling that is not supported."""
         kind, scaling, compression = self.parallel.kind, self.loss_scaling, self.compression.kind
-        said = ""
+        conflict = ""
         if self.parallel.shards and compression != "none":
-            said = (
+            conflict = (
                 f"parallel.kind = '{kind}' with compression.kind = '{compression}': expected 'none', for only DDP's"
                 " gradient buckets are compressed"
             )
         elif self.parallel.shards and scaling is not None:
-            said = (
+            conflict = (
                 f"loss_scaling = {scaling!r} with parallel.kind = '{kind}': expected None, for each rank would"
                 " check its own shards only"
             )
         elif self.reduce and scaling is not None and compression != "none":
-            said = (
+            conflict = (
                 f"loss_scaling = {scaling!r} with compression.kind = '{compression}': expected None, for what one step"
                 " leaves out of scaled gradients is added to the next one's, of another scale"
             )
-        if said:
-            raise ProgramError(f"module {self.name}: {said}")
+        if conflict:
+            raise ProgramError(f"module {self.name}: {conflict}")
 
     def on(self, rank: Rank) -> Replica:
-        """This rank's copy, or shards; every rank calls this, in the same order. It opens streams for gradients."""
+        """Return this rank's copy or shards, and open gradient streams; every rank calls this, in the same order."""
         return ShardedReplica(self, rank) if self.parallel.shards else Replica(self, rank)
 
     def trace(self, *arguments: Any, **named: Any) -> Trace:
-        """A pass forward and back with arguments of these shapes and types, in which all losses are differentiated.
+        """Trace a forward and backward pass with arguments of these shapes and types, in which all losses are
+        differentiated.
 
         Outputs of one element are losses, whose gradient is 1; if there are none, all outputs are given gradients.
 
         Raises:
-            ProgramError: what it does depends on values, or an operator cannot run without them.
+            ProgramError: the module depends on values, or an operator cannot run without values.
         """
         return self.traced((arguments, named))
 
@@ -158,12 +158,15 @@ class Module:
         accumulates: bool = False,
         late: tuple[int, ...] = (),
     ) -> Trace:
-        """The same with what else `scenarios.modules.trace.trace` can be given; traced once for each signature."""
+        """Trace a forward and backward pass, with further arguments of `scenarios.modules.trace.trace`; cached by
+        signature.
+        """
         signature, chosen = _signature(arguments), None if gradients is None else tuple(gradients)
         found = self._traces.get((signature, chosen, accumulates, late))
         if found is None:
             found = self._traced(arguments, signature, chosen, accumulates=accumulates, late=late)
             check_windows(self, found)
+            # Cached by the gradients found too, so that passing the default explicitly does not trace again.
             for key in (chosen, found.gradients):
                 self._traces[signature, key, accumulates, late] = found
         return found
@@ -209,9 +212,10 @@ class Module:
             warnings.warn(sentence, Note, stacklevel=2)
 
     def buckets_of(self, traced: Trace) -> tuple[tuple[int, ...], ...]:
-        """The parameters of each gradient bucket from DDP's second step on: in the order of arrival in this pass.
+        """Return the parameters of each gradient bucket from DDP's second step on: in the order of arrival in this
+        pass.
 
-        Where it looks for unused parameters in each step, DDP keeps the buckets that it began with.
+        With `find_unused_parameters` DDP keeps its first buckets instead.
         """
         dtypes = [each.dtype for each in traced.parameters]
         sizes = [prod(each.shape) * each.dtype.itemsize for each in traced.parameters]
@@ -220,7 +224,8 @@ class Module:
         return assign_buckets(sizes, self.buckets, arrival=(*traced.arrival, *traced.unused), dtypes=dtypes)
 
     def memory(self, *arguments: Any, depth: int = 1, **named: Any) -> tuple[Part, ...]:
-        """What a copy takes of a rank's device in a step with arguments of these shapes and types, by part and phase.
+        """Return the memory of a copy on a rank's device, by part and phase, in a step with arguments of these shapes
+        and types.
 
         Activations are by submodule, with `depth` levels of names.
 
@@ -231,7 +236,7 @@ class Module:
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
-        """The submodules whose parameters are gathered together, of a module that is fully sharded; () of others.
+        """Submodules whose parameters are gathered together, if the module is fully sharded; else ().
 
         Raises:
             ProgramError: there are no such submodules, or their parameters cannot be sharded.
@@ -244,7 +249,7 @@ class Module:
             raise ProgramError(f"module {self.name}: units: expected {error}") from error
 
     def check_shards(self) -> None:
-        """ValueError, with what was expected, if parameters or their optimizer cannot be sharded as `parallel` says."""
+        """Raise a ValueError, with the expected form, if `parallel` cannot shard the parameters or the optimizer."""
         self._find_units()
         if self.optimizer is not None:
             try:
@@ -254,24 +259,24 @@ class Module:
 
     def _find_units(self) -> tuple[Unit, ...]:
         with fake(on_gpu=False):
-            made = build_fake(self.make)
-        return units_of(made, self.parallel.units, self.parallel.reshard_after_forward)
+            module = build_fake(self.make)
+        return units_of(module, self.parallel.units, self.parallel.reshard_after_forward)
 
     @property
     def reduces_each(self) -> bool:
-        """Whether gradients are to be reduced after each of several micro-batches, which then add up in shards."""
+        """True if gradients are reduced after each of several micro-batches and then accumulate in shards."""
         return self.parallel.shards and self.parallel.reduce_every_micro_batch
 
     @property
     def shard_ranks(self) -> int:
-        """The ranks of the scenario's cluster that hold all parameters together."""
+        """Number of ranks of the scenario's cluster that hold all parameters together."""
         return self.parallel.shard_ranks(self._cluster.world_size, self._cluster.host.gpus)
 
     def updated_on(self, shards: int) -> Update:
-        """The optimizer's step on a shard of each parameter, where there are so many; traced once.
+        """Return the optimizer's step on one of `shards` shards of each parameter; cached.
 
         Raises:
-            ProgramError: it does not work element by element.
+            ProgramError: the optimizer does not work element by element.
         """
         if shards not in self._updates:
             known = _UPDATES.get((self.known_as, shards)) if self.known_as else None
@@ -281,7 +286,7 @@ class Module:
         return self._updates[shards]
 
     def update(self, shards: int = 1) -> Update:
-        """The optimizer's step, once its state is there; on the first of so many shards of each parameter."""
+        """Trace the optimizer's step, after its state exists, on the first of `shards` shards of each parameter."""
         assert self.optimizer is not None
         with fake(on_gpu=self._on_gpu), explained(self.name):
             parameters = trainable(build_fake(self.make))
@@ -292,29 +297,29 @@ class Module:
             optimizer = self.optimizer(parameters)
             if self._on_gpu:
                 _choose_foreach(optimizer)
-            for _ in range(2):  # the first makes the state
-                held = tensors_of([*optimizer.state.values()])
+            for _ in range(2):  # the first step allocates the state, the second is recorded
+                states = tensors_of([*optimizer.state.values()])
                 recorder = Recorder(on_gpu=self._on_gpu)
                 recorder.reads_numbers = True
-                recorder.knows([*parameters, *(each.grad for each in parameters if each.grad is not None), *held])
+                recorder.knows([*parameters, *(each.grad for each in parameters if each.grad is not None), *states])
                 with recorder, _stepping(self.name, optimizer):
                     optimizer.step()
         if self.parallel.shards:
             check_elementwise(self.name, optimizer, recorder.operators)
         return Update(
             kernel=cost_of(recorder.operators, fuses=self.fuses),
-            state_bytes=size_of(held),
+            state_bytes=size_of(states),
             temporary_bytes=recorder.peak_bytes,
         )
 
     @property
     def updated(self) -> Update:
-        """The same, traced once."""
+        """Optimizer's step on whole parameters; cached."""
         return self.updated_on(1)
 
     @cached_property
     def unscaled(self) -> Kernel:
-        """What it takes to divide all gradients by the losses' scale, and to see whether they are finite."""
+        """Cost of dividing all gradients by the losses' scale and checking that they are finite."""
         assert self.optimizer is not None, "there is an update"
         assert self.loss_scaling is not None, "there is a scale"
         with fake(on_gpu=self._on_gpu), explained(self.name):
@@ -328,11 +333,11 @@ class Module:
         return cost_of(recorder.operators, fuses=self.fuses)
 
     def build(self, device: torch.device) -> Any:
-        """The module with its first values."""
+        """Return the module with its first values."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            made = self.make()
-        return made.to(device) if isinstance(made, nn.Module) else made
+            module = self.make()
+        return module.to(device) if isinstance(module, nn.Module) else module
 
 
 def _name_of(make: Callable[[], Any]) -> str:
@@ -355,7 +360,7 @@ def _signature(arguments: Any) -> Signature:
 
 @contextmanager
 def _stepping(module: str, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """ProgramError with what an optimizer raises that cannot step on gradients alone, or without values."""
+    """Turn the error of an optimizer that cannot step without a closure or without values into a ProgramError."""
     try:
         yield
     except (ProgramError, UnsupportedOperatorException):
@@ -368,7 +373,7 @@ def _stepping(module: str, optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 
 def _choose_foreach(optimizer: torch.optim.Optimizer) -> None:
-    """As torch chooses for parameters on a GPU, unless it was chosen already."""
+    """Select `foreach`, as torch does by default for parameters on a GPU."""
     for group in optimizer.param_groups:
         if group.get("foreach", 0) is None and not group.get("fused") and not group.get("differentiable"):
             group["foreach"] = True

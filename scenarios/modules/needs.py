@@ -1,4 +1,4 @@
-"""Sees where a module first uses a tensor."""
+"""Detects the first use of tensors by a module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from torch.utils._pytree import tree_leaves
 
 
 class Needs(TorchFunctionMode):
-    """Calls `needed` with the indices of those tensors that a function of torch is about to use for the first time."""
+    """A mode that calls `needed` with the indices of tensors that a function of torch is about to use for the first
+    time.
+    """
 
     def __init__(self, tensors: Sequence[Tensor], needed: Callable[[list[int]], object]) -> None:
         super().__init__()
@@ -19,7 +21,7 @@ class Needs(TorchFunctionMode):
         self._needed = needed
 
     def is_left(self, tensor: Tensor) -> bool:
-        """Whether the tensor is one that has not been used yet."""
+        """Return whether the tensor is watched and has not been used yet."""
         return id(tensor) in self._left
 
     def __torch_function__(
@@ -28,9 +30,10 @@ class Needs(TorchFunctionMode):
         if self._left and getattr(func, "__name__", "") not in _OF_SHAPE:
             found = [id(leaf) for leaf in tree_leaves((args, kwargs)) if id(leaf) in self._left]
             if found:
+                # All at once: one stop serves every late tensor of this call.
                 self._needed([self._left.pop(each) for each in dict.fromkeys(found)])
         return func(*args, **(kwargs or {}))
 
 
-# What reads no values: attributes of tensors, and the like.
+# Functions that read no values, such as attributes of tensors.
 _OF_SHAPE = frozenset({"__get__", "__len__", "size", "dim", "numel", "stride", "is_contiguous", "is_floating_point"})

@@ -16,7 +16,7 @@ from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
 
-# Beside views: new names, memory that nobody has filled, and notes for profilers.
+# Operators without work besides views: new names, uninitialized memory, and notes for profilers.
 _FREE = frozenset(
     {
         *("alias", "detach", "detach_", "lift_fresh", "lift", "_unsafe_view", "unsafe_split", "unsafe_chunk"),
@@ -66,16 +66,16 @@ _KINDS = {
     " tril_indices triu_indices _amp_foreach_non_finite_check_and_unscale_",
 }
 _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
-# What is written over without being read.
+# Operators that overwrite their argument without reading it.
 _OVERWRITE = frozenset({"copy_", "zero_", "fill_", "bernoulli_", "uniform_", "normal_", "random_", "_foreach_copy_"})
-# Results of the shape and type of what they are given, of which nothing is read.
+# Operators that take only shape and type from their argument, and read no values.
 _FILLED = frozenset(
     {
         *("zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),
         *("new_zeros", "new_ones", "new_full", "bernoulli_", "uniform_", "normal_", "random_", "zero_", "fill_"),
     }
 )
-# Where operators have the names of these tables; elsewhere, in anyone's library, a name says nothing.
+# Namespaces in which the names of these tables are valid; in other libraries a name may mean anything.
 TORCHS = frozenset({"aten", "prims", "prim", "fsdp", "fbgemm", "c10d", "_c10d_functional"})
 # Not `allow_tf32`, which raises once a script has set `fp32_precision`; releases of torch without the latter lack it.
 _PRECISION: Callable[[str, str], str] | None = getattr(torch._C, "_get_fp32_precision_getter", None)
@@ -85,15 +85,15 @@ _ATTENTION, _BACK = "_scaled_dot_product_", "_backward"
 def price(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any, *, on_gpu: bool
 ) -> tuple[Kernel | None, bool]:
-    """The work of a call of operator `func`, None if it does none; and whether the operator is known.
+    """Return the work of a call of operator `func`, None if it does none; and whether the operator is known.
 
-    One that is not known is priced by its bytes. Bytes are those of the elements that there are: a dimension that
-    `expand` made counts once, and of gathers and scatters only the rows that indices name. Flops are those of
-    `torch.utils.flop_counter`; operators that it does not know have none.
+    An unknown operator is priced by its bytes. Bytes count distinct elements: a dimension from `expand` counts once,
+    and gathers and scatters count only the rows that indices name. Flops are those of `torch.utils.flop_counter`;
+    operators that it does not know have none.
     """
     name = _name(func)
-    given, made = touched(func, args, kwargs, result)
-    if not made or name in _FREE or func.is_view or func.namespace == "prim":
+    operands, results = touched(func, args, kwargs, result)
+    if not results or name in _FREE or func.is_view or func.namespace == "prim":
         return None, True
     if name.startswith(("_foreach_", "_fused_")) and name not in _KIND_OF:
         kind: str | None = "optimizer"
@@ -101,12 +101,12 @@ def price(
         kind = _KIND_OF.get(name)
     is_torchs = func.namespace in TORCHS
     is_known = kind is not None or (is_torchs and _is_pointwise(name))
-    read, written = _bytes(name, given, made)
-    operand = _operand(args, made)
+    read, written = _bytes(name, operands, results)
+    operand = _operand(args, results)
     dtype = _arithmetic(kind, operand, on_gpu=on_gpu)
     operations: tuple[Operation, ...] = ()
     if on_gpu and is_torchs:
-        call = Call(func, args, kwargs, read=given, made=made, dtype=dtype)
+        call = Call(func, args, kwargs, read=operands, results=results, dtype=dtype)
         operations = describe(call, is_pointwise=kind == "elementwise" or (kind is None and is_known))
     kernel = Kernel(
         kind=kind or "elementwise",
@@ -120,14 +120,14 @@ def price(
 
 
 def touched(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """The tensors that a call of an operator reads, and those that it writes."""
-    changed, overwritten = _changed(func, args, kwargs)
+    """Return the tensors that a call of an operator reads, and those that it writes."""
+    changed, overwritten = _written_tensors(func, args, kwargs)
     name = _name(func)
     if name == "all_gather_copy_in":  # FSDP2's, which gives the part that it fills, and all that will be gathered
         return tensors_in(args[0]), tensors_in(result)[:1]
     unread = {id(each) for each in (*overwritten, *(changed if name in _OVERWRITE else ()))}
-    given = () if name in _FILLED else tensors_in((args, kwargs))
-    return [each for each in given if id(each) not in unread], [*changed, *overwritten] or tensors_in(result)
+    operands = () if name in _FILLED else tensors_in((args, kwargs))
+    return [each for each in operands if id(each) not in unread], [*changed, *overwritten] or tensors_in(result)
 
 
 def _name(func: Any) -> str:
@@ -137,7 +137,7 @@ def _name(func: Any) -> str:
 
 @lru_cache
 def _is_pointwise(name: str) -> bool:
-    """Whether an operator, or that of which it is the backward or the one in place, works element by element."""
+    """Return whether an operator, or its forward or out-of-place form, works element by element."""
     packets = (getattr(torch.ops.aten, each, None) for each in (name, name.removesuffix(_BACK), name.removesuffix("_")))
     return any(
         torch.Tag.pointwise in getattr(packet, overload).tags
@@ -149,7 +149,7 @@ def _is_pointwise(name: str) -> bool:
 
 @cache
 def is_composite(func: Any) -> bool:
-    """Return whether torch takes an operator apart into others, on all devices; not so what is TorchScript's alone."""
+    """Return whether torch decomposes an operator into others on all devices, except operators of TorchScript only."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     try:
         return func.namespace == "aten" and has_kernel(func.name(), "CompositeImplicitAutograd")
@@ -158,7 +158,7 @@ def is_composite(func: Any) -> bool:
 
 
 def size_bytes(tensor: Tensor) -> int:
-    """Bytes of the elements that a tensor has, each once where `expand` repeats it."""
+    """Return the bytes of a tensor's distinct elements, without repetition by `expand`."""
     count = 1
     for extent, stride in zip(tensor.shape, tensor.stride(), strict=True):
         count *= extent if stride or not extent else 1
@@ -166,8 +166,9 @@ def size_bytes(tensor: Tensor) -> int:
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
-    """The tensors in an operator's arguments or results: nested tuples, lists and dicts, which torch's own
-    `tree_leaves` takes several times as long for.
+    """Return the tensors in nested tuples, lists and dicts of an operator's arguments or results.
+
+    torch's own `tree_leaves` takes several times as long.
     """
     found: list[Tensor] = []
     _collect((tree,), found)
@@ -184,8 +185,8 @@ def _collect(tree: Iterable[Any], found: list[Tensor]) -> None:
             _collect(each.values(), found)
 
 
-def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
-    """The arguments that the operator changes in place, and those that it is given for its results."""
+def _written_tensors(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the arguments that the operator changes in place, and those that receive its results."""
     changed: list[Tensor] = []
     overwritten: list[Tensor] = []
     for place, name, is_out in _written_arguments(func):
@@ -196,7 +197,7 @@ def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[li
 
 @cache
 def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
-    """Return the places and names of the arguments that an operator writes, and whether they are for its results."""
+    """Return places and names of the arguments that an operator writes, and whether they receive its results."""
     arguments = enumerate(func._schema.arguments if func._schema.is_mutable else ())
     return tuple(
         (place, each.name, each.is_out)
@@ -205,26 +206,26 @@ def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
     )
 
 
-def _bytes(name: str, given: list[Tensor], made: list[Tensor]) -> tuple[int, int]:
-    """Bytes read of what is given, and written of what is made."""
-    written = sum(map(size_bytes, made))
+def _bytes(name: str, operands: list[Tensor], results: list[Tensor]) -> tuple[int, int]:
+    """Return the bytes read of arguments, and written of results."""
+    written = sum(map(size_bytes, results))
     match name:
         case "index" | "_unsafe_index" | "index_select" | "gather" | "embedding" | "take":
-            return written + sum(map(size_bytes, given[1:])), written
+            return written + sum(map(size_bytes, operands[1:])), written
         case "_embedding_bag" | "_embedding_bag_forward_only":
-            weight, ids = given[:2]
+            weight, ids = operands[:2]
             rows = ids.numel() * weight.shape[1] * weight.element_size()
-            return rows + sum(map(size_bytes, given[1:])), size_bytes(made[0])
+            return rows + sum(map(size_bytes, operands[1:])), size_bytes(results[0])
         case "embedding_dense_backward" | "_embedding_bag_dense_backward":
-            return 2 * size_bytes(given[0]) + size_bytes(given[1]), written + size_bytes(given[0])
+            return 2 * size_bytes(operands[0]) + size_bytes(operands[1]), written + size_bytes(operands[0])
         case (
             "index_put" | "index_put_" | "_index_put_impl_" | "index_add_" | "scatter_" | "scatter_add_" | "index_copy_"
         ):
-            source, sums = given[-1], "add" in name
-            return (1 + sums) * size_bytes(source) + sum(map(size_bytes, given[1:-1])), size_bytes(source)
+            source, sums = operands[-1], "add" in name
+            return (1 + sums) * size_bytes(source) + sum(map(size_bytes, operands[1:-1])), size_bytes(source)
     if name in _FILLED:
         return 0, written
-    return sum(map(size_bytes, given)), written
+    return sum(map(size_bytes, operands)), written
 
 
 def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int:
@@ -239,9 +240,9 @@ def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) 
     return 0 if count is None else int(count(*args, **kwargs, out_val=result))
 
 
-def _operand(args: Sequence[Any], made: list[Tensor]) -> Tensor:
-    """The tensor whose dtype is that of the arithmetic."""
-    return next((leaf for leaf in tensors_in(list(args)) if leaf.is_floating_point()), made[0])
+def _operand(args: Sequence[Any], results: list[Tensor]) -> Tensor:
+    """Return the tensor whose dtype is that of the arithmetic."""
+    return next((leaf for leaf in tensors_in(list(args)) if leaf.is_floating_point()), results[0])
 
 
 def rounds_to_tf32() -> tuple[bool, bool]:
@@ -252,7 +253,7 @@ def rounds_to_tf32() -> tuple[bool, bool]:
 
 
 def _arithmetic(kind: str | None, operand: Tensor, *, on_gpu: bool) -> str:
-    """The dtype's name; "tf32" where a GPU rounds products of float32 to it."""
+    """Return the dtype's name, "tf32" where a GPU rounds products of float32 to it."""
     if on_gpu and kind in ("gemm", "convolution") and operand.dtype == torch.float32:
         of_products, of_convolutions = rounds_to_tf32()
         if of_products if kind == "gemm" else of_convolutions:

@@ -1,8 +1,8 @@
-"""Passes of a module that stop on their way, so that something else can be awaited before they go on.
+"""Passes of a module that pause, so that the program can await something before they continue.
 
-What torch runs, a module's forward or autograd, calls back but can wait for nothing that an `await` gives: so it has a
-thread, which stands still between the stops. Only one of the two threads runs at any time. Threads are kept for later
-passes: to OpenMP each new one is new, with a team of its own to start.
+torch runs a module's forward or autograd as plain calls, which cannot `await`. So a pass has a thread of its own, which
+blocks at its stops. Only one of the two threads runs at any time. Threads are reused for later passes, as OpenMP starts
+a new team for each new thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scenarios.modules.trace import Ready
 
 
 class _PassThread(threading.Thread):
-    """Runs one pass after the other."""
+    """A thread that runs one pass after the other."""
 
     def __init__(self) -> None:
         super().__init__(name="pass", daemon=True)
@@ -32,26 +32,29 @@ class _PassThread(threading.Thread):
     def run(self) -> None:
         while True:
             self.tasks.get()()
-            _idle.append(self)
+            _idle.append(self)  # only now: a pass that begins earlier would queue behind this one's end
 
 
 _idle: list[_PassThread] = []
 
 
 class Paused:
-    """Runs a function in a thread of its own, from stop to stop; at once and here if it does not stop."""
+    """A function that runs in a thread of its own, from stop to stop; if it never stops, at once in the caller's
+    thread.
+    """
 
     def __init__(self, function: Callable[[], Any], device: torch.device, *, stops: bool = True) -> None:
         self.result: Any = None
         self._stops = stops
         self._function, self._device = function, device
+        # Two semaphores hand control back and forth: only one of the two threads runs at any time.
         self._go, self._stands = threading.Semaphore(0), threading.Semaphore(0)
         self._has_begun = False
         self._error: BaseException | None = None
         self._is_over = False
 
     def advance(self) -> None:
-        """Go on until the function stops or ends. Raises what it raises."""
+        """Run until the function stops or ends; raise its exception."""
         if not self._stops:
             self.result = self._function()
             return
@@ -59,7 +62,9 @@ class Paused:
             self._has_begun = True
             stream: AbstractContextManager[object] = nullcontext()
             if self._device.type == "cuda":
+                # The current stream belongs to a thread: the pass's thread must use the caller's.
                 stream = torch.cuda.stream(torch.cuda.current_stream(self._device))
+            # Passes of several ranks may be paused at once, so there can be more threads than one.
             thread = _idle.pop() if _idle else _PassThread()
             thread.tasks.put(partial(self._run, stream, torch.get_num_threads()))
         elif self._is_over:
@@ -71,24 +76,24 @@ class Paused:
             raise self._error
 
     def stop(self) -> None:
-        """Stand still until `advance`; for the function."""
+        """Block until `advance`; called by the function."""
         self._stands.release()
         self._go.acquire()
 
     def _run(self, stream: AbstractContextManager[object], threads: int) -> None:
         try:
-            if torch.get_num_threads() != threads:  # what the rank's thread was told holds for that one alone
+            if torch.get_num_threads() != threads:  # the setting of the rank's thread does not apply to this one
                 torch.set_num_threads(threads)
             with stream:
                 self.result = self._function()
-        except BaseException as error:  # raised where it is asked to go on
+        except BaseException as error:  # raised by `advance`, in the caller's thread
             self._error = error
         self._is_over = True
         self._stands.release()
 
 
 class PausedBackward:
-    """A backward pass, and what comes `then`, that stops where gradients are ready, or at units."""
+    """A backward pass, followed by `then`, that stops when a gradient is ready, or at a unit."""
 
     def __init__(
         self, outputs: Sequence[Tensor], gradients: Sequence[Tensor | None], then: Callable[[], object] = lambda: None
@@ -101,24 +106,25 @@ class PausedBackward:
         self._stop: Ready | Mark | None = None
         self._arrived: set[tuple[int, int] | Mark] = set()
 
+    # Called from autograd's engine: a stop here suspends it inside its hook.
     def has_arrived(self, *, parameter: int = -1, input: int = -1) -> None:
-        """Note a gradient; for autograd, which stands still if it is the one that is waited for."""
+        """Record a gradient, and block if the pass is to stop there; called by autograd."""
         self._arrived.add((parameter, input))
         stop = self._stop
         if isinstance(stop, Ready) and (parameter, input) == (stop.parameter, stop.input):
             self._pass.stop()
 
     def has_reached(self, mark: Mark) -> None:
-        """Note that it is at a unit; for autograd, as `has_arrived`."""
+        """Record a mark at a unit, and block if the pass is to stop there; called by autograd."""
         self._arrived.add(mark)
         if mark == self._stop:
             self._pass.stop()
 
     def is_there(self, stop: Ready | Mark) -> bool:
-        """Whether that gradient has its value, or the pass has come to that mark."""
+        """Return whether that gradient has its value, or the pass has reached that mark."""
         return (stop if isinstance(stop, Mark) else (stop.parameter, stop.input)) in self._arrived
 
     def advance(self, stop: Ready | Mark | None) -> None:
-        """Go on until the gradient is ready, or to the mark; None: to the end."""
+        """Run until the gradient is ready, or the mark is reached; None: to the end."""
         self._stop = stop
         self._pass.advance()

@@ -1,4 +1,4 @@
-"""Records what a module does on tensors without values: its operators, what they cost, what memory they leave."""
+"""Records a module's execution on tensors without values: its operators, their costs, and their memory."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 
-# Who asks autograd's engine for a backward pass, and says in `create_graph` whether it is differentiated in turn.
+# Functions that start autograd's engine; their local `create_graph` says whether the pass is differentiated in turn.
 _ASKS_ENGINE = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
 _CALLS_MODULE = nn.Module._call_impl.__code__
 _OF_CHECKPOINTS = torch.utils.checkpoint.__file__
 
-# Python functions that a call of a module runs: 1,371 in a step of a GPT-2 of 89 modules with its optimizer, 14 in that
-# of a linear layer (torch 2.13, counted as a script's are).
+# Python functions per call of a module: 1,371 in a step of a GPT-2 of 89 modules with its optimizer, 14 in that of a
+# linear layer (torch 2.13, counted as for scripts).
 CALLS_OF_MODULE = 14
 
 _DEPENDS = (DataDependentOutputException, DynamicOutputShapeException)
@@ -38,12 +38,11 @@ _DEPENDS = (DataDependentOutputException, DynamicOutputShapeException)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operator:
-    """One operator that does work: its name in aten, the path of the module that called it, its cost, its place.
+    """An operator that does work: its name in aten, the path of the module that called it, its cost, its place.
 
-    `host` is what an eager host does before it has launched it, since the operator before.
-
-    `reads` and `writes` are bytes of tensors by their numbers, each storage its own. `uses` are all operators that
-    read a tensor, and `freed` the tensors that nobody holds any more: both of the whole recording.
+    `host` is an eager host's work since the launch of the previous operator. `reads` and `writes` are bytes by tensor
+    number, one number per storage. `uses` maps tensors to all operators that read them, and `freed` has the tensors
+    without references left: both for the whole recording.
     """
 
     name: str
@@ -58,14 +57,14 @@ class Operator:
 
 
 class Recorder(TorchDispatchMode):
-    """Keeps the operators that are dispatched below autograd, and what memory they leave.
+    """A mode that records the operators dispatched below autograd, and the memory of their results.
 
     Attributes:
-        operators: those that do work, in order.
-        unknown: names of those that are priced by their bytes alone.
-        held_bytes: what tensors that were made meanwhile, and are still there, hold now; `peak_bytes`: at most.
-        held_by: the same now by the module that made them; by `owner`, if one is set.
-        owner: what holds the tensors that are made from now on, instead of the module that makes them; "": that.
+        operators: operators that do work, in order.
+        unknown: names of operators that are priced by their bytes alone.
+        held_bytes: bytes of live tensors that were created while recording; `peak_bytes`: their peak.
+        held_by: `held_bytes` by the module that created them, or by `owner`, if one is set.
+        owner: owner of tensors created from now on, in place of their module; "": the module.
     """
 
     def __init__(self, *, on_gpu: bool) -> None:
@@ -81,11 +80,11 @@ class Recorder(TorchDispatchMode):
         self._host = HostCounter()
         self._running: list[str] = []
         self._names: dict[nn.Module, str] = {}
-        self._nodes: dict[int, str] = {}  # whose autograd's nodes are, by their sequence numbers
+        self._nodes: dict[int, str] = {}  # module of autograd's nodes, by their sequence numbers
         self._hooks: list[RemovableHandle] = []
         self._owners: dict[int, str | None] = {}
         self._before: list[Tensor] = []
-        self._numbers: dict[int, int] = {}  # of storages that are there
+        self._numbers: dict[int, int] = {}  # of live storages
         self._numbered = 0
         self._uses: dict[int, list[Operator]] = {}
         self._freed: set[int] = set()
@@ -107,14 +106,14 @@ class Recorder(TorchDispatchMode):
 
     @property
     def module(self) -> str:
-        """The innermost module that runs, or whose backward does, as a path from the outermost; "" outside of all."""
+        """Path from the outermost module of the innermost one that runs, forward or backward; "" outside of all."""
         if self._running:
             return self._running[-1]
         node = torch._C._current_autograd_node()
         return "" if node is None else self._nodes.get(node._sequence_nr(), "")
 
     def settle(self) -> None:
-        """What is still held is what is left: that it goes later counts no more."""
+        """End the tracking of lifetimes: tensors that are freed later count as kept."""
         self._is_settled = True
 
     def _enters(self, module: nn.Module, _: object) -> None:
@@ -133,6 +132,7 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func.namespace == "prim":
             return func(*args, **kwargs)
+        # Optimizers read numbers such as step counts, which have no values here; any number will do.
         if self.reads_numbers and func is torch.ops.aten._local_scalar_dense.default:
             return 1
         self._host.dispatched()
@@ -140,9 +140,9 @@ class Recorder(TorchDispatchMode):
             result = func(*args, **kwargs)
         except _DEPENDS as error:
             raise ProgramError(self._depends(func)) from error
-        if self._running:  # the node was made before what it computes
-            made = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
-            self._nodes[made] = self._running[-1]
+        if self._running:  # autograd creates the node before it runs the operator, so the latest node is this one's
+            latest = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+            self._nodes[latest] = self._running[-1]
         kernel, is_known = price(func, args, kwargs, result, on_gpu=self._on_gpu)
         if kernel is not None and kernel.flops and is_recomputed():
             kernel = replace(kernel, recomputed_flops=kernel.flops)
@@ -175,7 +175,7 @@ class Recorder(TorchDispatchMode):
         self.operators.append(operator)
 
     def _sizes(self, tensors: Sequence[Tensor]) -> dict[int, int]:
-        """Bytes by the tensors' numbers; of views of one storage the largest."""
+        """Return bytes by the tensors' numbers; of views of one storage the largest counts."""
         sizes: dict[int, int] = {}
         for tensor in tensors:
             number = self._number(tensor.untyped_storage()._cdata)
@@ -189,25 +189,25 @@ class Recorder(TorchDispatchMode):
         return self._numbers[key]
 
     def number_of(self, tensor: Tensor) -> int:
-        """The number by which operators know the tensor's storage."""
+        """Return the number by which operators refer to the tensor's storage."""
         return self._number(tensor.untyped_storage()._cdata)
 
     def knows(self, tensors: Sequence[Tensor]) -> None:
-        """Do not count the memory of these tensors, which were there before."""
+        """Exclude the memory of these tensors, which existed before."""
         self._before += tensors
         self._owners.update((each.untyped_storage()._cdata, None) for each in tensors)
 
     @property
     def held_at_peak(self) -> dict[str, int]:
-        """What `held_by` was when tensors took most."""
+        """`held_by` when tensors took most memory."""
         return dict(self.held_by) if self._held_at_peak is None else self._held_at_peak
 
     def begin_phase(self, owner: str = "") -> None:
-        """Look for the peak anew, of what is there and what is made from now on, for `owner`."""
+        """Restart the search for the peak; tensors created from now on belong to `owner`."""
         self.owner, self.peak_bytes, self._held_at_peak = owner, self.held_bytes, None
 
     def belongs(self, tensor: Tensor, owner: str) -> None:
-        """This tensor is held by another than was said."""
+        """Change the owner of a tensor's memory."""
         storage = tensor.untyped_storage()
         before = self._owners.get(storage._cdata)
         if before is not None:
@@ -221,12 +221,14 @@ class Recorder(TorchDispatchMode):
         if key not in self._owners:
             self._owners[key] = self.owner or self.module
             self._change(key, size)
+            # A finalizer, as no operator tells when the last reference to a storage is gone.
             weakref.finalize(storage, self._free, key, size)
 
     def _free(self, key: int, size: int) -> None:
-        if self._held_at_peak is None:  # the first that goes since the peak
+        if self._held_at_peak is None:  # copied lazily, before the first storage is freed after a new peak
             self._held_at_peak = dict(self.held_by)
         self._change(key, -size)
+        # The key is an address, which a later storage may reuse.
         del self._owners[key]
         number = self._numbers.pop(key, None)
         if number is not None and not self._is_settled:
@@ -249,11 +251,11 @@ class Recorder(TorchDispatchMode):
 
 
 def is_recomputed() -> bool:
-    """Return whether the operator that runs now is part of a forward pass that a backward pass runs again.
+    """Return whether the current operator belongs to a forward pass that a backward pass runs again.
 
-    Autograd's engine then evaluates a graph, and calls torch.utils.checkpoint, a module, or a function that records a
-    graph of its own although none of the backward pass was asked for, as backward passes of anyone's own checkpointing
-    do under `torch.enable_grad`.
+    Then autograd's engine evaluates a graph and calls torch.utils.checkpoint, a module, or a function that records a
+    graph of its own although the backward pass was not requested with `create_graph`, as user-written checkpointing
+    does under `torch.enable_grad`.
     """
     if torch._C._current_graph_task_id() == -1:
         return False

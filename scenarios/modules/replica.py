@@ -1,4 +1,4 @@
-"""One rank's copy of a module: its passes as computations, its gradients reduced while the backward pass goes on."""
+"""A rank's copy of a module: its passes as computations, its gradients reduced during the backward pass."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ class Replica:
         self.module = None if is_meta else model.build(rank.device)
         self.parameters: list[Tensor] = trainable(self.module)
         for index, parameter in enumerate(self.parameters):
+            # Post-accumulate hooks run once `.grad` is complete, also where several uses of a parameter add up.
             parameter.register_post_accumulate_grad_hook(self._noting(parameter=index))
         if not is_meta:
-            self.parameters = self._trained(self.parameters)
+            self.parameters = self._optimized_tensors(self.parameters)
         if rank.device.type == "cuda":
             round_products(model.tf32)
         scaling = None if is_meta else model.loss_scaling
@@ -70,9 +71,12 @@ class Replica:
         self._accumulates = False
 
     async def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """The forward pass: what the module returns, cut from autograd's graph.
+        """Run the forward pass and return its result, detached from autograd's graph.
 
         Tensors among the arguments that require gradients must be leaves; `backward` puts their gradients into `.grad`.
+
+        Raises:
+            ProgramError: an argument was computed under autograd.
         """
         for wants in wanting((arguments, named)):
             if not wants.is_leaf:
@@ -87,6 +91,7 @@ class Replica:
             self._model.note_unknown(traced)
         if self._model.broadcasts_buffers and traced.buffers and not self._accumulates:
             await broadcast_buffers(self._rank, self._model.name, traced, self.module)
+        # Outputs are kept by id, and the tape keeps them alive, so that ids stay unique until `backward`.
         tape, result = await self._forward(traced, (arguments, named), late)
         self._tapes.update((id(each), tape) for each in tape.detached)
         return result
@@ -94,12 +99,12 @@ class Replica:
     def later(
         self, work: Awaitable[Tensor], *shape: int, dtype: torch.dtype = torch.float32, requires_grad: bool = False
     ) -> Tensor:
-        """An argument for the next call whose values `work` gives: the pass goes on until it first uses them."""
+        """Return an argument for the next call with the values of `work`, for which the pass waits at its first use."""
         device = self._rank.device
-        made = torch.empty(shape if device.type == "meta" else (), dtype=dtype, device=device)
-        made = made.expand(shape).requires_grad_(requires_grad)
-        self._coming[id(made)] = made, work
-        return made
+        argument = torch.empty(shape if device.type == "meta" else (), dtype=dtype, device=device)
+        argument = argument.expand(shape).requires_grad_(requires_grad)  # needs no memory until its values arrive
+        self._coming[id(argument)] = argument, work
+        return argument
 
     async def backward(
         self,
@@ -110,17 +115,17 @@ class Replica:
         sync: bool = True,
         also: Callable[[], Awaitable[Sequence[Tensor]]] | None = None,
     ) -> None:
-        """The backward pass of one forward pass, as `torch.autograd.backward`.
+        """Run the backward pass of one forward pass, as `torch.autograd.backward` does.
 
         Args:
-            outputs: of one call; those that it gave besides are not differentiated.
-            gradients: of each output; None where it is a single number, whose gradient is 1.
-            ready: functions that are given the gradient of an argument as soon as it is there; the pass goes on once
-                what they return, if it can be awaited, is there.
-            sync: whether gradients are complete, and a bucket's are reduced as soon as all are there; else those of
-                the next pass are added to them.
-            also: gives, once the pass is over, further tensors of this rank that are to be summed over all ranks in
-                the same call, where buckets are reduced in one; they are when `update` has ended.
+            outputs: outputs of one call; its other outputs are not differentiated.
+            gradients: of each output; None where the output is a single number, whose gradient is 1.
+            ready: maps arguments to functions that get the argument's gradient as soon as it is ready; if their result
+                is awaitable, the pass continues when it is done.
+            sync: whether gradients are complete, so that a full bucket is reduced at once; else the next pass adds to
+                them.
+            also: returns, after the pass, further tensors of this rank that are summed over all ranks in the call that
+                reduces the buckets, if there is only one; `update` waits for the sums.
 
         Raises:
             ProgramError: these are not the outputs of one call, or there are parameters without a gradient.
@@ -145,15 +150,16 @@ class Replica:
                 reducer.reduce_together([] if also is None else await also())
         finally:
             if self._running is not None:
-                self._running.advance(None)  # its last stop may be its end: its thread is not to stand there
+                self._running.advance(None)  # frees a thread that is blocked at its last stop
             self._running = None
             for hook in hooks:
                 hook.remove()
 
     async def update(self) -> None:
-        """Wait until gradients are averaged, if they are, and let the optimizer use them; they are gone then."""
+        """Wait for averaged gradients, if they are averaged, and run the optimizer; gradients are None afterwards."""
         if self._reducer is not None:
             averaged = await self._reducer.finish()
+            # Not strict: without values there are gradients, but no parameters.
             for parameter, gradient in zip(self.parameters, averaged, strict=False):
                 parameter.grad = gradient
         for work in self._reduced:
@@ -174,7 +180,7 @@ class Replica:
         return f"rank {self._rank.rank}: module {self._model.name}"
 
     async def _forward(self, traced: Trace, arguments: Arguments, late: tuple[int, ...]) -> tuple[Tape, Any]:
-        """From one place where it needs something late to the next."""
+        """Run the forward pass, segment by segment, each of which ends where it needs a late argument."""
         given, segments, label = tensors_of(arguments), traced.forward_segments, f"{self._model.name}.forward"
         running = None if self.module is None else self._pass(arguments, late)
         self._called += 1
@@ -192,51 +198,51 @@ class Replica:
     async def _tape(
         self, traced: Trace, arguments: Arguments, late: tuple[int, ...], running: Paused | None
     ) -> tuple[Tape, Any]:
-        """End a forward pass: the late arguments that it did not use arrive, too."""
+        """End a forward pass, and wait for late arguments that it did not use."""
         given = tensors_of(arguments)
         for index in late:
             await self._arrive(given[index])
         return Tape.of(traced, arguments, late, running)
 
     def _pass(self, arguments: Arguments, late: tuple[int, ...]) -> Paused:
-        """The module's forward, which stops where it needs something late."""
+        """Return the module's forward, which stops where it needs a late argument."""
         assert self.module is not None
         given, module = tensors_of(arguments), self.module
         arrived: set[int] = set()
 
         def needed(tensors: list[int]) -> None:
-            found = {late[index] for index in tensors}
-            if found <= arrived:
+            wanted = {late[index] for index in tensors}
+            if wanted <= arrived:
                 return
-            if not found <= set(self._expected):
+            if not wanted <= set(self._expected):
                 raise ProgramError(f"{self}: it uses its late arguments in another order than when it was traced")
             arrived.update(self._expected)
             running.stop()
 
         def run() -> Any:
-            with torch.enable_grad(), Needs([given[index] for index in late], needed) as needs, self._hooked(needs):
+            with torch.enable_grad(), Needs([given[index] for index in late], needed) as needs, self._watching(needs):
                 return module(*arguments[0], **arguments[1])
 
         running = self._running_forward = Paused(run, self._rank.device, stops=self._stops(late))
         return running
 
     def _stops(self, late: tuple[int, ...]) -> bool:
-        """Whether a forward pass may stop on its way."""
+        """Return whether a forward pass may stop before its end."""
         return bool(late)
 
-    def _trained(self, parameters: list[Tensor]) -> list[Tensor]:
-        """What the optimizer is to change of the module's parameters."""
+    def _optimized_tensors(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Return the tensors that the optimizer changes in place of the module's parameters."""
         return parameters
 
     def _update_kernel(self) -> Kernel:
         return self._model.updated.kernel
 
-    def _hooked(self, needs: Needs) -> AbstractContextManager[object]:
-        """What watches the module during its forward pass, besides."""
+    def _watching(self, needs: Needs) -> AbstractContextManager[object]:
+        """Return a context that watches the module during its forward pass."""
         return nullcontext()
 
     def _finish_backward(self) -> None:
-        """What comes at the end of a backward pass, where autograd is."""
+        """End a backward pass, in autograd's thread."""
 
     def _go_on(self, running: Paused | None, number: int) -> None:
         if running is not None:
@@ -244,7 +250,7 @@ class Replica:
                 running.advance()
 
     async def _arrive(self, tensor: Tensor) -> None:
-        """Give a late argument its values."""
+        """Wait for a late argument's values and set them."""
         coming = self._coming.pop(id(tensor), None)
         if coming is not None:
             value = await coming[1]
@@ -254,23 +260,26 @@ class Replica:
                     f" {tensor.dtype}"
                 )
             if not tensor.is_meta:
+                # Set through `.data`: the module already has this tensor, and autograd must not record a copy.
                 tensor.data = value
 
     @contextmanager
     def _drawing(self, segment: int) -> Iterator[None]:
-        """What the module draws, in dropout say, is the same in every world; a GPU's generator is left alone."""
+        """Seed the module's random draws, dropout say, equally in every world; a GPU's generator is not seeded."""
         if self._rank.device.type != "cpu":
             yield
             return
         numbers = np.random.SeedSequence([self._model.seed, self._rank.rank, self._called, segment]).generate_state(1)
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(int(numbers[0]))  # torch.manual_seed asks every kind of device: 0.1 ms
+            torch.default_generator.manual_seed(
+                int(numbers[0])
+            )  # torch.manual_seed visits every kind of device: 0.1 ms
             yield
 
     def _tape_of(
         self, outputs: Tensor | Sequence[Tensor], gradients: Tensor | Sequence[Tensor | None] | None
     ) -> tuple[Tape, dict[int, Tensor | None]]:
-        """What the pass left that gave these outputs, once; and their gradients, by `id` of the output."""
+        """Remove and return the tape of the pass with these outputs, and their gradients by `id` of the output."""
         wanted = [outputs] if isinstance(outputs, Tensor) else list(outputs)
         given = [gradients] if isinstance(gradients, Tensor) else list(gradients or [None] * len(wanted))
         tapes = [self._tapes.get(id(output)) for output in wanted]
@@ -282,7 +291,7 @@ class Replica:
         return tape, {id(output): gradient for output, gradient in zip(wanted, given, strict=True)}
 
     def _reducer_of(self, traced: Trace) -> GradientReducer | None:
-        """Made at the first backward pass, in whose order the gradients go into buckets, as DDP rebuilds them."""
+        """Return the reducer, created at the first backward pass, whose order fills buckets, as DDP rebuilds them."""
         model = self._model
         if self._side is None or not traced.parameters:
             return None
@@ -309,7 +318,7 @@ class Replica:
         ready: Mapping[Tensor, Callable[[Tensor], object]],
         reducer: GradientReducer | None,
     ) -> None:
-        """Run the pass up to each gradient that something waits for."""
+        """Run the pass, stopping at each gradient that a reduction or a function waits for."""
         waited = {index for index, each in enumerate(inputs) if any(each is key for key in ready)}
         stops = _last_of_buckets(traced, self._members if reducer is not None else ())
         stops.update(each for each in traced.ready if each.input in waited)
@@ -321,7 +330,7 @@ class Replica:
             await self._rank.compute(segment.kernel, self._advance, segment.ready, label=own, role=DENSE)
             for each in arriving:
                 if each.parameter >= 0 and reducer is not None:
-                    while unused:  # DDP counts those as ready as soon as any is
+                    while unused:  # DDP marks unused parameters as ready with the first gradient
                         reducer.add(unused[0], self._zeros(traced, unused.pop(0)))
                     reducer.add(each.parameter, self._gradient(traced, each.parameter))
                 elif each.input in waited:
@@ -330,13 +339,14 @@ class Replica:
                     break
         if reducer is not None and self._model.finds_unused:
             assert self._side is not None
+            # On the side stream, behind the last bucket, as in DDP.
             self._reduced.append(self._side.spawn(self._sum_used(len(traced.parameters))))
 
     async def _tell(self, ready: Mapping[Tensor, Callable[[Tensor], object]], given: Tensor) -> None:
-        """Hand an argument's gradient to the function that waits for it."""
-        told = next(send for key, send in ready.items() if key is given)(gradient_of(given))
-        if isawaitable(told):
-            await told
+        """Pass an argument's gradient to the function that waits for it."""
+        result = next(send for key, send in ready.items() if key is given)(gradient_of(given))
+        if isawaitable(result):
+            await result
 
     def _advance(self, stop: Ready | Mark | None) -> None:
         running = self._running
@@ -357,7 +367,7 @@ class Replica:
         return note
 
     def _gradient(self, traced: Trace, index: int) -> Tensor:
-        """A parameter's gradient as it is now."""
+        """Return a parameter's gradient as it is now."""
         return gradient_of(self.parameters[index]) if self.parameters else empty(traced.parameters[index])
 
     def _zeros(self, traced: Trace, index: int) -> Tensor:
@@ -365,7 +375,7 @@ class Replica:
         return torch.zeros(spec.shape, dtype=spec.dtype, device=self._rank.device)
 
     async def _sum_used(self, parameters: int) -> None:
-        """Which parameters some rank has used, as DDP asks after the last bucket where it finds unused ones."""
+        """Reduce which parameters some rank has used, as DDP does after the last bucket if it finds unused ones."""
         assert self._side is not None
         used = torch.ones(parameters, dtype=torch.int32, device=self._rank.device)
         await self._side.all_reduce(used, label=f"{self._model.name}.gradients.used", role=REDUCTION)
@@ -382,13 +392,13 @@ class Replica:
 
 
 def _last_of_buckets(traced: Trace, members: Sequence[Sequence[int]]) -> set[Ready]:
-    """Of each bucket the gradient that comes last."""
+    """Return the gradient of each bucket that comes last."""
     bucket_of = {index: number for number, bucket in enumerate(members) for index in bucket}
     last = {bucket_of[each.parameter]: each for each in traced.ready if each.parameter in bucket_of}
     return set(last.values())
 
 
 def gradient_of(tensor: Tensor) -> Tensor:
-    """The gradient of a tensor that has one."""
+    """Return the gradient of a tensor that has one."""
     assert tensor.grad is not None, "it is ready"
     return tensor.grad

@@ -1,4 +1,4 @@
-"""What a forward pass leaves for its backward pass."""
+"""A forward pass's data for its backward pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from scenarios.modules.trace import Arguments, TensorSpec, Trace, tensors_of
 
 @dataclass(slots=True, eq=False)
 class Tape:
-    """What a forward pass was called with and gave, before it was detached; without values there are no `outputs`."""
+    """A forward pass's arguments, and its outputs before and after they were detached; without values, `outputs` is
+    empty.
+    """
 
     arguments: Arguments
     late: tuple[int, ...]
@@ -25,25 +27,27 @@ class Tape:
 
     @classmethod
     def of(cls, traced: Trace, arguments: Arguments, late: tuple[int, ...], running: Paused | None) -> tuple[Tape, Any]:
-        """Make one of a pass that is over, and what it returns, detached; without `running` both have no values."""
+        """Return the tape of a pass that has ended, and its detached result; without `running` both have no values."""
         if running is None:
-            made = [empty(each) if isinstance(each, TensorSpec) else each for each in traced.outputs]
-            result = tree_unflatten(made, traced.layout)
+            leaves = [empty(each) if isinstance(each, TensorSpec) else each for each in traced.outputs]
+            result = tree_unflatten(leaves, traced.layout)
             return cls(arguments, late, [], tensors_of(result)), result
         outputs, result = tensors_of(running.result), tree_map_only(Tensor, Tensor.detach, running.result)
         return cls(arguments, late, outputs, tensors_of(result)), result
 
     def chosen(self, gradients: Mapping[int, Tensor | None]) -> list[bool | None]:
-        """Tell of each output whether it is given one of `gradients`, by `id`; None: it is not differentiated."""
+        """Return for each output whether `gradients`, by `id`, has its gradient; None: the output is not
+        differentiated.
+        """
         return [gradients[id(each)] is not None if id(each) in gradients else None for each in self.detached]
 
     def starts(self, gradients: Mapping[int, Tensor | None]) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Give the outputs that are differentiated, and their gradients."""
+        """Return the outputs that are differentiated, and their gradients."""
         pairs = zip(self.outputs, self.detached, strict=True)
         found = [(own, gradients[id(each)]) for own, each in pairs if id(each) in gradients]
         return [output for output, _ in found], [gradient for _, gradient in found]
 
 
 def empty(spec: TensorSpec) -> Tensor:
-    """Make a tensor without values."""
+    """Return a tensor without values."""
     return torch.empty(spec.shape, dtype=spec.dtype, device="meta")

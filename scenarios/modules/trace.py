@@ -1,4 +1,4 @@
-"""Traces one pass forward and back of a module: its operators, their costs, and when each gradient is ready."""
+"""Traces a forward and backward pass of a module: its operators, their costs, and when each gradient is ready."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scenarios.modules.recorder import Operator, Recorder
 from scenarios.seam.host_work import total
 from scenarios.seam.kernel import Kernel, together
 
-# What holds tensors of the backward pass: gradients of parameters and inputs, and all else.
+# Owners of tensors of the backward pass: gradients of parameters and inputs, and all others.
 GRADIENTS, TEMPORARIES = "(gradients)", "(temporaries)"
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name
@@ -29,9 +29,9 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A gradient that is there after the first `after` operators of the backward pass.
+    """A gradient that is ready after the first `after` operators of the backward pass.
 
-    `parameter` or `input` is the index of what it belongs to; the other is -1.
+    `parameter` or `input` is the index of its tensor; the other is -1.
     """
 
     after: int
@@ -41,7 +41,9 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Tensors, by their indices among all that a module is called with, that it first uses after `after` operators."""
+    """A first use, after `after` operators, of tensors, given as indices among all tensors that a module is called
+    with.
+    """
 
     after: int
     tensors: tuple[int, ...]
@@ -58,7 +60,9 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Operators of the backward pass after which the gradient `ready` is there; None: the rest."""
+    """A sequence of operators of the backward pass that ends when the gradient `ready` is ready; None: at the pass's
+    end.
+    """
 
     kernel: Kernel
     ready: Ready | None
@@ -66,7 +70,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardSegment:
-    """Operators of the forward pass after which it uses `needs` for the first time; none: the rest."""
+    """A sequence of operators of the forward pass up to the first use of `needs`; empty: up to the pass's end."""
 
     kernel: Kernel
     needs: tuple[int, ...]
@@ -74,25 +78,25 @@ class ForwardSegment:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """A pass forward and back.
+    """A forward and a backward pass.
 
     Attributes:
         forward, backward: the operators, in order.
-        outputs: the leaves of what the forward pass returns, tensors as a TensorSpec; `layout` puts them together.
+        outputs: the leaves of the forward pass's result, tensors as a TensorSpec; `layout` restores its structure.
         gradients: of each tensor among them whether its gradient is given, or is 1; None: it is not differentiated.
-        needs: where tensors that were late are first used, in order.
+        needs: where late tensors are first used, in order.
         ready: gradients in the order in which they are ready.
         parameters: all parameters that require gradients, in the order of registration.
         buffers: its buffers, such as the running means of batch normalization.
-        state_bytes: what all its parameters and buffers take.
-        unused: indices of those that get no gradient.
+        state_bytes: bytes of all its parameters and buffers.
+        unused: indices of parameters without a gradient.
         unknown: operators that are priced by their bytes alone.
-        kept_bytes: what the forward pass leaves for the backward pass, by the module that made it.
-        forward_peak_bytes, backward_peak_bytes: what tensors take at most, beside parameters and inputs.
-        held_at_peak: what is there at the backward pass's peak: of `kept_bytes`, and GRADIENTS and TEMPORARIES.
-        fuses: whether its computations are those of a compiler that fuses operators, in costs alone.
-        marks: where both passes are at units of a fully sharded module; none of others.
-        numbers: by which operators know the parameters' storages.
+        kept_bytes: bytes that the forward pass keeps for the backward pass, by the module that created them.
+        forward_peak_bytes, backward_peak_bytes: peaks of tensors other than parameters and inputs.
+        held_at_peak: bytes at the backward pass's peak: of `kept_bytes`, and of GRADIENTS and TEMPORARIES.
+        fuses: whether costs are those of a compiler that fuses operators.
+        marks: where both passes are at units of a fully sharded module; else empty.
+        numbers: tensor numbers of the parameters' storages, as operators use them.
     """
 
     forward: tuple[Operator, ...]
@@ -118,7 +122,7 @@ class Trace:
 
     @property
     def flops(self) -> float:
-        """Of both passes."""
+        """Flops of both passes."""
         return sum(each.kernel.flops for each in (*self.forward, *self.backward))
 
     @property
@@ -128,9 +132,9 @@ class Trace:
 
     @cached_property
     def forward_segments(self) -> tuple[ForwardSegment, ...]:
-        """The forward pass up to each place where it needs something that was late; the rest comes last.
+        """Segments of the forward pass, each up to a first use of late tensors; the rest comes last.
 
-        What it needs with no operator between is one place.
+        First uses with no operator in between are one.
         """
         segments, begin = [], 0
         for after, needs in groupby(self.needs, lambda need: need.after):
@@ -141,9 +145,9 @@ class Trace:
         return (*segments, ForwardSegment(kernel=cost_of(self.forward[begin:], fuses=self.fuses), needs=()))
 
     def segments(self, stops: frozenset[Ready]) -> tuple[Segment, ...]:
-        """Cut the backward pass behind each of `stops`, which are of `ready`; what is left comes last, if anything is.
+        """Cut the backward pass after each of `stops`, which are elements of `ready`; a rest, if any, comes last.
 
-        Gradients that the same operator makes ready are one stop, the last of them.
+        Gradients that become ready with one operator are one stop, the last of them.
         """
         if stops not in self._segments:
             self._segments[stops] = tuple(self._cut(stops))
@@ -159,7 +163,7 @@ class Trace:
 
 
 def cost_of(operators: Sequence[Operator], *, fuses: bool = False) -> Kernel:
-    """All operators as one computation, with fusion or as they are; a compiler's code leaves the host little to do."""
+    """Return all operators as one computation, fused or not; fused code leaves the host no work per operator."""
     if fuses:
         return together(fused(operators))
     return replace(together(each.kernel for each in operators), host=total(each.host for each in operators))
@@ -177,28 +181,31 @@ def trace(
     fuses: bool = False,
     units: Sequence[Unit] = (),
 ) -> Trace:
-    """Trace what `make` makes, a module or a function, called with these arguments; only their shapes and types count.
+    """Trace a forward and backward pass of the module or function that `make` builds; only shapes and types of
+    arguments count.
 
     Parameters and arguments that require gradients get theirs.
 
     Args:
+        make: builds the module or function.
         name: of the module, for messages.
         arguments: by position and by name.
-        on_gpu: whether it is to run on a GPU, where attention, dropout and autocast differ.
-        gradients: of each tensor among the outputs whether its gradient is given, or is 1; None: that one is not
+        on_gpu: whether it will run on a GPU, where attention, dropout and autocast differ.
+        gradients: of each tensor among the outputs whether its gradient is given, or is 1; None: it is not
             differentiated. By default outputs of one element are losses, whose gradient is 1, and no others are
             differentiated; if there are none, gradients of all outputs are given.
-        accumulates: whether gradients are added to some that are there already.
-        late: indices, among all tensors that it is called with, of those that may come while the forward pass goes on.
+        accumulates: whether gradients are added to existing ones.
+        late: indices, among all tensors that it is called with, of those that may arrive during the forward pass.
         fuses: whether costs are those of operators that a compiler fuses.
         units: of a fully sharded module.
 
     Raises:
-        ProgramError: what it does depends on values, or an operator cannot run without them.
+        ProgramError: the module depends on values, or an operator cannot run without values.
     """
     with fake(on_gpu=on_gpu), explained(name):
         module = build_fake(make)
         given = tree_map_only(Tensor, _without_values, arguments)
+        # Tensors that exist before the pass do not count in its memory.
         there = [*state(module), *tensors_of(given)]
         for parameter in trainable(module) if accumulates else ():
             parameter.grad = torch.empty_like(parameter)
@@ -233,6 +240,7 @@ def _passes(
     chosen = _losses(outputs) if gradients is None else tuple(gradients)
     forward = tuple(recorder.operators)
     kept, forward_peak = {key: size for key, size in recorder.held_by.items() if size}, recorder.peak_bytes
+    # The backward pass's own tensors count from here: those of the forward pass still belong to their modules.
     recorder.begin_phase(TEMPORARIES)
     ready = marks.turn()
     _backward(recorder, (parameters, wanting(given)), outputs, chosen, ready=ready)
@@ -263,7 +271,7 @@ def _passes(
 
 
 class _Marks:
-    """Notes where both passes are at units, and lets go of a unit's gradients once its backward is over."""
+    """A log of where both passes are at units; it drops a unit's gradients once its backward is over."""
 
     def __init__(
         self, recorder: Recorder, parameters: Sequence[Tensor], units: Sequence[Unit], needs: Sequence[Need]
@@ -272,26 +280,27 @@ class _Marks:
         self.forward: list[Mark] = []
         self.backward: list[Mark] = []
         self._recorder, self._parameters, self._units = recorder, parameters, units
-        self._made, self._begun = self.forward, 0
+        self._marks, self._begun = self.forward, 0
         self._seen: Sequence[Need] | Sequence[Ready] = needs
 
     def watching(self, module: Any, watched: Needs) -> AbstractContextManager[object]:
-        """Watch where the module's forward pass is at units; nothing where there are none."""
+        """Return a context that records where the module's forward pass is at units; without units it does nothing."""
         if self._units:
             self.hooks = UnitHooks(module, self._units, self.reached, watched.is_left)
         return self.hooks or nullcontext()
 
     def reached(self, phase: Phase, unit: int) -> None:
         after = len(self._recorder.operators) - self._begun
-        mark = Mark(after=after, seen=len(self._seen), phase=phase, unit=unit, number=len(self._made))
-        self._made.append(mark)
+        mark = Mark(after=after, seen=len(self._seen), phase=phase, unit=unit, number=len(self._marks))
+        self._marks.append(mark)
         for index in self._units[unit].parameters if phase == "post_backward" else ():
+            # As fully_shard does, so that memory of whole gradients is freed unit by unit.
             self._parameters[index].grad = None
 
     def turn(self) -> list[Ready]:
-        """From now on marks are those of the backward pass; what gradients are to be noted in."""
+        """Record marks of the backward pass from now on; return the list for gradients that become ready."""
         ready: list[Ready] = []
-        self._made, self._seen, self._begun = self.backward, ready, len(self._recorder.operators)
+        self._marks, self._seen, self._begun = self.backward, ready, len(self._recorder.operators)
         return ready
 
     def finish(self) -> None:
@@ -300,7 +309,7 @@ class _Marks:
 
 
 def _losses(outputs: Sequence[Tensor]) -> tuple[bool | None, ...]:
-    """The gradients that are taken if nobody says which."""
+    """Return the default for `gradients`: losses if there are any, else all outputs."""
     losses = [each.requires_grad and each.numel() == 1 for each in outputs]
     if any(losses):
         return tuple(False if is_loss else None for is_loss in losses)
@@ -315,10 +324,10 @@ def _backward(
     *,
     ready: list[Ready],
 ) -> None:
-    """Note the gradients of parameters and inputs, as they become ready."""
+    """Run the backward pass, and record the gradients of parameters and inputs as they become ready."""
     begun = len(recorder.operators)
 
-    def noted(**which: int) -> Callable[[Tensor], None]:
+    def hook_for(**which: int) -> Callable[[Tensor], None]:
         def note(leaf: Tensor) -> None:
             ready.append(Ready(after=len(recorder.operators) - begun, **which))
             if leaf.grad is not None:
@@ -328,37 +337,37 @@ def _backward(
 
     for kind, those in zip(("parameter", "input"), leaves, strict=True):
         for index, leaf in enumerate(those):
-            leaf.register_post_accumulate_grad_hook(noted(**{kind: index}))
+            leaf.register_post_accumulate_grad_hook(hook_for(**{kind: index}))
     starts = [(each, gradient) for each, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
-    with torch.utils._python_dispatch._pop_mode_temporarily():
+    with torch.utils._python_dispatch._pop_mode_temporarily():  # given gradients are not part of the pass
         given = [torch.empty_like(each) if is_given else None for each, is_given in starts]
     if starts:
         torch.autograd.backward([each for each, _ in starts], given)
 
 
 def wanting(arguments: Any) -> list[Tensor]:
-    """The tensors that require gradients."""
+    """Return the tensors that require gradients."""
     return [each for each in tensors_of(arguments) if each.requires_grad]
 
 
 def trainable(module: object) -> list[Tensor]:
-    """The parameters that require gradients, in the order of registration, each once."""
+    """Return the parameters that require gradients, in the order of registration, each once."""
     return [each for each in module.parameters() if each.requires_grad] if isinstance(module, nn.Module) else []
 
 
 def names_of(module: object) -> list[str]:
-    """The names of what `trainable` gives."""
+    """Return the names of the parameters that `trainable` returns."""
     named = module.named_parameters() if isinstance(module, nn.Module) else ()
     return [name for name, each in named if each.requires_grad]
 
 
 def buffers_of(module: object) -> list[Tensor]:
-    """The buffers of a module and of those in it, each once."""
+    """Return the buffers of a module and its submodules, each once."""
     return list(module.buffers()) if isinstance(module, nn.Module) else []
 
 
 def state(module: object) -> list[Tensor]:
-    """All parameters and buffers."""
+    """Return all parameters and buffers."""
     return [*module.parameters(), *buffers_of(module)] if isinstance(module, nn.Module) else []
 
 
@@ -369,7 +378,7 @@ def size_of(tensors: Iterable[Tensor]) -> int:
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
-    """The tensors in nested containers, in the order of `torch.utils._pytree`."""
+    """Return the tensors in nested containers, in the order of `torch.utils._pytree`."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 

@@ -1,4 +1,4 @@
-"""Capacities, such as links and processors, and the activities that use them; both count in units and ns."""
+"""Capacities, such as links and processors, and the activities that use them; rates are in units per ns."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 _NS_PER_S = 1e9
-# However much of a capacity is lent.
+# Least share of a capacity for activities, however much is lent.
 _LEAST_LEFT = 0.05
 
 
-# Of all links together; more where there are so many links that each would keep fewer than twice the next.
+# Busy periods of all links together; more if each link would otherwise keep fewer than 2 * LEAST_PERIODS.
 MOST_PERIODS = 200_000
-# Of one link, which are never put together.
+# Busy periods of one link that are never merged.
 LEAST_PERIODS = 64
 
 
-# From when until when, in ns, and bytes: a plain tuple, as there are very many.
+# Begin and end in ns, and bytes: a plain tuple, as there are very many.
 Period: TypeAlias = tuple[int, int, float]
 
 
 class Loads:
-    """The busy periods of all links, merged where they become too many."""
+    """The busy periods of all links; neighbours are merged when there are too many."""
 
     def __init__(self, most: int = MOST_PERIODS) -> None:
         self._most = most
@@ -30,7 +30,7 @@ class Loads:
         self.count, self.limit = 0, most
 
     def of_link(self) -> LinkLoads:
-        """Begin the record of another link."""
+        """Create the record of another link."""
         self._links.append(LinkLoads(self))
         self.limit = max(self._most, 2 * LEAST_PERIODS * len(self._links))
         return self._links[-1]
@@ -39,7 +39,7 @@ class Loads:
         """Halve the number of periods of links that have many."""
         for link in self._links:
             if len(link.periods) > LEAST_PERIODS:
-                link.periods = halved(link.periods)
+                link.periods = merge_in_pairs(link.periods)
         self.count = sum(len(link.periods) for link in self._links)
 
 
@@ -53,7 +53,7 @@ class LinkLoads:
         self.periods: list[Period] = []
 
     def add(self, period: Period) -> None:
-        """Add a period, which begins no earlier than the last has ended."""
+        """Append a period, which begins no earlier than the last has ended."""
         self.periods.append(period)
         every = self._all
         every.count += 1
@@ -61,8 +61,8 @@ class LinkLoads:
             every.thin_out()
 
 
-def halved(periods: list[Period]) -> list[Period]:
-    """Merge neighbours in pairs, with the pause between them; an odd one at the end stays."""
+def merge_in_pairs(periods: list[Period]) -> list[Period]:
+    """Merge neighbours in pairs, with the pause between them; an odd last period stays."""
     pairs = zip(periods[::2], periods[1::2], strict=False)
     together = [(from_ns, until_ns, size + more) for (from_ns, _, size), (_, until_ns, more) in pairs]
     return together + periods[len(periods) // 2 * 2 :]
@@ -72,7 +72,9 @@ class Capacity:
     """A resource with a maximum rate, such as a link's bytes/s or a GPU's share of its time."""
 
     def __init__(self, name: str, per_s: float, *, has_queue: bool = False, burst: float = 0.0) -> None:
-        """`has_queue`: segments wait in front of it; `burst`: how much of it passes at once after a pause."""
+        """Create a capacity of `per_s`; `has_queue`: segments queue in front of it; `burst`: amount that passes at once
+        after a pause.
+        """
         assert per_s > 0, f"{name}: a capacity is positive"
         self.name = name
         self.per_s = self.whole_per_s = per_s
@@ -84,11 +86,11 @@ class Capacity:
         self.pool: Any = None  # the `Pool` of bundles whose flows use it
         self.used = 0.0
         self.busy_ns = 0.0
-        self.loads: LinkLoads | None = None  # where periods are kept
+        self.loads: LinkLoads | None = None  # record of busy periods, for links
         self._busy_since_ns = 0.0
         self._busy_until_ns = 0.0
         self._period_ns = 0
-        self._used_before = 0.0  # the period that began then
+        self._used_before = 0.0  # `used` when the period began
 
     def join(self, activity: Activity, per_unit: float, now_ns: int) -> None:
         """Add an activity, which uses `per_unit` for each unit of its amount."""
@@ -104,25 +106,25 @@ class Capacity:
             self._idle_from(now_ns)
 
     def join_pool(self, amount: float, now_ns: int) -> None:
-        """Add the flows of a bundle, for `amount` together; the caller sets `pool`."""
+        """Add the flows of a bundle, whose amounts on this capacity sum up to `amount`; the caller sets `pool`."""
         if not self.active and self.pool is None:
             self._busy_since_ns = self._begin(now_ns)
         self.used += amount
 
     def leave_pool(self, now_ns: int) -> None:
-        """Remove the pool, none of whose flows uses this any more."""
+        """Remove the pool, none of whose flows uses this capacity any more."""
         self.pool = None
         if not self.active:
             self._idle_from(now_ns)
 
     def lend(self, per_s: float) -> None:
-        """Set `per_s` aside for something that takes its part before all sharing; a negative one gives it back."""
+        """Reserve `per_s` for a use that is served before all sharing; a negative value returns it."""
         self.lent += per_s
         self.per_s = max(self.whole_per_s - self.lent, _LEAST_LEFT * self.whole_per_s)
         self.per_ns = self.per_s / _NS_PER_S
 
     def pass_by(self, amount: float, now_ns: int) -> None:
-        """Carry an amount at once and at the full rate, which takes no share from activities."""
+        """Carry an amount at once and at the full rate, without taking a share from activities."""
         if not self.active and self.pool is None:
             begin_ns = self._begin(now_ns)
             self._busy_until_ns = begin_ns + amount / self.per_ns
@@ -130,9 +132,9 @@ class Capacity:
         self.used += amount
 
     def end_period(self, now_ns: int) -> None:
-        """Record what was carried without a pause up to now; what is under way counts whole, as in `used`.
+        """Record the bytes carried since the last pause; unfinished activities count in full, as in `used`.
 
-        A period ends in the ns in which the last byte has passed, and the next begins in a later one or the same.
+        A period ends in the ns in which its last byte passes; the next period begins in that ns or later.
         """
         if self.loads is not None and self.used > self._used_before:
             begin_ns, until_ns = self._period_ns, now_ns
@@ -144,7 +146,7 @@ class Capacity:
         self._period_ns, self._used_before = now_ns, self.used
 
     def _begin(self, now_ns: int) -> float:
-        """When something begins that has come now: after a pause, or when what has passed by has passed."""
+        """Return when an arrival at `now_ns` begins: now after a pause, else when passing bytes have passed."""
         if now_ns > self._busy_until_ns:
             self.end_period(now_ns)
             return now_ns
@@ -156,9 +158,10 @@ class Capacity:
 
 
 class Activity:
-    """Work under way; `done` is called when it ends.
+    """A unit of work in progress; `done` is called when it ends.
 
-    `is_flow`: each of its capacities takes a byte for each of its own, with a weight of 1, so it may go on in arrays.
+    `is_flow`: the activity takes a byte of each capacity per byte of its own and has weight 1, so it may move into
+    arrays.
     """
 
     __slots__ = ("amount", "done", "is_flow", "number", "rate", "remaining", "settled_ns", "uses", "version", "weight")
@@ -183,6 +186,6 @@ class Activity:
         self.number = -1
 
     def settle(self, now_ns: int) -> None:
-        """Book what was done at the present rate."""
+        """Subtract the amount done at the current rate since the last call."""
         self.remaining -= self.rate * (now_ns - self.settled_ns)
         self.settled_ns = now_ns

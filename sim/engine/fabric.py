@@ -11,25 +11,25 @@ from sim.engine.network import Network, Path
 
 
 class _Made(dict[int, Capacity]):
-    """Capacities by global rank, made when first used."""
+    """Capacities by global rank, created at first use."""
 
     def __init__(self, make: Callable[[int], Capacity]) -> None:
         super().__init__()
         self._make = make
 
     def __missing__(self, rank: int) -> Capacity:
-        self[rank] = made = self._make(rank)
-        return made
+        self[rank] = capacity = self._make(rank)
+        return capacity
 
 
 class Fabric:
-    """The capacities of a cluster, one object for each thing of which there is one."""
+    """The capacities of a cluster, one object for each link, and for the arithmetic and the memory of each GPU."""
 
     def __init__(self, cluster: Cluster, hosts: Sequence[int] | None = None, *, has_host_lanes: bool = False) -> None:
-        """`hosts`: those whose links `rows` lists, beside the uplinks; None: all.
+        """Create the network; `rows` lists the links of `hosts` (None: of all) and the uplinks.
 
-        `has_host_lanes`: kernels use the host's memory, so what crosses a GPU's lanes to it on the way to a NIC shares
-        them with copies; otherwise lanes are left out unless they are narrower than the NIC.
+        `has_host_lanes`: kernels use the host's memory, so traffic between a GPU and a NIC shares the GPU's lanes with
+        copies; otherwise lanes are left out unless they are narrower than the NIC.
         """
         self.cluster = cluster
         self.network = Network(cluster, has_host_lanes=has_host_lanes)
@@ -42,21 +42,20 @@ class Fabric:
         self.memory = _Made(lambda rank: Capacity(f"gpu{rank}.memory", memory_per_s))
 
     def connection(self, source: int, target: int) -> Path:
-        """The path of one TCP connection between global ranks, limited to its window per round trip."""
+        """Return the path of one TCP connection between global ranks, limited to one window per round trip."""
         key = (source, target)
         if key not in self._connections:
             self._connections[key] = self._find_connection(source, target)
         return self._connections[key]
 
     def rows(self) -> list[LinkRow]:
-        """What every link of the hosts has carried so far, the idle ones too, and what uplinks have."""
+        """Return the usage so far of every link of the hosts, idle ones included, and of the uplinks in use."""
         self.network.make_all(self._hosts)
         return self.network.links.rows(frozenset(self._hosts))
 
     def loads(self, counts: Mapping[str, int], now_ns: int) -> list[LoadRow]:
-        """When links carried their bytes; `counts`: by name, how many links each row represents.
-
-        `now_ns` is the end of the run.
+        """Return the busy periods of links until `now_ns`, the end of the run; `counts`: multiplicity of each link, by
+        name.
         """
         return self.network.links.loads(counts, now_ns)
 

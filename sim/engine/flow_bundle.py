@@ -1,8 +1,8 @@
-"""Holds many flows that begin together in arrays, and pools those that share capacities.
+"""Holds flows that begin together in arrays, and pools those that share capacities.
 
-An all-to-all of n ranks is n * n flows, whose ends each change the rates of all others. An object for each flow and a
-solution for each end are more than a large world can pay, so such flows stand in arrays, rates are found by compiled
-code (`max_min_compiled`), and ends that are close to each other are one.
+An all-to-all of n ranks is n * n flows, and the end of each changes the rates of all others. One object per flow and
+one solution per end is too slow for a large world. So such flows stand in arrays, compiled code (`max_min_compiled`)
+computes their rates, and ends that are close to each other are merged.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-# More flows than these stand in arrays: an object for each takes more, as its time grows with their number squared.
+# Above this number flows stand in arrays: the time of one object per flow grows with the square of their number.
 MOST_SINGLE = 256
-# Flows of a bundle that would end within this share of what its busiest capacity needs for its bytes end together.
+# Flows of a bundle end together if their ends differ by less than this share of the bottleneck's time for its bytes.
 MERGED_SHARE = 1e-3
-# Arrays are made anew without the flows that are over when no more than this share is left.
+# Arrays are rebuilt without ended flows when less than this share of rows is left.
 _FULL_ENOUGH = 0.85
 
 
 class Bundle:
-    """Flows that begin together, each with a weight of 1 and its bytes on each of its capacities.
+    """A set of flows that begin together, each of weight 1, with its bytes on each of its capacities.
 
-    `done` is called whenever some have ended, and tells `ended` their row numbers.
+    `done` is called whenever some flows have ended, and passes their row numbers to `ended`.
     """
 
     __slots__ = ("_ended", "_over", "amounts", "capacities", "crossed", "loads", "number", "within_ns")
@@ -48,9 +48,10 @@ class Bundle:
         *,
         merged_share: float = MERGED_SHARE,
     ) -> None:
-        """Row r moves `amounts[r]`, more than nothing, over capacities[n] for each n in `crossed[r]`; -1 is none.
+        """Create a flow for each row: row r moves `amounts[r]` > 0 over capacities[n] for each n in `crossed[r]`; -1 is
+        none.
 
-        Each row crosses something, nothing twice, and something crosses each capacity.
+        Each row crosses at least one capacity, no capacity twice, and each capacity is crossed by at least one row.
         """
         self.capacities, self.crossed, self.amounts = capacities, crossed, amounts
         self.number = -1
@@ -62,7 +63,7 @@ class Bundle:
 
     @staticmethod
     def of(flows: Sequence[Activity], merged_share: float = MERGED_SHARE) -> Bundle:
-        """A bundle of what is left of flows that were an activity each; it tells each of its end."""
+        """Return a bundle of the remaining bytes of single flows, which calls `done` of each flow at its end."""
         every = dict.fromkeys(chain.from_iterable(flow.uses for flow in flows))
         numbers = {capacity: number for number, capacity in enumerate(every)}
         crossed = np.full((len(flows), max(len(flow.uses) for flow in flows)), -1, np.int32)
@@ -77,17 +78,17 @@ class Bundle:
         return Bundle(list(every), crossed, remaining, ended, merged_share=merged_share)
 
     def end(self, rows: Array) -> None:
-        """Note the rows that have ended, of which `done` tells."""
+        """Note the rows that have ended, for `done`."""
         self._over = rows
 
     def done(self) -> None:
-        """Tell which have ended."""
+        """Report the rows that have ended."""
         rows, self._over = self._over, self._over[:0]
         self._ended(rows)
 
 
 def loads(crossed: Array, amounts: Array, capacities: int) -> Array:
-    """Bytes on each of so many capacities, summed in the order of rows; arguments as those of a bundle."""
+    """Return the bytes on each of n = `capacities` capacities, summed in the order of rows (see `Bundle`)."""
     is_crossed = crossed >= 0
     of_each = np.repeat(amounts, np.count_nonzero(is_crossed, axis=1))
     return np.bincount(crossed[is_crossed], weights=of_each, minlength=capacities)
@@ -95,7 +96,9 @@ def loads(crossed: Array, amounts: Array, capacities: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Flows to be pooled: `crossed` as in a bundle, what is left of each, its bundle's place in `bundles`, its row."""
+    """A set of flows for a pool: `crossed` as in a bundle, bytes `remaining`, and each flow's bundle (an index) and
+    row.
+    """
 
     capacities: Sequence[Capacity]
     crossed: Array
@@ -106,20 +109,21 @@ class Part:
 
     @staticmethod
     def of(bundle: Bundle) -> Part:
-        """The part that is a whole bundle."""
+        """Return a part with all flows of a bundle."""
         count = len(bundle.amounts)
         owners, rows = np.zeros(count, np.int32), np.arange(count, dtype=np.int32)
         return Part(bundle.capacities, bundle.crossed, bundle.amounts, [bundle], owners, rows)
 
 
 class Pool:
-    """Flows of bundles that share capacities, solved as one; like an activity it has a number and a version.
+    """A set of flows of bundles that share capacities, solved as one; it has a number and a version, as an activity
+    has.
 
-    Flows that end within the shortest merging time of its bundles end together.
+    Flows that end within the shortest merging time of the pool's bundles end together.
     """
 
     def __init__(self, number: int, parts: Sequence[Part], now_ns: int) -> None:
-        """Pool parts as they are now; their capacities are this pool's from now on."""
+        """Pool parts as they are now, and set `pool` of their capacities to this one."""
         self._first = compiled().FIRST
         self.number, self.version = number, 0
         self.end_ns, self._settled_ns, self._last_ns = now_ns, now_ns, 0.0
@@ -141,19 +145,20 @@ class Pool:
         self._set_merging()
 
     def shared(self) -> list[Capacity]:
-        """The capacities that its flows share with activities."""
+        """Return the capacities that the pool's flows share with activities."""
         return [capacity for capacity in self._capacities if capacity.active and capacity.pool is self]
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is under way."""
+        """True if no flow is left."""
         return not self._left
 
     def rest(self, now_ns: int) -> Part:
-        """The flows under way, as a part for another pool."""
+        """Return the unfinished flows, as a part for another pool."""
         self._settle(now_ns)
         self._thin_out()
         used, under_way = self._counts > 0, self._under_way > 0
+        # The sentinels are no capacities.
         used[: self._first] = False
         numbers = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
         return Part(
@@ -166,11 +171,11 @@ class Pool:
         )
 
     def forget_rates(self) -> None:
-        """Read the capacities' rates anew; they have changed."""
+        """Read the capacities' rates again, after a change."""
         self._per_ns = np.array([np.inf] * self._first + [capacity.per_ns for capacity in self._capacities])
 
     def share(self, activities: Sequence[Activity], now_ns: int) -> dict[Activity, float]:
-        """Give all flows their rates; returned are those of the activities that share with them, in amount/ns."""
+        """Set the rates of all flows; return those of the activities that share with them, in amount/ns."""
         self._settle(now_ns)
         few, per_ns = self._alone, self._per_ns
         if activities:
@@ -187,37 +192,38 @@ class Pool:
         return dict(zip(activities, rates.tolist(), strict=True))
 
     def finish(self, now_ns: int) -> tuple[list[Bundle], list[Capacity]]:
-        """End the flows whose time has come: bundles that have some to tell of, and capacities that none uses now."""
+        """End the flows that are due; return the bundles with ended flows, and the capacities that became free."""
         elapsed_ns, self._settled_ns = now_ns - self._settled_ns, now_ns
         ended, freed = compiled().advance(self._flows, self._counts, elapsed_ns, self._last_ns)
         self.version += 1
-        told = self._tell(ended)
+        bundles = self._report(ended)
         free = [self._capacities[number - self._first] for number in freed.tolist()]
+        # `_report` comes first: `is_over` and the merging time must be right before capacities are shared anew.
         for capacity in free:
             capacity.leave_pool(now_ns)
         if self._left < _FULL_ENOUGH * len(self._rows):
             self._thin_out()
-        return told, free
+        return bundles, free
 
-    def _tell(self, ended: Array) -> list[Bundle]:
+    def _report(self, ended: Array) -> list[Bundle]:
         owners, rows = self._owners[ended], self._rows[ended]
         counts = np.bincount(owners, minlength=len(self._bundles))
         self._under_way -= counts
         self._left -= len(ended)
-        told = np.flatnonzero(counts).tolist()
-        for place in told:
-            self._bundles[place].end(rows[owners == place] if len(told) > 1 else rows)
+        places = np.flatnonzero(counts).tolist()
+        for place in places:
+            self._bundles[place].end(rows[owners == place] if len(places) > 1 else rows)
             if not self._under_way[place]:
                 self._set_merging()
-        return [self._bundles[place] for place in told]
+        return [self._bundles[place] for place in places]
 
     def _crossed(self, parts: Sequence[Part]) -> Array:
-        """The capacities that flows cross, in this pool's numbers; all parts as wide as the widest."""
+        """Return the capacities that flows cross, in this pool's numbers; all rows as wide as the widest part."""
         width = max(part.crossed.shape[1] for part in parts)
         crossed = np.full((len(self._rows), width), compiled().NONE, np.uint32)
         begin = 0
         for part in parts:
-            # An index of -1 takes the last.
+            # -1, which means none, indexes the last number.
             numbers = np.array([*(self._numbers[capacity] for capacity in part.capacities), compiled().NONE], np.uint32)
             end = begin + len(part.rows)
             crossed[begin:end, : part.crossed.shape[1]] = numbers[part.crossed]
@@ -225,7 +231,7 @@ class Pool:
         return crossed
 
     def _settle(self, now_ns: int) -> None:
-        """Book what was done at the present rates."""
+        """Subtract the bytes moved at the current rates since the last call."""
         if now_ns > self._settled_ns:
             compiled().book(self._flows.remaining, self._flows.rates, now_ns - self._settled_ns)
             self._settled_ns = now_ns
@@ -236,13 +242,14 @@ class Pool:
 
     def _thin_out(self) -> None:
         """Drop the rows that have ended."""
+        # The solver marks ended rows with infinitely many bytes left.
         flows, kept = self._flows, np.isfinite(self._flows.remaining)
         self._owners, self._rows = self._owners[kept], self._rows[kept]
         self._flows = compiled().flows(flows.crossed[kept], flows.remaining[kept], self._counts)
 
 
 def _others(activities: Sequence[Activity], numbers: Mapping[Capacity, int]) -> Others:
-    """The activities in arrays, as the compiled solver takes them."""
+    """Return the activities in arrays, as the compiled solver takes them."""
     uses = [(numbers[capacity], per_unit) for activity in activities for capacity, per_unit in activity.uses.items()]
     others: Others = compiled().Others(
         starts=np.cumsum([0, *(len(activity.uses) for activity in activities)]),
@@ -255,7 +262,7 @@ def _others(activities: Sequence[Activity], numbers: Mapping[Capacity, int]) -> 
 
 @cache
 def compiled() -> ModuleType:
-    """Load the compiled solver, when it is needed first: numba takes a while."""
+    """Import the compiled solver at first use, as loading numba takes 0.3 s."""
     from sim.engine import max_min_compiled  # noqa: PLC0415
 
     return max_min_compiled

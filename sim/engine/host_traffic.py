@@ -14,10 +14,10 @@ Array = npt.NDArray[Any]
 
 
 class Traffic:
-    """Bytes by the hosts of those who send and of those who receive; only pairs that are used take room."""
+    """The bytes from each host to each other host; only pairs in use take memory."""
 
     def __init__(self, gpus: int, hosts: Sequence[int] = ()) -> None:
-        """`gpus` of each host; `hosts`: those simulated, if not all."""
+        """Create counters; `gpus` is the number per host, `hosts` the simulated hosts if not all are."""
         self._gpus, self._hosts = gpus, hosts
         self._moved: dict[tuple[int, int], float] = {}
         self._between, self._inside = np.zeros((len(hosts), len(hosts))), np.zeros(len(hosts))
@@ -28,14 +28,14 @@ class Traffic:
         self._moved[hosts] = self._moved.get(hosts, 0.0) + size_bytes
 
     def add_all(self, ranks: Sequence[int], transfers: Iterable[tuple[int, int, float]]) -> None:
-        """Count transfers (source, target, bytes) between members of a group, which has these global ranks."""
+        """Count transfers (source, target, bytes) between members of a group; `ranks` are the members' global ranks."""
         hosts, moved = [rank // self._gpus for rank in ranks], self._moved
         for source, target, size_bytes in transfers:
             pair = hosts[source], hosts[target]
             moved[pair] = moved.get(pair, 0.0) + size_bytes
 
     def add_many(self, ranks: Sequence[int], sources: Array, targets: Array, sizes: Array) -> None:
-        """The same in arrays."""
+        """Count transfers as `add_all` does, from arrays [transfers]."""
         hosts, places = np.unique(np.array(ranks) // self._gpus, return_inverse=True)
         count = len(hosts)
         sums = np.bincount(places[sources] * count + places[targets], sizes, count * count)
@@ -45,12 +45,14 @@ class Traffic:
             self._moved[pair] = self._moved.get(pair, 0.0) + size_bytes
 
     def add_folded(self, between: Array, inside: Array) -> None:
-        """Add what each simulated host gives: [hosts, hosts] bytes to all other hosts of each class, [hosts] inside."""
+        """Add what each simulated host sends: [hosts, hosts] bytes to all other hosts of each class, [hosts] bytes
+        inside.
+        """
         self._between += between
         self._inside += inside
 
     def rows(self) -> list[TrafficRow]:
-        """The bytes sent so far, by pair of hosts."""
+        """Return the bytes sent so far, by pair of hosts."""
         between = {pair: size_bytes for pair, size_bytes in self._moved.items() if pair[0] != pair[1]}
         inside = {host: size_bytes for (host, other), size_bytes in self._moved.items() if host == other}
         for here, there in np.argwhere(self._between).tolist():

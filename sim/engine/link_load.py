@@ -1,4 +1,4 @@
-"""A collective as one activity: the bytes that it puts on every link, and its weight in the links' fair shares."""
+"""A collective as one activity: its bytes on every link, and its weight in the links' fair shares."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from sim.engine.network import Path, Routes
 
 @dataclass(slots=True)
 class Load:
-    """Bytes (`uses`) and transfers (`flows`) on every link; `latency_ns` passes before it begins."""
+    """The bytes (`uses`) and the number of transfers (`flows`) on every link; `latency_ns` passes before the load
+    begins.
+    """
 
     uses: dict[Capacity, float] = field(default_factory=dict)
     flows: dict[Capacity, float] = field(default_factory=dict)
@@ -22,7 +24,7 @@ class Load:
     def weight(self) -> float:
         """Flows per byte on the bottleneck link.
 
-        With it the aggregate's share of the bottleneck link equals the sum of its flows' fair shares.
+        With this weight the aggregate's share of the bottleneck link equals the sum of its flows' fair shares.
         """
         if not self.flows:
             return 1.0
@@ -30,15 +32,20 @@ class Load:
         return self.flows[busiest] / max(self.uses[busiest], 1.0)
 
 
-def load(ranks: tuple[int, ...], pair_bytes: Iterable[tuple[int, int, float]], way: Callable[[int, int], Path]) -> Load:
-    """Sum transfers (source, target, bytes) between group ranks; `way` is the path from one global rank to another.
+def load(
+    ranks: tuple[int, ...], pair_bytes: Iterable[tuple[int, int, float]], path_of: Callable[[int, int], Path]
+) -> Load:
+    """Sum transfers (source, target, bytes) between group ranks; the latency is that of the longest path.
 
-    The latency is that of the longest path.
+    Args:
+        ranks: global ranks of the group.
+        pair_bytes: transfers between group ranks.
+        path_of: returns the path from one global rank to another.
     """
     summed = Load()
     uses, flows = summed.uses, summed.flows
     for source, target, size_bytes in pair_bytes:
-        path = way(ranks[source], ranks[target])
+        path = path_of(ranks[source], ranks[target])
         summed.latency_ns = max(summed.latency_ns, path.latency_ns)
         for link in path.links:
             uses[link] = uses.get(link, 0.0) + size_bytes
@@ -47,6 +54,6 @@ def load(ranks: tuple[int, ...], pair_bytes: Iterable[tuple[int, int, float]], w
 
 
 def load_of_routes(routes: Routes, sizes: Array) -> Load:
-    """Sum transfers that stand in arrays, of `sizes` [transfers] bytes; without their latency."""
+    """Sum transfers in arrays, of `sizes` [transfers] bytes; the latency stays 0."""
     uses = dict(zip(routes.capacities, routes.loads(sizes).tolist(), strict=True))
     return Load(uses, dict(zip(routes.capacities, routes.transfers().tolist(), strict=True)))

@@ -19,16 +19,15 @@ from sim.engine.roofline import Cost, alone_ns, cost, stretch
 from sim.engine.sharing import Sharing
 from sim.jitter import Varying
 
-# One Ethernet frame's TCP payload (shared by spec and tc measurements: 1448 of 1514 bytes). What fits into one packet
-# is served between the packets of others and does not change their shares.
+# TCP payload of an Ethernet frame (1448 of 1514 bytes, by spec and as tc measures). A message of one packet is served
+# between the packets of others and does not change their shares.
 PACKET_BYTES = 1448
 
 
 class Machine:
     """A cluster in simulated time: `begin` an activity, run a `kernel`, `carry` bytes along a path, `sleep`.
 
-    `draw` seeds what varies from run to run (how late threads wake up, what a kernel takes); with None these times take
-    their mean.
+    `draw` seeds times that vary from run to run (wake-ups of threads, kernels); with None they take their mean.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class Machine:
         *,
         has_host_lanes: bool = False,
     ) -> None:
-        """`hosts`: those simulated; None: all. `has_host_lanes`: see `Fabric`."""
+        """Create the capacities of `hosts`, the simulated ones (None: all); `has_host_lanes`: see `Fabric`."""
         self.clock = Clock()
         self.fabric = Fabric(cluster, hosts, has_host_lanes=has_host_lanes)
         self.traffic = Traffic(cluster.host.gpus, hosts or ())
@@ -52,19 +51,20 @@ class Machine:
         self._wake_ns = -1
 
     def begin(self, uses: Mapping[Capacity, float], amount: float = 1.0, weight: float = 1.0) -> Signal[None]:
-        """Start an activity that uses each capacity by so much per unit of `amount`; the signal is its end."""
+        """Start an activity that uses `uses[capacity]` per unit of `amount`; the signal fires at its end."""
         signal: Signal[None] = Signal()
+        # `start` is false for an activity that ended at once, which changes no rates.
         if self._sharing.start(Activity(uses, amount, signal.fire, weight), self.clock.now_ns):
             self._resolve_soon()
         return signal
 
     def begin_all(self, bundle: Bundle) -> None:
-        """Start all flows of a bundle, which tells by itself when they end."""
+        """Start all flows of a bundle, which reports their ends itself."""
         self._sharing.start_all(bundle, self.clock.now_ns)
         self._resolve_soon()
 
     def occupy(self, capacity: Capacity, per_s: float) -> Callable[[], None]:
-        """Take a part of a GPU from its kernels until what is returned is called."""
+        """Reserve a part of a GPU's capacity; calling the returned function releases it."""
 
         def lend(amount: float) -> None:
             self._sharing.lend(capacity, amount)
@@ -74,7 +74,7 @@ class Machine:
         return lambda: lend(-per_s)
 
     def sleep(self, delay_ns: int) -> Signal[None]:
-        """A signal in `delay_ns`; at once if that is nothing."""
+        """Return a signal that fires in `delay_ns`, at once if that is not positive."""
         signal: Signal[None] = Signal()
         if delay_ns <= 0:
             signal.fire()
@@ -93,13 +93,21 @@ class Machine:
         launched_ns: tuple[int, int] | None = None,
         launching: Callable[[int], None] = lambda _: None,
     ) -> Signal[None]:
-        """Run a kernel on a rank's GPU, sharing it with what else runs there; where the GPU is a core, `run_on_core`.
+        """Run a kernel on a rank's GPU, sharing the GPU with other work; the signal fires at its end.
 
-        On an idle GPU it takes what its roofline says, or `price` in place of that, or `measured_ns` from its first
-        launch; all longer by as much as this GPU is slow. `launched_ns` says when the first and the last of its
-        launches are through; without it, and on CPUs, they begin now and come first. `launching` is told, once or
-        twice, how long the kernel waits for them. Bytes in the host's memory are flows on the GPU's path to it, beside
-        what the GPU does; the kernel ends with the last of them. One that `lasts` so long is a pause.
+        On an idle GPU its time is its roofline's, or `price`'s, or `measured_ns` from its first launch; a slow GPU
+        stretches all of them. Bytes in the host's memory are flows on the GPU's path to that memory, concurrent with
+        the work on the GPU; the kernel ends with the last of them. A kernel with `lasts_ns` is a pause.
+
+        Args:
+            rank: global rank.
+            kernel: work and number of launches.
+            run_on_core: runs the kernel, of a duration in ns, on a core of the host if the GPU is a CPU.
+            price: cost to use instead of the roofline's.
+            measured_ns: measured time on an idle GPU.
+            launched_ns: when the first and the last launch are complete; None, and on CPUs: launches begin now and
+                precede the kernel.
+            launching: called once or twice with the time in ns that the kernel waits for its launches.
         """
         if kernel.lasts_ns:
             return self.sleep(kernel.lasts_ns)
@@ -116,7 +124,8 @@ class Machine:
         launch_ns = round(price.launch_ns * times) if kernel.launches else 0
         if self.fabric.cluster.faults:
             part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
-            times /= self.fabric.cluster.speed_at(part, self.clock.now_ns)  # behind its launches, which are the host's
+            # After `launch_ns` is set: launches are the host's work, which a slow GPU does not stretch.
+            times /= self.fabric.cluster.speed_at(part, self.clock.now_ns)
         ramp_ns = round(price.ramp_ns * times)
         uses, alone_s = self._alone(rank, price)
         if self._runs_on_cores and run_on_core is not None:
@@ -130,18 +139,20 @@ class Machine:
         first_ns, last_ns = (moment_ns - self.clock.now_ns for moment_ns in launched_ns)
         launching(max(first_ns, 0))
         done = self._after(max(first_ns, 0) + ramp_ns, uses, times * alone_s, host)
-        if last_ns <= ramp_ns or measured_ns is not None:  # what was measured has its gaps in it
+        if last_ns <= ramp_ns or measured_ns is not None:  # a measured time includes gaps between launches
             return done
         return self._not_before(last_ns, done, launching)
 
     def alone_ns(self, rank: int, price: Cost) -> float:
-        """Return what a kernel takes on a rank's GPU when that is idle and at its nominal speed, once launched."""
+        """Return the time of a launched kernel on a rank's GPU when that is idle and at its nominal speed."""
         has_host = price.host_read or price.host_written
         host_s = _seconds_of(self._host_transfers(rank, price)) if has_host else 0.0
         return alone_ns(price, self.fabric.cluster.host.gpu, host_s)
 
     def _not_before(self, delay_ns: int, done: Signal[None], launching: Callable[[int], None]) -> Signal[None]:
-        """What is done and launched; `launching` is told how much later than it is done the last launch is."""
+        """Return a signal for the later of `done` and `delay_ns`; call `launching` with the time that launches outlast
+        `done`.
+        """
         last_ns = self.clock.now_ns + delay_ns
         done.then(lambda: launching(max(last_ns - self.clock.now_ns, 0)))
         both: Signal[None] = Signal()
@@ -149,10 +160,10 @@ class Machine:
         return both
 
     def carry(self, path: Path, size_bytes: float) -> Signal[None]:
-        """Move bytes along a path; the signal is when the last one has left the sender (the latency is still to come).
+        """Move bytes along a path; the signal fires when the last byte has left the sender, before the path's latency.
 
-        What fits into a packet takes its time on the wire but no share from others. More than `MOST_SINGLE` messages
-        that share links go on in arrays, where ends that are close to each other are one (`bundle`).
+        A message of one packet takes its time on the wire but no share from others. More than `MOST_SINGLE` messages
+        that share links continue as a bundle (`flow_bundle`), where ends close to each other are merged.
         """
         if size_bytes > PACKET_BYTES:
             signal: Signal[None] = Signal()
@@ -165,9 +176,10 @@ class Machine:
         return self.sleep(round(size_bytes / path.bytes_per_ns))
 
     def _alone(self, rank: int, price: Cost) -> tuple[dict[Capacity, float], float]:
-        """What a kernel uses of its GPU in each second of the time that it takes alone, and this time.
+        """Return a kernel's use of its GPU per second of its time alone, and this time in seconds.
 
-        The amount is the time alone, so that kernels side by side get equal shares of the GPU, not equal progress.
+        An activity's amount is the time alone, so that concurrent kernels get equal shares of the GPU, not equal
+        progress.
         """
         arithmetic, memory = self.fabric.arithmetic[rank], self.fabric.memory[rank]
         alone_s = max(price.arithmetic_s / arithmetic.per_s, price.memory_bytes / memory.per_s)
@@ -176,7 +188,7 @@ class Machine:
         return {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s}, alone_s
 
     def _host_transfers(self, rank: int, price: Cost) -> list[tuple[Path, float]]:
-        """The paths of a kernel's bytes between the host's memory and the GPU, and how many."""
+        """Return the paths and the bytes of a kernel's transfers between the host's memory and the GPU."""
         sizes = {"in": price.host_read, "out": price.host_written}
         return [(self.fabric.to_host(rank, direction), size) for direction, size in sizes.items() if size > 0]
 
@@ -193,9 +205,9 @@ class Machine:
     def _begin_beside(
         self, host: Sequence[tuple[Path, float]], uses: Mapping[Capacity, float], amount: float
     ) -> Signal[None]:
-        """Work on the GPU and flows from and to the host's memory at once.
+        """Start work on the GPU and flows between GPU and host memory at once; the signal fires when all have ended.
 
-        Flows are not part of the kernel's activity: its amount is seconds, theirs are bytes, and on a link a byte of a
+        Flows are activities of their own: the kernel's amount is seconds, theirs are bytes, and on a link a byte of a
         copy and a byte of a collective count the same.
         """
         signal: Signal[None] = Signal()
@@ -205,6 +217,7 @@ class Machine:
     def _resolve_soon(self) -> None:
         if not self._resolving:
             self._resolving = True
+            # Last of the instant: changes of one instant are shared out in a single solution.
             self.clock.call_last(self._resolve)
 
     def _resolve(self) -> None:
@@ -218,7 +231,7 @@ class Machine:
 
     def _wake(self, due_ns: int) -> None:
         if due_ns != self._wake_ns:
-            return  # rates have changed since, and another wake-up was ordered
+            return  # rates have changed since, and a newer wake-up is due at another time
         self._wake_ns = -1
         for ended in self._sharing.finish_due(self.clock.now_ns):
             ended.done()
@@ -226,5 +239,5 @@ class Machine:
 
 
 def _seconds_of(host: Sequence[tuple[Path, float]]) -> float:
-    """Return what the longest of a kernel's transfers from and to the host's memory takes on idle paths."""
+    """Return the time of the longest of a kernel's host transfers on idle paths, in seconds."""
     return max((size / path.bytes_per_ns / 1e9 for path, size in host), default=0.0)

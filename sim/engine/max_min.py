@@ -1,13 +1,13 @@
 """Weighted max-min fair rates by progressive filling (Bertsekas and Gallager, Data Networks, 6.5.2).
 
-An activity has an amount to do and uses each of its capacities by so much per unit of the amount. Its rate grows with
-its weight until a capacity that it uses is full; then the others go on growing. So no activity can gain without one
-that has less, by weight, losing.
+An activity uses a fixed amount of each of its capacities per unit of its own amount. Its rate grows with its weight
+until one of its capacities is full; then the other activities go on growing. So no activity can gain without a loss of
+another one whose rate over weight is not greater.
 
-This is the rule and its one tolerance. `max_min_rates` solves it for objects: the few activities that one event of a
-run changes. Up to some 12 of them it is faster than compiled code, to which they must be handed in arrays (one: 3 us
+This module has the rule and its one tolerance. `max_min_rates` solves it for objects: the few activities that one event
+of a run changes. Up to some 12 activities it is faster than compiled code, which takes them in arrays (one: 3 us
 against 14 us; 128: 220 against 110), and small runs need not load numba (0.3 s). `sim.engine.max_min_compiled` solves
-it for arrays, of flow bundles and of folded exchanges; the tests hold it against this solver.
+it for arrays, of flow bundles and of folded exchanges; tests compare it with this solver.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sim.engine.capacity import Activity, Capacity
 
 # Relative slack in which a capacity counts as full, far above float64 rounding and far below anything that matters.
 FULL = 1e-12
-# How far an end may be beyond a whole ns through rounding and still be taken for it.
+# Rounding error of an end, in ns: an end this far beyond a whole ns counts as that ns.
 ROUNDING_NS = 1e-6
 
 
 def max_min_rates(activities: Iterable[Activity]) -> dict[Activity, float]:
-    """The weighted max-min fair rate of each activity, in amount/ns.
+    """Return the weighted max-min fair rate of each activity, in amount/ns.
 
-    `level` is the common rate by weight of all that still grow; a capacity fills at `left / growth` of it.
+    `level` is the common rate over weight of all growing activities; a capacity is full at level `left / growth`.
     """
     growing = dict.fromkeys(activities)
     shares = _Shares(growing)
@@ -48,7 +48,7 @@ def max_min_rates(activities: Iterable[Activity]) -> dict[Activity, float]:
 
 
 class _Shares:
-    """What is left of each capacity, and how fast the activities that still grow fill it."""
+    """The rest of each capacity, and its growth: the rate at which growing activities fill it."""
 
     __slots__ = ("counts", "growth", "left")
 
@@ -63,15 +63,16 @@ class _Shares:
                 self.counts[capacity] = self.counts.get(capacity, 0) + 1
 
     def levels(self) -> dict[Capacity, float]:
-        """The common rate by weight at which each capacity would be full, if nothing else stopped its users."""
+        """Return the rate over weight at which each capacity would be full, if nothing else stopped its users."""
         return {
             capacity: self.left[capacity] / growth if growth > 0 else 0.0 for capacity, growth in self.growth.items()
         }
 
     def freeze(self, activity: Activity, rate: float) -> None:
-        """This activity grows no further."""
+        """Fix the rate of an activity, which takes its share from its capacities."""
         for capacity, per_unit in activity.uses.items():
             self.counts[capacity] -= 1
+            # Counted rather than compared with 0: subtracting weights leaves rounding errors.
             if self.counts[capacity] == 0:
                 self.growth.pop(capacity, None)
                 continue

@@ -1,11 +1,10 @@
 """Solves weighted max-min fairness for flows in arrays by progressive filling, compiled by numba.
 
-The rule and its tolerance are those of `sim.engine.max_min`, whose readable solver the tests hold this one against. A
-capacity's level, the common rate by weight at which it would be full, only rises while flows stop growing. So a heap of
-levels as they once were gives the next full capacity: what comes out is computed again, and put back where its level
-has risen since. A flow has stopped when one of its capacities is full, and its rate is the lowest level among them:
-neither need be noted. n flows that cross k capacities each, of which b are full in the end, take n b looks at k
-numbers.
+The rule and its tolerance are those of `sim.engine.max_min`, whose readable solver tests compare with this one. A
+capacity's level is the common rate over weight at which it would be full; it only rises as flows stop growing. So a
+heap of possibly outdated levels gives the next full capacity: the level on top is computed again, and put back if it
+has risen. A flow stops when one of its capacities is full, and its rate is the lowest level among its capacities, so
+neither need be stored. n flows that cross k capacities each, of which b become full, take O(n b k) operations.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ Array = npt.NDArray[Any]
 _compiled = compiler(__file__)
 
 
-# The first two capacities are no real ones: one is never full, the other always. Rows are filled up with the one; a row
-# that has ended gets the other, and infinitely many bytes to go, so that no loop need ask.
+# Two sentinel capacities come first: NONE is never full and pads rows; OVER is always full and marks a row that has
+# ended, which then has infinitely many bytes left. So no inner loop needs a branch for either.
 NONE, OVER, FIRST = 0, 1, 2
-# Not None, with which a call took some tens of us longer.
+# An array and not None, with which a numba call took some tens of us longer.
 _ONE_EACH = np.empty(0)
 
 
 class Flows(NamedTuple):
-    """Rows of flows, each flow with a weight of 1, that use a byte of each of their capacities per byte of their own.
+    """A set of rows of flows of weight 1, each of which uses a byte of each of its capacities per byte of its own.
 
-    `crossed` [rows, width]: numbers of capacities, from `FIRST` on. `lines` repeats it by capacity, lines[starts[c] :
-    starts[c + 1]], so that a capacity's users are read one after the other; `places` [rows, width] says where.
-    `counts` [rows, width], and by line `line_counts`: how many equal flows of the row cross that capacity, 0 of `NONE`;
-    both without a second dimension, and not read, where each row is one flow.
+    `crossed` [rows, width]: numbers of capacities, from `FIRST` on. `lines` is `crossed` sorted by capacity, in
+    lines[starts[c] : starts[c + 1]], so that a capacity's users are read one after the other; `places` [rows, width]
+    maps an entry of `crossed` to its line. `counts` [rows, width], and `line_counts` by line: how many equal flows of
+    the row cross that capacity, 0 of `NONE`; both have one dimension, and are not read, where each row is one flow.
     """
 
     crossed: Array
@@ -51,7 +50,7 @@ class Flows(NamedTuple):
 
 
 class Others(NamedTuple):
-    """Activities that share the flows' capacities: row r uses `per_unit` of capacities[starts[r] : starts[r + 1]]."""
+    """The activities that share the flows' capacities: row r uses `per_unit` of capacities[starts[r]:starts[r + 1]]."""
 
     starts: Array
     capacities: Array
@@ -60,9 +59,9 @@ class Others(NamedTuple):
 
 
 class Capacities(NamedTuple):
-    """What each gives per unit of time, infinitely much of `NONE`; and how many flows under way cross each.
+    """The speed of each capacity per unit of time, infinite for `NONE`, and the number of flows that cross it.
 
-    `users` may be shorter: capacities that only others use come last.
+    `users` may be shorter: capacities that only `Others` use come last.
     """
 
     speeds: Array
@@ -70,10 +69,10 @@ class Capacities(NamedTuple):
 
 
 class _Filling(NamedTuple):
-    """Progressive filling under way, [capacities] but for `rates` [others].
+    """A state of progressive filling, in arrays [capacities], but for `rates` [others].
 
-    `left`: what is not taken; `growth`: flows that still grow; `weight`: units by weight of the others that do, and
-    `others` their number; `levels`: where it became full, infinite before.
+    `left`: speed not yet used; `growth`: number of growing flows; `weight`: units times weight of growing others;
+    `others`: number of growing others; `levels`: level at which the capacity became full, infinite before.
     """
 
     left: Array
@@ -85,7 +84,9 @@ class _Filling(NamedTuple):
 
 
 def flows(crossed: Array, remaining: Array, rows_of: Array, counts: Array = _ONE_EACH) -> Flows:
-    """Begin all rows: `crossed` as uint32 numbers; `rows_of` [capacities]: how many rows cross each."""
+    """Return all rows at their begin; `crossed` are uint32 numbers, `rows_of` [capacities] the rows that cross each
+    capacity.
+    """
     starts = np.zeros(rows_of.size + 1, np.int64)
     np.cumsum(rows_of[FIRST:], out=starts[FIRST + 1 :])
     lines, places = np.empty((starts[-1], crossed.shape[1]), np.uint32), np.empty(crossed.shape, np.uint32)
@@ -98,8 +99,8 @@ def flows(crossed: Array, remaining: Array, rows_of: Array, counts: Array = _ONE
     return Flows(crossed, starts, lines, places, remaining, np.zeros(len(crossed)), counts, line_counts)
 
 
-def counted(crossed: Array, counts: Array, sizes: Array, speeds: Array) -> tuple[Flows, Capacities]:
-    """Begin rows of equal flows, and nothing beside them.
+def counted_flows(crossed: Array, counts: Array, sizes: Array, speeds: Array) -> tuple[Flows, Capacities]:
+    """Return rows of equal flows, and capacities that nothing else uses.
 
     Args:
         crossed: [rows, width] numbers of capacities, from 0 on; -1 for none, but not in the first column.
@@ -109,25 +110,26 @@ def counted(crossed: Array, counts: Array, sizes: Array, speeds: Array) -> tuple
     """
     is_used = (crossed >= 0) & (counts > 0)
     numbers = np.where(is_used, crossed + FIRST, NONE).astype(np.uint32)
-    given = np.where(is_used, counts, 0.0)
+    used_counts = np.where(is_used, counts, 0.0)
     rows_of = np.bincount(numbers.ravel(), minlength=FIRST + speeds.size)
-    users = np.bincount(numbers.ravel(), given.ravel(), FIRST + speeds.size)
-    begun = flows(numbers, sizes.astype(np.float64), rows_of, given)
-    return begun, Capacities(np.concatenate([np.full(FIRST, np.inf), speeds]), users)
+    users = np.bincount(numbers.ravel(), used_counts.ravel(), FIRST + speeds.size)
+    rows = flows(numbers, sizes.astype(np.float64), rows_of, used_counts)
+    return rows, Capacities(np.concatenate([np.full(FIRST, np.inf), speeds]), users)
 
 
 def no_others() -> Others:
-    """Where nothing but flows shares the capacities."""
+    """Return an empty `Others`."""
     return Others(np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
 
 
 @_compiled
 def solve(many: Flows, few: Others, capacities: Capacities, within_ns: float) -> tuple[float, float, Array]:
-    """Give each row its rate, in bytes/ns. Returns how long until the next rows end, how long the last of them would
-    take, and the rates of the others, in amount/ns.
+    """Set each row's rate, in bytes/ns; return the time to the next end, the end of the last row merged into it, and
+    the rates of the others, in amount/ns.
 
-    Rows that end `within_ns` of the first end together, at the mean of their ends by rate: then what some would still
-    have to do and what others have had too much of are equally many bytes. What is over already waits for none.
+    Rows whose ends are up to `within_ns` after the first end together, at the mean of their ends weighted by rate: at
+    that time the bytes that some still lack equal those that others have had too many. Rows with no bytes left merge
+    with none.
     """
     levels, rates = _fill(many, few, capacities)
     first = max(0.0, np.ceil(_set_rates(many, levels) - ROUNDING_NS))
@@ -137,7 +139,7 @@ def solve(many: Flows, few: Others, capacities: Capacities, within_ns: float) ->
 
 @_compiled
 def set_rates(many: Flows, few: Others, capacities: Capacities) -> Array:
-    """Give each row its rate, in bytes per unit of time; returned are those of the others."""
+    """Set each row's rate, in bytes per unit of time; return the rates of the others."""
     levels, rates = _fill(many, few, capacities)
     _set_rates(many, levels)
     return rates
@@ -145,7 +147,7 @@ def set_rates(many: Flows, few: Others, capacities: Capacities) -> Array:
 
 @_compiled
 def duration(many: Flows, few: Others, capacities: Capacities, within: float) -> float:
-    """How long until the last row ends, where no other flow begins; rows are merged as by `solve`, and used up.
+    """Return the time until the last row ends, if no other flow begins; rows are merged as in `solve`, and used up.
 
     The unit of time is that of the capacities' speeds; others keep their share throughout.
     """
@@ -163,7 +165,7 @@ def duration(many: Flows, few: Others, capacities: Capacities, within: float) ->
 
 @_compiled
 def _fill(many: Flows, few: Others, capacities: Capacities) -> tuple[Array, Array]:
-    """The level at which each capacity is full, infinite if it never is; and the rates of the others."""
+    """Return the level at which each capacity is full, infinite if it never is, and the rates of the others."""
     state = _begin(few, capacities)
     size = capacities.speeds.size
     heap, keys, end = np.empty(size, np.int64), np.zeros(size), 0
@@ -177,6 +179,7 @@ def _fill(many: Flows, few: Others, capacities: Capacities) -> tuple[Array, Arra
     while end:
         full = heap[0]
         is_used, level = state.growth[full] or state.others[full], _level(state, full)
+        # The level on top of the heap was outdated: sink it to its place and look again.
         if is_used and level > keys[full] * (1 + FULL):
             keys[full] = level
             _sink(heap, keys, end)
@@ -197,7 +200,7 @@ def _fill(many: Flows, few: Others, capacities: Capacities) -> tuple[Array, Arra
 
 @_compiled
 def _begin(few: Others, capacities: Capacities) -> _Filling:
-    """Nothing is taken, and all grow."""
+    """Return the state in which no speed is used and all flows grow."""
     size = capacities.speeds.size
     left, growth = capacities.speeds.copy(), np.zeros(size)
     growth[: capacities.users.size] = capacities.users
@@ -213,26 +216,27 @@ def _begin(few: Others, capacities: Capacities) -> _Filling:
 
 @_compiled
 def _level(state: _Filling, capacity: int) -> float:
-    """The common rate by weight at which the capacity would be full, if nothing else stopped its users."""
+    """Return the common rate over weight at which the capacity would be full, if nothing else stopped its users."""
     growth = state.growth[capacity] + state.weight[capacity]
     return state.left[capacity] / growth if growth > 0 else 0.0
 
 
 @_compiled
 def _count(counts: Array, row: int, place: int) -> float:
-    """How many flows of the row cross that capacity; numba drops the branch that the type of `counts` rules out."""
+    """Return how many flows of the row cross that capacity; numba drops the branch that `counts`' type rules out."""
     return 1.0 if counts.ndim == 1 else counts[row, place]
 
 
 @_compiled
 def _stop(many: Flows, full: int, reached: float, state: _Filling) -> None:
-    """The users of a full capacity grow no further; from those that did not grow any more, nothing is taken."""
+    """Fix the rate of the growing users of a full capacity, and subtract it from their other capacities."""
     width = many.lines.shape[1]
     levels, left, growth = state.levels, state.left, state.growth
     for line in range(many.starts[full], many.starts[full + 1]):
         lowest = levels[many.lines[line, 0]]
         for place in range(1, width):
             lowest = min(lowest, levels[many.lines[line, place]])
+        # A flow that another full capacity has stopped before takes nothing more.
         one = 1.0 if lowest == np.inf else 0.0
         for place in range(width):
             capacity, stopped = many.lines[line, place], one * _count(many.line_counts, line, place)
@@ -260,7 +264,7 @@ def _stop_others(few: Others, full: int, reached: float, state: _Filling) -> Non
 
 @_compiled
 def _set_rates(many: Flows, levels: Array) -> float:
-    """How long until the first row ends."""
+    """Set the rows' rates and return the time to the first end."""
     first, width = np.inf, many.crossed.shape[1]
     for row in range(many.rates.size):
         rate = levels[many.crossed[row, 0]]
@@ -273,7 +277,7 @@ def _set_rates(many: Flows, levels: Array) -> float:
 
 @_compiled
 def _mean_end(many: Flows, last: float) -> float:
-    """The mean end, by rate, of the rows that end by `last`."""
+    """Return the mean end, weighted by rate, of the rows that end by `last`."""
     moved, rate = 0.0, 0.0
     for row in range(many.rates.size):
         if many.remaining[row] <= last * many.rates[row]:
@@ -285,9 +289,10 @@ def _mean_end(many: Flows, last: float) -> float:
 
 @_compiled
 def advance(many: Flows, users: Array, elapsed: float, last: float) -> tuple[Array, Array]:
-    """Book what was done since rates were set, and end the rows that would have ended by `last`.
+    """Move all rows on by `elapsed`, and end those that would end by `last`.
 
-    Returns their numbers, and those of the capacities that no row uses any more. `users`, of capacities, are lowered.
+    Return their row numbers, and the numbers of the capacities that no row uses any more. `users`, of capacities, are
+    lowered.
     """
     ended, count = np.empty(many.rates.size, np.int32), 0
     for row in range(many.rates.size):
@@ -300,6 +305,8 @@ def advance(many: Flows, users: Array, elapsed: float, last: float) -> tuple[Arr
         for column in range(many.crossed.shape[1]):
             capacity = many.crossed[row, column]
             if capacity >= FIRST:
+                # Both copies of the row are marked, as loops over capacities read `lines` and loops over rows
+                # `crossed`.
                 many.lines[many.places[row, column], 0] = OVER
                 users[capacity] -= _count(many.counts, row, column)
                 if not users[capacity]:
@@ -312,14 +319,14 @@ def advance(many: Flows, users: Array, elapsed: float, last: float) -> tuple[Arr
 
 @_compiled
 def book(remaining: Array, rates: Array, elapsed: float) -> None:
-    """Take off what was done in that time."""
+    """Subtract the bytes moved in `elapsed` at the current rates."""
     for row in range(rates.size):
         remaining[row] -= elapsed * rates[row]
 
 
 @_compiled
 def _turn(crossed: Array, next_places: Array, lines: Array, places: Array) -> None:
-    """Rows by capacity; `next_places`: where those of each begin."""
+    """Fill `lines` and `places`; `next_places` is the first line of each capacity, and is used up."""
     for row in range(crossed.shape[0]):
         for column in range(crossed.shape[1]):
             capacity = crossed[row, column]
@@ -331,7 +338,7 @@ def _turn(crossed: Array, next_places: Array, lines: Array, places: Array) -> No
 
 @_compiled
 def _rise(heap: Array, keys: Array, place: int) -> None:
-    """Put the item at that place where it belongs, above."""
+    """Sift the item at `place` up the heap."""
     item = heap[place]
     while place and keys[item] < keys[heap[(place - 1) // 2]]:
         heap[place] = heap[(place - 1) // 2]
@@ -341,7 +348,7 @@ def _rise(heap: Array, keys: Array, place: int) -> None:
 
 @_compiled
 def _sink(heap: Array, keys: Array, end: int) -> None:
-    """Put the first item where it belongs."""
+    """Sift the first item down the heap."""
     item, place = heap[0], 0
     while 2 * place + 1 < end:
         child = 2 * place + 1

@@ -14,25 +14,26 @@ from sim.operators.tables.nearest import Correction
 from sim.operators.tables.read import table_of
 from sim.operators.tables.table import Table, correction
 
-# Operators whose time is kept: steps with drawn ids have other look-ups each.
+# Operators whose time is cached: each step with drawn ids has other lookups.
 _MOST_KNOWN = 1 << 16
-# Kernels made of parts, all of which are kept alive with the time: some have thousands.
+# Kernels with parts whose cost is cached; the cache keeps the parts alive, and some kernels have thousands.
 _MOST_OF_PARTS = 1 << 12
 
 
 class Prices:
-    """A price list of kernels on one GPU; an operator that comes again is priced once."""
+    """A price list of kernels on one GPU, which prices each operator once."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
-        # Peaks: a law has its own shares of them.
+        # Peak rates without efficiencies: an operator's law contains its efficiency.
         self._peaks = dataclasses.replace(gpu, efficiency={}, ramp_ns=0, ramps_ns={}) if gpu.has_laws else None
         self._known: dict[Operation, tuple[float, Correction]] = {}
-        self._of_parts: dict[int, tuple[tuple[Kernel, ...], Cost]] = {}  # by their identity, which is kept with them
+        # By id() of the parts, which is valid as the entry keeps them alive.
+        self._of_parts: dict[int, tuple[tuple[Kernel, ...], Cost]] = {}
         self._tables: list[Table] | None = None
 
     def cost(self, kernel: Kernel) -> Cost:
-        """Return the cost of a kernel; of one made of parts, which run one after the other, that of all of them.
+        """Return the cost of a kernel; parts of a kernel run one after the other.
 
         Raises:
             ProgramError: the kernel computes in a dtype for which the GPU has no rate, or its numbers are impossible.
@@ -43,11 +44,11 @@ class Prices:
 
     @property
     def has_laws(self) -> bool:
-        """Whether operators that have a law are priced by it."""
+        """True if operators that have a law are priced by it."""
         return self._peaks is not None
 
     def priced_by(self, operation: Operation) -> str:
-        """Return by what an operator that has a law is priced, as in KernelRow."""
+        """Return the source of an operator's price ("roofline", "measured", "table" or "law"), as in KernelRow."""
         if not self.has_laws:
             return "roofline"
         _, found = self._priced(operation)
@@ -83,9 +84,9 @@ class Prices:
         return correction(self._tables, operation)
 
     def _by_law(self, kernel: Kernel, peaks: Gpu) -> Cost:
-        """Return a cost whose parts take together what the law says, in the proportions of a roofline of peaks."""
+        """Return a cost that lasts as long as the operators' laws say, in the proportions of a peak-rate roofline."""
         took_s = kernel.count * sum(map(self.seconds, kernel.operations))
-        # What kernels take without work leaves arithmetic and memory to others.
+        # A kernel's constant start-up time leaves arithmetic and memory to others.
         ramp_s = min(took_s, kernel.count * len(kernel.operations) * START_S)
         roofline = without_host(kernel, peaks)
         bound_s = max(roofline.arithmetic_s, roofline.memory_bytes / peaks.memory_bytes_per_s)

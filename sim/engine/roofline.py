@@ -1,4 +1,4 @@
-"""Prices kernels on an idle GPU by a roofline with the profile's efficiencies: their time and what they use.
+"""Prices kernels on an idle GPU by a roofline with the profile's efficiencies: their time and their use of the GPU.
 
 Samuel Williams et al., Roofline, CACM 52(4), 2009: a kernel is bound by arithmetic or by memory, whichever is slower.
 """
@@ -21,10 +21,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """`launch_ns` of the host, `ramp_ns`, then `arithmetic_s` of the whole GPU's arithmetic and `memory_bytes` moved.
+    """The cost of a kernel: `launch_ns` of the host, `ramp_ns`, then `arithmetic_s` of the GPU's full arithmetic rate
+    concurrently with `memory_bytes`.
 
-    `memory_bytes` is already divided by the efficiency: it is what the datasheet's rate would move meanwhile.
-    `host_read` and `host_written` bytes come from the host's memory and go there.
+    `memory_bytes` is already divided by the efficiency: the bytes that the datasheet's rate would move in that time.
+    `host_read` and `host_written` are bytes that come from the host's memory and go there.
     """
 
     launch_ns: int
@@ -38,10 +39,10 @@ class Cost:
 def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead: bool, host_s: float = 0.0) -> float:
     """Return the factor for all parts of a kernel with which it takes `measured_ns` on an idle GPU; 1 if that is None.
 
-    One factor for launch, ramp, arithmetic and memory keeps the roofline's proportions, as a time alone does not say
-    what it went to: beside other kernels, or NCCL's channels, a kernel that is bound by memory goes on sharing memory,
-    and what is launch or ramp leaves the GPU to others. Launches ahead of the GPU are the host's and not in the time.
-    `host_s` is what its bytes take on an idle path to the host's memory.
+    A single time does not show its parts, so one factor for launch, ramp, arithmetic and memory keeps the roofline's
+    proportions: next to other kernels, or NCCL's channels, a memory-bound kernel still shares memory, and launch and
+    ramp leave the GPU to others. Launches ahead of the GPU belong to the host and are not in the measured time.
+    `host_s` is the time in seconds of the kernel's host transfers on an idle path.
     """
     if measured_ns is None:
         return 1.0
@@ -52,13 +53,13 @@ def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead
 
 
 def alone_ns(price: Cost, gpu: Gpu, host_s: float = 0.0) -> float:
-    """Return what a kernel takes on an idle GPU once it is launched; `host_s` as for `stretch`."""
+    """Return the time of a launched kernel on an idle GPU, in ns; `host_s` as for `stretch`."""
     busy_s = max(price.arithmetic_s, price.memory_bytes / gpu.memory_bytes_per_s, host_s)
     return price.ramp_ns + 1e9 * busy_s
 
 
 def cost(kernel: Kernel, gpu: Gpu) -> Cost:
-    """Return the cost of `kernel` on `gpu`; of one made of parts, and of theirs, that of all one after the other.
+    """Return the cost of `kernel` on `gpu`; parts of a kernel, and their parts, run one after the other.
 
     Raises:
         ProgramError: the kernel computes in a dtype for which the GPU has no rate, or its numbers are impossible.
@@ -67,7 +68,7 @@ def cost(kernel: Kernel, gpu: Gpu) -> Cost:
 
 
 def without_host(kernel: Kernel, gpu: Gpu) -> Cost:
-    """Return the cost of `kernel` as `cost` does, but for what the host does before its launches."""
+    """Return the cost of `kernel` as `cost` does, without the host's work before its launches."""
     if not kernel.parts:
         return _cost(kernel, gpu)
     return together([without_host(part, gpu) for part in kernel.parts], gpu)
@@ -76,8 +77,8 @@ def without_host(kernel: Kernel, gpu: Gpu) -> Cost:
 def together(parts: Sequence[Cost], gpu: Gpu) -> Cost:
     """Return the cost of parts that run one after the other.
 
-    A part that is bound by arithmetic leaves memory idle, and the other way round: the parts' sums are raised by one
-    factor so that the greater of them is what all parts take.
+    A part that is bound by arithmetic leaves memory idle, and vice versa. So the sums of arithmetic and of memory are
+    raised by one factor that makes the greater of them as long as all parts together.
     """
     arithmetic_s, memory_bytes = sum(part.arithmetic_s for part in parts), sum(part.memory_bytes for part in parts)
     bound_s = max(arithmetic_s, memory_bytes / gpu.memory_bytes_per_s)
@@ -123,14 +124,14 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
 
 
 def with_host(cost: Cost, work: HostWork, gpu: Gpu) -> Cost:
-    """Return a cost whose launches wait for the host's `work`; beside a CPU that is in the kernels' own times."""
+    """Return a cost whose launches wait for the host's `work`; a CPU's kernel times already include it."""
     if work is NO_WORK or gpu.device.runs_on_cores:
         return cost
     return replace(cost, launch_ns=cost.launch_ns + gpu.eager.takes_ns(work))
 
 
 def _of_kind(table: Mapping[str, T], kind: str, default: T) -> T:
-    """Return what a table of a profile has for this kind of kernel."""
+    """Return a profile table's value for a kind of kernel; a traced kind may fall back to a more general one."""
     if kind not in table and kind in TRACED_KINDS:
         kind = TRACED_KINDS[kind][1]
     return table.get(kind, default)

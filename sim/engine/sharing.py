@@ -1,4 +1,4 @@
-"""Shares capacities among all that is under way: new rates, and with them ends, whenever an activity starts or ends."""
+"""Shares capacities among all activities: computes new rates and ends whenever an activity starts or ends."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sim.engine.max_min import ROUNDING_NS, max_min_rates
 
 
 class Sharing:
-    """Holds the activities and pools under way.
+    """The current activities and pools, and their ends.
 
-    `start`, `start_all`, `lend` and `finish_due` mark what changed; `resolve` then sets new rates.
+    `start`, `start_all`, `lend` and `finish_due` mark changes; `resolve` then sets new rates.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Sharing:
         self._numbers = count()
 
     def start(self, activity: Activity, now_ns: int) -> bool:
-        """Begin; whether it is under way: one that uses nothing, or has nothing to do, is over at once."""
+        """Start an activity and return whether it is in progress; without uses or amount it ends at once."""
         if not activity.uses or activity.amount <= 0:
             activity.done()
             return False
@@ -37,7 +37,7 @@ class Sharing:
         return True
 
     def start_all(self, bundle: Bundle, now_ns: int) -> None:
-        """Begin all flows of a bundle."""
+        """Start all flows of a bundle."""
         bundle.number = next(self._numbers)
         pools = dict.fromkeys(capacity.pool for capacity in bundle.capacities if capacity.pool is not None)
         for capacity, amount in zip(bundle.capacities, bundle.loads.tolist(), strict=True):
@@ -45,25 +45,27 @@ class Sharing:
         self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
 
     def lend(self, capacity: Capacity, per_s: float) -> None:
-        """Set a part of a capacity aside; its activities share the rest."""
+        """Reserve a part of a capacity; its activities share the rest."""
         capacity.lend(per_s)
         self._changed[capacity] = None
         if capacity.pool is not None:
             capacity.pool.forget_rates()
 
     def resolve(self, now_ns: int) -> None:
-        """Share anew whatever is joined, through activities, to a capacity that changed."""
-        activities, pools = self._joined()
+        """Set the rates of all activities and pools connected, through activities, to a changed capacity."""
+        activities, pools = self._connected()
         flows = [one for one in activities if one.is_flow] if len(activities) > MOST_SINGLE else []
         if len(flows) > MOST_SINGLE:
             activities = [one for one in activities if not one.is_flow]
             pools = [self._gather(flows, pools, now_ns)]
         elif len(pools) > 1:
+            # Pools joined by activities depend on each other, so one solution must cover all of them.
             pools = [self._put_together([pool.rest(now_ns) for pool in pools], pools, now_ns)]
         self._changed.clear()
         self._changed_pools.clear()
         rates = pools[0].share(activities, now_ns) if pools else max_min_rates(activities)
         for pool in pools:
+            # Number and version make entries unique, so that the heap never compares activities.
             heapq.heappush(self._ends, (pool.end_ns, pool.number, pool.version, pool))
         for activity, rate in rates.items():
             if rate != activity.rate or activity.version == 0:
@@ -74,43 +76,50 @@ class Sharing:
                 heapq.heappush(self._ends, (end_ns, activity.number, activity.version, activity))
 
     def next_end_ns(self) -> int | None:
-        """When the next activity ends, if rates stay as they are."""
+        """Return when the next activity ends at current rates, or None."""
+        # A heap entry is outdated once its activity has a newer rate; removing it lazily is cheaper than searching the
+        # heap.
         while self._ends and self._ends[0][2] != self._ends[0][3].version:
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else None
 
     def finish_due(self, now_ns: int) -> list[Activity | Bundle]:
-        """Take out what ends now, in the order in which it began; of bundles those of which some flows end."""
+        """Remove the activities that end now, in the order of their start; a bundle is returned when some of its flows
+        end.
+        """
         ended: list[Activity | Bundle] = []
         while (end_ns := self.next_end_ns()) is not None and end_ns <= now_ns:
             due = heapq.heappop(self._ends)[3]
             if isinstance(due, Activity):
+                # Outdates entries of this activity that are still in the heap.
                 due.version = -1
                 for capacity in due.uses:
                     capacity.leave(due, now_ns)
                     self._changed[capacity] = None
                 ended.append(due)
             else:
-                told, free = due.finish(now_ns)
+                bundles, free = due.finish(now_ns)
                 self._changed.update(dict.fromkeys(free))
                 if not due.is_over:
                     self._changed_pools[due] = None
-                ended += told
+                ended += bundles
+        # Ends of one instant are handled in the order of starts, so that a run is reproducible.
         return sorted(ended, key=lambda one: one.number)
 
     def _gather(self, flows: Sequence[Activity], pools: Sequence[Pool], now_ns: int) -> Pool:
-        """What is left of the flows goes on as a bundle, in a pool with those that share with it."""
+        """Move the rest of the flows into a bundle, pooled with the pools that share capacities with it."""
         for flow in flows:
             flow.settle(now_ns)
             flow.version = -1
             for capacity in flow.uses:
+                # Not `leave`: the flow's bytes go on in the pool, so the capacity does not become idle.
                 del capacity.active[flow]
         bundle = Bundle.of(flows)
         bundle.number = next(self._numbers)
         return self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
 
     def _put_together(self, parts: Sequence[Part], pools: Iterable[Pool], now_ns: int) -> Pool:
-        """One pool in place of these, which their parts come from."""
+        """Replace pools by one pool of `parts`, which come from these pools."""
         for old in pools:
             old.version = -1
             self._changed_pools.pop(old, None)
@@ -118,8 +127,8 @@ class Sharing:
         self._changed_pools[pool] = None
         return pool
 
-    def _joined(self) -> tuple[list[Activity], list[Pool]]:
-        """What is joined, through activities and pools, to what changed."""
+    def _connected(self) -> tuple[list[Activity], list[Pool]]:
+        """Return the activities and pools connected, through shared capacities, to changed capacities and pools."""
         pools: dict[Pool, None] = {}
         found: dict[Activity, None] = {}
         seen = dict.fromkeys(self._changed)

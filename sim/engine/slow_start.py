@@ -1,4 +1,4 @@
-"""TCP slow start: what is lost while a connection's window grows from its first size, doubling each round trip.
+"""TCP slow start: the time lost while a connection's window grows from its first size, doubling each round trip.
 
 M. Allman et al., TCP Congestion Control, RFC 5681 (slow start); J. Chu et al., Increasing TCP's Initial Window, RFC
 6928 (ten segments). After an idle time of a retransmission timeout it begins anew, as Linux does.
@@ -18,21 +18,21 @@ _LEAST_TIMEOUT_NS = 200_000_000
 
 
 class SlowStart:
-    """One connection, or several that share what is sent: how far its window has grown.
+    """The state of one connection, or of several that share transfers: how far its window has grown.
 
-    Until the window holds what a round trip carries, the sender waits for acknowledgements in every round.
+    Until the window holds the bytes of a round trip, the sender waits for acknowledgements in every round.
     """
 
     __slots__ = ("_busy_until_ns", "_bytes_per_ns", "_initial_bytes", "_round_trip_ns", "_sent_bytes")
 
     def __init__(self, initial_bytes: float, round_trip_ns: float, bytes_per_ns: float) -> None:
-        """`bytes_per_ns`: what the way carries once the window is open."""
+        """Start with a window of `initial_bytes`; `bytes_per_ns` is the path's rate through an open window."""
         self._initial_bytes, self._round_trip_ns, self._bytes_per_ns = initial_bytes, round_trip_ns, bytes_per_ns
         self._sent_bytes = 0.0
         self._busy_until_ns = -math.inf
 
     def lost_ns(self, size_bytes: float, now_ns: int) -> int:
-        """How much longer the next `size_bytes` take than through an open window, if they are sent now."""
+        """Return the extra time in ns of the next `size_bytes`, sent now, over a transfer through an open window."""
         if now_ns > self._busy_until_ns + _LEAST_TIMEOUT_NS + self._round_trip_ns:
             self._sent_bytes = 0.0
         before_ns = self._lost_by_ns(self._sent_bytes)
@@ -42,9 +42,11 @@ class SlowStart:
         return round(lost_ns)
 
     def _lost_by_ns(self, sent_bytes: float) -> float:
-        """Since it began: in n round trips after the first window, 2 ** (n + 1) - 1 such windows are sent in all.
+        """Return the time lost for the first `sent_bytes`.
 
-        Acknowledgements come one by one, so n need not be whole; when the next byte loses nothing more, it is over.
+        In n round trips after the first window, 2 ** (n + 1) - 1 windows of the first size are sent in all.
+        Acknowledgements come one by one, so n need not be whole; slow start is over when the next byte loses no more
+        time.
         """
         over_bytes = self._round_trip_ns * self._bytes_per_ns / math.log(2) - self._initial_bytes
         later_bytes = min(sent_bytes, over_bytes) - self._initial_bytes
@@ -55,7 +57,9 @@ class SlowStart:
 
 
 def slow_start(fabric: Fabric, source: int, target: int, connections: int = 1) -> SlowStart | None:
-    """Make the state of one TCP connection between two hosts, or of several together; None where there is none."""
+    """Create the state of one TCP connection between two hosts, or of several together; None if slow start does not
+    apply.
+    """
     initial_bytes = fabric.cluster.host.nics.initial_window_bytes
     if initial_bytes is None or fabric.host(source) == fabric.host(target):
         return None
@@ -67,14 +71,16 @@ class SlowStarts:
     """The congestion windows of each group's connections, one state for each pair of ranks."""
 
     def __init__(self, machine: Machine, sockets: int, *, over_nvlink: bool = False) -> None:
-        """`sockets` connections for each pair of ranks; `over_nvlink`: none between ranks of one NVLink domain."""
+        """Create windows of `sockets` connections per pair; `over_nvlink`: none between ranks of one NVLink domain."""
         self._machine, self._sockets = machine, sockets
         self._has_any = machine.fabric.cluster.host.nics.initial_window_bytes is not None
         self._place = machine.fabric.network.domain if over_nvlink else machine.fabric.host
-        self._found: dict[tuple[str, int, int], SlowStart | None] = {}
+        self._states: dict[tuple[str, int, int], SlowStart | None] = {}
 
     def lost_ns(self, group: Group, transfers: Iterable[tuple[int, int, float]]) -> int:
-        """Delay in ns of transfers (source, target, bytes) between group ranks that start now; the largest decides."""
+        """Return the delay in ns of transfers (source, target, bytes) between group ranks that start now: that of the
+        largest.
+        """
         ranks, place = group.ranks, self._place
         if not self._has_any:
             return 0
@@ -85,9 +91,9 @@ class SlowStarts:
         return self.lost_between_ns(group, ranks[source], ranks[target], size_bytes)
 
     def lost_between_ns(self, group: Group, source: int, target: int, size_bytes: float) -> int:
-        """Delay in ns of one transfer between global ranks that starts now."""
+        """Return the delay in ns of one transfer between global ranks that starts now."""
         key = group.name, source, target
-        if key not in self._found:
-            self._found[key] = slow_start(self._machine.fabric, source, target, self._sockets)
-        found = self._found[key]
-        return 0 if found is None else found.lost_ns(size_bytes, self._machine.clock.now_ns)
+        if key not in self._states:
+            self._states[key] = slow_start(self._machine.fabric, source, target, self._sockets)
+        state = self._states[key]
+        return 0 if state is None else state.lost_ns(size_bytes, self._machine.clock.now_ns)

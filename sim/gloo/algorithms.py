@@ -1,7 +1,7 @@
 """gloo's collectives as message schedules (torch 2.13, TCP).
 
 Bytes agree with the kernel's counters (tests/vectors/data/gloo_wire_bytes.json), the order of posts with a trace of
-gloo's system calls. As in gloo, a member's script follows from its own call alone.
+gloo's system calls. As in gloo, a member's script depends on its own call only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sim.gloo import closed_forms
-from sim.gloo.closed_forms import exchanged, reduced_parts
+from sim.gloo.closed_forms import as_all_to_all, reduced_parts
 from sim.gloo.script import Copy, Reduce, Script, Totals, WaitRecv, WaitSend, Writer
 from sim.gloo.script import totals as schedule_totals
 from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
@@ -18,15 +18,15 @@ from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
 if TYPE_CHECKING:
     from scenarios.seam.calls import Call
 
-# A monitored barrier's messages are of one int32 (torch 2.13, as the kernel counts them).
+# A monitored barrier sends messages of one int32 (torch 2.13, by the kernel's counters).
 MONITORED_BYTES = 4
 
 
 def script(call: Call) -> Script:
-    """The script of the member that makes this call.
+    """Return the script of the member that makes this call.
 
-    Of a `gather` bytes_in is the member's contribution, of a `scatter` bytes_out its share, on the root as elsewhere;
-    of a `reduce` bytes_in is the buffer, on every member. All members' are equal, as torch demands.
+    `bytes_in` of a `gather` is the member's contribution, `bytes_out` of a `scatter` its share, on the root as on
+    others; `bytes_in` of a `reduce` is the buffer, on every member. All members' sizes are equal, as torch requires.
     """
     writer = Writer()
     _WRITERS[call.op](writer, call, call.group.ranks.index(call.rank))
@@ -34,7 +34,7 @@ def script(call: Call) -> Script:
 
 
 def schedule(calls: Sequence[Call]) -> tuple[Script, ...]:
-    """Every member's script; `calls` in group-rank order, but of a send and its recv just these two, in any order."""
+    """Return every member's script; `calls` are in group-rank order, or just a send and its recv in any order."""
     if calls[0].op not in ("send", "recv"):
         return tuple(script(call) for call in calls)
     written = {call.group.index(call.rank): script(call) for call in calls}
@@ -42,17 +42,16 @@ def schedule(calls: Sequence[Call]) -> tuple[Script, ...]:
 
 
 def totals(calls: Sequence[Call]) -> Totals:
-    """What a schedule of the calls sends and computes in all.
+    """Return the bytes, messages and local work of the calls' schedule.
 
-    Where a closed form is known, no schedule is made: the time grows with the pairs that exchange.
-    `latency_steps` of the rings are an upper bound where the buffer leaves segments empty (fewer than 2p elements,
-    or a last chunk that rounding emptied).
+    A closed form saves the schedule, whose time grows with the pairs that exchange. Its `latency_steps` of rings are an
+    upper bound if the buffer leaves segments empty (fewer than 2p elements, or a last chunk that rounding emptied).
     """
     return closed_forms.totals(calls) or schedule_totals(schedule(calls))
 
 
 def _all_reduce(writer: Writer, call: Call, rank: int) -> None:
-    """Reduce-scatter, then all-gather of the reduced chunks, both to the left."""
+    """Write a ring reduce-scatter and a ring all-gather of the reduced chunks, both to the left."""
     _all_reduce_part(writer, call, rank, call.bytes_in)
 
 
@@ -62,21 +61,22 @@ def _all_reduce_part(writer: Writer, call: Call, rank: int, size_bytes: int) -> 
         return
     parts = all_reduce_segments(size_bytes, call.element_size, ranks)
     steps = parts.count - parts.per_chunk
+    # The reduce-scatter begins with the next rank's chunk, so that each rank ends with its own chunk reduced.
     _ring_left(writer, parts, rank, rank + 1, steps=steps, reduces=True)
     _ring_left(writer, parts, rank, rank, steps=steps, reduces=False)
 
 
 def _all_reduce_of_copy(writer: Writer, call: Call, rank: int) -> None:
-    """Of a reduce_scatter one share is kept; tensors of a coalesced call are put into one buffer, and back."""
+    """Write an all-reduce between copies to and from one buffer, for a coalesced call or a reduce_scatter_tensor."""
     writer.work(Copy(call.bytes_in))
     _all_reduce(writer, call, rank)
     writer.work(Copy(call.bytes_out))
 
 
 def _all_reduces(writer: Writer, call: Call, rank: int) -> None:
-    """Several all-reduces of copies, as torch's gloo reduces and scatters lists: one for each tensor.
+    """Write an all-reduce of a copy for each tensor, as torch's gloo reduces and scatters lists.
 
-    torch hands them to two threads; here they come one after the other.
+    torch runs them on two threads; here they run one after the other.
     """
     writer.work(Copy(call.bytes_in))
     for size_bytes in reduced_parts(call):
@@ -87,7 +87,7 @@ def _all_reduces(writer: Writer, call: Call, rank: int) -> None:
 def _ring_left(writer: Writer, parts: Segments, rank: int, first_chunk: int, *, steps: int, reduces: bool) -> None:
     """Send segments from `first_chunk` on to rank-1 and receive those a chunk further from rank+1.
 
-    Two of each are in flight; what is empty is skipped.
+    Two of each are in flight; empty segments are skipped.
     """
     left, right = (rank - 1) % parts.ranks, (rank + 1) % parts.ranks
     sizes, start = 3 * parts.sizes_bytes(), first_chunk * parts.per_chunk
@@ -97,6 +97,7 @@ def _ring_left(writer: Writer, parts: Segments, rank: int, first_chunk: int, *, 
     for send_bytes, recv_bytes in zip(sends, recvs, strict=True):
         if len(flying) == 2:
             _settle(writer, *flying.pop(0))
+        # Receive first, as in gloo's traced system calls: its notice leaves before the data.
         arrival = writer.recv(right, recv_bytes) if recv_bytes else None
         departure = writer.send(left, send_bytes) if send_bytes else None
         flying.append((arrival, Reduce(recv_bytes if reduces else 0), departure))
@@ -113,9 +114,9 @@ def _settle(writer: Writer, arrival: WaitRecv | None, work: Reduce, departure: W
 
 
 def _reduce(writer: Writer, call: Call, rank: int) -> None:
-    """A ring to the left until all but two segments have been sent, then every chunk to the root.
+    """Write a ring to the left until all but two segments have been sent, then send every chunk to the root.
 
-    With more than two segments a chunk the ring runs longer than it needs to: gloo sends those bytes all the same.
+    With more than two segments per chunk the ring runs longer than necessary, as in gloo.
     """
     ranks = len(call.group.ranks)
     if ranks == 1 or call.bytes_in == 0:
@@ -130,7 +131,9 @@ def _reduce(writer: Writer, call: Call, rank: int) -> None:
 
 
 def _all_gather(writer: Writer, call: Call, rank: int) -> None:
-    """A ring to the right in half chunks, two in flight, on a flat buffer that is copied to the output at the end."""
+    """Write a ring to the right in half chunks, two in flight, on a flat buffer that is copied to the output at the
+    end.
+    """
     own_bytes, ranks = call.bytes_in, len(call.group.ranks)
     writer.work(Copy(own_bytes))
     left, right = (rank - 1) % ranks, (rank + 1) % ranks
@@ -139,6 +142,7 @@ def _all_gather(writer: Writer, call: Call, rank: int) -> None:
     for step in range(2 * (ranks - 1) if own_bytes else 0):
         if len(flying) == 2:
             writer.wait(*flying.pop(0))
+        # Send first, unlike in an all-reduce, as in gloo's traced system calls.
         flying.append((writer.send(right, halves[step % 2]), writer.recv(left, halves[step % 2])))
     for waits in flying:
         writer.wait(*waits)
@@ -146,36 +150,40 @@ def _all_gather(writer: Writer, call: Call, rank: int) -> None:
 
 
 def _all_gather_list(writer: Writer, call: Call, rank: int) -> None:
-    """Schedule as `_all_gather` does; tensors of several sizes, which torch's gloo refuses, are exchanged."""
+    """Write an all-gather; tensors of several sizes, which torch's gloo refuses, are an all-to-all."""
     if call.parts:
-        _all_to_all(writer, exchanged(call), rank)
+        _all_to_all(writer, as_all_to_all(call), rank)
     else:
         _all_gather(writer, call, rank)
 
 
 def _broadcast(writer: Writer, call: Call, rank: int) -> None:
-    """A binomial tree: who has the whole buffer in round i sends it 2**i ranks further, counted from the root."""
+    """Write a binomial tree: in round i each owner of the buffer sends it to the rank 2**i further, counted from the
+    root.
+    """
     ranks, size_bytes = len(call.group.ranks), call.bytes_in + call.bytes_out
     place = (rank - call.root) % ranks
     if place:
         parent = place - (1 << (place.bit_length() - 1))
         writer.wait(writer.recv((parent + call.root) % ranks, size_bytes))
+    # gloo posts all sends at once, so they share the links.
     children = [(child + call.root) % ranks for child in broadcast_children(place, ranks)]
     writer.wait(*[writer.send(child, size_bytes) for child in children])
 
 
 def broadcast_children(place: int, ranks: int) -> list[int]:
-    """To whom a rank passes a broadcast on; places are counted from the root."""
+    """Return the places that a rank forwards a broadcast to; places are counted from the root."""
     rounds = range(place.bit_length(), ranks.bit_length())
     return [place + (1 << i) for i in rounds if place + (1 << i) < ranks]
 
 
 def _gather(writer: Writer, call: Call, rank: int) -> None:
-    """All to the root at once, into a flat buffer that is copied to the output at the end."""
+    """Write sends to the root, all at once, into a flat buffer that is copied to the output at the end."""
     ranks, share_bytes = len(call.group.ranks), call.bytes_in
     if rank != call.root:
         writer.wait(writer.send(call.root, share_bytes))
         return
+    # All receives are posted before the root's own copy, which so overlaps with arrivals.
     arrivals = [writer.recv(peer, share_bytes) for peer in range(ranks) if peer != rank]
     writer.work(Copy(share_bytes))
     writer.wait(*arrivals)
@@ -183,7 +191,7 @@ def _gather(writer: Writer, call: Call, rank: int) -> None:
 
 
 def _scatter(writer: Writer, call: Call, rank: int) -> None:
-    """All from the root at once."""
+    """Write sends from the root, all at once."""
     if rank != call.root:
         writer.wait(writer.recv(call.root, call.bytes_out))
         return
@@ -193,7 +201,7 @@ def _scatter(writer: Writer, call: Call, rank: int) -> None:
 
 
 def _all_to_all_single(writer: Writer, call: Call, rank: int) -> None:
-    """Everything posted at once, empty messages too: the send to rank+i, then the receive from rank-i."""
+    """Post all messages at once, empty ones too: the send to rank+i, then the receive from rank-i."""
     ranks = len(call.group.ranks)
     writer.work(Copy(call.send_bytes[rank]))
     waits: list[WaitSend | WaitRecv] = []
@@ -204,14 +212,14 @@ def _all_to_all_single(writer: Writer, call: Call, rank: int) -> None:
 
 
 def _all_to_all(writer: Writer, call: Call, rank: int) -> None:
-    """The list form packs its inputs into one buffer and unpacks its outputs from another."""
+    """Write the list form, which packs inputs into one buffer and unpacks outputs from another."""
     writer.work(Copy(call.bytes_in))
     _all_to_all_single(writer, call, rank)
     writer.work(Copy(call.bytes_out))
 
 
 def _barrier(writer: Writer, call: Call, rank: int) -> None:
-    """Dissemination: round i receives from 2**i ranks before and sends 2**i ranks further."""
+    """Write a dissemination barrier: round i receives from the rank 2**i before and sends to the rank 2**i further."""
     ranks = len(call.group.ranks)
     for distance in (1 << i for i in range((ranks - 1).bit_length())):
         arrival = writer.recv((rank - distance) % ranks, 0)
@@ -220,7 +228,7 @@ def _barrier(writer: Writer, call: Call, rank: int) -> None:
 
 
 def _monitored_barrier(writer: Writer, call: Call, rank: int) -> None:
-    """Have the first member hear of all, one after the other, and answer them."""
+    """Write a barrier in which the first member receives from all others in order, and then answers them."""
     others = range(1, len(call.group.ranks))
     if rank:
         writer.wait(writer.send(0, MONITORED_BYTES))
@@ -257,7 +265,7 @@ _RINGS = (_all_reduce, _all_reduce_of_copy, _all_reduces, _all_gather, _all_gath
 
 
 def rings(call: Call) -> int:
-    """Return how many rings a member goes round, one after the other; 0: the call is no ring."""
+    """Return how many rings a member runs, one after the other; 0 if the call is no ring."""
     writer = _WRITERS[call.op]
     if writer is _all_reduces:
         return len(reduced_parts(call))

@@ -16,7 +16,7 @@ Calls: TypeAlias = "Sequence[Call]"
 
 
 def totals(calls: Calls) -> Totals | None:
-    """See `algorithms.totals`; None for a collective that has no closed form."""
+    """Return `algorithms.totals` of the calls; None for a collective without a closed form."""
     first = calls[0]
     if first.op not in _ADDERS:
         return None
@@ -26,7 +26,7 @@ def totals(calls: Calls) -> Totals | None:
 
 
 def _all_reduce(sums: Totals, calls: Calls) -> None:
-    """Rank r sends every chunk but r while reducing and every chunk but r-1 while gathering."""
+    """Add an all-reduce: rank r sends every chunk but r while reducing and every chunk but r-1 while gathering."""
     _all_reduce_part(sums, calls, calls[0].bytes_in)
 
 
@@ -39,6 +39,7 @@ def _all_reduce_part(sums: Totals, calls: Calls, size_bytes: int) -> None:
     every = sum(filled)
     for rank in range(ranks):
         left = (rank - 1) % ranks
+        # Empty segments are not sent, so messages are counted by filled segments and bytes by chunks.
         count = 2 * every - filled[rank] - filled[left]
         sent_bytes = 2 * parts.total_bytes - parts.chunk_bytes(rank) - parts.chunk_bytes(left)
         sums.messages(rank, left, count, sent_bytes)
@@ -58,13 +59,13 @@ def _all_reduces(sums: Totals, calls: Calls) -> None:
 
 
 def reduced_parts(call: Call) -> tuple[int, ...]:
-    """Return the bytes of each all-reduce of which a reduce-scatter of several tensors is made."""
+    """Return the bytes of each all-reduce of a reduce-scatter of several tensors."""
     ranks = len(call.group.ranks)
     return call.parts or (call.bytes_in // ranks,) * ranks
 
 
 def _reduce(sums: Totals, calls: Calls) -> None:
-    """Rank r sends all segments but the last two of chunk r round the ring, then chunk r to the root."""
+    """Add a reduce: rank r sends all segments but the last two of chunk r along the ring, then chunk r to the root."""
     ranks, call = len(calls), calls[0]
     if ranks == 1 or call.bytes_in == 0:
         return
@@ -80,7 +81,7 @@ def _reduce(sums: Totals, calls: Calls) -> None:
 
 
 def _ring_steps(messages: int) -> int:
-    """Two in flight; each pair of messages waits for a notice and for data."""
+    """Return the latencies of a ring with two messages in flight: each pair waits for a notice and for data."""
     return 2 * -(-messages // 2)
 
 
@@ -95,19 +96,21 @@ def _all_gather(sums: Totals, calls: Calls) -> None:
 
 def _all_gather_list(sums: Totals, calls: Calls) -> None:
     if calls[0].parts:
-        _all_to_all(sums, [exchanged(call) for call in calls])
+        _all_to_all(sums, [as_all_to_all(call) for call in calls])
     else:
         _all_gather(sums, calls)
 
 
-def exchanged(call: Call) -> Call:
-    """Return an all-gather of tensors of several sizes as the all-to-all in which a member gives its own to each."""
+def as_all_to_all(call: Call) -> Call:
+    """Return an all-gather of tensors of several sizes as an all-to-all in which a member sends its tensor to each
+    other.
+    """
     sends = (call.bytes_in,) * len(call.parts)
     return replace(call, bytes_in=sum(sends), send_bytes=sends, recv_bytes=call.parts)
 
 
 def _broadcast(sums: Totals, calls: Calls) -> None:
-    """A rank's place, counted from the root, has as many hops behind it as it has bits set."""
+    """Add a broadcast: a place, counted from the root, is as many hops away as its number has bits set."""
     ranks, root = len(calls), calls[0].root
     size_bytes = calls[0].bytes_in + calls[0].bytes_out
     for place in range(1, ranks):
@@ -139,6 +142,7 @@ def _all_to_all_single(sums: Totals, calls: Calls) -> None:
         for target, size_bytes in enumerate(call.send_bytes):
             if target != rank:
                 sums.message(rank, target, size_bytes)
+    # All messages are posted at once: a latency for notices, a latency for data.
     sums.latency_steps = [2 if len(calls) > 1 else 0] * len(calls)
 
 

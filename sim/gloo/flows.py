@@ -1,8 +1,8 @@
 """Simulates gloo's scripts of sends and receives, message by message, on its connections.
 
 One connection joins each pair of ranks of a group. Each direction has one first-in-first-out queue for data and notices
-alike, so a notice waits behind data that was queued before it. Data goes when the send is posted and the receiver's
-notice has come, whichever is later.
+alike, so a notice waits behind data that was queued before it. Data leaves when the send is posted and the receiver's
+notice has arrived, whichever is later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sim.rank.rendezvous import Rendezvous
 
 
 class Flow:
-    """A connection that gets its fair share of each link and costs the hosts nothing."""
+    """A connection with its fair share of each link, without CPU time on hosts."""
 
     __slots__ = ("_busy", "_machine", "_path", "_queue", "_slow_start")
 
@@ -65,17 +65,18 @@ class Flow:
                 self._machine.sleep(lost_ns).then(lambda: self._carry(size_bytes, sent, arrived))
 
     def _carry(self, size_bytes: int, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
-        def gone() -> None:
+        def end() -> None:
             self._machine.sleep(self._path.latency_ns).then(arrived)
+            # The flow is still busy, so a message that `sent` puts goes behind those that wait.
             if sent is not None:
                 sent()
             self._next()
 
-        self._machine.carry(self._path, size_bytes).then(gone)
+        self._machine.carry(self._path, size_bytes).then(end)
 
 
 class Slot:
-    """One message: it goes when it was `posted` and the receiver is `ready`."""
+    """A message, which leaves when it is posted and the receiver is `ready`."""
 
     __slots__ = ("posted_bytes", "ready", "received", "sent")
 
@@ -90,25 +91,25 @@ Slots = dict[tuple[int, int, int], Slot]
 
 
 class GlooFlows:
-    """The transport that simulates every message of every member."""
+    """A transport that simulates every message of every member."""
 
     def __init__(self, machine: Machine, threads: Hosts | None = None) -> None:
-        """`threads` of the hosts, where they are modelled."""
+        """Create a transport on `machine`; `threads` are the hosts' threads, where these are modelled."""
         self.machine, self.threads = machine, threads
         self._ports = Ports()
         self._connections: dict[tuple[str, int, int], Flow | TcpConnection] = {}
         self._slots: dict[Rendezvous, Slots] = defaultdict(lambda: defaultdict(Slot))
 
     def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
-        """A member has entered: it runs its script, and is through at its end."""
+        """Run the script of a member that has entered."""
         _Player(self, rendezvous, member, thread)
 
     def slots(self, rendezvous: Rendezvous) -> Slots:
-        """The messages of a rendezvous, made when first used."""
+        """Return the messages of a rendezvous, created at first use."""
         return self._slots[rendezvous]
 
     def close(self, rendezvous: Rendezvous) -> None:
-        """Forget a rendezvous's messages when all members are through."""
+        """Drop a rendezvous's messages when all members have finished."""
         through = rendezvous.through.values()
         if len(through) == rendezvous.group.size and all(signal.done for signal in through):
             self._slots.pop(rendezvous, None)
@@ -123,7 +124,7 @@ class GlooFlows:
         sent: Callable[[], None] | None = None,
         arrived: Callable[[], None],
     ) -> None:
-        """Queue a message from one member to another on their connection; arguments as those of `Flow.put`."""
+        """Queue a message from one member to another on their connection; arguments as for `Flow.put`."""
         ranks = rendezvous.group.ranks[ends[0]], rendezvous.group.ranks[ends[1]]
         self.machine.traffic.add(*ranks, size_bytes)
         self._connection(rendezvous.group.name, ranks).put(size_bytes, by, sent, arrived)
@@ -140,14 +141,14 @@ class GlooFlows:
 
 
 class _Player:
-    """One member on its way through its script.
+    """A member that executes its script.
 
-    One of the library's threads runs it; the program's own runs a send or recv. Where hosts are not modelled,
-    no thread takes any time.
+    One of the library's threads runs it; the program's own thread runs a send or recv. Where hosts are not modelled, no
+    thread takes any time.
     """
 
     def __init__(self, wire: GlooFlows, rendezvous: Rendezvous, member: int, program: Thread | None) -> None:
-        """Begin: the program has issued its call."""
+        """Start the script of a member whose program has issued its call."""
         call = rendezvous.calls[member]
         self._wire, self._machine, self._slots = wire, wire.machine, wire.slots(rendezvous)
         self._rendezvous, self._member, self._rank = rendezvous, member, rendezvous.group.ranks[member]
@@ -158,25 +159,27 @@ class _Player:
         self._wake()
 
     def _go_on(self) -> None:
-        """Until something has to be waited for, or the end."""
+        """Execute instructions until one blocks or the script ends."""
         for instruction in self._instructions:
             signal = self._do(instruction)
             if signal is not None and not signal.done:
                 signal.then(self._wake if isinstance(instruction, WaitSend | WaitRecv) else self._go_on)
                 return
+        # Before `close`, which drops the messages when all members have finished.
         self._rendezvous.finish(self._member)
         self._wire.close(self._rendezvous)
 
     def _wake(self) -> None:
-        """The thread, which slept, is told to go on; the program's own is woken by what it awaits."""
+        """Wake the script's thread; the program's own thread is woken by its await instead."""
         hosts = self._wire.threads
+        # A send or recv runs in the program's own thread, which is not asleep.
         if self._thread is None or hosts is None or self._is_message:
             self._go_on()
         else:
             self._thread.wake(hosts.tcp.message_ns, self._go_on)
 
     def _do(self, instruction: Instruction) -> Signal[None] | None:
-        """Carry it out; what is returned must happen before the next one."""
+        """Start an instruction; the returned signal must fire before the next instruction, None: no wait."""
         match instruction:
             case Send():
                 return self._post_send(instruction)
@@ -192,8 +195,8 @@ class _Player:
                 kernel = local_kernel(0, size_bytes)
         return local(self._machine, self._rank, kernel, self._thread)
 
-    def _posted(self) -> Signal[None] | None:
-        """When the thread has written what there was to write."""
+    def _end_of_writes(self) -> Signal[None] | None:
+        """Return a signal for the end of the thread's queued writes, None without threads."""
         if self._thread is None:
             return None
         signal: Signal[None] = Signal()
@@ -202,17 +205,20 @@ class _Player:
 
     def _post_send(self, send: Send) -> Signal[None] | None:
         slot = self._slots[self._member, send.peer, send.tag]
+        # Read before the notice is queued, as the queue may deliver at once.
         is_ready = slot.ready
         slot.posted_bytes = send.size_bytes
+        # A sender's notice delays only what is queued behind it: gloo's receivers do not wait for it.
         self._wire.put(self._rendezvous, (self._member, send.peer), NOTICE_BYTES, self._thread, arrived=do_nothing)
         if is_ready:
             self._put_data(slot, self._member, send.peer, self._thread)
-        return self._posted()
+        return self._end_of_writes()
 
     def _post_recv(self, recv: Recv) -> Signal[None] | None:
         slot = self._slots[recv.peer, self._member, recv.tag]
         group, source = self._rendezvous.group, recv.peer
         hosts = self._wire.threads
+        # Data that waited for this notice is written by the peer's serving thread, which receives the notice.
         sender = None if hosts is None else hosts.loop(group.ranks[source], group.name)
 
         def ready() -> None:
@@ -221,7 +227,7 @@ class _Player:
                 self._put_data(slot, source, self._member, sender)
 
         self._wire.put(self._rendezvous, (self._member, source), NOTICE_BYTES, self._thread, arrived=ready)
-        return self._posted()
+        return self._end_of_writes()
 
     def _put_data(self, slot: Slot, source: int, target: int, by: Thread | None) -> None:
         size_bytes = HEADER_BYTES + slot.posted_bytes
@@ -231,7 +237,7 @@ class _Player:
 
 @lru_cache(maxsize=4096)
 def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
-    """Adding received bytes to as many local ones, and copying; gloo's own loops, no operator is launched."""
+    """Return gloo's own loops as a kernel without launches: add received bytes to local ones, and copy."""
     return Kernel(
         kind="elementwise",
         bytes_read=2.0 * reduced_bytes + copied_bytes,
@@ -241,7 +247,7 @@ def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
 
 
 def local(machine: Machine, rank: int, kernel: Kernel, thread: Thread | None = None) -> Signal[None]:
-    """gloo adds and copies on the host, which may be the device; of a GPU's host a core does it."""
+    """Run gloo's sums and copies on the host: on the device if that is a CPU, else on a core of the GPU's host."""
     cluster = machine.fabric.cluster
     if cluster.host.gpu.device.runs_on_cores:
         return machine.kernel(rank, kernel, None if thread is None else thread.run)

@@ -22,8 +22,8 @@ from sim.rank.rendezvous import Rendezvous
 # torch's ProcessGroupGloo serves a group's collectives with two threads.
 _LANES = 2
 
-# "links" plays each message of collectives in groups of up to so many ranks. A ring of n ranks is 12 n * n messages and
-# notices: a training step of 64 ranks takes 11 s to simulate, with loads on links 3 s (docs/scale.md).
+# Largest group for which "links" simulates each message. A ring of n ranks is 12 n * n messages and notices: a training
+# step of 64 ranks takes 11 s to simulate, with loads on links 3 s (docs/scale.md).
 MOST_RANKS = 64
 
 
@@ -32,9 +32,10 @@ _RING_FILL = 4
 
 
 class GlooLinks:
-    """A gloo collective as one activity with its bytes on every link, beside its sums and copies on CPUs.
+    """A transport of collectives as single activities with their bytes on every link, next to their sums and copies on
+    CPUs.
 
-    A broadcast is one for each edge of its tree: nothing is sent on before it is there.
+    A broadcast is an activity for each edge of its tree: a member forwards the buffer only when it has all of it.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -42,7 +43,7 @@ class GlooLinks:
         self._slow_starts = SlowStarts(machine, 1)
 
     def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
-        """Begin when the last member has entered, and end for all at once."""
+        """Run the collective when the last member has entered, and finish all members together."""
         if not rendezvous.is_complete:
             return
         if rendezvous.calls[0].op == "broadcast":
@@ -67,11 +68,14 @@ class GlooLinks:
         all_of([*parts, wire], rendezvous.finish_all)
 
     def _pass_on(self, rendezvous: Rendezvous, place: int) -> None:
-        """The member at `place`, counted from the root, has it: it sends it on, and is through when that has left."""
+        """Forward the broadcast from the member at `place`, counted from the root; it finishes when all its sends have
+        left.
+        """
         size, root = rendezvous.group.size, rendezvous.calls[0].root
         member = (place + root) % size
         size_bytes = rendezvous.calls[member].bytes_in + rendezvous.calls[member].bytes_out + HEADER_BYTES
         children = broadcast_children(place, size)
+        # The member finishes when its last send has left, not when it arrives.
         left = len(children)
 
         def sent(child: int, latency_ns: int) -> None:
@@ -103,6 +107,7 @@ def _transport(scenario: Scenario, machine: Machine, classes: HostClasses | None
     links = GlooLinks(machine)
 
     def play(rendezvous: Rendezvous, member: int, thread: Thread | None) -> None:
+        # Small groups are simulated exactly at both fidelities.
         (flows if rendezvous.group.size <= MOST_RANKS else links)(rendezvous, member, thread)
 
     return Transport(play, threads)

@@ -1,4 +1,4 @@
-"""A reduction in the order of gloo's ring, which decides how sums are rounded."""
+"""A reduction in the order of gloo's ring, which determines the rounding of sums."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from sim.rank.reduction import in_group_order
 
 
 def in_rings(call: Call, inputs: Sequence[Tensor]) -> Tensor:
-    """Reduce to the bit as gloo does (torch 2.13): each chunk goes round the ring of the members, by rank.
+    """Reduce to the bit as gloo does (torch 2.13): each chunk goes along the ring of the members, by rank.
 
-    So sums are rounded as there, and max and min keep a NaN only of the member that a chunk ends at.
+    So sums are rounded as in gloo, and max and min keep a NaN only of the member at which a chunk ends.
     """
     name, group = call.reduce, call.group
     if not inputs[0].is_floating_point() and not (inputs[0].is_complex() and name != "product"):
         return in_group_order(call, inputs)  # whole numbers are exact in any order
+    # gloo connects its ring by global rank, whatever the group's order.
     order = sorted(range(group.size), key=group.ranks.__getitem__)
     parts = [_as_real(inputs[member]).reshape(-1) for member in order]
     total = _round_the_ring(_RING[name], parts, reduce_segments if call.op == "reduce" else all_reduce_segments)
@@ -32,7 +33,9 @@ def in_rings(call: Call, inputs: Sequence[Tensor]) -> Tensor:
 def _round_the_ring(
     combine: Callable[[Tensor, Tensor], Tensor], parts: Sequence[Tensor], cut: Callable[[int, int, int], Segments]
 ) -> Tensor:
-    """Chunk c starts as that of member c - 1, goes to the left, and ends at member c, who hands it on."""
+    """Return the reduced buffer: chunk c starts at member c - 1, moves to the left, and ends at member c, which sends
+    it on.
+    """
     ranks, numel, width = len(parts), parts[0].numel(), parts[0].element_size()
     segments = cut(numel * width, width, ranks)
     chunk = segments.per_chunk * segments.segment_bytes // width
@@ -49,7 +52,8 @@ def _as_real(tensor: Tensor) -> Tensor:
     return torch.view_as_real(resolved(tensor)) if tensor.is_complex() else tensor
 
 
-# A member's own and what it received; gloo compares as C++ does: with a NaN nothing is less, and its own stays.
+# Arguments: a member's own value and the received one. gloo compares as C++ does: no value is less than NaN, nor NaN
+# less than any value, so the own value stays.
 _RING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": torch.add,
     "avg": torch.add,

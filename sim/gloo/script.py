@@ -1,9 +1,9 @@
 """Instructions of a collective's members, message by message, and their totals.
 
-A `Script` is one member's program: instructions in the order in which it runs them, peers by group rank. A message is
-known by (source, destination, tag); the tag counts the messages of one directed pair. On the wire a message of L bytes
-from a to b is three things: a notice of NOTICE_BYTES from a ("something to send"), one from b ("ready to receive"), and
-then HEADER_BYTES + L from a, all in the first-in-first-out queue of their direction.
+A `Script` is one member's program: its instructions in order, with peers by group rank. A message is identified by
+(source, destination, tag); the tag counts the messages of one directed pair. On the wire a message of L bytes from a to
+b is three things: a notice of NOTICE_BYTES from a ("something to send"), one from b ("ready to receive"), and then
+HEADER_BYTES + L from a, all in the first-in-first-out queue of their direction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADER_BYTES = 48
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Post a send and go on."""
+    """An instruction: post a send and go on."""
 
     peer: int
     size_bytes: int
@@ -28,7 +28,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Recv:
-    """Post a receive and go on."""
+    """An instruction: post a receive and go on."""
 
     peer: int
     size_bytes: int
@@ -37,7 +37,7 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class WaitSend:
-    """Block until the posted send of this tag to `peer` has left."""
+    """An instruction: block until the posted send of this tag to `peer` has left."""
 
     peer: int
     tag: int
@@ -45,7 +45,7 @@ class WaitSend:
 
 @dataclass(frozen=True, slots=True)
 class WaitRecv:
-    """Block until the posted receive of this tag from `peer` has arrived."""
+    """An instruction: block until the posted receive of this tag from `peer` has arrived."""
 
     peer: int
     tag: int
@@ -53,14 +53,14 @@ class WaitRecv:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """Combine this many received bytes with as many local ones."""
+    """An instruction: combine `size_bytes` received bytes with as many local ones."""
 
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy this many bytes in local memory."""
+    """An instruction: copy `size_bytes` bytes in local memory."""
 
     size_bytes: int
 
@@ -70,11 +70,11 @@ Script: TypeAlias = tuple[Instruction, ...]
 
 
 class Totals:
-    """A schedule without its order, for fidelity "links"; lists are by group rank.
+    """A schedule's sums, for fidelity "links"; lists are by group rank.
 
     `pair_bytes[source, destination]` counts payload, headers and notices; pairs without traffic are absent.
-    `latency_steps`: the one-way latencies until that member is done, were bytes and arithmetic free and did all enter
-    at once. `reduce_bytes`, `copy_bytes`: local work.
+    `latency_steps`: number of one-way latencies until that member finishes, if bytes and arithmetic took no time and
+    all members entered at once. `reduce_bytes`, `copy_bytes`: local work.
     """
 
     __slots__ = ("copy_bytes", "latency_steps", "pair_bytes", "reduce_bytes")
@@ -93,14 +93,14 @@ class Totals:
             pairs[back] = pairs.get(back, 0) + count * NOTICE_BYTES
 
     def message(self, source: int, target: int, size_bytes: int) -> None:
-        """Add one message that nothing came before: one latency for the notice, one for the data."""
+        """Add one message without predecessors: one latency for the notice, one for the data."""
         self.messages(source, target, 1, size_bytes)
         self.latency_steps[source] = max(self.latency_steps[source], 1)
         self.latency_steps[target] = 2
 
 
 class Writer:
-    """Writes one script; numbers the messages of each directed pair."""
+    """A writer of one script, which numbers the messages of each directed pair."""
 
     __slots__ = ("_instructions", "_received", "_sent")
 
@@ -110,53 +110,54 @@ class Writer:
         self._received: dict[int, int] = {}
 
     def send(self, peer: int, size_bytes: int) -> WaitSend:
-        """Post a send; what to write when it must have left."""
+        """Post a send; return the instruction that waits until it has left."""
         tag = self._sent.get(peer, 0)
         self._sent[peer] = tag + 1
         self._instructions.append(Send(peer, size_bytes, tag))
         return WaitSend(peer, tag)
 
     def recv(self, peer: int, size_bytes: int) -> WaitRecv:
-        """Post a receive; what to write when it must have arrived."""
+        """Post a receive; return the instruction that waits until it has arrived."""
         tag = self._received.get(peer, 0)
         self._received[peer] = tag + 1
         self._instructions.append(Recv(peer, size_bytes, tag))
         return WaitRecv(peer, tag)
 
     def wait(self, *waits: WaitSend | WaitRecv) -> None:
-        """Append waits."""
+        """Append waits to the script."""
         self._instructions += waits
 
     def work(self, instruction: Copy | Reduce) -> None:
-        """Append local work; work on nothing is left out."""
+        """Append local work of more than 0 bytes."""
         if instruction.size_bytes:
             self._instructions.append(instruction)
 
     def script(self) -> Script:
-        """What was written."""
+        """Return the instructions so far."""
         return tuple(self._instructions)
 
 
 def totals(scripts: Sequence[Script]) -> Totals:
-    """Sum each script's messages and local work, in a time that grows with the messages."""
-    found = Totals(len(scripts))
-    found.pair_bytes = _pair_bytes(scripts)
-    found.latency_steps = latency_steps(scripts)
-    found.reduce_bytes = [sum(i.size_bytes for i in script if isinstance(i, Reduce)) for script in scripts]
-    found.copy_bytes = [sum(i.size_bytes for i in script if isinstance(i, Copy)) for script in scripts]
-    return found
+    """Sum each script's messages and local work, in a time that grows with the number of messages."""
+    sums = Totals(len(scripts))
+    sums.pair_bytes = _pair_bytes(scripts)
+    sums.latency_steps = latency_steps(scripts)
+    sums.reduce_bytes = [sum(i.size_bytes for i in script if isinstance(i, Reduce)) for script in scripts]
+    sums.copy_bytes = [sum(i.size_bytes for i in script if isinstance(i, Copy)) for script in scripts]
+    return sums
 
 
 def latency_steps(scripts: Sequence[Script]) -> list[int]:
-    """When each member ends, with a latency of one and nothing else that takes time.
+    """Return when each member ends, if a latency is 1 and nothing else takes time.
 
-    Data leaves once the send is posted and the receiver's notice is here, one latency after the receive was posted.
+    Data leaves once the send is posted and the receiver's notice has arrived, one latency after the receive was posted.
     """
     posted: dict[tuple[type, int, int, int], int] = {}
     clocks = [0] * len(scripts)
     rest = [iter(script) for script in scripts]
     blocked: dict[int, WaitSend | WaitRecv | None] = dict.fromkeys(range(len(rest)))
     while blocked:
+        # Rounds over all members instead of a queue of events: a schedule without progress in a round is a deadlock.
         before = len(posted), len(blocked)
         for rank in tuple(blocked):
             first = blocked[rank]
@@ -173,7 +174,7 @@ def latency_steps(scripts: Sequence[Script]) -> list[int]:
 def _advance(
     rank: int, left: Iterator[Instruction], clocks: list[int], posted: dict[tuple[type, int, int, int], int]
 ) -> WaitSend | WaitRecv | None:
-    """Run one member until it waits for something that its peer has not posted; that wait, or None at its end."""
+    """Run one member until it waits for a message that its peer has not posted; return the wait, None at the end."""
     for instruction in left:
         match instruction:
             case Send(peer, _, tag):

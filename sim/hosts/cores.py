@@ -13,21 +13,21 @@ from scenarios.config.host_costs import Tcp
 from sim.clock import Clock
 from sim.jitter import Varying
 
-# Linux lets a thread run for a slice before one that wakes up may take its core (EEVDF: 0.7 ms, times two on two to
-# three cores), and if somebody woke up during the slice, looks only when its tick comes (CONFIG_HZ = 250).
+# Linux lets a thread run for a slice before a woken one may take its core (EEVDF: 0.7 ms, times two on two to three
+# cores). If a thread woke up during the slice, the scheduler decides at its next tick only (CONFIG_HZ = 250).
 _SLICE_NS = 1_400_000
 _TICK_NS = 4_000_000
 
-# Before a run the cores have been idle for longer than any nap.
+# Idle time of cores before a run, longer than any nap.
 _LONG_NS = 10**15
 
-# What a thread does next on its core: nothing, or so many ns of work.
+# Returns the ns of a thread's next work on its core, or None if there is none.
 Next = Callable[[], float | None]
 
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """One thread on a core, or in the queue for one."""
+    """A thread's work on a core, running or queued."""
 
     thread: Thread
     left_ns: int
@@ -38,52 +38,54 @@ class _Turn:
 
 @dataclass(slots=True, eq=False)
 class _Core:
-    """A core's run queue: threads that woke up come before those that have had a timeslice."""
+    """A core and its run queue: threads that woke up come before those that have had a timeslice."""
 
     running: _Turn | None = None
-    taken_ns: int = 0  # by the thread that runs
+    taken_ns: int = 0  # when the running thread took the core
     idle_since_ns: int = -_LONG_NS
     woken: deque[_Turn] = field(default_factory=deque)
     interrupted: deque[_Turn] = field(default_factory=deque)
 
     @property
     def waiting(self) -> int:
-        """How many threads wait for the core."""
+        """Number of threads that wait for the core."""
         return len(self.woken) + len(self.interrupted)
 
     def next_turn(self) -> _Turn:
-        """Take the next thread; there must be one."""
+        """Remove and return the next thread's turn; there must be one."""
         return (self.woken or self.interrupted).popleft()
 
 
 class Cores:
-    """Cores with a run queue each.
+    """The cores of a machine, with a run queue each.
 
-    A thread that would have to wait migrates to an idle core, and an idle core steals one that waits; `stay_share` of
-    these chances are missed, where the system keeps threads together.
+    A thread that would have to wait migrates to an idle core, and an idle core steals a waiting thread. A share
+    `stay_share` of these migrations is missed, as the system tends to keep threads where they are.
     """
 
     def __init__(self, clock: Clock, count: int, stay_share: float = 0.0, draw: str | None = None) -> None:
-        """`draw` seeds which chances are missed."""
+        """Create `count` idle cores; `draw` seeds which migrations are missed."""
         self._clock = clock
         self._cores = [_Core() for _ in range(count)]
         self._stay_share = stay_share
         self._random = Random(draw)
 
     def idle_ns(self, thread: Thread) -> int | None:
-        """For how long the core on which the thread would run (its own, or the last to idle) has idled, or None."""
+        """Return the idle time of the core on which the thread would run (its own, or the last to idle), or None if all
+        are busy.
+        """
         core = thread.home
         if core is None or core.running is not None:
             core = self._last_at_work()
         return None if core is None else self._clock.now_ns - core.idle_since_ns
 
     def has_queue(self, thread: Thread) -> bool:
-        """Whether other threads wait for the thread's core."""
+        """Return whether other threads wait for the thread's core."""
         home = thread.home
         return home is not None and home.waiting > 0
 
     def run(self, thread: Thread, work_ns: float, then: Next) -> None:
-        """Work for so long on one core, then call `then`, and go on with what it returns."""
+        """Run `work_ns` of work on one core, then call `then`, and go on with the work that it returns."""
         turn = _Turn(thread, round(work_ns), then)
         core = self._core_for(thread)
         running = core.running
@@ -92,10 +94,11 @@ class Cores:
         if core.running is None:
             self._begin(core, turn)
         else:
+            # Behind earlier woken threads, but before interrupted ones.
             core.woken.append(turn)
 
     def _core_for(self, thread: Thread) -> _Core:
-        """The thread's own core, or an idle one."""
+        """Choose the thread's own core, or an idle one if its own is busy."""
         home = thread.home
         if home is None:
             home = min(self._cores, key=lambda core: (core.running is not None, core.waiting, core.idle_since_ns))
@@ -107,7 +110,7 @@ class Cores:
         return home
 
     def _last_at_work(self) -> _Core | None:
-        """Choose among the idle cores."""
+        """Return the idle core that has worked last, or None if all are busy."""
         idle = (core for core in self._cores if core.running is None)
         return max(idle, key=lambda core: core.idle_since_ns, default=None)
 
@@ -115,7 +118,7 @@ class Cores:
         return not self._stay_share or self._random.random() >= self._stay_share
 
     def _interrupt(self, core: _Core, turn: _Turn) -> None:
-        """Put the rest of a thread's work into the run queue; its core is free."""
+        """Free the core and queue the rest of the running thread's work."""
         rest = _Turn(turn.thread, turn.left_ns - (self._clock.now_ns - turn.began_ns), turn.then)
         turn.is_over = True
         core.running = None
@@ -128,7 +131,7 @@ class Cores:
         self._look_later(core, turn)
 
     def _look_later(self, core: _Core, turn: _Turn) -> None:
-        """At its end, or when a tick comes by which it has had its slice."""
+        """Schedule a look at the turn's end, or at the first tick after its slice."""
         now_ns = self._clock.now_ns
         end_ns = turn.began_ns + turn.left_ns
         due_ns = max(core.taken_ns + _SLICE_NS, now_ns + 1)
@@ -146,7 +149,7 @@ class Cores:
                 self._look_later(core, turn)
             return
         turn.is_over = True
-        next_ns = turn.then()  # it still has its core
+        next_ns = turn.then()  # the thread still owns its core, so a thread that `then` wakes queues behind it
         if next_ns is not None:
             more = _Turn(turn.thread, round(next_ns), turn.then)
             core.running, more.began_ns = more, self._clock.now_ns
@@ -167,21 +170,21 @@ class Cores:
 
 
 class Wakes:
-    """How long a sleeping thread takes to run once it is told.
+    """A model of wake-up latency of sleeping threads.
 
-    An idle core takes time to wake up, the more so if it has been idle for more than a nap. Where all cores are at
-    work, the thread only takes its turn.
+    An idle core takes time to wake up, more if it has been idle for longer than a nap. If all cores are busy, the
+    thread only waits for its turn.
     """
 
     def __init__(self, clock: Clock, tcp: Tcp, draw: str | None) -> None:
-        """`draw` seeds what varies; with None every wake-up takes the mean."""
+        """Create the model; `draw` seeds its variation; with None every wake-up takes the mean."""
         self._clock = clock
         self._nap_ns = tcp.nap_ns
         self._soon_ns, self._late_ns = tcp.wake_soon_ns, tcp.wake_ns
         self._varying = Varying(tcp.wake_spread, None if draw is None else f"wake {draw}")
 
     def wake(self, thread: Thread, then: Callable[[], None]) -> None:
-        """Call `then` when a thread that was told to go on is ready to run on a core."""
+        """Call `then` when a thread that is woken now is ready to run on a core."""
         idle_ns = thread.cores.idle_ns(thread)
         if idle_ns is None:
             then()
@@ -191,21 +194,21 @@ class Wakes:
 
 
 class Thread:
-    """One thread: it does one thing after another. One that serves what comes in sleeps when there is nothing."""
+    """A thread that executes its work in order. A serving thread sleeps when it has no work."""
 
     __slots__ = ("_queue", "_sleeps", "_wakes", "cores", "home", "is_busy")
 
     def __init__(self, cores: Cores, wakes: Wakes, *, sleeps: bool) -> None:
-        """`sleeps`: it must wake up before it does something, unless it is at something else."""
+        """Create an idle thread; `sleeps`: the thread must wake up before new work, unless it is busy."""
         self.cores = cores
-        self.home: _Core | None = None  # where it has run last, or is going to
+        self.home: _Core | None = None  # the core of its last or next turn
         self._wakes = wakes
         self._sleeps = sleeps
         self._queue: deque[tuple[float, Callable[[], None]]] = deque()
         self.is_busy = False
 
     def run(self, work_ns: float, then: Callable[[], None]) -> None:
-        """Work for so long after all that came before, and call `then`."""
+        """Queue `work_ns` of work behind earlier work, and call `then` at its end."""
         if not (work_ns or self.is_busy or self._sleeps):
             then()
             return
@@ -219,7 +222,7 @@ class Thread:
             self._serve()
 
     def wake(self, work_ns: float, then: Callable[[], None]) -> None:
-        """The same for a thread that is woken after it had waited."""
+        """Queue work for a blocked thread, adding wake-up latency."""
         self._wakes.wake(self, lambda: self.run(work_ns, then))
 
     def _serve(self) -> None:
@@ -233,10 +236,10 @@ class Thread:
 
 
 class Hosts:
-    """The cores of each host, or one machine's for all, and the threads of each rank.
+    """The cores of each host, or of one machine for all hosts, and the threads of each rank.
 
-    A rank's program runs in one thread a stream, in which its verbs and, on a CPU, its kernels take their time. Each of
-    its groups has one thread that serves the sockets, and gives every collective to a worker.
+    A rank's program runs in one thread per stream, which executes its verbs and, on a CPU, its kernels. Each of the
+    rank's groups has one thread that serves the sockets, and passes every collective to a worker.
     """
 
     def __init__(self, clock: Clock, cluster: Cluster, tcp: Tcp, draw: str | None) -> None:
@@ -253,29 +256,29 @@ class Hosts:
         self._loops: dict[tuple[int, str], Thread] = {}
 
     def program(self, rank: int, stream: str) -> Thread:
-        """The thread that runs a rank's program on a stream."""
+        """Return the thread that runs a rank's program on a stream."""
         return self._programs.setdefault((rank, stream), self._thread(rank))
 
     def issue_ns(self, *, is_cold: bool) -> int:
-        """What the next operation costs its program before anything is sent, in ns.
+        """Return the CPU time in ns of the program's next operation before its first byte is sent.
 
-        `is_cold`: its step has computed, so that the interpreter's working set has been evicted from cache.
+        `is_cold`: the step has computed, so the interpreter's working set has been evicted from cache.
         """
         return round(self.tcp.issue_ns * self._issue.next()) + self.tcp.cold_ns * is_cold
 
     def loop(self, rank: int, group: str) -> Thread:
-        """The thread that serves a group's sockets on a rank."""
+        """Return the thread that serves a group's sockets on a rank."""
         key = (rank, group)
         if key not in self._loops:
             self._loops[key] = self._thread(rank, sleeps=True)
         return self._loops[key]
 
     def worker(self, rank: int) -> Thread:
-        """A new thread, for one collective."""
+        """Create a thread for one collective."""
         return self._thread(rank)
 
     def spin_ns(self, loop: Thread) -> float:
-        """For how long this thread spins on the lock of somebody who posts just now; 0 if it does not."""
+        """Return for how many ns this thread spins on a lock whose owner posts now; 0 if it does not spin."""
         if not (self.tcp.spin_share and loop.is_busy and loop.cores.has_queue(loop)):
             return 0.0
         return self._random.random() * self.tcp.spin_ns if self._random.random() < self.tcp.spin_share else 0.0

@@ -1,8 +1,8 @@
 """Models TCP between hosts by segment: queues in front of links, socket buffers, and the CPU time of both ends.
 
-Fair shares (`sharing`) are what long transfers get of a link. What a short message waits for is the queue in front of
-it: of its own connection, and of others that leave by the same port or arrive at it. So here every link keeps one
-first-in-first-out queue, and every connection puts a limited number of bytes into it.
+Fair shares (`sharing`) give the rate of long transfers. A short message waits for the queue in front of it: segments of
+its own connection, and of others that leave by its port or arrive at it. So here every link has one first-in-first-out
+queue, and every connection puts a limited number of bytes into it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sim.engine.machine import PACKET_BYTES, Machine
 from sim.engine.network import Path
 from sim.hosts.cores import Hosts, Thread
 
-# What is moved as one: Linux hands segments of this order to a device (tcp(7), segmentation offload).
+# Size of simulated segments, close to those that Linux passes to a device (tcp(7), segmentation offload).
 SEGMENT_BYTES = 16 * 1024
-# What a thread has written of a long message before the first of it leaves; large against a segment, to count fewer.
+# Bytes of a long message that a thread writes before the first byte leaves: several segments, for fewer events.
 _PIECE_BYTES = 4 * SEGMENT_BYTES
 
 
 class Port:
-    """The queue in front of one direction of a link, with a token bucket: so much may pass at once after a pause."""
+    """The queue in front of one direction of a link, with a token bucket: `burst` passes at once after a pause."""
 
     __slots__ = ("_burst_ns", "_capacity", "_last_ns", "_owed_ns")
 
@@ -35,7 +35,7 @@ class Port:
         self._owed_ns = self._last_ns = 0.0
 
     def pass_through(self, size_bytes: float, now_ns: int, whole_ns: int) -> tuple[int, int]:
-        """When the first packet and the last byte have left, behind all that came before them.
+        """Return when the first packet and the last byte have left, behind all earlier bytes.
 
         The first packet is here now, the last byte at `whole_ns`.
         """
@@ -47,15 +47,15 @@ class Port:
         return round(min(begin_ns + packet_ns, self._last_ns)), round(self._last_ns)
 
     def load(self, size_bytes: float, now_ns: int) -> None:
-        """Bytes that pass by and delay nobody but what comes after them: acknowledgements."""
+        """Add bytes that delay only later ones, such as acknowledgements."""
         self._owed_ns = max(self._owed_ns, now_ns) + size_bytes / self._capacity.per_ns
 
 
 @dataclass(slots=True)
 class _Message:
-    """What of a message its sender has still to write; `sent` is called then, `arrived` when the receiver has it.
+    """A message that is not completely written; `sent` is called at the end of writing, `arrived` when the peer has it.
 
-    `by` writes as much as the socket takes at once.
+    Thread `by` writes as much as the socket takes at once.
     """
 
     left_bytes: int
@@ -66,7 +66,7 @@ class _Message:
 
 @dataclass(slots=True)
 class _Written:
-    """What a socket has still to hand to the network of one write; `arrived` if a message ends with it."""
+    """A write that the socket has not completely passed to the network; `arrived` is set if it ends a message."""
 
     left_bytes: int
     arrived: Callable[[], None] | None
@@ -79,19 +79,18 @@ class Ports:
         self._ports: dict[Capacity, Port] = {}
 
     def of(self, path: Path) -> list[Port]:
-        """The ports that a path crosses."""
+        """Return the ports that a path crosses."""
         return [self._ports.setdefault(link, Port(link)) for link in path.links if link.has_queue]
 
 
 class TcpConnection:
-    """One direction between two ranks: what is put in first arrives first.
+    """A connection from one rank to another, in one direction; messages arrive in the order of `put`.
 
-    Whoever puts a message in writes it to the socket, as far as there is room; the rest is written by the thread that
-    serves the sockets when there is room again. The socket keeps the first port's queue filled.
+    The thread that puts a message writes as much as the socket has room for; the thread that serves the sockets writes
+    the rest when there is room again. The socket keeps the first port's queue filled.
 
-    gloo guards a connection with a lock, for which the serving thread does not wait: it asks again and again. Where
-    the lock's owner waits for a core meanwhile, because the serving thread has it, that lasts until the system takes
-    the core away.
+    gloo guards a connection with a lock, on which the serving thread spins. If the lock's owner waits for the core that
+    the serving thread spins on, this lasts until the system takes the core away.
     """
 
     def __init__(self, machine: Machine, hosts: Hosts, ports: Ports, *, group: str, ends: tuple[int, int]) -> None:
@@ -105,15 +104,15 @@ class TcpConnection:
         self._messages: deque[_Message] = deque()
         self._is_writing = False
         self._socket: deque[_Written] = deque()
-        self._unacknowledged_bytes = 0  # all that the socket holds a copy of
+        self._unacknowledged_bytes = 0  # bytes of which the socket keeps a copy
         self._queued_bytes = 0  # in front of the first port
 
     def put(
         self, size_bytes: int, by: Thread | None, sent: Callable[[], None] | None, arrived: Callable[[], None]
     ) -> None:
-        """Queue a message; `sent` is called when the socket has taken it, `arrived` when the peer has read it.
+        """Queue a message, which thread `by` writes unless earlier messages wait.
 
-        `by` writes it, unless it must wait for others.
+        `sent` is called when the socket has taken all bytes, `arrived` when the peer has read them.
         """
         assert by is not None, "a thread writes to a socket"
         spin_ns = 0.0 if by is self._loop else self._hosts.spin_ns(self._loop)
@@ -148,6 +147,7 @@ class TcpConnection:
             if self._unacknowledged_bytes < self._tcp.send_buffer_bytes:
                 self._write(first=False)
             else:
+                # The socket is full: the serving thread writes the rest when acknowledgements free its buffer.
                 message.by = self._loop
             return
         self._messages.popleft()
@@ -157,14 +157,14 @@ class TcpConnection:
             self._write(first=True)
 
     def _go_on(self) -> None:
-        """Write on what did not fit into the socket, when a third of its buffer is free again."""
+        """Continue to write when a third of the socket's buffer is free again, as Linux reports it writable then."""
         tcp = self._tcp
         is_held = bool(self._messages) and not self._is_writing
         if is_held and 3 * (tcp.send_buffer_bytes - self._unacknowledged_bytes) >= tcp.send_buffer_bytes:
             self._write(first=False)
 
     def _transmit(self) -> None:
-        """Segments go to the first port while its queue has room for this connection's."""
+        """Pass segments to the first port while its queue has room for this connection."""
         while self._socket and self._queued_bytes < self._tcp.queue_bytes:
             written = self._socket[0]
             segment_bytes = min(SEGMENT_BYTES, written.left_bytes)
@@ -176,9 +176,12 @@ class TcpConnection:
             self._cross(0, self._machine.clock.now_ns, segment_bytes, arrived)
 
     def _cross(self, crossed: int, whole_ns: int, segment_bytes: int, arrived: Callable[[], None] | None) -> None:
-        """The segment's first packet is at the next port, or at the receiver; its last byte comes at `whole_ns`."""
+        """Move a segment to the next port, or to the receiver: its first packet is there now, its last byte at
+        `whole_ns`.
+        """
         machine = self._machine
         now_ns = machine.clock.now_ns
+        # The segment has left the first port's queue (without ports it was never in one): room for the next.
         if crossed == min(1, len(self._ports)):
             self._queued_bytes -= segment_bytes
             if crossed:

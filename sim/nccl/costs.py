@@ -1,4 +1,4 @@
-"""What NCCL's tuning model has to know of a cluster, and of a group on it."""
+"""The inputs of NCCL's tuning model: of a cluster, and of a group on it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sim.nccl.model.mesh import Mesh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclCosts:
-    """What the formula needs to know of a cluster.
+    """The inputs of NCCL's formula for a cluster.
 
-    `intra_bytes_per_s`: one GPU's link inside its host, each direction; `inter_bytes_per_s`: one NIC, each direction.
-    A host is what NCCL takes for a node: where NVLinks join several (MNNVL), all of these, each with `gpus_per_tray`
-    (None: all). `ranks_per_host` is the cluster's, `nics_per_host` how many NICs they share (None: each has its own).
-    `by_rail`: a NIC reaches only those of its number. `sharp`: the network's switches reduce.
-    `network_latency_ns` is what lies between two NICs; NCCL's formula knows nothing of it. `compute_capability` is 90
-    for 9.0. `payload_share` is what of a NIC's bytes is payload, `efficiency` what NCCL reaches of all links,
-    `p2p_share` what point-to-point reaches of an NVLink beside that. `start_ns` is what collectives over several nodes
-    take at most to get going (starts within a host are in proportion), `floor_ns` what all take at least. `mesh`: which
-    GPUs of a host have NVLinks to each other, where no switch joins all of them.
+    `intra_bytes_per_s`: one GPU's link inside its host, each direction; `inter_bytes_per_s`: one NIC, each direction. A
+    host is NCCL's node: where NVLinks join several hosts (MNNVL), all of these, each with `gpus_per_tray` GPUs (None:
+    all). `ranks_per_host`: the cluster's; `nics_per_host`: number of NICs that they share (None: each has its own).
+    `by_rail`: a NIC reaches only NICs of its number. `sharp`: the network's switches reduce. `network_latency_ns`:
+    latency between two NICs, which NCCL's formula ignores. `compute_capability`: 90 for 9.0. `payload_share`: payload
+    over all bytes of a NIC; `efficiency`: share of all links' rates that NCCL reaches; `p2p_share`: share of an NVLink
+    that point-to-point reaches, on top of that. `start_ns`: longest start of a collective over several nodes (starts
+    within a host are in proportion); `floor_ns`: least time of any collective. `mesh`: pairs of GPUs of a host with
+    NVLinks, where no switch joins all.
     """
 
     intra_bytes_per_s: float
@@ -47,22 +47,22 @@ class NcclCosts:
 
     @property
     def path_bytes_per_s(self) -> float:
-        """Return the rate of a GPU's path to the network by one NIC, each direction, as NCCL's search sees it."""
+        """Rate in bytes/s of a GPU's path to the network by one NIC, each direction, as NCCL's search sees it."""
         if self.lanes_bytes_per_s is None:
             return self.inter_bytes_per_s
         return min(self.inter_bytes_per_s, self.lanes_bytes_per_s / self.payload_share)
 
     @property
     def network_bytes_per_s(self) -> float:
-        """Return what of that rate is payload."""
+        """Payload rate in bytes/s of `path_bytes_per_s`."""
         return self.path_bytes_per_s * self.payload_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A group on the cluster: `rails` NICs of each of its hosts carry its traffic.
+    """The size of a group on the cluster: `rails` NICs of each of its hosts carry its traffic.
 
-    `gpus`: on a mesh, which GPUs the group has of a host; hosts that do not differ in that are there once.
+    `gpus`: on a mesh, the group's GPUs of a host, once for all hosts with equal ones.
     """
 
     ranks: int
@@ -72,7 +72,7 @@ class Shape:
 
 
 def costs_of(cluster: Cluster) -> NcclCosts:
-    """Return what NCCL's tuning model has to know of a cluster."""
+    """Return the inputs of NCCL's formula for a cluster."""
     host, gpus, inside = cluster.host, cluster.host.gpus * cluster.hosts_per_domain, cluster.host.inside
     mesh = None
     if inside.kind == "nvlink_mesh":

@@ -25,7 +25,7 @@ def _transport(scenario: Scenario, machine: Machine, classes: HostClasses | None
 
 
 def _choice(op: str, size_bytes: int, cluster: Cluster) -> Choice | None:
-    """What NCCL's tuning model chooses for a collective of the whole cluster; None for what it does not tune."""
+    """Return NCCL's choice for a collective of the whole cluster; None for a collective that NCCL does not tune."""
     function = next((one for one in FUNCTIONS if one == op), None)
     if function is None:
         return None

@@ -1,8 +1,8 @@
-"""What NCCL's communicators take of each GPU's memory: buffers for each channel and peer that they have connected.
+"""The GPU memory of NCCL's communicators: buffers for each channel and peer that they have connected.
 
 Sizes are NCCL's defaults (src/init.cc, src/include/device.h): Simple has NCCL_BUFFSIZE, 4 MiB; LL 512 threads of 8
-lines of 16 B in 8 steps, 512 KiB; LL128 640 threads of 120 elements of 8 B in 8 steps, 4,800 KiB. CUDA maps pages of
-2 MiB: the allocations of 10,485,760 and 2,097,152 bytes that NCCL logs for channels and peers (NCCL issue 1685).
+lines of 16 B in 8 steps, 512 KiB; LL128 640 threads of 120 elements of 8 B in 8 steps, 4,800 KiB. CUDA maps pages of 2
+MiB: the allocations of 10,485,760 and 2,097,152 bytes that NCCL logs for channels and peers (NCCL issue 1685).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_P2P_CHANNELS = 32
 
 @dataclass(slots=True)
 class Connections:
-    """What one communicator has connected: its rings, or every peer for exchanges; NCCL does either when first used."""
+    """The connections of one communicator: its rings, or all peers for exchanges; NCCL connects each at first use."""
 
     group: Group
     channels: int
@@ -32,12 +32,12 @@ class Connections:
     peers: bool = False
 
     def note(self, *, exchanges: bool) -> None:
-        """A collective of the group was called."""
+        """Record a collective of the group; `exchanges`: it needs all peers, not rings."""
         self.peers |= exchanges
         self.rings |= not exchanges
 
     def bytes_of(self, rank: int, network: Network) -> int:
-        """What a rank of the group has for it."""
+        """Return the buffers' bytes on a rank of the group."""
         total = self.channels * (_RECEIVER_BYTES + _SENDER_BYTES) if self.rings else 0
         if not self.peers:
             return total
@@ -48,7 +48,7 @@ class Connections:
 
 
 def buffer_bytes(connected: Mapping[str, Connections], network: Network) -> dict[int, int]:
-    """Of all communicators together, by rank."""
+    """Return the bytes of all communicators' buffers, by rank."""
     total = Counter[int]()
     for one in connected.values():
         for rank in one.group.ranks:

@@ -1,9 +1,9 @@
-"""What a collective among GPUs of one host takes on idle links: a law of steps, fitted to measured times.
+"""The time of a collective among GPUs of one host on idle links: a law of steps, fitted to measured times.
 
-NCCL's own tables choose algorithm and protocol; measured times differ from them by 8 to 30 %. Here a collective takes
-a start, a hop for each step of its ring, and what its bytes take. The forms hold on every GPU; figures are those of
-the generation's NVLinks, and of PCI Express. They are fitted to nccl-tests on 2 and 8 GPUs of one A100, H100 and B200
-host (tests/data/published/one_host.csv; docs/collectives.md says how well, also on a GPU that was left out).
+NCCL's own tables choose algorithm and protocol; measured times differ from them by 8 to 30 %. In this law a collective
+takes a start, a hop for each step of its ring, and the time of its bytes. The forms hold on every GPU; figures are
+those of the generation's NVLinks, and of PCI Express. They are fitted to nccl-tests on 2 and 8 GPUs of one A100, H100
+and B200 host (tests/data/published/one_host.csv; docs/collectives.md says how well, also on a GPU that was left out).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from scenarios.seam.traits import Function
 from sim.nccl.model.predictor import Operation
 from sim.nccl.model.topology import Generation, Protocol, ring_steps
 
-# What of the bytes on a link is payload: by LL 4 bytes of 8 (the rest is a flag), by LL128 120 of 128.
+# Payload over bytes on a link: LL 4 bytes of 8 (the rest is a flag), LL128 120 of 128.
 PAYLOAD_SHARES: Mapping[Protocol, float] = {"LL": 0.5, "LL128": 120 / 128, "Simple": 1.0}
 
 _CHAINS: tuple[Function, ...] = ("broadcast", "reduce")
 
 # Steps and bytes of a step overlap in part: the length of a step is this norm of the hop and of its bytes' time.
 _NORM = 1.6
-# Chunks from the first size on need more blocks, more of them up to the second: one rank's chunk, bytes.
+# Above the first size a chunk uses more blocks, all of them at the second: bytes of one rank's chunk.
 _FEW_BLOCKS_BYTES, _ALL_BLOCKS_BYTES = 1 << 10, 16 << 10
 _FEW_PEER_BYTES, _ALL_PEER_BYTES = 4 << 10, 256 << 10
-# Pipelines fill in proportion to the root of what they carry, up to this many bytes: of a buffer, of a message.
+# Pipelines fill in proportion to the square root of the bytes, up to this size: of a buffer, of a message.
 _FILLED_BYTES, _FILLED_MESSAGE_BYTES = 256 << 20, 64 << 20
-# The switch's pipeline: what a GPU's link carries in so many microseconds, by this power of it.
+# The switch's pipeline is full with the bytes of this many microseconds of a GPU's link, and fills by this power.
 _NVLS_FILLED_US, _NVLS_FILLING = 68.0, 0.7
 
 
@@ -36,7 +36,7 @@ _NVLS_FILLED_US, _NVLS_FILLING = 68.0, 0.7
 class LowLatency:
     """A protocol of words with flags (LL, LL128): a start, hops, and the payload rate of one GPU's blocks.
 
-    `blocks_us` and `wide_hop_us` come on top where all blocks work.
+    `blocks_us` and `wide_hop_us` are added where all blocks work.
     """
 
     start_us: float
@@ -48,9 +48,10 @@ class LowLatency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bulk:
-    """Simple: a start, hops, what filling the pipeline takes at most, and how fast a channel copies a rank's own part.
+    """A protocol of large chunks: Simple has a start, hops, the longest fill of its pipeline, and a channel's rate of
+    copying a rank's own part.
 
-    NVLS has the same, but copies nothing; `share` is what it reaches of NCCL's own figure.
+    NVLS has these too, but copies nothing; `share` is its rate over NCCL's own figure.
     """
 
     start_us: float
@@ -62,7 +63,7 @@ class Bulk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """The figures of one kind of link; `sends` is point-to-point with a hop a peer, and with blocks of its own."""
+    """The figures of one kind of link; `sends` is point-to-point with a hop per peer, `sends_blocks_us` its blocks."""
 
     ll: LowLatency
     ll128: LowLatency
@@ -111,16 +112,16 @@ _PCIE = replace(
     simple=Bulk(start_us=18.0, hop_us=1.15),
     sends=replace(_AMPERE.sends, hop_us=1.0),
 )
-# Where every GPU sends to each other one by PCI Express, a peer more takes this much more: 8 RTX PRO 6000 reach 0.43 of
-# what a pair does, 4 reach 0.6, rings of 8 reach 0.76 (the same file).
+# Extra time per additional peer where every GPU sends to each other over PCI Express: 8 RTX PRO 6000 reach 0.43 of a
+# pair's rate, 4 reach 0.6, rings of 8 reach 0.76 (in that file).
 PCIE_PEER = 1 / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Ranks on one host, the payload rate of a GPU's link in GB/s, and how many channels use it.
+    """A group of ranks on one host, with the payload rate of a GPU's link in GB/s, and the number of its channels.
 
-    `start_share`: how long this machine takes to start, over what it takes by the law.
+    `start_share`: this machine's start over the law's.
     """
 
     ranks: int
@@ -132,20 +133,20 @@ class Group:
 
     @property
     def law(self) -> Law:
-        """The figures of the group's links."""
+        """Figures of the group's links."""
         return _LAWS[self.generation] if self.nvlink else _PCIE
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Microseconds before the first byte, and those in which bytes pass."""
+    """The microseconds before the first byte, and those in which bytes move."""
 
     latency_us: float
     transfer_us: float
 
 
 def low_latency_ring(operation: Operation, group: Group, protocol: Protocol) -> Taken:
-    """Return what a ring takes by LL or LL128."""
+    """Return the time of a ring by LL or LL128."""
     figures = group.law.ll if protocol == "LL" else group.law.ll128
     bytes_per_us = 1e3 * min(figures.gb_per_s, PAYLOAD_SHARES[protocol] * group.link_gb_per_s)
     chunk_bytes = operation.size_bytes / group.ranks / operation.together
@@ -162,7 +163,7 @@ def low_latency_ring(operation: Operation, group: Group, protocol: Protocol) -> 
 
 
 def simple_ring(operation: Operation, group: Group) -> Taken:
-    """Return what a ring takes by Simple."""
+    """Return the time of a ring by Simple."""
     figures, steps = group.law.simple, ring_steps(operation.function, group.ranks)
     filled = math.sqrt(min(1.0, operation.size_bytes / _FILLED_BYTES))
     own_bytes = operation.size_bytes / group.ranks
@@ -174,14 +175,14 @@ def simple_ring(operation: Operation, group: Group) -> Taken:
 
 
 def nvls(size_bytes: float, counted_us: float, group: Group) -> Taken:
-    """Return what a collective by the switch takes; `counted_us` is NCCL's own figure for its bytes."""
+    """Return the time of a collective by the switch; `counted_us` is NCCL's own figure for its bytes."""
     figures = group.law.nvls
     filled = min(1.0, size_bytes / (1e3 * group.link_gb_per_s * _NVLS_FILLED_US)) ** _NVLS_FILLING
     return Taken(group.start_share * figures.start_us + filled * figures.fill_us, counted_us / figures.share)
 
 
 def tree(protocol: Protocol, counted_us: float, group: Group) -> Taken:
-    """Return what a chain of GPUs takes up and down; `counted_us` as in `nvls`. No such time was measured."""
+    """Return the time of a chain of GPUs up and down, which was not measured; `counted_us` as in `nvls`."""
     law, hops = group.law, 2 * (group.ranks - 1)
     if protocol == "Simple":
         return Taken(group.start_share * law.simple.start_us + hops * law.simple.hop_us, counted_us)
@@ -190,12 +191,12 @@ def tree(protocol: Protocol, counted_us: float, group: Group) -> Taken:
 
 
 def sends_us(largest_bytes: float, own_bytes: float, peers: int, group: Group) -> float:
-    """Return what grouped sends take besides the bytes on links.
+    """Return the time of grouped sends in us, without that of the bytes on links.
 
     Args:
         largest_bytes: the largest message.
-        own_bytes: what a rank copies for itself, by the channels that send.
-        peers: of the busiest rank.
+        own_bytes: bytes that a rank copies for itself, by the channels that send.
+        peers: number of peers of the busiest rank.
         group: the ranks.
     """
     law, figures = group.law, group.law.sends
@@ -207,12 +208,12 @@ def sends_us(largest_bytes: float, own_bytes: float, peers: int, group: Group) -
 
 
 def _turns(function: Function, ranks: int) -> int:
-    """Return how often a rank takes up a chunk: once a step, and once more at the end of the ring."""
+    """Return how often a rank handles a chunk: once a step, and once more at the end of the ring."""
     return ring_steps(function, ranks) + (function not in _CHAINS)
 
 
 def _ramp(size_bytes: float, first_bytes: int, last_bytes: int) -> float:
-    """Return the share, 0 to 1, of the way from one size to the other, by doublings."""
+    """Return the position of a size between two others, 0 to 1, in doublings."""
     if size_bytes <= first_bytes:
         return 0.0
     return min(1.0, math.log2(size_bytes / first_bytes) / math.log2(last_bytes / first_bytes))

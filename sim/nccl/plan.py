@@ -1,8 +1,8 @@
 """Plans NCCL's collectives as phases of transfers between GPUs.
 
-Algorithm and protocol are NCCL's own choice. On an idle cluster a coupled phase takes that choice's latency, and for
-the bytes what `sim.nccl.tuning` makes of the links: its transfers are the payload times one factor, which stands for
-the protocol's flags and for all that NCCL's bandwidth tables take off the links' rates.
+Algorithm and protocol are NCCL's own choice. On an idle cluster a coupled phase takes that choice's latency, and the
+time of its bytes by `sim.nccl.tuning`: its transfers are the payload times one factor, which accounts for the
+protocol's flags and for the rates in NCCL's bandwidth tables, which are lower than the links'.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ BARRIERS = ("barrier", "monitored_barrier")  # NCCL has no monitored one: on rea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """After `latency_ns` the transfers (source group rank, destination group rank, bytes on the link) all begin.
+    """A set of transfers (source group rank, destination group rank, bytes on the link) that begin together after
+    `latency_ns`.
 
     `coupled`: they are one pipeline and advance together, at the pace of the slowest; else each is a flow of its own.
-    `relays`: of a pair of group ranks, the third on the source's host whose NVLinks its bytes cross on their way.
-    `least_s`: what the transfers of a coupled phase take at least, however idle their links are. `algorithm`: its own,
-    where it is coupled.
+    `relays`: maps a pair of group ranks to the third rank on the source's host that forwards its bytes. `least_s`:
+    least time of a coupled phase's transfers, on idle links. `algorithm`: that of a coupled phase.
     """
 
     latency_ns: int
@@ -65,10 +65,10 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclPlan:
-    """Phases one after the other.
+    """A sequence of phases.
 
-    `predicted_ns` is NCCL's own figure for it on an idle cluster; 0 where NCCL has none (point-to-point, one rank).
-    `function` is its name for the collective, where it has one.
+    `predicted_ns` is NCCL's own figure on an idle cluster; 0 where NCCL has none (point-to-point, one rank). `function`
+    is NCCL's name for the collective, where it has one.
     """
 
     algorithm: str
@@ -82,7 +82,7 @@ NO_PLAN = NcclPlan(algorithm="none", protocol="none")
 
 
 def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> NcclPlan:
-    """Return what NCCL would do.
+    """Return NCCL's plan for the calls.
 
     Args:
         calls: by group rank; a send or recv is given as its two calls.
@@ -100,21 +100,21 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | N
 
 
 def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
-    """Return what NCCL would do for a collective that is no exchange, or several; all members make this same call."""
+    """Return NCCL's plan for one or several collectives that are no exchange; all members make this same call."""
     known = TRAITS[call.op]
     if known.uneven and call.parts:  # with a root each, in one group (ProcessGroupNCCL.cpp of torch 2.13)
         of_each = [(Operation(function=known.uneven, size_bytes=size), root) for root, size in enumerate(call.parts)]
         return _in_one_kernel([_pipeline(each, root, group, costs) for each, root in of_each if each.size_bytes])
     size_bytes = BARRIER_BYTES if call.op in BARRIERS else max(call.bytes_in, call.bytes_out)
-    made = [
+    plans = [
         _pipeline(_operation(call.op, alike, group, costs), call.root, group, costs)
         for alike in runs(call.parts or (size_bytes,))
     ]
-    return _in_one_kernel(made) if made else NO_PLAN
+    return _in_one_kernel(plans) if plans else NO_PLAN
 
 
 def _operation(op: str, sizes_bytes: Sequence[int], group: Placed, costs: NcclCosts) -> Operation:
-    """Several of like size as one: `together` is how many a channel has of them one after the other."""
+    """Return several collectives of similar size as one; `together` is how many a channel runs one after the other."""
     channels = topology(group.shape, costs).channels if len(sizes_bytes) > 1 else 1
     together = -(-len(sizes_bytes) // channels)
     function = TRAITS[op].function
@@ -122,15 +122,17 @@ def _operation(op: str, sizes_bytes: Sequence[int], group: Placed, costs: NcclCo
     return Operation(function=function, size_bytes=sum(sizes_bytes), together=together)
 
 
-def _in_one_kernel(made: Sequence[NcclPlan]) -> NcclPlan:
-    """One launch and the longest latency, then the bytes of each; named after the last, which is the largest."""
-    phases = [phase for one in made for phase in one.phases]
+def _in_one_kernel(plans: Sequence[NcclPlan]) -> NcclPlan:
+    """Join plans: one launch and the longest latency, then the bytes of each; named after the last, which is the
+    largest.
+    """
+    phases = [phase for plan in plans for phase in plan.phases]
     latency_ns = max(phase.latency_ns for phase in phases)
     latencies = [latency_ns, *[0] * (len(phases) - 1)]
     return replace(
-        made[-1],
+        plans[-1],
         phases=tuple(replace(phase, latency_ns=own) for phase, own in zip(phases, latencies, strict=True)),
-        predicted_ns=sum(one.predicted_ns for one in made),
+        predicted_ns=sum(plan.predicted_ns for plan in plans),
     )
 
 
@@ -160,25 +162,25 @@ Carried: TypeAlias = tuple[tuple[int, int, float], ...]
 
 
 def _transfers(loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts) -> Carried:
-    """The payload times one factor.
+    """Return the payload times one factor.
 
-    On an idle cluster NCCL's links are then busy for as long as it takes. PCI Express may be busy for longer, but with
-    no more than the protocol's bytes.
+    With this factor NCCL's links, if idle, are busy for exactly NCCL's time. PCI Express may be busy for longer, but
+    with no more than the protocol's bytes.
     """
-    taken_ns = transfer_ns(choice, operation, group.shape, costs)
+    bytes_ns = transfer_ns(choice, operation, group.shape, costs)
     counted_ns = 1e9 * paths.idle_seconds(loads, group.members, costs, group.gpus)
     pcie_ns = 1e9 * paths.pcie_seconds(loads, group.members, costs, group.gpus)
-    factor = taken_ns / counted_ns
+    factor = bytes_ns / counted_ns
     if pcie_ns > counted_ns:
         least_bytes = operation.size_bytes * overhead(True, costs) / PAYLOAD_SHARES[choice.protocol]
-        factor = max(taken_ns / pcie_ns, least_bytes)
+        factor = max(bytes_ns / pcie_ns, least_bytes)
     return tuple((source, target, share * factor) for (source, target), share in loads.items())
 
 
 def _offloaded_transfers(
     loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts
 ) -> Carried:
-    """The payload: where switches reduce, they or NCCL's own pace may be the limit, so that NICs have room for more."""
+    """Return the payload: switches that reduce, or NCCL's own pace, may be the limit, so NICs may be partly idle."""
     hosts = _hosts_of(group)
     each = {is_inside: operation.size_bytes * pipeline_overhead(is_inside, costs) for is_inside in (True, False)}
     return tuple(
@@ -187,7 +189,7 @@ def _offloaded_transfers(
 
 
 def _offloaded_s(loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts) -> float:
-    """By NCCL's figure, which does not know what switches reach when they reduce, or by that."""
+    """Return the longer of NCCL's time, which ignores the rate of reducing switches, and the time at that rate."""
     hosts = _hosts_of(group)
     across = {(one, other): share for (one, other), share in loads.items() if hosts[one] != hosts[other]}
     reduced_s = paths.idle_seconds(across, group.members, costs, group.gpus) * operation.size_bytes
@@ -202,13 +204,13 @@ def _hosts_of(group: Placed) -> dict[int, int]:
 
 
 def channels(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> int:
-    """How many thread blocks an operation of such a group has on each GPU; arguments as those of `plan`."""
+    """Return the thread blocks of an operation of such a group on each GPU; arguments as for `plan`."""
     return topology(_group_of(layout, costs, gpus).shape, costs).channels
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The group ranks of each host, which GPU of its host each rank is, and what the tuning model sees of both.
+    """The group ranks of each host, the GPU number of each rank, and the group's shape for the tuning model.
 
     `shape` may be that of a larger group of such hosts.
     """
@@ -244,9 +246,9 @@ Transfers: TypeAlias = Iterable[tuple[int, int, int]]
 
 
 def _grouped(transfers: Transfers, layout: Layout, group: Placed, costs: NcclCosts, *, own_bytes: int) -> NcclPlan:
-    """Every transfer a flow of its own, after a latency that grows with the peers of the busiest rank.
+    """Return every transfer as a flow of its own, after a latency that grows with the peers of the busiest rank.
 
-    LL doubles the bytes; NCCL takes it message by message, for what fits.
+    LL doubles the bytes; NCCL chooses it per message, by size.
     """
     moved = [transfer for transfer in transfers if transfer[0] != transfer[1] and transfer[2]]
     if not moved:
@@ -277,12 +279,12 @@ def _p2p_link_bytes(size_bytes: float) -> float:
 
 
 def p2p_link_bytes(sizes_bytes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The same of many messages; without what NCCL cannot use of a link."""
+    """Return the link bytes of many messages, without the share of a link that NCCL cannot use."""
     return np.where(sizes_bytes <= P2P_LL_BYTES, sizes_bytes / PAYLOAD_SHARES["LL"], sizes_bytes)
 
 
 def _exchange(calls: Calls) -> Transfers:
-    """In the order of distance, as the peers are visited."""
+    """Yield transfers in the order of distance, as NCCL visits peers."""
     ranks, sends = len(calls), [call.send_bytes for call in calls]
     for distance in range(1, ranks):
         for rank, target in enumerate([*range(distance, ranks), *range(distance)]):
@@ -290,12 +292,12 @@ def _exchange(calls: Calls) -> Transfers:
 
 
 def _peers_inside(moved: Iterable[tuple[int, int, int]], layout: Layout) -> int:
-    """Return how many others of its host the busiest rank sends to."""
+    """Return the number of peers on its own host that the busiest rank sends to."""
     return max(Counter(source for source, target, _ in moved if layout[source] == layout[target]).values(), default=1)
 
 
 def _own_bytes(calls: Calls) -> int:
-    """Return the most that any rank of an exchange keeps, which its channels copy."""
+    """Return the most bytes that any rank of an exchange keeps, which its channels copy."""
     return max((call.send_bytes[rank] for rank, call in enumerate(calls) if call.op in EXCHANGES), default=0)
 
 

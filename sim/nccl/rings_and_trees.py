@@ -1,4 +1,4 @@
-"""Which GPUs exchange how much of a buffer in NCCL's rings, chains and trees.
+"""The traffic between GPUs in NCCL's rings, chains and trees.
 
 Every load is a mapping from (source, destination) group ranks to the share of the buffer that crosses. Rings and trees
 go through each host in chains, of which there is one for each host and channel: `chains[channel][host]`.
@@ -18,7 +18,7 @@ Chains: TypeAlias = Sequence[Sequence[Sequence[int]]]
 
 
 def members_by_host(layout: Sequence[int]) -> list[list[int]]:
-    """The group ranks of each host, hosts in the order in which the group meets them."""
+    """Return the group ranks of each host, hosts in the order of their first rank."""
     hosts: dict[int, list[int]] = {}
     for rank, host in enumerate(layout):
         hosts.setdefault(host, []).append(rank)
@@ -26,7 +26,7 @@ def members_by_host(layout: Sequence[int]) -> list[list[int]]:
 
 
 def gpus_in_order(members: Sequence[Sequence[int]]) -> list[int]:
-    """By group rank: the first rank of a host is its GPU 0."""
+    """Return the GPU number of each group rank, if the first rank of a host is its GPU 0."""
     gpus = {rank: gpu for host in members for gpu, rank in enumerate(host)}
     return [gpus[rank] for rank in range(len(gpus))]
 
@@ -34,9 +34,10 @@ def gpus_in_order(members: Sequence[Sequence[int]]) -> list[int]:
 def shape_of(
     members: Sequence[Sequence[int]], costs: NcclCosts, gpus: Sequence[int] | None = None, hosts: int | None = None
 ) -> Shape:
-    """The group's size on this cluster; as many rails as its emptiest host can feed.
+    """Return the group's shape on this cluster, with as many rails as its host with the fewest ranks can feed.
 
-    `gpus`: of its host, by rank. `hosts`: how many there are, if more of the kinds of `members`.
+    `gpus`: number of each rank's GPU within its host. `hosts`: total number, if `members` has only one host of each
+    kind.
     """
     nics, hosts = costs.nics_per_host or costs.ranks_per_host, hosts or len(members)
     rails = min(nics, *map(len, members), costs.ranks_per_host) if hosts > 1 else 1
@@ -48,10 +49,12 @@ def shape_of(
 
 
 def chains_of(members: Sequence[Sequence[int]], shape: Shape, costs: NcclCosts, gpus: Sequence[int]) -> Chains:
-    """On a mesh those of its rings. Else one a rail, which starts at the GPU of its rail: a ring enters by that GPU's
-    NIC and leaves by its predecessor's, so that each NIC has one ring in and one out."""
+    """Return the chains of a mesh's rings, or else one per rail that starts at the rail's GPU.
+
+    A ring enters by that GPU's NIC and leaves by its predecessor's, so that each NIC has one ring in and one out.
+    """
     if costs.mesh is None:
-        return [[_rotated(host, rail) for host in members] for rail in range(shape.rails)]
+        return [[_rotate(host, rail) for host in members] for rail in range(shape.rails)]
     by_host = []
     for host in members:
         ranks = {gpus[rank]: rank for rank in host}
@@ -60,7 +63,7 @@ def chains_of(members: Sequence[Sequence[int]], shape: Shape, costs: NcclCosts, 
 
 
 def ring_loads(chains: Chains, edge_share: float) -> Loads:
-    """Every edge of every ring carries `edge_share` of the ring's part of the buffer."""
+    """Load every edge of every ring with `edge_share` of the ring's part of the buffer."""
     loads: Loads = {}
     for ring in _rings(chains):
         _add(loads, zip(ring, ring[1:] + ring[:1], strict=True), edge_share / len(chains))
@@ -68,20 +71,22 @@ def ring_loads(chains: Chains, edge_share: float) -> Loads:
 
 
 def chain_loads(chains: Chains, root: int, towards_root: bool) -> Loads:
-    """The rings cut before `root`: the whole buffer goes once to every other rank, or from them to the root."""
+    """Load the rings cut before `root`: the whole buffer goes once to every other rank, or from them to the root."""
     loads: Loads = {}
     for ring in _rings(chains):
-        cut = _rotated(ring, ring.index(root))
+        cut = _rotate(ring, ring.index(root))
         if towards_root:  # the same ring, cut behind the root
-            cut = _rotated(cut, 1)
+            cut = _rotate(cut, 1)
         _add(loads, pairwise(cut), 1 / len(chains))
     return loads
 
 
 def tree_loads(chains: Chains) -> Loads:
-    """Two binary trees over the hosts for every channel, a chain inside each host; sums go up and results come down.
+    """Load two binary trees over the hosts per channel, with a chain inside each host; sums go up and results come
+    down.
 
-    A host that is inside one tree is, as far as numbers allow, a leaf of the other: each carries half of the buffer.
+    A host that is an inner node of one tree is, where numbers allow, a leaf of the other; each tree carries half the
+    buffer.
     """
     loads: Loads = {}
     hosts = len(chains[0])
@@ -97,15 +102,16 @@ def tree_loads(chains: Chains) -> Loads:
 
 
 def trees(hosts: int) -> list[list[int]]:
-    """The parents of both trees, by host; one host is one tree."""
+    """Return the parents of both trees, by host; one host is one tree."""
     return [tree_parents(hosts), _other_tree(hosts)] if hosts > 1 else [[-1]]
 
 
 def nvls_loads(members: Sequence[Sequence[int]], rails: int, *, offload: bool = False) -> Loads:
-    """Through the switch of a host every GPU gives its buffer and gets the result; between hosts two trees a rail.
+    """Load NVLS: through a host's switch every GPU sends its buffer and gets the result; between hosts, two trees per
+    rail.
 
-    A GPU has one link to the switch each way: on them that is as if each gave its buffer to the next. `offload`: the
-    network's switches reduce in place of the trees.
+    A GPU has one link to the switch each way, so this load equals that of each GPU sending its buffer to the next one.
+    `offload`: the network's switches reduce in place of the trees.
     """
     loads: Loads = {}
     for host in members:
@@ -121,7 +127,9 @@ def nvls_loads(members: Sequence[Sequence[int]], rails: int, *, offload: bool = 
 
 
 def collnet_direct_loads(members: Sequence[Sequence[int]], rails: int) -> Loads:
-    """Each head (a NIC's GPU) gets its part of the buffer from all GPUs of its host, which get the sum back from it."""
+    """Load CollNet direct: each head (a NIC's GPU) gets its part from all GPUs of its host, and returns the sum to
+    them.
+    """
     loads: Loads = {}
     for host in members:
         for head in host[:rails]:
@@ -133,7 +141,7 @@ def collnet_direct_loads(members: Sequence[Sequence[int]], rails: int) -> Loads:
 
 
 def collnet_chain_loads(chains: Chains) -> Loads:
-    """Along each host's chain to its head, the first, and back."""
+    """Load CollNet chain: along each host's chain to its head, the first, and back."""
     loads: Loads = {}
     for by_host in chains:
         up = [(far, near) for one in by_host for near, far in pairwise(one)]
@@ -143,7 +151,9 @@ def collnet_chain_loads(chains: Chains) -> Loads:
 
 
 def pat_loads(members: Sequence[Sequence[int]], *, towards_owner: bool) -> Loads:
-    """Between ranks at distances of powers of two, over each of which go as many ranks' parts as are new."""
+    """Load PAT: ranks exchange at distances of powers of two, each over as many ranks' parts as are new at that
+    distance.
+    """
     ranks = [rank for host in members for rank in host]
     loads: Loads = {}
     distance = 1
@@ -156,7 +166,9 @@ def pat_loads(members: Sequence[Sequence[int]], *, towards_owner: bool) -> Loads
 
 
 def tree_parents(size: int) -> list[int]:
-    """Parents in a balanced in-order binary tree of 0 .. size-1: 0 is the root (its parent -1), odd ones are leaves."""
+    """Return the parents in a balanced in-order binary tree of 0 .. size-1; 0 is the root (parent -1), odd nodes are
+    leaves.
+    """
     parents = [-1]
     for node in range(1, size):
         step = node & -node
@@ -171,7 +183,7 @@ def idle_seconds(
     costs: NcclCosts,
     gpus: Sequence[int],
 ) -> float:
-    """Time that the most loaded link or NIC needs for one byte of buffer, were nothing else on the cluster."""
+    """Return the time that the bottleneck link or NIC needs per byte of the buffer on an idle cluster."""
     place = {rank: (host, gpus[rank]) for host, ranks in enumerate(members) for rank in ranks}
     nics = costs.nics_per_host or costs.ranks_per_host
     network_bytes_per_s = costs.inter_bytes_per_s * costs.payload_share
@@ -207,7 +219,7 @@ def pcie_seconds(
     costs: NcclCosts,
     gpus: Sequence[int],
 ) -> float:
-    """Likewise on PCI Express, which all cross on their way to other GPUs and to NICs; 0 where there is none."""
+    """Return `idle_seconds` of PCI Express, which traffic to other GPUs and to NICs crosses; 0 without PCI Express."""
     if costs.bridge_bytes_per_s is None:
         return 0.0
     place = {rank: (host, gpus[rank]) for host, ranks in enumerate(members) for rank in ranks}
@@ -227,14 +239,13 @@ def relays_of(
     *,
     uses_rails: bool,
 ) -> dict[tuple[int, int], int]:
-    """The ranks that pass on what others exchange.
+    """Return the ranks that forward the bytes of other pairs.
 
-    On a mesh, the one between two GPUs of a host that have no NVLinks to each other. With `uses_rails`, as NCCL's
-    point-to-point does (PXN, NCCL_P2P_PXN_LEVEL = 2, its default: ncclTopoGetNetDev in src/graph/search.cc), what is
-    for GPU j of another host goes over NVLink to the sender's own GPU j, and out of that one's NIC. It wants NVLinks
-    between the two, a NIC for each GPU, and GPU j in the group. Without a spine, all that crosses rails does so. Where
-    NVLinks join several hosts, it is the GPU of that number on the sender's own: PXN's peer is on the same system
-    (src/graph/paths.cc).
+    On a mesh, a relay stands between two GPUs of a host without NVLinks to each other. With `uses_rails`, as in NCCL's
+    point-to-point (PXN, NCCL_P2P_PXN_LEVEL = 2, its default: ncclTopoGetNetDev in src/graph/search.cc), bytes for GPU j
+    of another host go over NVLink to the sender's own GPU j, and out of that GPU's NIC. PXN needs NVLinks between the
+    two, a NIC for each GPU, and GPU j in the group. Without a spine, all traffic across rails does so. Where NVLinks
+    join several hosts, the relay is on the sender's own host: PXN's peer is on the same system (src/graph/paths.cc).
     """
     uses_rails = uses_rails or costs.by_rail
     if costs.mesh is None and not (uses_rails and _has_rails(costs)):
@@ -257,7 +268,8 @@ def relays_of(
 
 
 def rail(source: int, target: int, costs: NcclCosts) -> int | None:
-    """The GPU of the source's host by which PXN sends to the target's NIC number; None: the source's own NIC is used.
+    """Return the GPU of the source's host by which PXN sends to the target's NIC number; None: the source's own NIC is
+    used.
 
     GPUs are numbered within their nodes.
     """
@@ -273,29 +285,30 @@ def _has_rails(costs: NcclCosts) -> bool:
 
 
 def _other_tree(size: int) -> list[int]:
-    """The first tree mirrored, or shifted by one where mirroring would leave the leaves what they are."""
+    """Return the first tree mirrored, or shifted by one where mirroring would keep the same leaves."""
     first = tree_parents(size)
     if size % 2 == 0:
         return [size - 1 - parent if parent >= 0 else -1 for parent in reversed(first)]
     shifted = [(parent + 1) % size if parent >= 0 else -1 for parent in first]
-    return _rotated(shifted, -1)
+    return _rotate(shifted, -1)
 
 
 def _rings(chains: Chains) -> list[list[int]]:
-    """Through the hosts in order."""
+    """Return the rings that join each channel's chains in the order of hosts."""
     return [list(chain.from_iterable(by_host)) for by_host in chains]
 
 
 def _add_offload(loads: Loads, heads: Sequence[Sequence[int]]) -> None:
-    """Heads of each rail, one a host, send their part of the buffer to switches that reduce, and get the sum from them.
+    """Load reducing switches: the heads of each rail, one per host, send them their part of the buffer and get the sum.
 
-    On NICs and leaves' uplinks, whose switches send one sum on, that is as if each gave its part to the next host.
+    Switches above NICs and leaf uplinks forward one sum, so this load equals that of each head sending its part to the
+    next.
     """
     for rail in heads:
         _add(loads, zip(rail, [*rail[1:], rail[0]], strict=True), 1 / len(heads))
 
 
-def _rotated(items: Sequence[int], start: int) -> list[int]:
+def _rotate(items: Sequence[int], start: int) -> list[int]:
     start %= len(items)
     return [*items[start:], *items[:start]]
 

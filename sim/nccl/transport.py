@@ -29,28 +29,30 @@ from sim.nccl.folded import FoldedNccl
 from sim.nccl.memory import Connections, buffer_bytes
 from sim.rank.rendezvous import Rendezvous
 
-# A byte that comes over a link is written to memory and read from it again, one that leaves is read: of each half.
+# Memory accesses per byte on a GPU's links: an incoming byte is written and read, an outgoing one read; half of each.
 _TOUCHES = 1.5
 
-# What "links" plays of an exchange: up to so many transfers (64 ranks) each for itself, as "flows" does; up to so many
-# (1,024 ranks) too, but with their ends merged within ten times as much; of more what they load on links together.
+# How "links" simulates an exchange: up to MOST_EXACT transfers (64 ranks) as single flows, as "flows" does; up to
+# MOST_MERGED (1,024 ranks) too, but with ends merged within ten times as much; above as one load on links.
 MOST_EXACT, MOST_MERGED = 64 * 63, 1024 * 1023
 COARSE_SHARE = 10 * MERGED_SHARE
 
 
 class NcclPhases:
-    """NCCL's phases, one after the other, from when the last member has entered.
+    """A transport of NCCL's phases, one after the other, once the last member has entered.
 
     A coupled phase (a pipelined ring or tree) is one activity at either fidelity. In "flows", and in "links" where they
-    are not too many, each transfer of an uncoupled one is its own, and a member is through with the last phase when its
-    own transfers are.
+    are not too many, each transfer of an uncoupled phase is its own activity, and a member finishes the last phase when
+    its own transfers have ended.
 
-    A channel is a thread block that keeps a multiprocessor from kernels from when its rank has entered, also while it
-    waits for others; and what goes over a GPU's links is read and written in its memory before kernels get their share.
+    A channel is a thread block that keeps a multiprocessor from kernels as soon as its rank has entered, also during
+    the straggler wait; and bytes on a GPU's links are read and written in its memory before kernels get their share.
     """
 
     def __init__(self, machine: Machine, *, flows: bool, classes: HostClasses | None = None) -> None:
-        """`classes`: the host classes of which only representatives are simulated; None: every host is."""
+        """Create a transport; `classes`: host classes of which only representatives are simulated (None: every host
+        is).
+        """
         self._machine = machine
         self._flows = flows
         self._costs = costs_of(machine.fabric.cluster)
@@ -60,7 +62,7 @@ class NcclPhases:
         self._slow_starts = SlowStarts(machine, machine.fabric.cluster.nccl_sockets, over_nvlink=True)
 
     def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
-        """A member has entered: the last one starts the collective."""
+        """Enter a member; the last one starts the collective."""
         if rendezvous.group.size > 1:
             self._connect(rendezvous, member)
             self._take_multiprocessors(rendezvous, member)
@@ -90,12 +92,12 @@ class NcclPhases:
         self._machine.sleep(carried.latency_ns + lost_ns).then(begin)
 
     def _places(self, ranks: tuple[int, ...]) -> tuple[list[int], NcclCosts, list[int]]:
-        """Each rank's node (what NVLinks join: with MNNVL several hosts), the cluster, each rank's GPU in it."""
+        """Return each rank's node (one for hosts joined by NVLink), the costs, and each rank's GPU in its node."""
         network = self._machine.fabric.network
         return [network.domain(rank) for rank in ranks], self._costs, [network.place(rank) for rank in ranks]
 
-    def _way(self, ranks: tuple[int, ...], phase: nccl.Phase) -> Callable[[int, int], Path]:
-        """The path from one global rank to another, over its relay where it has one."""
+    def _path_of(self, ranks: tuple[int, ...], phase: nccl.Phase) -> Callable[[int, int], Path]:
+        """Return a function from two global ranks to the path between them, over their relay if there is one."""
         relays = {(ranks[source], ranks[target]): ranks[via] for (source, target), via in phase.relays.items()}
         fabric = self._machine.fabric
         return lambda source, target: fabric.path(source, target, relays.get((source, target)))
@@ -113,7 +115,7 @@ class NcclPhases:
             delay.then(lambda: self._each(rendezvous, phase, rest, merged_share))
 
     def _merged_share(self, phase: nccl.Phase) -> float | None:
-        """The share within which ends of transfers in arrays are merged; None: the phase is one activity."""
+        """Return the share within which ends of transfers in arrays are merged; None: the phase is one activity."""
         if phase.coupled:
             return None
         if self._flows or len(phase.transfers) <= MOST_EXACT:
@@ -121,7 +123,7 @@ class NcclPhases:
         return COARSE_SHARE if len(phase.transfers) <= MOST_MERGED else None
 
     def buffer_bytes(self) -> dict[int, int]:
-        """What the communicators that were used meanwhile take of each rank's GPU."""
+        """Return the memory of the communicators used so far, in bytes by rank."""
         return buffer_bytes(self._connected, self._machine.fabric.network)
 
     def _connect(self, rendezvous: Rendezvous, member: int) -> None:
@@ -149,31 +151,33 @@ class NcclPhases:
     def _take_memory(
         self, rendezvous: Rendezvous, passing: Mapping[int, float], uses: Mapping[Capacity, float]
     ) -> Callable[[], None]:
-        """Take memory bandwidth for bytes that pass members, at their rate in isolation, until the result is called."""
+        """Reserve memory bandwidth for bytes that pass members, at their rate in isolation; the returned function
+        releases it.
+        """
         fabric, ranks = self._machine.fabric, rendezvous.group.ranks
         alone_s = max((used / link.per_s for link, used in uses.items()), default=0.0)
         if not alone_s:
             return do_nothing
-        taken = [
+        releases = [
             self._machine.occupy(fabric.memory[ranks[member]], _TOUCHES * size_bytes / alone_s)
             for member, size_bytes in passing.items()
             if size_bytes
         ]
 
-        def give_all_back() -> None:
-            for give_back in taken:
-                give_back()
+        def release_all() -> None:
+            for release in releases:
+                release()
 
-        return give_all_back
+        return release_all
 
     def _many(self, ranks: tuple[int, ...], phase: nccl.Phase) -> Many | None:
-        """The phase's transfers as arrays, where they are many."""
+        """Return the transfers of an uncoupled phase as arrays, if there are more than `MOST_SINGLE`."""
         if phase.coupled or len(phase.transfers) <= MOST_SINGLE:
             return None
         return Many.of(self._machine.fabric, ranks, phase)
 
     def _count(self, ranks: tuple[int, ...], phase: nccl.Phase, many: Many | None) -> None:
-        """Count what goes from host to host."""
+        """Count the bytes between hosts."""
         if many is None:
             self._machine.traffic.add_all(ranks, phase.transfers)
         else:
@@ -181,7 +185,7 @@ class NcclPhases:
 
     def _load(self, ranks: tuple[int, ...], phase: nccl.Phase, many: Many | None) -> Load:
         if many is None:
-            return load(ranks, phase.transfers, self._way(ranks, phase))
+            return load(ranks, phase.transfers, self._path_of(ranks, phase))
         return load_of_routes(many.routes, many.sizes)
 
     def _whole(self, rendezvous: Rendezvous, phase: nccl.Phase) -> Signal[None]:
@@ -205,10 +209,10 @@ class NcclPhases:
             left = np.bincount(np.array(ends, np.int64), minlength=size)
         else:
             left = many.of_members(size)
-        give_back: Callable[[], None] = do_nothing
+        release: Callable[[], None] = do_nothing
         open_members = sum(1 for count in left if count)
         if self._multiprocessors is not None:
-            give_back = self._take_memory_of(rendezvous, phase, self._load(ranks, phase, many), many)
+            release = self._take_memory_of(rendezvous, phase, self._load(ranks, phase, many), many)
 
         def through(member: int) -> None:
             nonlocal open_members
@@ -218,7 +222,7 @@ class NcclPhases:
             elif open_members == 0:
                 self._play(rendezvous, rest)
             if open_members == 0:
-                give_back()
+                release()
 
         idle = [member for member, count in enumerate(left) if not count]
         if many is None:
@@ -239,9 +243,9 @@ class NcclPhases:
             if left[member] == 0:
                 through(member)
 
-        way = self._way(ranks, phase)
+        path_of = self._path_of(ranks, phase)
         for source, target, size_bytes in phase.transfers:
-            links = way(ranks[source], ranks[target]).links
+            links = path_of(ranks[source], ranks[target]).links
             signal = self._machine.begin(dict.fromkeys(links, 1.0), size_bytes)
             signal.then(partial(ended, source))
             signal.then(partial(ended, target))
@@ -260,7 +264,7 @@ class NcclPhases:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """A phase's transfers as arrays [transfers]: group ranks (a relay of -1 is none), bytes, and links crossed."""
+    """The transfers of a phase as arrays [transfers]: group ranks (relay -1: none), bytes, and links."""
 
     sources: Array
     targets: Array
@@ -270,7 +274,7 @@ class Many:
 
     @staticmethod
     def of(fabric: Fabric, ranks: Sequence[int], phase: nccl.Phase) -> Many:
-        """`ranks`: the global ranks of the group."""
+        """Return a phase's transfers as arrays; `ranks` are the global ranks of the group."""
         count = len(phase.transfers)
         sources, targets, sizes = (
             np.fromiter((transfer[column] for transfer in phase.transfers), dtype, count)
@@ -280,12 +284,12 @@ class Many:
         if phase.relays:
             via = phase.relays.get
             relays = np.fromiter((via((source, target), -1) for source, target, _ in phase.transfers), np.int32, count)
-        world = np.array([*ranks, -1], np.int32)  # a relay of -1 takes the last
+        world = np.array([*ranks, -1], np.int32)  # index -1, no relay, is the extra last entry
         found = routes(fabric.network, world[sources], world[targets], world[relays])
         return Many(sources, targets, relays, sizes, found)
 
     def touched(self, members: int) -> Array:
-        """Bytes that each of so many members sends, receives or passes on; what it passes on counts twice."""
+        """Return the bytes that each of `members` members sends, receives or forwards; forwarded bytes count twice."""
         touched = np.zeros(members)
         for touching, times in ((self.sources, 1), (self.targets, 1), (self.relays, 2)):
             is_one = touching >= 0
@@ -293,13 +297,13 @@ class Many:
         return touched
 
     def of_members(self, members: int, rows: Array | None = None) -> Array:
-        """How many of the transfers, or of these rows, each of so many members sends or receives."""
+        """Return how many of the transfers, or of `rows`, each of `members` members sends or receives."""
         of = slice(None) if rows is None else rows
         return np.bincount(self.sources[of], minlength=members) + np.bincount(self.targets[of], minlength=members)
 
 
 def _passing(phase: nccl.Phase) -> dict[int, float]:
-    """Bytes that members send, receive or pass on; what one passes on counts twice."""
+    """Return the bytes that members send, receive or forward; forwarded bytes count twice."""
     passing: dict[int, float] = {}
     for source, target, size_bytes in phase.transfers:
         via = phase.relays.get((source, target))

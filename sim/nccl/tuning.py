@@ -1,4 +1,4 @@
-"""Applies NCCL's tuning model to the simulated cluster: its choice there, and what its bytes take on the links."""
+"""Applies NCCL's tuning model to the simulated cluster: its choice, and the time of its bytes on the links."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from sim.nccl.model.topology import Algorithm, Graph, Path, Protocol, Topology, 
 # A communicator opens every channel of its graphs twice, as in the named topologies of NCCL's golden record.
 _COPIES = 2
 _IN_CHUNKS: frozenset[Function] = frozenset({"all_reduce", "reduce_scatter", "all_gather"})
-# Over several nodes, when the last chunk has come, a channel still copies it, which nothing overlaps: GB/s. From
-# vTrain's all-reduce of 1 GiB on 2 A100s, whose channels have 20 GB/s (docs/collectives.md); quicker ones copy
-# quicker in proportion, or a faster link made a ring slower.
+# Over several nodes a channel copies the last chunk after its arrival, with no overlap: GB/s. From vTrain's all-reduce
+# of 1 GiB on 2 A100s, whose channels have 20 GB/s (docs/collectives.md). The rate grows with the channel's, as a faster
+# link would otherwise make a ring slower.
 _COPY_GB_PER_S, _COPY_SPEED = 25.0, 1.25
 
-# How the time to get going (`NcclCosts.start_ns`) grows with the size over several nodes.
+# Growth of the start (`NcclCosts.start_ns`) over several nodes: full from this size on, below by this power.
 _STARTED_BYTES, _STARTING = 640 << 10, 0.4
 # Through a switch that reduces and back by NVLS, over several nodes: not measured.
 _NVLS_US = 25.0
-# A tree over nodes fills level by level, with chunks that grow with the buffer: what each of the levels, up and down,
-# adds. From the all-reduces on 8 DGX H100 of arXiv 2411.13055.
+# A tree over nodes fills level by level, with chunks that grow with the buffer: time added per level, up and down. From
+# the all-reduces on 8 DGX H100 of arXiv 2411.13055.
 _LEVEL_US, _LEVEL_BYTES, _MOST_LEVEL_US = 22.0, 32 << 20, 88.0
 
-# What switches reach of the NICs' payload rate when they reduce: from the all-reduce of 16 GiB on 4 nodes of 8 B200 by
-# CollNet, 543.8 GB/s of bus bandwidth (togethercomputer/together-nccl-tests, use3a-ss, 2026-05-02).
+# Share of the NICs' payload rate that switches reach when they reduce: from the all-reduce of 16 GiB on 4 nodes of 8
+# B200 by CollNet, 543.8 GB/s of bus bandwidth (togethercomputer/together-nccl-tests, use3a-ss, 2026-05-02).
 SHARP_SHARE = 0.716
 
-# Along the chain of a broadcast or reduce a host passes on what has come in slices of a channel: one of NCCL's eight
-# steps of its buffer of 4 MiB (NCCL_STEPS, BROADCAST_SLICESTEPS: src/include/device.h, collectives.h).
+# Along the chain of a broadcast or reduce a host forwards slices of a channel: one of the eight steps of NCCL's buffer
+# of 4 MiB (NCCL_STEPS, BROADCAST_SLICESTEPS: src/include/device.h, collectives.h).
 _SLICE_BYTES = 512 << 10
 
-# Point-to-point: a message this small goes by LL, and at most so many operations start together.
+# Point-to-point: largest message that goes by LL, and number of operations that start together.
 P2P_LL_BYTES = 16 << 10
 P2P_BATCH = 8
 
 
-@lru_cache(maxsize=4096)  # a program calls the same again each step
+@lru_cache(maxsize=4096)  # each step repeats its calls
 def choose(operation: Operation, shape: Shape, costs: NcclCosts) -> Choice:
-    """The quickest by NCCL's own formula; the first of equals."""
+    """Return the fastest algorithm and protocol by NCCL's own formula; the first of equals."""
     return predictor.choose(topology(shape, costs), operation)
 
 
 @lru_cache(maxsize=1024)
 def topology(shape: Shape, costs: NcclCosts) -> Topology:
-    """The group with the graphs that NCCL's search would find; its CPUs are Intel's, its NICs near the GPUs."""
+    """Return the group with the graphs that NCCL's search would find; its CPUs are Intel's, its NICs near the GPUs."""
     offload = costs.sharp and shape.hosts > 1
     if costs.mesh is None:
         found = graphs(node(shape, costs), offload=offload)
@@ -98,13 +98,13 @@ def part(gpus: tuple[int, ...], shape: Shape, costs: NcclCosts) -> Part:
 
 
 def mesh_rings(gpus: tuple[int, ...], shape: Shape, costs: NcclCosts) -> tuple[tuple[int, ...], ...]:
-    """The rings through these GPUs of a host: no more than every host of the group has."""
+    """Return the rings through these GPUs of a host: at most as many as every host of the group has."""
     fewest = min(len(nccl_mesh.search(part(one, shape, costs)).rings) for one in shape.gpus)
     return nccl_mesh.search(part(gpus, shape, costs)).rings[:fewest]
 
 
 def _mesh_graphs(shape: Shape, costs: NcclCosts, *, offload: bool) -> dict[Algorithm, Graph]:
-    """As on the host with the slowest channels; the chains of trees and of CollNet are the rings, cut."""
+    """Return the graphs of the host with the slowest channels; chains of trees and of CollNet are its rings, cut."""
     found = [nccl_mesh.search(part(gpus, shape, costs)) for gpus in shape.gpus]
     rings = [mesh_rings(gpus, shape, costs) for gpus in shape.gpus]
     channels, gb_per_s = twice(costs.compute_capability, len(rings[0]), min(one.gb_per_s for one in found))
@@ -122,9 +122,9 @@ def _mesh_graphs(shape: Shape, costs: NcclCosts, *, offload: bool) -> dict[Algor
 
 
 def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
-    """Return what all rings together carry past one point: a GPU's link, or a host's NICs where those are slower.
+    """Return the GB/s of all rings together past one point: a GPU's link, or a host's NICs where those are slower.
 
-    NCCL reckons with the speeds of its table instead, of which a whole number of channels fits.
+    NCCL itself uses the speeds of its table, of which a whole number of channels fits.
     """
     nic_gb_per_s = costs.network_bytes_per_s / 1e9
     if costs.mesh is not None:
@@ -138,9 +138,9 @@ def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
 
 
 def latency_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
-    """Return what an operation takes besides its bytes.
+    """Return the time of an operation in ns, without that of its bytes.
 
-    Within a host a law says it; over several it is NCCL's figure and what measurements show beyond it.
+    Within a host it follows the law of `one_host`; over several it is NCCL's figure plus the measured excess over it.
     """
     if shape.hosts == 1:
         found_ns = 1e3 * _in_one_host(choice, operation, shape, costs).latency_us
@@ -172,23 +172,23 @@ def _latency_over_hosts_ns(choice: Choice, operation: Operation, shape: Shape, c
 
 
 def transfer_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
-    """Return what the bytes of an operation take on links that nothing else uses.
+    """Return the time of an operation's bytes in ns on idle links.
 
-    Within a host a law says it; over several it is NCCL's figure, but at what the links carry, and for a ring by Simple
-    the last copy.
+    Within a host it follows the law of `one_host`; over several it is NCCL's figure at the links' rates, and for a ring
+    by Simple the last copy.
     """
     if shape.hosts == 1:
         return 1e3 * _in_one_host(choice, operation, shape, costs).transfer_us / costs.efficiency
-    taken_ns = _counted_ns(choice, shape, costs) / costs.efficiency
+    bytes_ns = _counted_ns(choice, shape, costs) / costs.efficiency
     if choice.algorithm != "ring" or choice.protocol != "Simple" or operation.function not in _IN_CHUNKS:
-        return taken_ns
+        return bytes_ns
     found = topology(shape, costs)
     a_channel_bytes = operation.size_bytes / (found.channels * shape.ranks)
-    return taken_ns + a_channel_bytes / max(_COPY_GB_PER_S, _COPY_SPEED * found.graphs["ring"].intra_gb_per_s)
+    return bytes_ns + a_channel_bytes / max(_COPY_GB_PER_S, _COPY_SPEED * found.graphs["ring"].intra_gb_per_s)
 
 
 def _counted_ns(choice: Choice, shape: Shape, costs: NcclCosts) -> float:
-    """Return NCCL's figure for the bytes, at what the links carry."""
+    """Return NCCL's figure for the bytes, in ns, at the links' rates."""
     ring = topology(shape, costs).graphs["ring"]
     counted = ring.channels * (ring.intra_gb_per_s if shape.hosts <= 2 else ring.inter_gb_per_s)
     return choice.transfer_ns * counted / bus_gb_per_s(shape, costs)
@@ -219,20 +219,21 @@ def _group(shape: Shape, costs: NcclCosts) -> one_host.Group:
 
 
 def is_offloaded(algorithm: Algorithm, shape: Shape) -> bool:
-    """Whether the network's switches reduce."""
+    """Return whether the network's switches reduce."""
     return algorithm in ("collnet_direct", "collnet_chain") or (algorithm == "nvls" and shape.hosts > 1)
 
 
 def pipeline_overhead(is_inside: bool, costs: NcclCosts) -> float:
-    """Bytes of a link for one of a pipeline's payload, at the best that NCCL reaches of it."""
+    """Return the link bytes per byte of a pipeline's payload, at the best rate that NCCL reaches."""
     share = counted_share(costs.compute_capability, nvlink=costs.nvlink) if is_inside else 1.0
     return 1 / (share * costs.efficiency)
 
 
 def overhead(is_inside: bool, costs: NcclCosts, peers: int = 1) -> float:
-    """Return the bytes of a link for one of payload, where each rank sends to `peers` others.
+    """Return the link bytes per byte of payload, where each rank sends to `peers` others.
 
-    Inside a host less of the data sheet's rate can be used than NCCL counts, of PCI Express less the more peers.
+    Inside a host point-to-point reaches less of the data sheet's rate than NCCL counts, over PCI Express less with more
+    peers.
     """
     if not is_inside:
         return 1 / costs.efficiency
@@ -243,9 +244,10 @@ def overhead(is_inside: bool, costs: NcclCosts, peers: int = 1) -> float:
 def p2p_latency_ns(
     size_bytes: int, peers: int, shape: Shape, costs: NcclCosts, *, crosses: bool, own_bytes: float = 0.0
 ) -> float:
-    """Return the time until the last of `peers` grouped transfers may start, and its one hop.
+    """Return the time in ns until the last of `peers` grouped transfers may start, and its one hop.
 
-    NCCL has no predictor for it: within a host a law says it, with what a rank copies for itself (`own_bytes`).
+    NCCL has no predictor for it: within a host it follows a law, with the bytes that a rank copies for itself
+    (`own_bytes`).
     """
     if shape.hosts == 1:
         return 1e3 * one_host.sends_us(size_bytes, own_bytes / costs.efficiency, peers, _group(shape, costs))

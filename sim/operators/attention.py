@@ -1,8 +1,9 @@
-"""Times fused attention on an idle GPU: tiles of queries, each walking over the keys that it sees.
+"""Times fused attention on an idle GPU: tiles of queries, each of which loops over the keys that it sees.
 
-Per pair of query and key a multiprocessor multiplies for scores and values and computes an exponential; both add up.
-Tiles spread over the multiprocessors; the longest of a causal mask ends last. Memory is read once. A backward pass has
-2.5 times the products and three passes over memory beside it. Times are those of kernels issued back to back.
+Per pair of query and key a multiprocessor multiplies for scores and values and computes an exponential; both times add
+up. Tiles are spread over the multiprocessors; the longest tile of a causal mask ends last. Memory is read once. A
+backward pass has 2.5 times the products and three more passes over memory. Times are those of kernels issued back to
+back.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.attention import Attention
-from sim.operators.chip import Chip, Generation, found, overlapped
+from sim.operators.chip import Chip, Generation, hit_rate, overlap
 
 # 16-bit forward constants are fitted together on 13,000 rows of eight GPUs (aiconfigurator-core 0.12, medians over
 # three servers, which differ by 26 % themselves); mean errors on all 31,000 and 7,700 rows a GPU (A100: 5,600). Causal
@@ -31,11 +32,11 @@ _HEAD_128_ADA, _HEAD_192, _HEAD_256, _HEAD_512 = 0.775, 1.34, 1.24, (2.2, 2.2, 2
 _HEAD_ODD_103 = 5.26
 # Blackwell has no fused kernel for heads of 192, whose fallback also computes keys outside a window.
 _HEAD_192_BLACKWELL = 6.24
-# Whether a tile holds the queries of all heads that share keys: prefill of 16 positions, 256 samples, 32 heads and 8
+# True if a tile contains the queries of all heads that share keys: prefill of 16 positions, 256 samples, 32 heads and 8
 # key heads takes 2.7 times as long on a B200 as on an H200. Single queries run on kernels for decoding, whose tiles do
 # so on every GPU.
 _PACKED = (False, False, True, True, False)
-# Cycles of a tile beside its pairs.
+# Cycles of a tile without its pairs.
 _TILE_CYCLES = (648.0, 648.0, 2410.0, 6700.0, 5570.0)
 # A causal mask's longest tiles end late: by this share of their time.
 _TAIL = (0.735, 0.735, 0.772, 0.615, 0.965)
@@ -70,18 +71,18 @@ _PART_OF_WINDOW = 0.394
 # parameters on 8 A100 at 170 and 175 TFLOP/s a GPU with version 1, at 220 and 225 with version 2 (8,192 positions).
 _FLASH_1 = {64: 1.35, 96: 1.45, 128: 1.55}
 
-# Backward: share of the rate and cycles a pair beside its products. HSTU's kernels (H100, head size 128, no row of them
-# fitted) are met within 7 % in the mean; of head size 256 by the factor, which they gave.
+# Backward: share of the rate, and cycles per pair without its products. HSTU's kernels (H100, head size 128, no row of
+# them fitted) are met within 7 % in the mean; of head size 256 by the factor, which they gave.
 _BACKWARD_SHARE, _BACKWARD_CYCLES, _BACKWARD_256 = 1.05, 0.268, 1.55
 # Float32 runs as three products of TF32 by mma.sync: flop a cycle and further cycles a pair, forward and backward.
 # Ada's tensor cores have half the rate; before Ampere it runs on CUDA cores.
 _FLOAT32_FLOP, _FLOAT32_CYCLES = (333.0, 199.0), (1.1, 1.45)
-# With caches flushed, beyond the bytes' time.
+# With caches flushed: seconds beyond the bytes' time.
 _COLD_S = 2.3e-6
 
 
 def seconds(attention: Attention, chip: Chip, *, is_cold: bool = False) -> float:
-    """Return the time of `attention` on `chip` in seconds, without the host; `is_cold`: no cache held anything."""
+    """Return the time of `attention` on `chip` in seconds, without the host; `is_cold`: all caches are empty."""
     if not attention.batch * attention.heads * attention.queries * attention.keys:
         return 0.0
     start = _START_CYCLES
@@ -92,7 +93,7 @@ def seconds(attention: Attention, chip: Chip, *, is_cold: bool = False) -> float
         _busy_s(attention, chip),
         _moved_s(_bytes(attention), chip, _MEMORY_SHARE[chip.generation], is_cold),
     )
-    takes_s += overlapped(busy_s, memory_s, _OVERLAP[chip.generation])
+    takes_s += overlap(busy_s, memory_s, _OVERLAP[chip.generation])
     if attention.is_serving and attention.is_causal:
         cache = 2 * _row_bytes(attention) * attention.key_heads * attention.keys * _CACHE_BYTES
         cycles = _CACHE_CYCLES_103 if chip.capability == 103 else _CACHE_CYCLES[chip.generation]
@@ -114,13 +115,13 @@ def _bytes(attention: Attention) -> float:
 
 
 def _moved_s(moved: float, chip: Chip, share: float, is_cold: bool) -> float:
-    in_l2 = 0.0 if is_cold else found(_L2_FILL * moved / chip.l2_bytes)
+    in_l2 = 0.0 if is_cold else hit_rate(_L2_FILL * moved / chip.l2_bytes)
     l2_bytes_per_s = chip.l2_bytes_per_s * _L2_SHARE[chip.generation]
     return moved * ((1 - in_l2) / (chip.memory_bytes_per_s * share) + in_l2 / l2_bytes_per_s)
 
 
 def _passes_s(attention: Attention, chip: Chip, is_cold: bool) -> float:
-    """Return the time of a backward pass's kernels beside the main one: row sums, clearing and rounding of dQ."""
+    """Return the time of a backward pass's other kernels: row sums, clearing and rounding of dQ."""
     queries = attention.batch * attention.heads * attention.queries * attention.head_size
     size = ELEMENT_BYTES[attention.dtype]
     sums_s = _moved_s(2.0 * size * queries, chip, 0.8, is_cold)
@@ -132,7 +133,7 @@ def _passes_s(attention: Attention, chip: Chip, is_cold: bool) -> float:
 
 def _busy_s(attention: Attention, chip: Chip) -> float:
     """Return the time of all tiles on the multiprocessors."""
-    head, sms = _padded(attention.head_size), chip.multiprocessors
+    head, sms = _pad(attention.head_size), chip.multiprocessors
     rows, step = (128, 128) if head <= 128 and attention.queries > 64 else (64, 128 if head <= 128 else 64)
     is_packed = _PACKED[chip.generation] or attention.queries == 1
     group = attention.heads // attention.key_heads if is_packed else 1
@@ -153,12 +154,12 @@ def _busy_s(attention: Attention, chip: Chip) -> float:
     return busy_s * (1 + _THROTTLE[chip.generation] * busy_s / (busy_s + _THROTTLE_S[chip.generation]))
 
 
-def _padded(head_size: int) -> int:
+def _pad(head_size: int) -> int:
     return next((size for size in (64, 96, 128, 192, 256) if head_size <= size), max(512, head_size))
 
 
 def _keys(attention: Attention, queries: float, step: int, chip: Chip) -> tuple[float, float]:
-    """Return how many keys the longest and the mean tile of `queries` walk over."""
+    """Return the number of keys of the longest and of the mean tile of `queries` queries."""
     every = float(math.ceil(attention.keys / step) * step)
     if not attention.is_causal:
         return every, every

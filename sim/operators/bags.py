@@ -1,7 +1,7 @@
 """The laws of fbgemm's table-batched embeddings (1.x) in the GPU's memory, forward and backward with the update.
 
-Forward: a warp a bag reads its offsets, its ids, then the rows. Backward: ids are made unique over tables, sorted by as
-many bits as there are rows, runs of equal ids are found, and a warp for each run (a block for a long one) sums the
+Forward: one warp per bag reads its offsets, its ids, then the rows. Backward: ids are made unique over tables, sorted
+by as many bits as rows need, runs of equal ids are found, and a warp per run (a block for a long run) sums the
 gradients and updates the row.
 """
 
@@ -15,28 +15,29 @@ from sim.operators.sorting import radix_s
 
 # Warps of a multiprocessor in these kernels (blocks of 512 threads).
 WARPS = 64
-# bounds_check_indices: seconds of a warp beside its ids, and for each 32 of them. H200, three shapes: within 10 %.
+# bounds_check_indices: seconds of a warp without ids, and for each 32 ids. H200, three shapes: within 10 %.
 CHECK_S, CHECK_STEP_S = 0.93e-6, 1.31e-6
-# The look-up: seconds beside, memory's time over streaming's for whole rows at random places, and of a warp beside
-# memory: to find its bag, and for each id. Fitted on 29 H200 rows of 16 to 512 elements: mean 6 %, held half 6 %.
+# The lookup: constant seconds, memory's time over streaming's for whole rows at random places, and a warp's seconds
+# without memory: to find its bag, and for each id. Fitted on 29 H200 rows of 16 to 512 elements: mean error 6 %, held
+# half 6 %.
 LOOKUP_S, ROW_FACTOR, BAG_S, ID_S = 6.2e-6, 1.15, 0.79e-6, 0.183e-6
-# The share of the rows looked up that L2 serves, where ids repeat so much that memory is not what bounds (H200, ids of
-# a Zipf law): multiprocessors' own caches serve the rest.
+# Share of the looked-up rows that L2 serves, where ids repeat so often that memory is not the bound (H200, ids of a
+# Zipf law); the multiprocessors' own caches serve the rest.
 CACHED_SHARE = 0.3
 # linearize_index: a warp makes 32 bags' ids unique, one bag after the other, 32 ids at once.
 LINEAR_S, LINEAR_STEP_S, LINEAR_CLOCKS = 6e-6, 0.45e-6, 1.05
-# Kernels that find runs of equal ids: seconds beside, clocks an id and a run. Fills and memsets of their results.
+# Kernels that find runs of equal ids: constant seconds, clocks per id and run; then fills and memsets of their results.
 RUNS_S, RUNS_CLOCKS, FILLS_S = 8.8e-6, 3.3, 8.5e-6
-# A row's update: memory's time over streaming's for rows read and written at random; what a warp waits for, over the
-# number of rows that it handles at once (8 lanes at least each), 32 warps a multiprocessor; in addition for each number
-# of the optimizer's that is kept beside the row; bytes of such a number, with what its access costs in vain. Beside
-# that, until all warps are at work. Fitted on H200 rows of 16 to 512 elements and three optimizers, and on the kernel
-# in four steps of DLRMs: within 6 %.
+# A row's update: memory's time over streaming's for rows read and written at random; a warp's latency, over the number
+# of rows that it handles at once (at least 8 lanes each), with 32 warps per multiprocessor; the addition for each
+# number of the optimizer that is stored per row; bytes of such a number, including the unused part of its access.
+# UPDATE_START_S: until all warps are at work. Fitted on H200 rows of 16 to 512 elements and three optimizers, and on
+# the kernel in four steps of DLRMs: within 6 %.
 UPDATE_FACTOR, UPDATE_S, STATE_S, UPDATE_WARPS, ROW_STATE_BYTES = 1.6, 1.57e-6, 0.83e-6, 32, 64
 UPDATE_START_S = 8e-6
-# Stochastic rounding of 16-bit weights: clocks an element.
+# Stochastic rounding of 16-bit weights: clocks per element.
 ROUNDING_CLOCKS = 0.25
-# A long run: seconds of a block for it, and for each 32 of its ids; at most so many are one block's.
+# A long run: seconds of a block for the run, and for each 32 of its ids; most ids of one block.
 LONG_S, LONG_STEP_S, LONG_MOST = 3.8e-6, 1.0e-6, 1024
 # Numbers that optimizers keep: (of the size of the row, one a row).
 STATES = {
@@ -47,7 +48,7 @@ STATES = {
 
 
 def forward_seconds(call: BagsForward, chip: Chip) -> float:
-    """Return the time of the look-up's kernels."""
+    """Return the time of the lookup's kernels."""
     bags = call.bags
     row, result = bags.dim * size(bags.weight_dtype), bags.dim * size(bags.output_dtype)
     results = bags.tables * bags.bags if bags.pooled else bags.ids

@@ -1,4 +1,4 @@
-"""Derives from a profile's figures all that laws of operators read of a GPU, once for each GPU."""
+"""Derives the inputs of the operators' laws from a GPU's profile, once for each GPU."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scenarios.seam.kernel import ELEMENT_BYTES
 
 # Assumed where a profile has no figure: clock in Hz, multiprocessors of a GPU without a float32 rate, L2 bytes.
 _CLOCK_HZ, _MULTIPROCESSORS, _L2_BYTES = 1.5e9, 100, 4e6
-# Bytes a clock and a multiprocessor of L2 where a profile has no rate: 5,120 bytes a clock on an A100's 108 or H100's
+# L2 bytes per clock and multiprocessor where a profile has no rate: 5,120 bytes per clock on an A100's 108 or H100's
 # 132 (A100 white paper).
 _L2_BYTES_A_CLOCK = 38
 # Float32 lanes of a multiprocessor: 64 up to an A100, 128 on GA10x, Ada, Hopper and Blackwell (CUDA C++ programming
 # guide, arithmetic instructions).
 _NARROW, _LANES, _NARROW_LANES = frozenset({70, 75, 80}), 128, 64
-# Threads that a multiprocessor holds, by compute capability, where it is not 2,048 (CUDA C++ programming guide).
+# Resident threads of a multiprocessor, by compute capability, where they are not 2,048 (CUDA C++ programming guide).
 _RESIDENT_THREADS = {75: 1024, 86: 1536, 89: 1536, 120: 1536}
 
 # Watts of boards with GDDR memory where a profile has none: over the data sheets of T4, L4, A10, A40, L40S and RTX 6000
@@ -45,17 +45,17 @@ READ_COST, WRITE_COST, FILL_COST = 1.085, 1.14, 1.04
 # The share of the data sheet's L2 rate that uncoalesced reads reach: an H200's add of a [8192, 27, 128] tensor and a
 # transposed one.
 _L2_SHARE = 0.78
-# The least that is read from L2 or memory: a sector.
+# Smallest read from L2 or memory: a sector.
 SECTOR = 32
-# How sharply a cache that is too full stops to hold anything.
+# How sharply the hit rate falls when data exceeds the cache.
 _L2_EDGE = 12.0
 
 
 class Generation(IntEnum):
-    """A generation of GPUs by what its kernels issue.
+    """A generation of GPUs by the instructions of its kernels.
 
-    Volta and Turing, Ampere's A100 (mma.sync, cp.async), Ada with GA10x and workstation Blackwell (the same on smaller
-    tensor cores), Hopper (wgmma), Blackwell (tcgen05).
+    Volta and Turing, Ampere's A100 (mma.sync, cp.async), Ada with GA10x and workstation Blackwell (those instructions
+    on smaller tensor cores), Hopper (wgmma), Blackwell (tcgen05).
     """
 
     VOLTA = 0
@@ -67,12 +67,12 @@ class Generation(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chip:
-    """A GPU by what its kernels see; `capability` is its compute capability in tenths.
+    """A GPU as its kernels see it; `capability` is its compute capability in tenths.
 
     `clock_hz` is the clock at which the data sheet's float32 rate holds, `flops_per_s` the data sheet's rates by dtype,
-    `streamed_bytes_per_s` the memory's rate less what error correction takes. `l2_bytes` are those of its L2 that hold
-    different bytes: before Hopper each partition keeps copies of its own. `watts` is the board's power limit, None if
-    it is always enough. `flash_attention` is the version of FlashAttention that training runs.
+    `streamed_bytes_per_s` the memory's rate less the cost of error correction. `l2_bytes` counts distinct bytes in L2:
+    before Hopper each partition keeps copies of its own. `watts` is the board's power limit, None if it never limits
+    the clock. `flash_attention` is the version of FlashAttention that training runs.
     """
 
     capability: int
@@ -93,20 +93,20 @@ class Chip:
         return self.multiprocessors * max(1, min(at_most, self.resident_threads // threads))
 
     def issue_s(self, cycles: float) -> float:
-        """Return seconds in which all multiprocessors together have `cycles` clocks, one multiprocessor's each."""
+        """Return the seconds of `cycles` clocks of single multiprocessors, spread over all of them."""
         return cycles / (self.multiprocessors * self.clock_hz)
 
     def dram_s(self, read: float, written: float) -> float:
-        """Return seconds to read and write bytes of the GPU's memory, all multiprocessors streaming."""
+        """Return the seconds to read and write bytes of the GPU's memory, with all multiprocessors streaming."""
         write_cost = WRITE_COST if read else FILL_COST
         return (READ_COST * read + write_cost * written) / self.streamed_bytes_per_s
 
     def l2_s(self, touched: float) -> float:
-        """Return seconds to move `touched` bytes between L2 and multiprocessors."""
+        """Return the seconds to move `touched` bytes between L2 and multiprocessors."""
         return touched / (self.l2_bytes_per_s * _L2_SHARE)
 
     def power_share(self, full_watts: float) -> float:
-        """Return the share of the full clock that the board's power allows where that clock would draw `full_watts`."""
+        """Return the share of the full clock that the board's power allows, if that clock would draw `full_watts`."""
         if self.watts is None or self.watts >= full_watts:
             return 1.0
         return math.pow(self.watts / full_watts, _CLOCK_PER_POWER)
@@ -114,7 +114,7 @@ class Chip:
 
 @lru_cache(maxsize=64)
 def chip_of(gpu: Gpu) -> Chip:
-    """Return what kernels see of `gpu`."""
+    """Return the laws' inputs for `gpu`."""
     capability, float32 = gpu.compute_capability, gpu.flops_per_s.get("float32")
     generation = generation_of(capability)
     lanes = _NARROW_LANES if capability in _NARROW else _LANES
@@ -149,17 +149,17 @@ def generation_of(capability: int) -> Generation:
 
 
 def size(dtype: str) -> int:
-    """Return bytes of an element; of a dtype with no entry (float8) 1."""
+    """Return the bytes of an element, 1 for a dtype without entry (float8)."""
     return ELEMENT_BYTES.get(dtype, 1)
 
 
-def found(fill: float) -> float:
-    """Return the share of bytes that is found in an L2 which all bytes fill `fill` times."""
+def hit_rate(fill: float) -> float:
+    """Return the L2 hit rate of data that would fill it `fill` times."""
     return 1 / (1 + fill**_L2_EDGE) if fill < 8 else 0.0
 
 
-def overlapped(first_s: float, second_s: float, order: float) -> float:
-    """Return the time of two parts of a kernel that overlap: 1 adds them up, a great `order` takes the longer."""
+def overlap(first_s: float, second_s: float, order: float) -> float:
+    """Return the time of two overlapping parts of a kernel: `order` 1 is their sum, a large order their maximum."""
     return math.pow(math.pow(first_s, order) + math.pow(second_s, order), 1 / order)
 
 

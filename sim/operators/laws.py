@@ -63,11 +63,11 @@ _LAWS: dict[type[Operation], Callable[..., float]] = {
 }
 
 
-# Operators whose laws find their operands in L2 unless `is_cold`; the other laws take everything from memory.
+# Operators whose laws find operands in L2 unless `is_cold`; other laws read everything from memory.
 _WARM = (products.Product, attention.Attention, convolution.Convolution)
 
 
 def seconds(operation: Operation, gpu: Gpu, *, is_cold: bool = False) -> float:
-    """Return the time of an operator's kernels on an idle GPU, without the host; `is_cold`: no cache held anything."""
+    """Return the time of an operator's kernels on an idle GPU, without the host; `is_cold`: all caches are empty."""
     law, chip = _LAWS[type(operation)], chip_of(gpu)
     return law(operation, chip, is_cold=True) if is_cold and isinstance(operation, _WARM) else law(operation, chip)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from scenarios.seam.operations.moves import Cat, HostCopy, OneRankCollective
 from sim.operators.chip import START_S, Chip, size
 
-# Clocks of a multiprocessor an element of a concatenation of strided inputs, and in addition for each dimension of the
+# Clocks of a multiprocessor per element of a concatenation of strided inputs, and in addition for each dimension of the
 # result. Fitted on an H200's steps of DLRMs (2 dimensions, 13M to 218M elements) and GPT-2 (4): within 7 %.
 CAT_CLOCKS, CAT_DIM_CLOCKS = 0.42, 0.15
-# What it takes beside: each input has twice as many blocks of 512 threads as there are multiprocessors. A launch takes
-# up to so many inputs (torch/aten, Shape.cu), strided and contiguous ones.
+# Constant time of a concatenation: each input has twice as many blocks of 512 threads as there are multiprocessors.
+# Below that, most inputs of a launch (torch/aten, Shape.cu), strided and contiguous ones.
 CAT_START_S = 3.5e-6
 CAT_INPUTS, CAT_CONTIGUOUS_INPUTS = 64, 128
 # Bytes a second that a copy by PCIe x16 reaches, by generation: 5 measured on an H200 (16 MiB, both directions); 4 and

@@ -13,8 +13,8 @@ CHUNK_STEP = 512 * 4
 # written. H200: a step of SGD 22 us a chunk, of fused AdamW 40 us; ratios to memory's rate do not enter, as a block
 # alone waits for latency, which is about the same on all GPUs.
 STEP_S, STEP_STREAM_S = 0.1e-6, 0.19e-6
-# Seconds by which a launch of many chunks is longer than its bytes: beginning and end, when few loads are on their way.
-# Fitted on Adam's foreach operators over 134M parameters (H200, within 9 %) with memory's usual share.
+# Excess of a launch of many chunks over its bytes' time: its beginning and end, with few loads in flight. Fitted on
+# Adam's foreach operators over 134M parameters (H200, within 9 %) with memory's usual share.
 LAUNCH_S = 8e-6
 # Memory's time grows by this for each list beyond two: more pages are open at once (fused AdamW of a GPT-2).
 LIST_COST = 0.06

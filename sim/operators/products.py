@@ -1,12 +1,12 @@
 """Times matrix products on an idle GPU: tiles in waves over its multiprocessors, or the memory's time.
 
 A kernel cuts the result into tiles and gives each to a multiprocessor. Per element of `inner` a tile takes the longer
-of its multiplications and its loads; multiprocessors work on their tiles in waves, and where there are fewer tiles than
-multiprocessors the inner dimension may be split, for which the parts are added up afterwards. The kernel is the best of
-a few tiles and splits, as cuBLAS's heuristics choose. Times are those of kernels issued back to back, as in a step:
-activations are in L2 if they fit.
+of its multiplications and its loads. Multiprocessors work on tiles in waves; with fewer tiles than multiprocessors the
+inner dimension may be split, and the parts are then added up. The kernel is the best of a few tiles and splits, as
+cuBLAS's heuristics choose. Times are those of kernels issued back to back, as in a step: activations are in L2 if they
+fit.
 
-Errors beside the constants are means of |predicted / measured - 1|.
+Errors next to the constants are means of |predicted / measured - 1|.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Iterable
 
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
-from sim.operators.chip import Chip, Generation, found, overlapped
+from sim.operators.chip import Chip, Generation, hit_rate, overlap
 
-# Types of which a data sheet has twice the rate of bfloat16, from this compute capability on.
+# Types with twice the rate of bfloat16 by the data sheet, from this compute capability on.
 _EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2", "int8"})
 _EIGHT_BITS_FROM = 89
 # Compute capability of Turing, whose boards are made for less power than Volta's.
@@ -31,34 +31,35 @@ _TURING = 75
 # Rate of tiles over the data sheet's, before throttling and where the board's power allows it. Volta: by a V100's 97 of
 # 125 TFLOP/s (see below).
 _TENSOR_SHARE = (1.0, 1.0, 1.0, 1.0, 0.904)
-# Watts for 1e12 16-bit flop/s at the full clock, which tensor cores' other types draw at their own rates. Fitted to
+# Watts for 1e12 16-bit flop/s at the full clock; tensor cores' other types draw as much at their own rates. Fitted to
 # what products of 4,096 to 10,240 sustain on boards whose power is short (zzc0721/torch-performance-test-data on
 # GitHub): an L4 (issue 120, 72 W; within 15 %) with the 0.74 that is fitted for an L40S, an A100 PCIe (108, 250 W; 7 %
 # in the mean), an H100 PCIe (95, 350 W; within 7 %). SXM boards and Blackwell's have enough. A T4 (70 W) has 24 of 65
 # TFLOP/s (forums.developer.nvidia.com/t/264462), a V100 97 of 125 (issue 140, 300 W).
 _TENSOR_WATTS, _TURING_TENSOR_WATTS = (2.2, 1.01, 1.53, 0.68, 0.4), 3.4
-# Bytes that a tile loads over those that the L2's rate, shared by all multiprocessors, gives in the same time: clusters
-# of tiles share loads on Hopper and Blackwell.
+# A tile's loads over the L2 bandwidth that a multiprocessor gets when all share it: clusters of tiles share loads on
+# Hopper and Blackwell.
 _TENSOR_LOAD = (1.81, 1.81, 0.71, 0.442, 0.632)
-# Writing a tile, in times of the L2's share: Hopper and Blackwell overlap it with the next tile.
+# A tile's store time over that of its bytes at a multiprocessor's share of L2: Hopper and Blackwell overlap it with the
+# next tile.
 _TENSOR_STORE = (3.03, 3.03, 3.03, 1.45, 1.45)
 # Cycles from a kernel's start to its first multiplication and from its last to its end.
 _START_CYCLES = (4230.0, 4230.0, 4230.0, 5136.0, 4112.0)
 _TILE_CYCLES = 12.0
 # Cycles of adding up the parts of a split, a kernel of its own, and its bytes over the L2's rate.
 _SPLIT_CYCLES, _SPLIT_BYTES = 6512.0, 0.08
-# The least of `inner` that a part of a split has, on tensor cores and on CUDA cores.
+# Least `inner` of a part of a split, on tensor cores and on CUDA cores.
 _LEAST_PART, _LANE_LEAST_PART = 128, 256
 # Long kernels lower the clock: by this share when they take much longer than `_THROTTLE_S`.
 _THROTTLE, _THROTTLE_S = 0.274, 150e-6
 # Shares of the memory's and of the L2's rate that are reached.
 _MEMORY_SHARE, _L2_SHARE = 0.83, 0.48
-# What has to fit into L2 to be found there: all activations and results with a margin, weights six times (others of
+# Data that must fit into L2 for hits: all activations and results with a margin, weights six times (others of
 # the same step push them out). Fitted on the L40S, whose L2 is six times as quick as its memory.
 _ACTIVATIONS_IN_L2, _WEIGHTS_IN_L2 = 1.46, 6.06
 # Arithmetic and memory overlap: their times add up as a norm of this order, on tensor cores and on CUDA cores.
 _OVERLAP, _LANE_OVERLAP = 2.1, 2.7
-# Tiles of all generations, and those that Hopper's and Blackwell's kernels have beside them.
+# Tiles of all generations, and the further ones of Hopper's and Blackwell's kernels.
 _TENSOR_TILES = (
     *((64, 64), (128, 64), (64, 128), (128, 128), (256, 128), (128, 256)),
     *((256, 64), (64, 256), (32, 64), (64, 32)),
@@ -88,7 +89,7 @@ _LANE_WATTS, _TURING_LANE_WATTS = (17.0, 12.0, 5.6, 7.6, 7.6), 19.8
 _LANE_LOAD = (0.708, 0.976, 2.94, 2.94, 2.94)
 _LANE_STORE = 0.117
 _LANE_TILE_CYCLES = 39.0
-# Cycles per element of `inner` of a tile by itself, and how many tiles of a multiprocessor hide each other's.
+# A lone tile's cycles per element of `inner`, and how many tiles of a multiprocessor hide each other's latency.
 _LANE_LATENCY_CYCLES, _LANE_RESIDENT = 33.0, 4
 # The smallest tile's multiplications and loads take longer: bmm_interaction of an H200.
 _LANE_SMALLEST = 1.25
@@ -100,26 +101,26 @@ _LANE_TILES = (
     *((32, 32), (64, 32), (32, 64), (64, 64), (128, 32), (32, 128), (128, 64), (64, 128)),
     *((128, 128), (256, 64), (64, 256), (256, 128), (128, 256)),
 )
-# The least rows of a tile of batched products. An A100's are `ampere_sgemm_128x128_nn` in all of NeuSight's 1,141
-# labels: with 64 rows they reach half of the rate, with 64 columns nearly all of it.
+# Least rows of a tile of batched products. An A100's are `ampere_sgemm_128x128_nn` in all of NeuSight's 1,141 labels:
+# with 64 rows they reach half of the rate, with 64 columns nearly all of it.
 _LANE_BATCHED_ROWS = (0, 128, 0, 0, 0)
 # With caches flushed, CUDA-core kernels' first loads come from memory: beyond the bytes' time, on an H200.
 _COLD_LANE_S = 3.9e-6
-# The same of tensor cores' older kernels: TF32 and unaligned ones.
+# As above, for older tensor-core kernels: TF32 and unaligned operands.
 _COLD_TENSOR_S = 2.3e-6
 
 
 def seconds(product: Product, chip: Chip, *, is_cold: bool = False) -> float:
-    """Return the time of `product` on `chip` in seconds, without the host; `is_cold`: no cache held anything."""
+    """Return the time of `product` on `chip` in seconds, without the host; `is_cold`: all caches are empty."""
     if not (product.batch and product.rows and product.columns):
         return 0.0
     busy_s, memory_s = busy_seconds(product, chip), _memory_s(product, chip, is_cold=is_cold)
-    both_s = overlapped(busy_s, memory_s, _OVERLAP if is_on_tensor_cores(product, chip) else _LANE_OVERLAP)
+    both_s = overlap(busy_s, memory_s, _OVERLAP if is_on_tensor_cores(product, chip) else _LANE_OVERLAP)
     return start_seconds(product, chip, is_cold=is_cold) + both_s
 
 
 def start_seconds(product: Product, chip: Chip, *, is_cold: bool) -> float:
-    """Return what the kernel of `product` takes to start and to end."""
+    """Return the time in which the kernel of `product` starts and ends."""
     start_s = _START_CYCLES[chip.generation] / chip.clock_hz
     if not is_cold:
         return start_s
@@ -146,7 +147,7 @@ def is_on_tensor_cores(product: Product, chip: Chip) -> bool:
 
 
 def _tensor_rate(product: Product, chip: Chip) -> float:
-    """Return the data sheet's flop/s of tensor cores for `product`; 0 if CUDA cores compute it."""
+    """Return the data sheet's flop/s of tensor cores for `product`; 0 if it runs on CUDA cores."""
     if product.dtype in ("float32", "float64") or (product.dtype == "tf32" and 1 in (product.rows, product.columns)):
         return 0.0
     if product.dtype in _EIGHT_BITS and chip.capability >= _EIGHT_BITS_FROM:
@@ -160,7 +161,7 @@ def _size(product: Product) -> int:
 
 
 def _lane_rate(dtype: str, chip: Chip) -> float:
-    """Return the flop/s outside the tensor cores; a GPU without the dtype's rate computes in float32."""
+    """Return the flop/s of CUDA cores; a GPU without the dtype's rate computes in float32."""
     return chip.flops_per_s.get(dtype) or chip.flops_per_s["float32"]
 
 
@@ -220,7 +221,7 @@ def _lane_s(product: Product, flops_per_s: float, chip: Chip) -> float:
 def _best(
     tiles: Iterable[tuple[int, int, float, float]], product: Product, inner: int, chip: Chip, latency_s: float = 0.0
 ) -> float:
-    """Return the time of the best of `tiles`: rows, columns, seconds of an element of `inner` and of the tile."""
+    """Return the time of the best of `tiles`: rows, columns, seconds per element of `inner`, seconds per tile."""
     sms, rows, columns, batch = chip.multiprocessors, product.rows, product.columns, product.batch
     best, most = math.inf, inner // (_LANE_LEAST_PART if latency_s else _LEAST_PART)
     split_s = _SPLIT_CYCLES / chip.clock_hz
@@ -233,6 +234,7 @@ def _best(
             resident = (waves + _LANE_RESIDENT - 1) // _LANE_RESIDENT
             takes = max(takes, inner * latency_s * resident + waves * tile_s)
         best = min(best, takes)
+        # Halving the parts from the most on: a split saves work per part but adds a kernel that sums the parts.
         parts = min(sms // count, most)
         while parts > 1:
             takes = inner / parts * max(step_s, latency_s) + tile_s + split_s + part_s * (parts + 1)
@@ -249,7 +251,7 @@ def _memory_s(product: Product, chip: Chip, *, is_cold: bool) -> float:
     activations = size * product.batch * product.rows * (product.inner + product.columns)
     in_l2 = 0.0
     if not is_cold:
-        in_l2 += weights * found((_WEIGHTS_IN_L2 * weights + activations) / chip.l2_bytes)
-        in_l2 += activations * found(_ACTIVATIONS_IN_L2 * activations / chip.l2_bytes)
+        in_l2 += weights * hit_rate((_WEIGHTS_IN_L2 * weights + activations) / chip.l2_bytes)
+        in_l2 += activations * hit_rate(_ACTIVATIONS_IN_L2 * activations / chip.l2_bytes)
     moved = weights + activations - in_l2
     return moved / (chip.memory_bytes_per_s * _MEMORY_SHARE) + in_l2 / (chip.l2_bytes_per_s * _L2_SHARE)

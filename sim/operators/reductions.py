@@ -1,8 +1,8 @@
-"""The laws of reductions, by the blocks among which torch divides them, of pooling and of QR decompositions.
+"""The laws of reductions, by torch's division into blocks, of pooling and of QR decompositions.
 
-torch/aten, Reduce.cuh (2.x): a block is at most 512 threads, 128 where each thread has four neighbouring results. The
-reduced elements go to the lanes of a warp if they are neighbours, else to its rows; long ones are split among blocks,
-of which the last adds up what all have left in memory.
+torch/aten, Reduce.cuh (2.x): a block has at most 512 threads, 128 if each thread has four neighbouring results. The
+reduced elements go to the lanes of a warp if they are neighbours, else to its rows; long reductions are split among
+blocks, and the last block adds up the results that all have left in memory.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from sim.operators.chip import START_S, Chip, size
 
 # torch/aten: threads of a block, elements of a thread below which and above which it splits a sum.
 THREADS, VECTOR, FEW, MANY = 512, 4, 16, 256
-# A thread waits so long for its next elements: 4 neighbours along rows (H200, 65,536 elements in one block, cold), 4
+# Latency of a thread's next elements: 4 neighbours along rows (H200, 65,536 elements in one block, cold), 4
 # rows of columns (H200, 256 x 256 in a step, in L2).
 ROW_STEP_S, COLUMN_STEP_S = 0.445e-6, 0.30e-6
-# What the last block takes for each of the other blocks' results that it reads, one after the other, and to find out
-# that it is the last. Fitted on bias gradients in an H200's steps, 32 to 64 in a row: within 5 %.
+# Time of the last block for each result of another block, one after the other, and to find out that it is the last.
+# Fitted on bias gradients in an H200's steps, 32 to 64 in a row: within 5 %.
 PARTIAL_STEP_S, PARTIAL_S = 0.36e-6, 0.4e-6
-# In a sum of everything also a flag of every block's: H200, 16M elements.
+# Added in a sum over all elements, where every block has a flag: H200, 16M elements.
 WHOLE_S = 4.6e-6
-# Memory's time over that of streaming kernels, along rows and along columns: every thread has few loads on their way
-# (H200, sums of 4M to 50M elements).
+# Memory's time over that of streaming kernels, along rows and along columns: a thread has few loads in flight (H200,
+# sums of 4M to 50M elements).
 ROW_READ_FACTOR, COLUMN_READ_FACTOR = 1.2, 1.3
-# Clocks of a multiprocessor an element of 16 bit, to convert (H200, bias gradients of GPT-2).
+# Clocks of a multiprocessor per 16-bit element, for conversion (H200, bias gradients of GPT-2).
 HALF_CLOCKS = 0.028
 # QR: cuSOLVER's chain of small kernels for a panel of up to 32 columns, and for each element. H200, 2,048 x 1 to
 # 4,096 x 4: within 2 %; chains of latency are assumed to be the same on all GPUs.
 PANEL, PANEL_S, ELEMENT_S, QR_SHARE = 32, 54e-6, 0.95e-9, 0.3
-# Pooling: clocks of a multiprocessor an element of a window. Assumed: some 12 instructions.
+# Pooling: clocks of a multiprocessor per element of a window. Assumed: some 12 instructions.
 WINDOW_CLOCKS = 0.1
 
 
@@ -39,7 +39,7 @@ WINDOW_CLOCKS = 0.1
 class Blocks:
     """A division of a reduction among blocks: `results` groups of results times `splits` blocks of `threads` threads.
 
-    `steps` loads follow each other in a thread; the last block of a group reads `partials` results in a row.
+    A thread issues `steps` dependent loads; the last block of a group reads `partials` results one after the other.
     """
 
     threads: int
@@ -50,7 +50,7 @@ class Blocks:
 
 
 def seconds(call: Reduction, chip: Chip) -> float:
-    """Return the time of a reduction's kernel, and of what sets its flags to zero."""
+    """Return the time of a reduction's kernel, and of the memset of its flags."""
     elements, each = call.outer * call.reduced * call.inner, size(call.dtype)
     blocks = _blocks(call, chip)
     waves = math.ceil(blocks.results * blocks.splits / chip.resident_blocks(blocks.threads))
@@ -68,7 +68,7 @@ def seconds(call: Reduction, chip: Chip) -> float:
 
 
 def _blocks(call: Reduction, chip: Chip) -> Blocks:
-    """Divide as torch does; see the head of this module."""
+    """Divide a reduction into blocks as torch does; see the head of this module."""
     along_rows = call.inner == 1
     fast, slow = (call.reduced, call.outer) if along_rows else (call.inner, call.reduced)
     vector = VECTOR if fast >= 128 and fast % VECTOR == 0 else 1
@@ -93,14 +93,16 @@ def _blocks(call: Reduction, chip: Chip) -> Blocks:
 
 
 def _block(fast: int, slow: int, most: int) -> tuple[int, int]:
-    """Return a block's width along `fast` and height along `slow`: powers of 2, a warp wide if that is enough."""
+    """Return a block's width along `fast` and height along `slow`: powers of 2, and at most a warp wide if that
+    suffices.
+    """
     wide, high = (min(most, 1 << (extent.bit_length() - 1)) for extent in (fast, slow))
     height = min(high, most // min(wide, 32))
     return min(wide, most // height), height
 
 
 def pool_seconds(call: Pool, chip: Chip) -> float:
-    """Return the time of a pooling's kernel; backward with the zeros that it writes first."""
+    """Return the time of a pooling's kernel; the backward pass writes zeros first."""
     each = size(call.dtype)
     index = 8 if call.with_indices else 0
     clocks = chip.issue_s(WINDOW_CLOCKS * call.outputs * call.window)

@@ -17,11 +17,11 @@ DIGIT_BITS, ONE_BLOCK_BYTES, ONE_BLOCK_BITS = 8, 19456, 6
 # before them, up to LOOKBACK_S. Fitted on an H200's sorts of 16,384 to 1.6M int64 keys in backward passes: within
 # 5 % (-14 % of the fewest).
 ROUND_S, PASS_S, LOOKBACK_S, LOOKBACK_KEY_S = 0.44e-6, 4.9e-6, 3e-6, 15e-12
-# Clocks of a multiprocessor a key in a pass, and in the counting kernel (H200, the same sorts).
+# Clocks of a multiprocessor per key in a pass, and in the counting kernel (H200, on those sorts).
 PASS_CLOCKS, COUNT_CLOCKS = 2.35, 1.3
-# The kernels that count and that sum the counts, beside the keys; a memset before each pass.
+# Constant seconds of the kernel that counts and of the one that sums the counts; a memset before each pass.
 COUNT_S, SUM_S, MEMSET_S = 2.1e-6, 1.1e-6, 0.9e-6
-# A scan: its start kernels, and clocks an element (H200, asynchronous_complete_cumsum of 32,768 and 212,992).
+# A scan: its start kernels, and clocks per element (H200, asynchronous_complete_cumsum of 32,768 and 212,992).
 SCAN_S, SCAN_CLOCKS = 5.3e-6, 1.8
 # Clocks a bag and an id of fbgemm's kernels, which walk through bags by a warp (permute) or a thread (bucketize).
 # Fitted on an H200's three shapes each: within 12 %. They hold two scans each.
@@ -31,7 +31,7 @@ POOLED_S = 38e-6
 
 
 def sort_seconds(call: Sort, chip: Chip) -> float:
-    """Return the time of a sort of rows one after the other, or of all at once where a block sorts each."""
+    """Return the time of a sort of rows together, or of each row in a block of its own if rows are short."""
     if call.elements * call.key_bytes <= ONE_BLOCK_BYTES:
         waves = -(-call.rows // (2 * chip.multiprocessors))
         return START_S + waves * math.ceil(call.bits / ONE_BLOCK_BITS) * ROUND_S
@@ -42,7 +42,7 @@ def sort_seconds(call: Sort, chip: Chip) -> float:
 
 
 def radix_s(keys: int, bits: int, chip: Chip, *, pair_bytes: int = 12) -> float:
-    """Return the time of CUB's sort of pairs by their key's lowest `bits` bits."""
+    """Return the time of CUB's sort of pairs by the lowest `bits` bits of their keys."""
     if keys * 8 <= ONE_BLOCK_BYTES:
         return START_S + math.ceil(bits / ONE_BLOCK_BITS) * ROUND_S
     passes = max(1, math.ceil(bits / DIGIT_BITS))

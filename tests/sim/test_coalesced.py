@@ -63,7 +63,7 @@ SIZES = st.lists(st.integers(1, 1 << 13).map(lambda size: 4 * size * size), min_
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(sizes=SIZES, hosts=st.sampled_from([1, 2]))
 @pytest.mark.parametrize("library", ["gloo", "nccl"])
-def test_it_takes_no_longer_than_all_by_themselves_and_no_less_than_the_longest(
+def test_a_coalesced_call_takes_between_the_longest_and_the_sum_of_single_calls(
     library: str, sizes: tuple[int, ...], hosts: int
 ) -> None:
     """But for gloo's copies into one buffer and out of it."""
@@ -81,7 +81,7 @@ def coalesced(parts: tuple[int, ...], ranks: int) -> list[Call]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
-def test_gloo_sends_one_buffer_into_which_and_out_of_which_it_copies(ranks: int) -> None:
+def test_gloo_coalesces_into_one_buffer_with_copies_in_and_out(ranks: int) -> None:
     parts = (4000, 12, 88)
     scripts, alone = schedule(coalesced(parts, ranks)), schedule(reduction("all_reduce", 4100, ranks))
     for found, plain in zip(scripts, alone, strict=True):

@@ -33,20 +33,20 @@ MEMORY = Kernel(kind="test", bytes_read=1e9, launches=3)  # 1 ms
 @pytest.mark.parametrize("kernel", [ARITHMETIC, MEMORY, Kernel(kind="test", flops=1e8, bytes_read=1e9)])
 @pytest.mark.parametrize("measured_ns", [0, 1, 777, 123_456_789])
 @pytest.mark.parametrize("gpu", [GPU, dataclasses.replace(GPU, launch_ns=3_000, ramp_ns=2_000), CORE])
-def test_alone_a_kernel_takes_what_was_measured(kernel: Kernel, measured_ns: int, gpu: object) -> None:
+def test_a_kernel_on_an_idle_gpu_takes_its_measured_time(kernel: Kernel, measured_ns: int, gpu: object) -> None:
     """To the ns, whatever of it the roofline says are launches."""
     machine = Machine(cluster(1, 1, gpu=gpu))
     (end_ns,) = ends(machine, machine.kernel(0, kernel, measured_ns=measured_ns))
     assert abs(end_ns - measured_ns) <= 1
 
 
-def test_on_a_core_a_kernel_takes_what_was_measured_of_its_thread() -> None:
+def test_a_kernel_on_a_core_takes_its_measured_thread_time() -> None:
     machine = Machine(cluster(1, 1, gpu=CORE, tcp=TCP))
     core = Hosts(machine.clock, machine.fabric.cluster, TCP, None).program(0, "main").run
     assert ends(machine, machine.kernel(0, ARITHMETIC, core, measured_ns=5_000_000)) == [5_000_000]
 
 
-def test_measured_kernels_share_what_their_rooflines_are_bound_by() -> None:
+def test_measured_kernels_share_the_resource_that_bounds_their_rooflines() -> None:
     """Two that arithmetic bounds share it; one that memory bounds has that to itself."""
     for beside, expected_ns in ((ARITHMETIC, [4_000_000, 5_000_000]), (MEMORY, [2_000_000, 3_000_000])):
         machine = Machine(cluster(1, 1))
@@ -54,7 +54,7 @@ def test_measured_kernels_share_what_their_rooflines_are_bound_by() -> None:
         assert ends(machine, first, machine.kernel(0, beside, measured_ns=3_000_000)) == expected_ns
 
 
-def test_what_nccl_takes_from_the_gpu_slows_a_measured_kernel() -> None:
+def test_nccl_channels_slow_a_measured_kernel() -> None:
     """Also when its channels are there before: the measurement was on an idle GPU."""
     machine = Machine(cluster(1, 1))
     machine.occupy(machine.fabric.arithmetic[0], 0.5)
@@ -151,9 +151,7 @@ ALONE = {
 
 
 @pytest.mark.real
-def test_a_prediction_computes_what_a_real_run_of_the_scenario_took(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_prediction_uses_the_compute_times_of_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every computation that is alone on its rank takes the mean of its label and call, to the ns."""
     file, folder, csv = tmp_path / "small.toml", tmp_path / "real", tmp_path / "times.csv"
     file.write_text(SMALL)

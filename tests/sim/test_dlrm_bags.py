@@ -135,7 +135,7 @@ def calls(recording: Recording) -> list[tuple[object, ...]]:
 
 @pytest.mark.real
 @pytest.mark.parametrize("types", [ALL, pytest.param(SEQUENCES, marks=pytest.mark.slow)], ids="+".join)
-def test_both_worlds_do_the_same(types: tuple[ShardingType, ...]) -> None:
+def test_simulated_and_real_worlds_have_equal_losses_and_calls(types: tuple[ShardingType, ...]) -> None:
     made = mixed(("sequence", "distinct", "weighted", "pooled"), types)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
     assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
@@ -180,14 +180,14 @@ def test_a_pipeline_trains_the_same_model(types: tuple[ShardingType, ...]) -> No
 
 
 @pytest.mark.real
-def test_a_pipeline_is_alike_in_both_worlds() -> None:
+def test_a_pipeline_is_equal_in_both_worlds() -> None:
     made = mixed((*EVERY, "distinct"), ALL, pipeline=PIPELINE)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
     assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
     assert calls(found[0]) == calls(found[1])
 
 
-def test_the_next_batch_is_exchanged_beside_each_step_with_all_sizes_in_one_call() -> None:
+def test_the_next_batch_is_exchanged_during_a_step_with_all_sizes_in_one_call() -> None:
     made = mixed(EVERY, ALL, batch_size=64, payload="sizes", library="nccl")
     steps = {}
     for kind in ("none", "sparse_dist"):
@@ -256,7 +256,7 @@ def test_graphs_launch_at_once() -> None:
     assert steps[False] > 5 * steps[True]
 
 
-def test_the_planner_knows_what_a_table_is() -> None:
+def test_planned_time_grows_from_pooled_to_weighted_to_sequence_tables() -> None:
     """A sequence's rows travel one by one; weights are read as well."""
     perf = {}
     for bag in ("pooled", "weighted", "sequence"):

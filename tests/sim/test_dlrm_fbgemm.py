@@ -124,7 +124,7 @@ def test_pipelines_and_replicas_train_alike(played: Any, changes: dict[str, Any]
 
 
 @pytest.mark.parametrize("kind", ["adam", "partial_rowwise_lamb"])
-def test_what_fbgemm_has_not_on_cpus_is_trained_by_our_own(played: Any, kind: Any) -> None:
+def test_optimizers_that_fbgemm_lacks_on_cpus_run_unfused(played: Any, kind: Any) -> None:
     run = check_alike(played, trained(training(ALL, "cat"), own(kind, eps=0.1)))
     assert fused(run) == {False}
 

@@ -74,7 +74,7 @@ def test_features_train_the_same_model(types: tuple[ShardingType, ...]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cat", "dot"])
-def test_each_is_an_embedding_of_its_own(kind: Any) -> None:
+def test_features_that_share_a_table_match_the_reference(kind: Any) -> None:
     """Also with Adagrad, which sums the gradients of a row over all features that name it before it squares."""
     made = shared(training(ALL, kind, "adagrad"))
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
@@ -108,7 +108,7 @@ def test_a_step_goes_on_as_without(changes: dict[str, Any]) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("coded", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plain", "qcomms"])
-def test_both_worlds_do_the_same(coded: bool) -> None:
+def test_simulated_and_real_worlds_have_equal_losses_and_calls(coded: bool) -> None:
     made = shared(mixed(EVERY, (*ALL, "column_wise")))
     if coded:
         made = changed(made, qcomms=QComms(forward_precision="fp16", backward_precision="bf16"))
@@ -153,7 +153,7 @@ def _bytes(recording: Recording, part: str, ranks: set[int]) -> float:
     return sum(one.bytes_in + one.bytes_out + one.bytes_read + one.bytes_written for one in spans)
 
 
-def test_the_calls_are_those_of_torchrec(tmp_path: Path) -> None:
+def test_calls_of_shared_features_equal_torchrecs(tmp_path: Path) -> None:
     """Tables of 1, 2 and 3 features, of four sharding types; the ids are those of the recorded run, from files."""
     real, text = RECORDED["shared"], SAME.format(**{key: RECORDED[key] for key in ("batch", "dim", "rows")})
     for name, keys in real["features"].items():

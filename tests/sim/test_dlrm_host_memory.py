@@ -74,7 +74,7 @@ def of_label(recording: Recording, part: str) -> list[Span]:
 
 @pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])
 @pytest.mark.parametrize("kind", ["sgd", "adagrad"])
-def test_where_rows_lie_changes_no_loss(kind: str, pipeline: Pipeline) -> None:
+def test_losses_do_not_depend_on_where_rows_lie(kind: str, pipeline: Pipeline) -> None:
     own = Optimizer(kind=kind, learning_rate=0.5)  # type: ignore[arg-type]
     made = hosted(optimizer=own, pipeline=pipeline)
     plain = hosted(("fused",), optimizer=own)
@@ -85,7 +85,7 @@ def test_where_rows_lie_changes_no_loss(kind: str, pipeline: Pipeline) -> None:
 @pytest.mark.parametrize(
     "pipeline", [pytest.param(Pipeline(), marks=pytest.mark.slow), PREFETCH], ids=["plain", "prefetch"]
 )
-def test_both_worlds_do_the_same(pipeline: Pipeline) -> None:
+def test_simulated_and_real_worlds_have_equal_losses_and_calls(pipeline: Pipeline) -> None:
     made = hosted(pipeline=pipeline)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
     assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)

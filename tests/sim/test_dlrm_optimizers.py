@@ -183,7 +183,7 @@ def test_tables_with_fewer_rows_than_ranks_train_as_others(
 
 @pytest.mark.real
 @pytest.mark.parametrize("kind", ["adam", pytest.param("partial_rowwise_lamb", marks=pytest.mark.slow)])
-def test_tables_with_fewer_rows_than_ranks_train_alike_in_both_worlds(kind: OptimizerKind) -> None:
+def test_tables_with_fewer_rows_than_ranks_train_equally_in_both_worlds(kind: OptimizerKind) -> None:
     made = with_few_rows(kind, CUT_BY_ROWS, ("pooled", "sequence"))
     found = [losses(play(DlrmProgram(made), made)) for play in WORLDS.values()]
     assert found[0] == pytest.approx(found[1], rel=1e-6)
@@ -200,7 +200,7 @@ def test_the_dense_part_has_adam_too_unless_it_has_its_own(kind: OptimizerKind, 
 
 
 @pytest.mark.parametrize("eps", [1e-10, 0.3])
-def test_adagrads_epsilon_is_that_of_the_scenario(eps: float) -> None:
+def test_adagrad_uses_the_scenarios_epsilon(eps: float) -> None:
     """As torch's own, of the dense part and of the tables, which here see every row."""
     made = trained(
         training(("data_parallel",)),
@@ -222,7 +222,7 @@ def test_times_do_not_depend_on_the_payload(kind: OptimizerKind) -> None:
 
 
 @pytest.mark.parametrize("kind", get_args(OptimizerKind))
-def test_memory_has_what_rows_keep(kind: OptimizerKind) -> None:
+def test_memory_includes_the_optimizers_state_of_rows(kind: OptimizerKind) -> None:
     """By row on the GPU, by element where the table is."""
     made = hosted(("fused", "fused_uvm", "fused_uvm_caching"), rows=1000, optimizer=Optimizer(kind=kind))
     made = trained(made, Optimizer(kind=kind))
@@ -238,7 +238,7 @@ def test_memory_has_what_rows_keep(kind: OptimizerKind) -> None:
 
 
 @pytest.mark.parametrize(("kind", "multiple"), [("adam", 2), ("lamb", 1), ("partial_rowwise_adam", 1)])
-def test_the_planner_counts_what_torchrec_does(kind: OptimizerKind, multiple: int) -> None:
+def test_the_planner_counts_optimizer_state_as_torchrec_does(kind: OptimizerKind, multiple: int) -> None:
     plain = training(("table_wise",), cluster=cluster(1, 1))
     taken = [
         sum(row.storage_bytes for row in DlrmProgram(trained(plain, optimizer)).plan)

@@ -153,7 +153,7 @@ def test_scaling_goes_with_accumulation_and_pipelines(micro_batches: int) -> Non
 
 
 @pytest.mark.real
-def test_both_worlds_do_the_same() -> None:
+def test_simulated_and_real_worlds_have_equal_losses_and_calls() -> None:
     own = Optimizer(kind="partial_rowwise_adam", learning_rate=0.05)
     made = precise(mixed(EVERY, ALL), autocast="bfloat16", loss_scaling="dynamic", optimizer=own)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
@@ -207,12 +207,12 @@ def test_tables_give_and_get_float32() -> None:
 
 
 @pytest.mark.parametrize(("tf32", "dtype"), [(True, "tf32"), (False, "float32"), (None, "float32")])
-def test_products_of_float32_run_as_tf32_where_that_is_said(tf32: bool | None, dtype: str) -> None:
+def test_float32_products_run_as_tf32_if_the_scenario_says_so(tf32: bool | None, dtype: str) -> None:
     assert dtypes(traced(precise(training(ALL), tf32=tf32)), "gemm") == {dtype}
     assert not torch.backends.cuda.matmul.allow_tf32
 
 
-def test_without_tf32_it_is_what_torch_says() -> None:
+def test_tf32_defaults_to_torchs_setting() -> None:
     with products_of_float32(True):
         assert dtypes(traced(precise(training(ALL))), "gemm") == {"tf32"}
         assert dtypes(traced(precise(training(ALL), tf32=False)), "gemm") == {"float32"}

@@ -41,7 +41,9 @@ def quantized(given: QComms, types: tuple[ShardingType, ...], **changes: Any) ->
 
 @pytest.mark.real
 @pytest.mark.parametrize(("given", "types", "changes"), CASES, ids=["halves", "fp8", "int8"])
-def test_both_worlds_do_the_same(given: QComms, types: tuple[ShardingType, ...], changes: dict[str, Any]) -> None:
+def test_simulated_and_real_worlds_have_equal_losses_and_calls(
+    given: QComms, types: tuple[ShardingType, ...], changes: dict[str, Any]
+) -> None:
     """Also how they add halves: losses are equal to the bit."""
     made = quantized(given, types, **changes)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
@@ -235,7 +237,7 @@ def test_losses_differ_by_no_more_than_quantizing_allows(
     ],
     ids=["sums", "parts", "hosts"],
 )
-def test_what_torchrec_cannot_do_is_one_sentence(
+def test_qcomms_that_torchrec_lacks_raise_one_sentence_each(
     given: QComms, types: tuple[ShardingType, ...], sentences: list[str]
 ) -> None:
     made = changed(training(types), qcomms=given)

@@ -195,7 +195,7 @@ def losses_of_rows(made: Scenario) -> list[float]:
     return Reference(with_model(made, optimizer=own)).losses()
 
 
-def test_tables_may_be_wider_than_what_travels() -> None:
+def test_tables_may_be_wider_than_exchanged_embeddings() -> None:
     """Rows of float32, looked up and updated as such; between ranks, and in the dense part, halves."""
     made = training(ALL)
     gpu = dataclasses.replace(GPU, flops_per_s={"float32": 1e13, "float16": 1e14})
@@ -238,7 +238,7 @@ def test_times_do_not_depend_on_the_payload(library: str, fidelity: str, kind: s
     assert not without.metrics
 
 
-def test_compression_starts_when_it_should_and_both_kinds_of_step_are_seen() -> None:
+def test_compression_starts_at_its_iteration_after_plain_steps() -> None:
     compression = Compression(kind="batched_powersgd", start_powerSGD_iter=2)
     made = training(ALL, compression=compression)
     spans = [span for span in simulate(made, DlrmProgram(made)).spans if span.stream == "dense.gradients"]

@@ -34,7 +34,7 @@ def test_the_first_draw_is_the_plain_prediction_and_others_vary() -> None:
     assert len({tuple(one.spans) for one in found}) == 3
 
 
-def test_where_nothing_varies_there_is_one_draw() -> None:
+def test_a_scenario_without_variation_has_one_draw() -> None:
     given = exchange(over_tcp=False)
     assert len(list(draws(given, build(given), 5))) == 1
     assert len(list(draws(given, build(given), 0))) == 1
@@ -56,7 +56,7 @@ def test_further_draws_have_the_steps_of_whole_ones() -> None:
         assert Run.of(recording).steps.equals(Run.of(whole).steps)
 
 
-def test_where_nothing_varies_there_is_no_further_draw() -> None:
+def test_a_scenario_without_variation_has_no_further_draw() -> None:
     given = exchange(over_tcp=False)
     assert list(further_draws(given, build(given), 5, first_digest(given), look=lambda _: None)) == []
 
@@ -75,7 +75,7 @@ def test_ctrl_c_in_a_draw_leaves_the_run(
     assert store.load(tmp_path / "run").info.complete
 
 
-def test_the_command_says_how_steps_spread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_spread_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [str(FILE), "--draws", "2", "--out"]
     assert main([*words, str(tmp_path / "shown")]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -97,7 +97,7 @@ def test_a_program_without_steps_is_refused_where_their_times_are_needed(
     assert capsys.readouterr() == ("", f"{NO_STEP}\n")
 
 
-def test_without_draws_the_command_says_nothing_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_draws_the_command_prints_no_spread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(FILE), "--out", str(tmp_path / "run"), "--json"]) == 0
     assert "interval_ns" not in json.loads(capsys.readouterr().out)
 

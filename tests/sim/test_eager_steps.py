@@ -17,7 +17,7 @@ from tests.sim.test_gpu_script import played
 
 
 @pytest.mark.parametrize(("name", "error"), [("mlp_small", 0.1), ("mlp_tf32", 0.05)])
-def test_a_step_takes_what_it_took_on_an_h200(name: str, error: float) -> None:
+def test_an_eager_step_meets_its_time_on_an_h200(name: str, error: float) -> None:
     """The host's times are fitted to these and eight others; memory is not fitted."""
     recording = played(SCRIPT, name, profile="hgx_h200", ranks=(1, 1), steps=3)
     last = [span for span in recording.spans if span.kind == "step"][-1]
@@ -39,7 +39,7 @@ def works(recording: Recording) -> list[HostWork]:
     return [total(each) for each in steps]
 
 
-def test_what_the_host_did_is_recorded_for_each_step() -> None:
+def test_host_work_is_recorded_per_step() -> None:
     """Sixteen layers with their activations: steps do the same, and each parameter's gradient is one node."""
     recording = played(SCRIPT, "mlp_small", profile="hgx_h200", ranks=(1, 1), steps=3)
     # What is measured besides is as noisy as the machine.

@@ -184,7 +184,7 @@ def lines(table: str) -> dict[str, tuple[int, int]]:
 CALLS, ONLY_GLOO, REFUSED = map(lines, ("CALLS", "ONLY_GLOO", "REFUSED"))
 
 
-def test_each_function_of_torch_distributed_is_called_refused_or_silent() -> None:
+def test_every_function_of_torch_distributed_is_in_one_table() -> None:
     """A further one of a new release of torch has to be put into one of the tables."""
     silent = {name for names in SILENT.values() for name in names.split()}
     assert functions() - {*CALLS, *ONLY_GLOO, *REFUSED, *silent} == set()
@@ -217,7 +217,7 @@ def played(profile: str, backend: str) -> Recording:
     ("profile", "backend"), [("emulated_200mbit", "gloo"), pytest.param("dgx_h100", "nccl", marks=pytest.mark.slow)]
 )
 @pytest.mark.supports("every collective and message of torch.distributed", "CPUs", "GPUs")
-def test_each_call_is_predicted_as_itself(profile: str, backend: str) -> None:
+def test_every_call_is_recorded_with_its_kind_and_sizes(profile: str, backend: str) -> None:
     """Its kind, sizes and root, on either rank; the script sees to those that are refused."""
     recording = played(profile, backend)
     called = {**CALLS, **ONLY_GLOO} if backend == "gloo" else CALLS

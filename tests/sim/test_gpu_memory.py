@@ -42,20 +42,20 @@ def kernels(recording: Recording) -> dict[str, int]:
     return dict(zip(WAYS, counts[1:], strict=False))
 
 
-def test_what_is_only_traced_launches_no_kernel(traces: Recording) -> None:
+def test_tracing_alone_launches_no_kernel(traces: Recording) -> None:
     """Nor does it take memory, which the script asserts."""
     launched = kernels(traces)
     assert list(launched) == list(WAYS)
     assert {launched[way] for way in WAYS if way not in RUNS} == {launched["nothing"]}
 
 
-def test_what_is_traced_as_it_runs_launches_the_kernels_that_it_runs(traces: Recording) -> None:
+def test_tracing_by_execution_launches_the_executed_kernels(traces: Recording) -> None:
     launched = kernels(traces)
     assert launched["f"] > launched["nothing"]
     assert {launched[way] for way in RUNS} == {launched["f"]}
 
 
-def test_what_is_deleted_is_free() -> None:
+def test_deleted_tensors_free_their_memory() -> None:
     """The script asserts it."""
     played(SCRIPTS / "frees.py", ranks=(1, 2), steps=50)
 

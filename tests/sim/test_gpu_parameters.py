@@ -50,7 +50,7 @@ for _ in range(4):
     assert step == 2 * [("all_gather_into_tensor", shard, whole), ("reduce_scatter_tensor", whole, shard)]
 
 
-def test_data_of_what_autograd_computed_stays_on_its_device(tmp_path: Path) -> None:
+def test_data_of_computed_tensors_stays_on_its_device(tmp_path: Path) -> None:
     file = tmp_path / "sets.py"
     file.write_text(
         "import torch\nfound = 2 * torch.ones(3, requires_grad=True)\nfound.data = torch.ones(3, device='cuda')\n"

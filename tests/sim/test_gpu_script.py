@@ -38,7 +38,7 @@ def calls(recording: Recording, rank: int) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.supports("streams, `wait_stream`, events", "GPUs")
-def test_what_decides_is_known() -> None:
+def test_values_that_control_a_gpu_script_are_known() -> None:
     """The script asserts it: integers, lengths, objects, messages; and streams meet."""
     recording = played(SCRIPTS / "on_gpu.py", ranks=(1, 2))
     step = [span for span in recording.spans if span.rank == 0 and span.step == 1]
@@ -65,7 +65,7 @@ def test_what_decides_is_known() -> None:
 @pytest.mark.supports("tensor parallelism, sequence parallelism, meshes of two dimensions", "GPUs")
 @pytest.mark.supports("pipeline parallelism: torch.distributed.pipelining", "GPUs")
 @pytest.mark.supports("ZeroRedundancyOptimizer", "GPUs")
-def test_calls_are_those_of_values(name: str, args: list[str]) -> None:
+def test_a_gpu_scripts_calls_equal_those_with_values(name: str, args: list[str]) -> None:
     """As on CPUs, where the script computes: of the same sizes, in the same order in each group."""
     file = EXAMPLES / f"{name}.py"
     without, with_values = played(file, *args), played(file, *args, profile="emulated_200mbit")
@@ -73,7 +73,7 @@ def test_calls_are_those_of_values(name: str, args: list[str]) -> None:
         assert calls(without, rank) == calls(with_values, rank)
 
 
-def test_kernels_are_priced_and_sharded_parameters_gathered_beside_them() -> None:
+def test_kernels_are_priced_and_gathers_of_sharded_parameters_overlap_them() -> None:
     recording = played(EXAMPLES / "transformer_fsdp2.py", "--layers", "6", "--dim", "2048", ranks=(1, 2))
     step = [span for span in recording.spans if span.rank == 0 and span.step == 1]
     kernels = [span for span in step if span.kind == "compute"]
@@ -126,7 +126,7 @@ assert given.grad.is_contiguous(**last)
         ("x @ torch.ones(3, device='cuda')", "RuntimeError: .*size"),  # the user's own mistake
     ],
 )
-def test_a_value_that_nothing_computes_is_a_sentence(line: str, sentence: str, tmp_path: Path) -> None:
+def test_reading_an_uncomputed_value_raises_one_sentence(line: str, sentence: str, tmp_path: Path) -> None:
     file = tmp_path / "decides.py"
     file.write_text(f"import torch\nx = torch.randn(8, device='cuda')\n{line}\n")
     with pytest.raises(ProgramError, match=rf"decides\.py:3: {sentence}"):
@@ -144,7 +144,7 @@ def test_a_value_that_nothing_computes_is_a_sentence(line: str, sentence: str, t
 )
 @pytest.mark.supports("local SGD: PostLocalSGDOptimizer, PeriodicModelAverager", "GPUs")
 @pytest.mark.supports("`--play live`: losses of real training", "GPUs")
-def test_live_it_trains_as_on_cpus(name: str, args: list[str]) -> None:
+def test_a_live_gpu_script_trains_as_on_cpus(name: str, args: list[str]) -> None:
     """Losses are those of values, kernels those of the profile's GPU."""
     file = EXAMPLES / f"{name}.py"
     live, on_cpus = (

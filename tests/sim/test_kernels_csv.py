@@ -55,7 +55,7 @@ def test_a_prediction_on_cpus_has_no_kernels(tmp_path: Path) -> None:
     assert "roofline" not in done.stdout
 
 
-def test_a_file_that_cannot_be_written_is_one_sentence_before_anything_is_simulated(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_one_sentence_before_the_simulation(tmp_path: Path) -> None:
     for file, why in (
         (tmp_path / "no" / "kernels.csv", f"could not be written: {tmp_path / 'no'} is not a folder"),
         (tmp_path, "exists already; nothing is ever overwritten, give another file"),

@@ -138,7 +138,7 @@ def test_links_are_flows(library: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("op", [pytest.param(op, marks=[pytest.mark.slow] * (op != OPS[0])) for op in OPS])
-def test_of_64_ranks_over_gloo_too(op: str) -> None:
+def test_64_ranks_over_gloo_take_equally_long_at_either_fidelity(op: str) -> None:
     on, one = cluster(8, 8), Traffic(op, (*range(64),), 1 << 17, 0)
     flows, links = (spans(on, "gloo", fidelity, [one], [0, 10**5, 0]) for fidelity in ("flows", "links"))
     assert links == flows
@@ -146,7 +146,7 @@ def test_of_64_ranks_over_gloo_too(op: str) -> None:
 
 @examples(8)
 @given(st.integers(1, 2), st.data())
-def test_larger_exchanges_over_nccl_take_what_flows_take_within_a_hundredth(count: int, data: st.DataObject) -> None:
+def test_larger_exchanges_over_nccl_agree_with_flows_within_1_percent(count: int, data: st.DataObject) -> None:
     """Of one, or of the longer of two that share links; what it takes is counted from when all have come."""
     on = data.draw(clusters(112, least_hosts=9).filter(lambda on: on.world_size > 64))
     whole = (*range(on.world_size),)
@@ -168,7 +168,7 @@ def counted(exact: int, merged: int) -> Iterator[None]:
         yield
 
 
-def test_of_still_larger_ones_all_ranks_are_through_at_once() -> None:
+def test_ranks_of_the_largest_exchanges_end_together() -> None:
     """One activity, whatever the number of transfers: it ends for all. In "flows" nothing changes."""
     on, exchange = cluster(2, 2), Traffic("all_to_all", (0, 1, 2, 3), 1 << 20, 0)
     each = spans(on, "nccl", "flows", [exchange], [0])
@@ -209,7 +209,7 @@ def step_spans(made: Scenario, library: str, fidelity: str) -> list[Span]:
 
 @examples(12)
 @given(LIBRARIES, st.data())
-def test_so_are_their_training_steps(library: str, data: st.DataObject) -> None:
+def test_training_steps_have_equal_spans_at_either_fidelity(library: str, data: st.DataObject) -> None:
     on = data.draw(clusters(16 if library == "gloo" else 24))
     if data.draw(st.booleans()):
         made = powersgd(on, data.draw(st.sampled_from(["none", "batched_powersgd", "layerwise_powersgd"])))
@@ -219,7 +219,7 @@ def test_so_are_their_training_steps(library: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(("hosts", "gpus"), [(3, 8), (6, 4)])
-def test_a_step_with_merged_ends_takes_what_flows_take_within_three_hundredths(hosts: int, gpus: int) -> None:
+def test_a_step_with_merged_ends_agrees_with_flows_within_3_percent(hosts: int, gpus: int) -> None:
     """Most of it are uneven exchanges over leaves; as one activity each, they make steps 6 to 11 % shorter."""
     nics = Nics(per="host", count=2, link=Link(bytes_per_s=1.25e9, latency_ns=2000))
     leaves = Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=4.0)

@@ -46,7 +46,7 @@ def in_parts(given: Scenario, program: object) -> tuple[list[list[Span]], Record
     return parts, play(given, program, parts.append)  # type: ignore[arg-type]
 
 
-def test_each_step_comes_by_itself_in_the_order_of_steps_and_nothing_is_lost() -> None:
+def test_steps_are_handed_on_one_by_one_in_order_and_completely() -> None:
     given = exchange()
     parts, recording = in_parts(given, build(given))
     assert [{span.step for span in part} for part in parts if part[0].step >= 0] == [{n} for n in range(5)]
@@ -75,7 +75,7 @@ async def lingering(rank: Rank) -> None:
     await rank.compute(KERNEL, int, label="outside")
 
 
-def test_a_step_waits_for_what_was_issued_in_it_and_the_steps_behind_it_wait_for_it() -> None:
+def test_a_step_ends_with_its_last_operation_and_later_steps_wait_for_it() -> None:
     parts, _ = in_parts(scenario(cluster(1, 2)), Play(lingering))
     assert [sorted({span.label for span in part}) for part in parts] == [
         ["late", "step 0"],
@@ -98,7 +98,7 @@ def test_a_step_of_a_number_that_is_over_comes_last() -> None:
 
 
 @pytest.mark.parametrize("step", [1, None])
-def test_the_end_is_told_before_what_is_outside_of_steps_is_handed_on(step: int | None) -> None:
+def test_the_end_is_reported_before_spans_outside_of_steps(step: int | None) -> None:
     """Of very many steps that may take long; whether the run was stopped or not."""
     given, came = exchange(), list[str]()
     stop = (lambda _: False) if step is None else stop_in_step(step)
@@ -150,7 +150,7 @@ def stop_in_step(number: int) -> Callable[[Callable[[], Position]], bool]:
     return lambda where: where().whole_steps >= number
 
 
-def test_a_run_that_is_stopped_has_what_ended_and_says_where_it_was(tmp_path: Path) -> None:
+def test_a_stopped_run_has_its_ended_steps_and_its_position(tmp_path: Path) -> None:
     given, spans = exchange(steps=400), list[Span]()
     recording = play(given, build(given), spans.extend, stop=stop_in_step(3))
     whole = simulate(given, build(given))
@@ -173,7 +173,7 @@ async def stuck(rank: Rank) -> None:
                 await rank.compute(KERNEL, int, label="slow")
 
 
-def test_what_has_not_ended_is_left_out_and_what_is_thrown_away_ends_nothing() -> None:
+def test_unfinished_steps_are_left_out_even_when_cleanup_ends_them() -> None:
     """The step of rank 0 is under way; its `with` ends only when the run is cleared away, which must not count."""
     spans = list[Span]()
     recording = play(scenario(cluster(1, 2)), Play(stuck), spans.extend, stop=lambda where: where().now_ns > 10**6)
@@ -196,7 +196,7 @@ def interrupted(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
-def test_after_ctrl_c_there_is_a_run_to_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_leaves_a_readable_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     done = interrupted(folder)
     assert (done.returncode, done.stdout) == (130, "")
@@ -262,7 +262,7 @@ def test_the_second_of_two_runs_into_one_folder_is_refused_before_it_begins(
     assert said == f"{tmp_path / 'run'}: another process is writing it; give another folder\n"
 
 
-def test_what_a_killed_prediction_has_left_is_named_and_removed(
+def test_leftovers_of_a_killed_prediction_are_named_and_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left, of_others = tmp_path / ".other.partial", tmp_path / ".download.partial"
@@ -303,7 +303,7 @@ def test_a_choice_names_numbers(words: str, numbers: set[int] | None) -> None:
         ("-1", "numbers and ranges such as '0,8,16-23', 'every:64', 'all' or 'none'"),
     ],
 )
-def test_a_wrong_choice_is_said(words: str, expected: str) -> None:
+def test_an_invalid_choice_raises_the_expected_form(words: str, expected: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         chosen(words, 10)
 
@@ -347,11 +347,13 @@ def test_a_pipelines_steady_steps_are_known_without_their_spans(steps: int) -> N
     assert Run.of(Recording(info=info, spans=kept)).steps.equals(whole)
 
 
-def test_who_keeps_all_knows_nothing_of_thinning() -> None:
+def test_a_filter_that_keeps_all_reports_no_thinning() -> None:
     assert Keeping().thinned is None
 
 
-def test_the_command_keeps_what_is_asked_for_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_keeps_the_requested_spans_and_prints_their_choice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([str(FILE), "--out", str(tmp_path / "all"), "--quiet"]) == 0
     assert main([str(FILE), "--out", str(tmp_path / "one"), "--keep-ranks", "1"]) == 0
     whole, thin = store.load(tmp_path / "all"), store.load(tmp_path / "one")
@@ -365,7 +367,7 @@ def test_the_command_keeps_what_is_asked_for_and_says_so(tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize("option", ["--keep-ranks", "--keep-steps"])
-def test_a_choice_of_what_is_not_there_is_refused(
+def test_a_choice_of_ranks_that_do_not_exist_is_refused(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
@@ -373,9 +375,7 @@ def test_a_choice_of_what_is_not_there_is_refused(
     assert capsys.readouterr().err.startswith(f"{option} = '0,99': expected numbers from 0 to ")
 
 
-def test_of_hosts_that_are_alike_only_those_that_are_played_can_be_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_simulated_ranks_of_host_classes_can_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "large.toml"
     file.write_text(
         "program = 'collective'\n[run]\nfidelity = 'links'\nranks = 'alike'\n"

@@ -75,7 +75,7 @@ def run_of(how: str, folder: Path) -> Run:
 
 
 @pytest.mark.parametrize("how", ["plain", "reentrant", "sequential", "function", "own"])
-def test_hfu_counts_what_is_computed_again_and_mfu_does_not(how: str, tmp_path: Path) -> None:
+def test_hfu_counts_recomputation_and_mfu_does_not(how: str, tmp_path: Path) -> None:
     """Three products a layer, one forward and two backward; the forward's is computed twice."""
     run = run_of(how, tmp_path)
     again = LAYERS - (how == "sequential")  # which keeps the last segment's
@@ -94,7 +94,7 @@ def test_hfu_counts_what_is_computed_again_and_mfu_does_not(how: str, tmp_path: 
 
 
 @pytest.mark.parametrize("how", ["none", "penalty"])
-def test_without_checkpointing_both_are_the_same(how: str, tmp_path: Path) -> None:
+def test_without_checkpointing_hfu_equals_mfu(how: str, tmp_path: Path) -> None:
     """A gradient of a gradient is the model's own, though its backward pass records a graph."""
     run = run_of(how, tmp_path)
     (done,) = run.flops_of([1]).to_dict("records")

@@ -38,7 +38,7 @@ def bad(folder: Path, body: str) -> Path:
     return file
 
 
-def test_every_collective_gives_what_it_gives_on_real_ranks() -> None:
+def test_every_collective_has_the_results_of_real_ranks() -> None:
     """The script asserts it, and is run by torchrun, too."""
     recording = played(SCRIPTS / "verbs.py", hosts=2, gpus=2)
     assert {span.kind for span in recording.spans} >= {"all_reduce", "broadcast", "all_to_all", "send", "recv"}
@@ -46,7 +46,7 @@ def test_every_collective_gives_what_it_gives_on_real_ranks() -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
-def test_the_same_script_runs_under_torchrun() -> None:
+def test_a_script_also_runs_under_torchrun() -> None:
     run = torchrun("verbs.py", ranks=4)
     assert sorted(re.findall(r"rank \d is done", run)) == [f"rank {rank} is done" for rank in range(4)]
 
@@ -54,7 +54,7 @@ def test_the_same_script_runs_under_torchrun() -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("hook", [pytest.param("", marks=pytest.mark.slow), "fp16"])
 @pytest.mark.supports("losses", "CPUs", "real")
-def test_losses_are_those_of_real_ranks(hook: str) -> None:
+def test_losses_equal_those_of_real_ranks(hook: str) -> None:
     """To what float32 sums in another order make of it."""
     found = re.findall(r"step (\d) rank (\d) ([\d.]+)", torchrun("ddp.py", *filter(None, [hook]), ranks=2))
     real = {(int(step), int(rank)): float(loss) for step, rank, loss in found}
@@ -79,7 +79,7 @@ def test_a_step_reduces_all_gradients_in_buckets(hook: str, share: float) -> Non
         assert {one.label.split()[0] for one in calls} == {"ddp.py:37", "ddp.py:40"}
 
 
-def test_what_is_computed_has_the_name_of_its_module() -> None:
+def test_computations_are_labelled_with_their_module() -> None:
     """In the order in which it is computed, backward too, where activations are computed anew."""
     recording = played(SCRIPTS / "parts.py", steps=1)
     spans = [one for one in recording.spans if one.rank == 0 and one.kind == "compute"]
@@ -100,7 +100,7 @@ def test_a_hook_of_torch_compresses() -> None:
     assert 0 < sent[1] < sent[0] / 5
 
 
-def test_a_script_is_ended_after_so_many_steps() -> None:
+def test_a_script_is_ended_after_the_requested_steps() -> None:
     recording = played(SCRIPTS / "ddp.py", steps=2)
     assert {span.step for span in recording.spans if span.kind == "step"} == {0, 1}
     assert all(span.end_ns > span.start_ns for span in recording.spans if span.kind == "step")
@@ -122,7 +122,7 @@ def test_a_script_is_ended_after_so_many_steps() -> None:
     ],
     ids=["raises", "hangs", "alone", "sizes", "exits", "dies", "killed"],
 )
-def test_a_bad_script_is_a_sentence(body: str, sentence: str, tmp_path: Path) -> None:
+def test_a_bad_script_raises_one_sentence(body: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises((ProgramError, CollectiveError, DeadlockError), match=sentence):
         played(bad(tmp_path, body), timeout="3 s")
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False).stdout
@@ -163,7 +163,7 @@ for _ in range(2):
     assert {span.rank for span in recording.spans if span.kind == "step"} == {0, 1}
 
 
-def test_a_file_says_what_a_script_cannot_have(tmp_path: Path) -> None:
+def test_invalid_scenario_keys_of_a_script_are_all_named(tmp_path: Path) -> None:
     file = tmp_path / "wrong.toml"
     run = "[run]\npayload = 'sizes'\nranks = 'alike'\n"
     file.write_text(f"program = 'script'\n{run}[cluster]\nprofile = 'cpu_local'\nhosts = 1\n[script]\npath = 'no.py'\n")

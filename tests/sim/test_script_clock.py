@@ -36,7 +36,7 @@ def steps_ms(recording: Recording) -> list[float]:
 
 
 @pytest.mark.supports("times that the script takes (`time`, CUDA events)", "GPUs")
-def test_times_on_gpus_are_those_predicted(tmp_path: Path) -> None:
+def test_a_script_on_gpus_reads_predicted_times(tmp_path: Path) -> None:
     """Of each clock and of events, of each step after the first."""
     file = tmp_path / "times.json"
     recording = played(SCRIPTS / "timed.py", str(file), ranks=(1, 2), steps=9, has_free_host=True)
@@ -51,7 +51,7 @@ def test_times_on_gpus_are_those_predicted(tmp_path: Path) -> None:
 
 
 @pytest.mark.supports("times that the script takes (`time`, CUDA events)", "CPUs")
-def test_times_on_cpus_are_those_predicted(tmp_path: Path) -> None:
+def test_a_script_on_cpus_reads_predicted_times(tmp_path: Path) -> None:
     """What lies between the end of the optimizer's step and the reading belongs to another step."""
     file = tmp_path / "times.json"
     recording = played(SCRIPTS / "timed.py", str(file), profile="emulated_200mbit", ranks=(2, 1), steps=9)
@@ -62,7 +62,7 @@ def test_times_on_cpus_are_those_predicted(tmp_path: Path) -> None:
         assert times == pytest.approx([step] * 7, rel=0.1)
 
 
-def test_what_a_cpu_sleeps_is_in_its_step(tmp_path: Path) -> None:
+def test_sleep_on_a_cpu_counts_in_its_step(tmp_path: Path) -> None:
     """As on a real host; also where the recording is played again."""
     file = tmp_path / "sleeps.py"
     file.write_text(
@@ -76,7 +76,7 @@ def test_what_a_cpu_sleeps_is_in_its_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("ranks", "count"), [("each", 0), ("alike", 1)])
 @pytest.mark.slow
-def test_where_nothing_is_simulated_yet_that_is_said(ranks: str, count: int, tmp_path: Path) -> None:
+def test_reading_the_clock_before_the_simulation_is_reported(ranks: str, count: int, tmp_path: Path) -> None:
     """Once, by a process whose stderr only a command of its own has."""
     file = tmp_path / "reads.py"
     file.write_text("import time, torch, torch.distributed as dist\ntime.time()\ntime.perf_counter()\n" + STEPS)

@@ -77,7 +77,7 @@ def test_elementwise_operators_join_forward_and_back(tmp_path: Path, how: str, e
     assert took_ns < 0.85 * eager[0]
 
 
-def test_what_is_not_compiled_stays_as_it_is(tmp_path: Path, eager: tuple[int, float, float]) -> None:
+def test_disabled_compilation_changes_no_figure(tmp_path: Path, eager: tuple[int, float, float]) -> None:
     assert figures(run(tmp_path, "disabled")) == eager
 
 
@@ -184,7 +184,7 @@ dist.destroy_process_group()
 """
 
 
-def test_memory_is_that_of_what_a_compiler_keeps(tmp_path: Path) -> None:
+def test_compiled_memory_equals_the_tensors_that_a_compiler_keeps(tmp_path: Path) -> None:
     """The script asserts it, by hand arithmetic, of losses, activations and masks, compiled and as they are."""
     file = tmp_path / "train.py"
     file.write_text(MEMORY)

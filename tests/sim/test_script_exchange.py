@@ -42,7 +42,7 @@ def lasts(recording: Recording) -> list[int]:
     return [span.end_ns - span.start_ns for span in recording.spans if span.kind == "step"]
 
 
-def test_other_buckets_are_those_of_the_script_with_them(tmp_path: Path) -> None:
+def test_buckets_of_a_scenario_equal_those_set_in_a_script(tmp_path: Path) -> None:
     whole = recorded(tmp_path, DDP, "", "25")
     small = play(given(DDP, "", str(CAP_MB), world=(2, 1), profile="emulated_200mbit", steps=4))
     assert sizes(exchanged(tmp_path, BUCKETS)) == sizes(small) != sizes(whole)
@@ -95,7 +95,7 @@ def test_gradients_over_another_library_cannot_be_exchanged(tmp_path: Path) -> N
         ("[launching]\nfusion = true", "launching.fusion = true: expected no fusion with program = 'script'"),
     ],
 )
-def test_a_script_has_its_own(table: str, sentence: str, tmp_path: Path) -> None:
+def test_sections_that_a_script_defines_itself_are_refused(table: str, sentence: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     (tmp_path / "train.py").write_text("")
     file.write_text(

@@ -45,7 +45,7 @@ def reduced(recording: Recording) -> list[int]:
 @pytest.mark.supports("activation checkpoints (`torch.utils.checkpoint`)", "GPUs")
 @pytest.mark.supports("`AveragedModel`, metrics reduced over ranks, CUDA events, `torch.profiler`", "GPUs")
 @pytest.mark.supports("DataLoader, with and without workers", "GPUs")
-def test_on_gpus(habits: str) -> None:
+def test_common_training_loops_run_on_gpus(habits: str) -> None:
     recording = played(HABITS, *habits.split(), ranks=(1, 2))
     assert {span.step for span in recording.spans} == {-1, 0, 1}
     assert sum(span.flops for span in computed(recording)) > 1e7
@@ -55,7 +55,7 @@ def test_on_gpus(habits: str) -> None:
 
 @pytest.mark.supports("autocast, GradScaler, clipping of gradients", "CPUs")
 @pytest.mark.supports("DataLoader, with and without workers", "CPUs")
-def test_on_cpus() -> None:
+def test_common_training_loops_run_on_cpus() -> None:
     recording = played(HABITS, "--workers", "2", "--meter", "--amp", "bfloat16", profile="cpu_local", ranks=(1, 2))
     assert reduced(recording).count(4) == 1  # what is metered; what follows the last step belongs to none
 
@@ -169,7 +169,7 @@ QUICK = {
 @pytest.mark.supports("models made on `meta` or on the CPU, then moved", "GPUs")
 @pytest.mark.supports("`torch.fx`, generators, `print(tensor)`, default devices", "GPUs")
 @pytest.mark.supports("`trunc_normal_` and loops on unknown values", "GPUs")
-def test_what_scripts_write(name: str, tmp_path: Path) -> None:
+def test_common_script_idioms_run(name: str, tmp_path: Path) -> None:
     file = tmp_path / "written.py"
     file.write_text(f"import torch\n{WRITTEN[name]}\n")
     played(file, ranks=(1, 2) if name == "what tensors say" else (1, 1))
@@ -224,7 +224,7 @@ for _ in range(4):
 
 @pytest.mark.parametrize("profile", ["dgx_h100", "cpu_local"])
 @pytest.mark.supports("`torch.save`, `torch.load`", "CPUs", "GPUs")
-def test_no_checkpoint_is_written_over(profile: str, tmp_path: Path) -> None:
+def test_existing_checkpoints_are_not_overwritten(profile: str, tmp_path: Path) -> None:
     """What a script saves it loads again; the file stays what it was."""
     file = tmp_path / "model.pt"
     file.write_text("mine")
@@ -269,7 +269,7 @@ assert 8 << 20 < torch.cuda.max_memory_allocated() - 2 * (32 << 20) < 16 << 20  
 
 
 @pytest.mark.supports("collectives captured in CUDA graphs", "refused", "GPUs")
-def test_no_collective_is_captured(tmp_path: Path) -> None:
+def test_capturing_a_collective_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "captures.py"
     file.write_text(
         """import torch

@@ -84,7 +84,7 @@ for _ in range(3):
 """
 
 
-def test_what_a_cpu_computes_before_it_polls_is_charged(tmp_path: Path) -> None:
+def test_cpu_time_before_a_poll_counts_in_the_step(tmp_path: Path) -> None:
     """Each step computes for 50 ms between the issue of a call and the first look at the call."""
     file = tmp_path / "train.py"
     file.write_text(POLLED_ON_CPUS)

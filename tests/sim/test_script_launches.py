@@ -34,7 +34,7 @@ def test_rank_r_of_a_spawn_is_rank_r_of_the_world(profile: str) -> None:
 @pytest.mark.parametrize("name", ["stores.py", "probes.py"])
 @pytest.mark.supports("own `TCPStore`, `FileStore`, `rendezvous`", "CPUs")
 @pytest.mark.supports("calls that torch refuses, caught by the script", "CPUs")
-def test_ranks_do_what_they_do_under_torchrun(name: str) -> None:
+def test_ranks_behave_as_under_torchrun(name: str) -> None:
     """The scripts assert it."""
     assert reduced(SCRIPTS / name, 0, "emulated_200mbit", 3) == [[4 * (8 * 8 + 8)]] * 3
 
@@ -44,13 +44,13 @@ def test_ranks_do_what_they_do_under_torchrun(name: str) -> None:
 @pytest.mark.parametrize("name", ["stores.py", "probes.py"])
 @pytest.mark.supports("own `TCPStore`, `FileStore`, `rendezvous`", "real")
 @pytest.mark.supports("calls that torch refuses, caught by the script", "real")
-def test_the_same_scripts_run_under_torchrun(name: str) -> None:
+def test_launched_scripts_also_run_under_torchrun(name: str) -> None:
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", str(SCRIPTS / name)]
     subprocess.run([sys.executable, *words], check=True, capture_output=True, timeout=120)
 
 
 @pytest.mark.supports("calls that torch refuses, caught by the script", "GPUs")
-def test_what_nccl_refuses_raises_in_the_script() -> None:
+def test_calls_that_nccl_refuses_raise_in_the_script() -> None:
     assert reduced(SCRIPTS / "probes.py", 0, "dgx_h100", 3) == [[4 * (8 * 8 + 8)]] * 3
 
 
@@ -77,7 +77,7 @@ def test_what_nccl_refuses_raises_in_the_script() -> None:
 @pytest.mark.supports(
     "commands that start ranks (torchrun, deepspeed, mpirun in `subprocess`)", "refused", "CPUs", "GPUs"
 )
-def test_ranks_that_cannot_be_are_a_sentence(body: str, sentence: str, tmp_path: Path) -> None:
+def test_impossible_ranks_raise_one_sentence(body: str, sentence: str, tmp_path: Path) -> None:
     head = "import subprocess\nimport sys\nimport torch\nimport torch.distributed as dist\n"
     file = tmp_path / "own.py"
     file.write_text(f"{head}import torch.multiprocessing as mp\n{body}\n")
@@ -188,7 +188,7 @@ for _ in range(3):
     played(file, hosts=1, gpus=2, profile="dgx_h100", steps=2)
 
 
-def test_groups_that_ranks_make_in_other_orders_are_a_sentence(tmp_path: Path) -> None:
+def test_groups_created_in_different_orders_raise_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "groups.py"
     file.write_text(
         "import torch.distributed as dist\ndist.init_process_group('gloo')\n"

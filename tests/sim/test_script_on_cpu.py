@@ -53,14 +53,14 @@ def test_operators_take_what_a_core_moves_and_computes(nothing_ns: int) -> None:
 
 
 @pytest.mark.supports("operators on CPU tensors, NumPy, loops beside the GPU", "GPUs")
-def test_the_same_script_has_the_same_prediction() -> None:
+def test_predictions_of_a_script_are_reproducible() -> None:
     first, second = on_cpu("metric"), on_cpu("metric")
     assert first.spans == second.spans
     assert first.info.on_cpu == second.info.on_cpu
 
 
 @pytest.mark.slow
-def test_a_loop_takes_its_turns(nothing_ns: int) -> None:
+def test_a_python_loop_takes_time_per_iteration(nothing_ns: int) -> None:
     recording = on_cpu("loop", 20 * LOOP_TURNS)
     found = sorted(steps_ns(recording))[1]
     assert found - nothing_ns == pytest.approx(20 * EAGER.loop_ns, rel=AS_MEASURED)
@@ -84,7 +84,7 @@ def test_a_step_waits_for_workers_that_take_longer(nothing_ns: int) -> None:
 
 
 @pytest.mark.slow
-def test_measured_work_is_named_and_played_again_as_it_was(tmp_path: Path) -> None:
+def test_measured_work_is_named_and_replayed_unchanged(tmp_path: Path) -> None:
     recording = on_cpu("loop", 20 * LOOP_TURNS)
     assert of_line("ms a step of other work", recording).endswith(", measured here")
     again = play(given(keep(recording, tmp_path)))
@@ -101,7 +101,7 @@ def test_workers_that_are_quick_hide_and_leave_no_trace() -> None:
     assert words.endswith(", measured here, hidden")
 
 
-def test_cuda_graphs_leave_it_out(tmp_path: Path) -> None:
+def test_cuda_graphs_leave_out_host_work(tmp_path: Path) -> None:
     folder = keep(on_cpu("operator"), tmp_path)
     info = play(given(folder, **{"launching.cuda_graphs": True})).info
     assert (info.on_cpu, len(info.left_out)) == ((), 1)

@@ -60,7 +60,7 @@ def test_a_ring_of_gloo_sends_as_many_bytes_over_the_network_and_in_more_message
     assert ends[0].end_ns - ends[0].start_ns != ends[1].end_ns - ends[1].start_ns
 
 
-def test_of_a_group_of_both_cpu_tensors_go_over_gloo() -> None:
+def test_cpu_tensors_of_a_mixed_group_go_over_gloo() -> None:
     """A step with gloo's and NCCL's calls is NCCL's for the GPU's tensors and gloo's for the CPU's."""
     both = "cpu:gloo,cuda:nccl"
     for size_bytes, alone in ((SIZE, "nccl"), (16, "gloo")):

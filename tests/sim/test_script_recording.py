@@ -64,7 +64,7 @@ def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
 
 
 @pytest.mark.supports("recordings, played on other hardware", "CPUs")
-def test_a_recording_is_the_run_that_it_was_made_of(on_cpus: tuple[Recording, Path]) -> None:
+def test_replaying_a_recording_repeats_its_run(on_cpus: tuple[Recording, Path]) -> None:
     live, folder = on_cpus
     again = play(given(folder))
     assert again.spans == live.spans
@@ -73,7 +73,7 @@ def test_a_recording_is_the_run_that_it_was_made_of(on_cpus: tuple[Recording, Pa
     assert again.info.digest == live.info.digest
 
 
-def test_it_is_played_on_other_hardware(on_cpus: tuple[Recording, Path], tmp_path: Path) -> None:
+def test_a_recording_replays_on_other_hardware(on_cpus: tuple[Recording, Path], tmp_path: Path) -> None:
     """Links half as fast take twice as long; twice the rate of computing halves CPU time."""
     live, folder = on_cpus
     file = tmp_path / "slow.toml"
@@ -97,7 +97,7 @@ def test_it_is_played_on_other_hardware(on_cpus: tuple[Recording, Path], tmp_pat
 
 
 @pytest.mark.supports("recordings, played on other hardware", "GPUs")
-def test_on_another_gpu_it_is_what_the_script_is_there(on_gpus: tuple[Recording, Path]) -> None:
+def test_a_replay_on_another_gpu_equals_the_script_there(on_gpus: tuple[Recording, Path]) -> None:
     live, folder = on_gpus
     assert play(given(folder)).spans == live.spans
     # Another run of the script may call a Python function more or less, which takes nothing here.
@@ -237,7 +237,7 @@ def test_ranks_of_each_class_are_as_if_they_were_recorded(
         assert by_rank(extended.spans, rank) == by_rank(each.spans, rank)
 
 
-def test_of_ranks_that_are_alike_those_are_kept_that_classes_of_ranks_leave(tmp_path: Path) -> None:
+def test_a_recording_keeps_one_rank_of_each_class(tmp_path: Path) -> None:
     """Stages send each other messages, so that no host stands for another; the script ends early in each draw."""
     (file := tmp_path / "stages.py").write_text(STAGES.replace("while True", "for _ in range(3)"))
     words = ["--profile", "dgx_h100", "--hosts", 2, "--gpus-per-host", 2, "--steps", 3]
@@ -305,7 +305,7 @@ def test_a_script_whose_work_is_balanced_runs_once(tmp_path: Path) -> None:
     assert computed[0]
 
 
-def test_ranks_that_part_behind_their_first_step_are_a_sentence(tmp_path: Path) -> None:
+def test_ranks_that_diverge_after_their_first_step_raise_one_sentence(tmp_path: Path) -> None:
     file = tmp_path / "differ.py"
     file.write_text(
         "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
@@ -333,7 +333,7 @@ def test_ranks_that_part_behind_their_first_step_are_a_sentence(tmp_path: Path) 
         ('profile = "dgx_h100"', "expected a recording on GPUs, as the cluster has, but it was made on CPUs"),
     ],
 )
-def test_what_does_not_fit_a_recording(
+def test_a_scenario_that_contradicts_its_recording_is_one_sentence(
     on_cpus: tuple[Recording, Path], tmp_path: Path, change: str, sentence: str
 ) -> None:
     values = {
@@ -352,7 +352,7 @@ def test_what_does_not_fit_a_recording(
 
 
 @pytest.mark.parametrize("damage", ["cut", "other", "fields", "ranks"])
-def test_a_damaged_recording_is_a_sentence(on_cpus: tuple[Recording, Path], tmp_path: Path, damage: str) -> None:
+def test_a_damaged_recording_raises_one_sentence(on_cpus: tuple[Recording, Path], tmp_path: Path, damage: str) -> None:
     content = on_cpus[0].kept[NAME]
     if damage == "cut":
         content = content[:-20]
@@ -373,7 +373,7 @@ def test_a_damaged_recording_is_a_sentence(on_cpus: tuple[Recording, Path], tmp_
 
 
 @pytest.mark.parametrize("damage", ["waits for no call", "another group", "a list too few"])
-def test_requests_that_do_not_fit_each_other_are_a_sentence(
+def test_requests_that_do_not_fit_raise_one_sentence(
     on_cpus: tuple[Recording, Path], tmp_path: Path, damage: str
 ) -> None:
     content = json.loads(gzip.decompress((on_cpus[1] / NAME).read_bytes()))

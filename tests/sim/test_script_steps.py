@@ -92,7 +92,7 @@ def test_a_run_without_a_step_is_an_error(body: str, sentence: str, tmp_path: Pa
     assert not (tmp_path / "sim").exists()
 
 
-def test_whoever_simulates_a_script_is_refused_one_without_a_step(tmp_path: Path) -> None:
+def test_a_script_without_a_step_is_refused(tmp_path: Path) -> None:
     """Validation, calibration and draws call `simulate` themselves."""
     scenario = twinstep.scenario(script(tmp_path, "x = 1\n"), hosts=1, gpus_per_host=2, profile="cpu_local")
     with pytest.raises(ProgramError, match="no step was seen: the script ended at its last line"):
@@ -201,7 +201,7 @@ def test_an_optimizer_that_skips_steps_is_named(tmp_path: Path) -> None:
     assert done.stderr.count(sentence) == 1
 
 
-def test_what_follows_the_last_optimizer_step_is_no_step(tmp_path: Path) -> None:
+def test_work_after_the_last_optimizer_step_is_no_step(tmp_path: Path) -> None:
     """Else the time behind the loop, next to nothing, would be the median of a script of two steps."""
     loop = "for _ in range(3):\n    backward()\n    sgd.step()\nbackward()\n"
     body = f"dist.barrier()\nsgd = torch.optim.SGD(model.parameters(), lr=0.1)\n{loop}"
@@ -330,7 +330,7 @@ def test_steps_of_nothing_but_the_hosts_work_are_an_error_on_gpus(tmp_path: Path
     )
 
 
-def test_a_scenario_file_says_what_marks_a_step(tmp_path: Path) -> None:
+def test_a_scenario_file_sets_the_marks_of_steps(tmp_path: Path) -> None:
     script(tmp_path, BY_HAND)
     file = tmp_path / "marked.toml"
     cluster = "[cluster]\nprofile = 'emulated_200mbit'\nhosts = 2\n"

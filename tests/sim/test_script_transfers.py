@@ -55,7 +55,7 @@ def test_the_host_waits_for_a_blocking_copy(recording: Recording) -> None:
 
 
 @pytest.mark.parametrize("way", ["pageable", "pageable, non_blocking", "back", "back to pageable"])
-def test_pageable_memory_takes_the_hosts_time_too_behind_what_it_waits_for(recording: Recording, way: str) -> None:
+def test_a_copy_of_pageable_memory_also_takes_host_time_after_its_wait(recording: Recording, way: str) -> None:
     assert longer_ns(recording, way) == pytest.approx(CROSSING_NS + STAGING_NS, abs=20 * 30_000)
 
 

@@ -16,7 +16,7 @@ from tests.sim.test_gpu_script import SCRIPTS, played
 @pytest.mark.parametrize("name", ["known", "sparse_gradients", "jagged"])
 @pytest.mark.supports("values of integers; draws; sparse gradients of embeddings", "GPUs")
 @pytest.mark.supports("fbgemm's jagged operators", "GPUs")
-def test_what_a_gpu_would_say(name: str) -> None:
+def test_simulated_gpus_report_values_as_real_ones(name: str) -> None:
     """The scripts assert it."""
     if name == "jagged":
         pytest.importorskip("fbgemm_gpu")
@@ -24,7 +24,7 @@ def test_what_a_gpu_would_say(name: str) -> None:
 
 
 @pytest.mark.supports("values of integers; draws; sparse gradients of embeddings", "CPUs")
-def test_sparse_gradients_on_a_cpu_are_what_the_script_expects() -> None:
+def test_sparse_gradients_on_a_cpu_have_real_values() -> None:
     played(SCRIPTS / "sparse_gradients.py", ranks=(1, 1), steps=1000, profile="cpu_local")
 
 
@@ -36,14 +36,14 @@ def test_sparse_gradients_on_a_cpu_are_what_the_script_expects() -> None:
         "for _ in itertools.count(): loss.item()",
     ],
 )
-def test_a_loop_that_only_a_value_ends_is_a_sentence(lines: str, tmp_path: Path) -> None:
+def test_a_loop_that_only_a_value_ends_raises_one_sentence(lines: str, tmp_path: Path) -> None:
     file = tmp_path / "loops.py"
     file.write_text(f"import itertools, torch\nloss = torch.randn(8, 9000, device='cuda').square().mean()\n{lines}\n")
     with pytest.raises(ProgramError, match=r"loops\.py:3: RuntimeError: this line has asked 1000 times in a step"):
         played(file, ranks=(1, 1))
 
 
-def test_other_loops_ask_as_often_as_they_like(tmp_path: Path) -> None:
+def test_loops_that_end_otherwise_may_read_values_any_number_of_times(tmp_path: Path) -> None:
     """Norms of many parameters, and a validation of many batches; a truth that is asked for once a step stays."""
     file = tmp_path / "asks.py"
     file.write_text(

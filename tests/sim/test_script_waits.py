@@ -83,7 +83,7 @@ def test_launches_behind_a_wait_are_exposed(recording: Recording) -> None:
         assert step_ns(recording, way) > exposed_ns
 
 
-def test_what_reads_nothing_of_the_gpus_goes_on(recording: Recording) -> None:
+def test_operations_without_gpu_reads_do_not_wait(recording: Recording) -> None:
     assert {step_ns(recording, way) for way in GOES_ON} == {step_ns(recording, "nothing")}
     assert step_ns(recording, "index") < step_ns(recording, "item")
     alone_ns = step_ns(recording, "nothing")
@@ -92,7 +92,7 @@ def test_what_reads_nothing_of_the_gpus_goes_on(recording: Recording) -> None:
         assert len(asked(recording, way)) == len(asked(recording, "nothing"))
 
 
-def test_what_is_idle_is_not_waited_for_again(recording: Recording) -> None:
+def test_an_idle_stream_is_not_waited_for_again(recording: Recording) -> None:
     at_end = asked(recording, "nothing")
     assert len(at_end) <= 1
     assert len(asked(recording, "item")) == len(at_end) + 1
@@ -107,7 +107,7 @@ def test_a_stream_is_waited_for_without_calls_under_way_and_a_device_with_them(r
         assert (last.issued_ns >= call.end_ns) == is_behind, way
 
 
-def test_played_again_it_waits_for_the_same(recording: Recording, tmp_path: Path) -> None:
+def test_a_replay_has_the_recordings_waits(recording: Recording, tmp_path: Path) -> None:
     folder = keep(recording, tmp_path)
     assert play(with_free_host(given(folder))).spans == recording.spans
     alike = play(with_free_host(given(folder, ranks="alike")))
@@ -117,7 +117,7 @@ def test_played_again_it_waits_for_the_same(recording: Recording, tmp_path: Path
     assert own[0] == own[1]
 
 
-def test_of_ranks_alike_one_may_read_alone(tmp_path: Path) -> None:
+def test_one_rank_of_a_class_may_read_a_value_alone(tmp_path: Path) -> None:
     """As the last rank prints the loss."""
     file = tmp_path / "prints.py"
     file.write_text(

@@ -23,7 +23,7 @@ for batch in DataLoader(torch.randn(512, 512), batch_size=64, num_workers=NUMBER
 """
 
 
-def test_work_of_the_cpu_stands_beside_the_step_time(tmp_path: Path) -> None:
+def test_cpu_work_is_printed_next_to_the_step_time(tmp_path: Path) -> None:
     """Also where the recording is played again."""
     done = run(tmp_path, script(tmp_path, USES.replace("NUMBER", "1"), head=ON_CPU), profile="dgx_h100")
     text = " ".join(done.stdout.split())
@@ -38,7 +38,7 @@ def test_work_of_the_cpu_stands_beside_the_step_time(tmp_path: Path) -> None:
     assert re.fullmatch(f"{on_cpu}; {loading}", "; ".join(json.loads(again.stdout)["on_cpu"]))
 
 
-def test_what_is_left_out_stands_beside_the_step_time(tmp_path: Path) -> None:
+def test_unpredicted_time_is_named_next_to_the_step_time(tmp_path: Path) -> None:
     """What other threads compute on GPUs' hosts; on CPUs what data loaders' workers do."""
     thread = "from threading import Thread\n" + USES.replace("NUMBER", "0")
     thread = thread.replace("    step()\n", "    beside = Thread(target=step)\n    beside.start()\n    beside.join()\n")
@@ -52,7 +52,7 @@ def test_what_is_left_out_stands_beside_the_step_time(tmp_path: Path) -> None:
     assert "not predicted: time of DataLoader workers" in " ".join(done.stdout.split())
 
 
-def test_nothing_is_said_where_nothing_is_left_out(tmp_path: Path) -> None:
+def test_complete_predictions_have_no_note(tmp_path: Path) -> None:
     body = "gpu = torch.nn.Linear(512, 512, device='cuda')\nadam = torch.optim.Adam(gpu.parameters())\n"
     body += "for _ in range(6):\n    gpu(torch.randn(64, 512, device='cuda')).sum().backward()\n    adam.step()\n"
     done = run(tmp_path, script(tmp_path, body, head=ON_CPU), profile="dgx_h100")
@@ -153,7 +153,7 @@ def test_ranks_on_gpus_run_at_the_same_time(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_script_that_waits_elsewhere_says_where(tmp_path: Path) -> None:
+def test_a_wait_outside_of_collectives_is_named(tmp_path: Path) -> None:
     body = f"while not __import__('os').path.exists({str(tmp_path / 'there')!r}): pass\n"
     done = run(tmp_path, script(tmp_path, body), "--timeout", "3 s")
     assert (

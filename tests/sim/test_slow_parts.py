@@ -41,7 +41,7 @@ def test_a_slow_gpus_kernel_takes_longer_by_its_speed(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("kernel", [ARITHMETIC, MEMORY])
-def test_also_beside_what_nccl_takes_of_both(kernel: Kernel) -> None:
+def test_a_slow_gpu_also_shares_with_nccls_channels(kernel: Kernel) -> None:
     machine = slow_gpu()
     for rank in range(2):
         machine.occupy(machine.fabric.arithmetic[rank], 0.5)
@@ -56,7 +56,7 @@ def test_a_ramp_is_the_gpus_and_a_launch_the_hosts() -> None:
     assert both(slow_gpu(gpu=core), Kernel(kind="test", flops=5e7)) == [1_010_000, 4_010_000]
 
 
-def test_what_was_measured_was_on_a_whole_gpu() -> None:
+def test_a_measured_time_holds_for_a_gpu_at_nominal_speed() -> None:
     assert both(slow_gpu(), MEMORY, measured_ns=3_000_000) == [3_000_000, 12_000_000]
 
 
@@ -89,7 +89,7 @@ def test_a_slow_leaf_has_slow_uplinks_and_whole_nics() -> None:
     assert found == {"leaf2.uplinks.out": 0.5, "leaf2.uplinks.in": 0.5}
 
 
-def test_all_gpus_of_a_slow_nic_feel_it() -> None:
+def test_a_slow_nic_slows_every_gpu_that_it_serves() -> None:
     nics = Nics(per="host", count=2, link=cluster().host.nics.link, initial_window_bytes=1000)
     fabric = Fabric(cluster(2, 4, nics=nics, faults=(Slowdown(NicPart(0, 1), 0.5),)))
     assert [fabric.path(rank, 4).bytes_per_ns for rank in range(4)] == [1.25, 0.625, 1.25, 0.625]

@@ -64,7 +64,7 @@ def test_every_order_trains_the_same_model(pipeline: Pipeline, optimizer: str) -
 @pytest.mark.real
 @pytest.mark.parametrize("kind", ["none", "sparse_dist"])
 @pytest.mark.parametrize("order", ["eager", "overlapped"])
-def test_every_order_is_alike_in_both_worlds(order: Any, kind: Any) -> None:
+def test_every_order_is_equal_in_both_worlds(order: Any, kind: Any) -> None:
     made = mixed(EVERY, ALL, pipeline=Pipeline(kind=kind, order=order))
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
     assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
@@ -82,7 +82,7 @@ def test_an_eager_step_looks_up_where_the_dense_part_first_uses_it() -> None:
     assert max(one.end_ns for one in labelled(spans, "output_dist.")) <= top.start_ns
 
 
-def test_its_backward_pass_waits_for_the_exchange_of_gradients_whose_last_group_goes_first() -> None:
+def test_backward_waits_for_the_gradient_exchange_which_starts_with_the_last_group() -> None:
     one = Buckets(first_bytes=1 << 20, cap_bytes=1 << 20)
     spans = first_step(run(training(TYPES, pipeline=EAGER, library="nccl", buckets=one)))
     back = [one for one in labelled(spans, "output_dist_backward") if one.kind != "compute"]
@@ -149,7 +149,7 @@ MARKS = {
 }
 
 
-def test_the_eager_step_is_that_of_torchrec(tmp_path: Path) -> None:
+def test_the_eager_step_equals_torchrecs(tmp_path: Path) -> None:
     """What benchmarks/torchrec_step.py wrote down of a real one. There gradients of copies are summed once those of
     other tables travel; here what is computed before either goes on side by side, and may end in another order.
     """

@@ -107,7 +107,7 @@ def calls(recording: Recording, step: int, rank: int, *, of_ids: bool) -> list[t
     ],
 )
 @pytest.mark.supports("TorchRec: all sharding types", "CPUs")
-def test_our_program_calls_what_torchrec_calls(kind: str, dim: int, tmp_path: Path) -> None:
+def test_our_program_has_torchrecs_calls(kind: str, dim: int, tmp_path: Path) -> None:
     own, their = ours(kind, dim, tmp_path), theirs("--sharding", kind, "--dim", str(dim))
     of_ids = "row_wise" in kind or kind == "grid_shard"
     for rank in range(4):
@@ -117,7 +117,7 @@ def test_our_program_calls_what_torchrec_calls(kind: str, dim: int, tmp_path: Pa
 
 
 @pytest.mark.supports("TorchRec: 2D parallelism (DMPCollection)", "GPUs")
-def test_2d_parallelism_calls_what_ours_calls(tmp_path: Path) -> None:
+def test_2d_parallelism_has_the_calls_of_our_program(tmp_path: Path) -> None:
     """TorchRec's DMPCollection, on GPUs alone; the replicas' averaging comes after the optimizer, in the next step."""
     file = dlrm_file(tmp_path, 64, 'sharding = ["table_wise"]', profile="dgx_h100")
     file.write_text(f"{file.read_text()}\n[replication]\nsharding_group_size = 2\n")
@@ -130,7 +130,7 @@ def test_2d_parallelism_calls_what_ours_calls(tmp_path: Path) -> None:
         assert calls(their, THEIRS, rank, of_ids=False) == [averaging, *others]
 
 
-def test_the_plan_is_what_torchrec_has_chosen() -> None:
+def test_the_reported_plan_is_torchrecs() -> None:
     """Read from the running script; each shard where its rank is."""
     plan = theirs("--sharding", "mixed").plan
     kinds = {row.table: row.sharding_type for row in plan}
@@ -145,7 +145,7 @@ def test_the_plan_is_what_torchrec_has_chosen() -> None:
 
 @pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
 @pytest.mark.parametrize("words", [[], ["--pipeline"]])
-def test_it_is_shown_beside_the_one_that_dlrm_has_for_the_same_tables(
+def test_the_scripts_plan_is_reported_with_our_planners_for_equal_tables(
     profile: str, words: list[str], tmp_path: Path
 ) -> None:
     """And so is that of the recording, played on the same cluster."""
@@ -217,7 +217,7 @@ def by_group(recording: Recording, rank: int) -> list[tuple[Any, ...]]:
 )
 @pytest.mark.supports("TorchRec: all sharding types", "GPUs")
 @pytest.mark.supports("TorchRec: `TrainPipelineSparseDist`", "GPUs")
-def test_on_gpus_that_are_not_there_it_makes_the_same_calls(args: list[str]) -> None:
+def test_calls_on_simulated_gpus_equal_those_on_cpus(args: list[str]) -> None:
     """Size for size, and what a step launches of fbgemm's bags is priced by ids, dims and optimizer."""
     on_cpus = theirs(*args)
     on_gpus = theirs(*args, profile="dgx_h100")
@@ -249,7 +249,7 @@ def short(name: str, profile: str, *args: str, steps: int = 2) -> Recording:
 
 
 @pytest.mark.supports("TorchRec: variable batches (VBE)", "CPUs", "GPUs")
-def test_on_gpus_calls_of_other_batches_for_each_feature_are_those_on_cpus() -> None:
+def test_calls_with_batch_sizes_per_feature_equal_on_gpus_and_cpus() -> None:
     on_gpus, on_cpus = short("batches", "dgx_h100"), short("batches", "emulated_200mbit")
     for rank in range(2):
         found = calls(on_gpus, 1, rank, of_ids=False)
@@ -291,7 +291,7 @@ def kernels_of(recording: Recording) -> list[tuple[int, dict[str, Any]]]:
 @pytest.mark.supports("TorchRec: tables in the host's memory and their caches (UVM), ITEP", "GPUs")
 @pytest.mark.supports("TorchRec: TrainPipelineSemiSync, PrefetchTrainPipelineSparseDist, StagedTrainPipeline", "GPUs")
 @pytest.mark.parametrize("kind", ["uvm", "caching", "prefetch", "semi_sync", "staged", "itep"])
-def test_tables_and_pipelines_of_other_kinds_exchange_what_plain_ones_do(kind: str) -> None:
+def test_other_tables_and_pipelines_exchange_as_much_as_plain_ones(kind: str) -> None:
     """All batches of the script, whenever a pipeline begins each. TorchRec's staged pipeline exchanges the ids of the
     first one twice, as it starts once to find what to override (`SparseDataDistUtil.start_sparse_data_dist`).
     """

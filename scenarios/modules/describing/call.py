@@ -12,7 +12,7 @@ from scenarios.seam.arguments import dtype_name
 
 
 class Call:
-    """A call: `name` is the operator's without the overload, `read` and `made` are the tensors it touches.
+    """A call of an operator: `name` without the overload, and the tensors `read` and `results`.
 
     `dtype` is that of its arithmetic: "tf32" where a GPU rounds products of float32 to it.
     """
@@ -24,18 +24,18 @@ class Call:
         kwargs: dict[str, Any],
         *,
         read: Sequence[Tensor],
-        made: Sequence[Tensor],
+        results: Sequence[Tensor],
         dtype: str,
     ) -> None:
         self.name: str = func.overloadpacket.__name__
-        self.read, self.made, self.dtype = read, made, dtype
+        self.read, self.results, self.dtype = read, results, dtype
         self._func, self._args, self._kwargs = func, args, kwargs
 
     def __getitem__(self, name: str) -> Any:
-        """Return the argument of that name, given or usual.
+        """Return the argument of that name, or its default.
 
         Raises:
-            KeyError: the operator has none.
+            KeyError: the operator has no such parameter.
         """
         place, usual = _parameters(self._func)[name]
         if place < len(self._args):
@@ -43,19 +43,19 @@ class Call:
         return self._kwargs.get(name, usual)
 
     def get(self, name: str, usual: Any = None) -> Any:
-        """Return the argument of that name; `usual` if the operator has none."""
+        """Return the argument of that name; `usual` if the operator has no such parameter."""
         return self[name] if name in _parameters(self._func) else usual
 
     @property
     def lists(self) -> list[Sequence[Tensor]]:
-        """Lists of tensors that the call is given, without empty ones."""
-        given = (*self._args, *self._kwargs.values())
-        return [each for each in given if isinstance(each, (tuple, list)) and each and isinstance(each[0], Tensor)]
+        """Lists of tensors among the arguments, without empty ones."""
+        arguments = (*self._args, *self._kwargs.values())
+        return [each for each in arguments if isinstance(each, (tuple, list)) and each and isinstance(each[0], Tensor)]
 
 
 @cache
 def _parameters(func: Any) -> dict[str, tuple[int, Any]]:
-    """Return the places and usual values of an operator's parameters."""
+    """Return the places and defaults of an operator's parameters."""
     arguments = func._schema.arguments
     return {each.name: (place, each.default_value) for place, each in enumerate(arguments)}
 

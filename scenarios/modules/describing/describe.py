@@ -12,7 +12,7 @@ _BY_NAMES: dict[Callable[[Call], tuple[Operation, ...]], str] = {
     products.product: "mm addmm addmm_ bmm baddbmm mv dot vdot",
     products.convolution: "convolution _convolution cudnn_convolution convolution_overrideable",
     products.convolution_backward: "convolution_backward",
-    pointwise.inserted: "select_backward slice_backward diagonal_backward constant_pad_nd",
+    pointwise.insertion: "select_backward slice_backward diagonal_backward constant_pad_nd",
     pointwise.loss: "mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits",
     pointwise.cat: "cat stack",
     pointwise.copies: "split_with_sizes_copy",
@@ -36,14 +36,14 @@ _BY_NAMES: dict[Callable[[Call], tuple[Operation, ...]], str] = {
     rows.index_put: "index_put index_put_ _index_put_impl_ _unsafe_index_put",
     rows.scatter: "index_add index_add_ scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_"
     " index_copy index_copy_",
-    rows.masked: "masked_select",
+    rows.masked_select: "masked_select",
     rows.permute_sparse: "permute_2D_sparse_data permute_1D_sparse_data",
     rows.bucketize_sparse: "block_bucketize_sparse_features",
     rows.cumsum: "asynchronous_complete_cumsum asynchronous_inclusive_cumsum asynchronous_exclusive_cumsum",
     rows.permute_pooled: "permute_pooled_embs permute_pooled_embs_auto_grad",
 }
 _DESCRIBED = {name: describe for describe, names in _BY_NAMES.items() for name in names.split()}
-# Copies by torch's kernels for elements, and what is made of numbers alone.
+# Copies by torch's elementwise kernels.
 _COPIES = frozenset(
     {
         *("copy_", "_to_copy", "clone", "flip", "roll", "repeat", "tril", "triu", "view_copy", "as_strided_copy"),
@@ -55,19 +55,19 @@ _COPIES = frozenset(
 def describe(call: Call, *, is_pointwise: bool) -> tuple[Operation, ...]:
     """Return the operators with a law that a call runs; none, if it has no law.
 
-    `is_pointwise`: it works element by element.
+    `is_pointwise`: the operator works element by element.
     """
     name = call.name
-    found = _DESCRIBED.get(name)
-    if found is None:
+    describer = _DESCRIBED.get(name)
+    if describer is None:
         if name.startswith("_scaled_dot_product_"):
-            found = products.attention
+            describer = products.attention
         elif name.startswith(("_foreach_", "_fused_")):
-            found = pointwise.foreach
+            describer = pointwise.foreach
         elif is_pointwise or name in _COPIES:
-            found = pointwise.pointwise
+            describer = pointwise.pointwise
         else:
             return ()
-    if any(not each.numel() for each in call.made[:1]):
+    if any(not each.numel() for each in call.results[:1]):
         return ()
-    return found(call)
+    return describer(call)

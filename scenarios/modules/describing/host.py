@@ -1,4 +1,4 @@
-"""Counts what a host does between a GPU's launches, as a dispatch mode sees it."""
+"""Counts a host's work between a GPU's launches, from inside a dispatch mode."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ACCUMULATES = "torch::autograd::AccumulateGrad"
 
 
 class HostCounter:
-    """Counts of one thread since they were taken last; `calls` are those of Python functions, `all_dispatches` the
-    operators since the first one.
+    """A counter of one thread's work since the last `take`; `calls` counts Python functions, `all_dispatches` all
+    operators.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class HostCounter:
         self._clear()
 
     def dispatched(self) -> None:
-        """Count an operator that torch dispatches, and the node of autograd that calls it."""
+        """Count an operator that torch dispatches, and the autograd node that calls it."""
         self._dispatches += 1
         self.all_dispatches += 1
         node: Any = torch._C._current_autograd_node()
@@ -32,7 +32,8 @@ class HostCounter:
             self._node = None
             return
         accumulates = node.name() == _ACCUMULATES
-        # A gradient's nodes all have the same sequence number. No node is kept: it would keep tensors.
+        # Accumulating nodes all have one sequence number, so their variable identifies them. No node is stored, as it
+        # would keep tensors alive.
         key = node._sequence_nr(), id(node.variable) if accumulates else 0
         self._passes += self._node is None
         if key != self._node:
@@ -48,25 +49,25 @@ class HostCounter:
             self._operators += 1
 
     def passed_bags(self) -> None:
-        """Count a pass through fbgemm's tables, whose own Python is not run."""
+        """Count a pass through fbgemm's tables, whose own Python does not run."""
         self._bags += 1
 
     def computed(self, work: HostWork) -> None:
-        """Count what the thread itself has computed on the CPU."""
+        """Count work that the thread itself has done on the CPU."""
         self._bytes += work.cpu_bytes
         self._flops += work.cpu_flops
         self._turns += work.turns
 
     def take(self) -> HostWork:
-        """Return the counts, and begin anew."""
-        taken = self.counts()
-        if not any(taken):
+        """Return the counts and reset them."""
+        work = self.counts()
+        if not any(work):
             return NO_WORK
         self._clear()
-        return taken
+        return work
 
     def counts(self) -> HostWork:
-        """Return the counts since they were taken last."""
+        """Return the counts since the last `take`."""
         return HostWork(
             dispatches=self._dispatches,
             operators=self._operators,

@@ -13,62 +13,62 @@ from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Strided, contiguous, strided
 from scenarios.seam.operations.reductions import Reduction
 
-# Fused optimizers, which are handed their gradients to unscale them, but write them only then.
+# Fused optimizers: gradients are among their lists for unscaling, and are written only then.
 _FUSED = "_fused_"
 
 
 def pointwise(call: Call) -> tuple[Operation, ...]:
-    """Return the operator with its operands as they lie in memory."""
-    made = call.made[0]
-    shape = tuple(made.shape)
-    inputs = [found for each in call.read if (found := _expanded(each, shape)) is not None]
-    outputs = [found for each in call.made if (found := _expanded(each, shape)) is not None]
-    return (strided(call.name, shape, inputs, outputs or [(dtype_of(made), made.stride())]),)
+    """Return the operator with its operands' layouts in memory."""
+    result = call.results[0]
+    shape = tuple(result.shape)
+    inputs = [found for each in call.read if (found := _expand(each, shape)) is not None]
+    outputs = [found for each in call.results if (found := _expand(each, shape)) is not None]
+    return (strided(call.name, shape, inputs, outputs or [(dtype_of(result), result.stride())]),)
 
 
-def inserted(call: Call) -> tuple[Operation, ...]:
-    """Return the zeros and the copy of a gradient into them, as of `select` and `slice` backward, and `pad`."""
-    made, given = call.made[0], call.read[0]
+def insertion(call: Call) -> tuple[Operation, ...]:
+    """Return the zeros and the copy of a gradient into them, for the backward of `select` and `slice`, and `pad`."""
+    result, operand = call.results[0], call.read[0]
     return (
-        contiguous("zero_", made.numel(), dtype_of(made), inputs=0),
-        contiguous("copy_", given.numel(), dtype_of(given)),
+        contiguous("zero_", result.numel(), dtype_of(result), inputs=0),
+        contiguous("copy_", operand.numel(), dtype_of(operand)),
     )
 
 
 def loss(call: Call) -> tuple[Operation, ...]:
-    """Return the operator by element, and the reduction behind it unless it gives each element's."""
-    given = call["self"]
-    inputs = sum(each.numel() == given.numel() for each in call.read)
-    found: tuple[Operation, ...] = (contiguous(call.name, given.numel(), dtype_of(given), inputs=max(inputs, 1)),)
-    if call.made[0].numel() == 1 and given.numel() > 1:
-        found += (Reduction(name="mean", dtype=dtype_of(given), outer=1, reduced=given.numel(), inner=1),)
+    """Return the loss by element, and the reduction behind it, if any."""
+    operand = call["self"]
+    inputs = sum(each.numel() == operand.numel() for each in call.read)
+    found: tuple[Operation, ...] = (contiguous(call.name, operand.numel(), dtype_of(operand), inputs=max(inputs, 1)),)
+    if call.results[0].numel() == 1 and operand.numel() > 1:
+        found += (Reduction(name="mean", dtype=dtype_of(operand), outer=1, reduced=operand.numel(), inner=1),)
     return found
 
 
 def cat(call: Call) -> tuple[Operation, ...]:
     """Return the concatenation of `cat` and `stack`."""
-    made, given = call.made[0], call["tensors"]
-    dim = int(call["dim"]) % max(made.dim(), 1)
-    rows_are_one = all(extent == 1 for extent in made.shape[:dim])
-    is_contiguous = all(each.is_contiguous() for each in given)
+    result, operands = call.results[0], call["tensors"]
+    dim = int(call["dim"]) % max(result.dim(), 1)
+    rows_are_one = all(extent == 1 for extent in result.shape[:dim])
+    is_contiguous = all(each.is_contiguous() for each in operands)
     return (
         Cat(
-            dtype=dtype_of(made),
-            elements=made.numel(),
-            inputs=len(given),
+            dtype=dtype_of(result),
+            elements=result.numel(),
+            inputs=len(operands),
             contiguous=is_contiguous and rows_are_one,
-            dims=(1 if rows_are_one else 2) if is_contiguous else made.dim(),
+            dims=(1 if rows_are_one else 2) if is_contiguous else result.dim(),
         ),
     )
 
 
 def foreach(call: Call) -> tuple[Operation, ...]:
-    """Return one call of `_foreach_*` or `_fused_*`, and the reduction of norms."""
+    """Return one call of `_foreach_*` or `_fused_*`, or the reduction of norms."""
     lists = [each for each in call.lists if each[0].numel() > 1 or each is call.lists[0]]
     first = lists[0]
     numels = tuple(each.numel() for each in first)
     same = [each for each in lists if len(each) == len(first)]
-    makes = len(call.made) == len(first) and call.made[0] is not first[0] and not call.name.endswith("_")
+    makes = len(call.results) == len(first) and call.results[0] is not first[0] and not call.name.endswith("_")
     if call.name.startswith(_FUSED):
         read, written = len(same), len(same) - 1
     elif "norm" in call.name or call.name.endswith("_max"):
@@ -82,27 +82,27 @@ def foreach(call: Call) -> tuple[Operation, ...]:
 
 
 def copies(call: Call) -> tuple[Operation, ...]:
-    """Return a copy for each tensor that is made, or the one launch that fills those which are given for them."""
+    """Return a copy for each result, or the one launch that fills the given outputs."""
     if call.get("out"):
-        return (contiguous("copy_", sum(each.numel() for each in call.made), dtype_of(call.made[0])),)
-    return tuple(contiguous("copy_", each.numel(), dtype_of(each)) for each in call.made if each.numel())
+        return (contiguous("copy_", sum(each.numel() for each in call.results), dtype_of(call.results[0])),)
+    return tuple(contiguous("copy_", each.numel(), dtype_of(each)) for each in call.results if each.numel())
 
 
 def chunk_cat(call: Call) -> tuple[Operation, ...]:
-    """Return the one launch that cuts tensors into chunks, padded, side by side: FSDP2's gradients."""
-    given, made, flat = call.lists[0][0], call.made[0], (1,)
-    return (strided("copy_", (made.numel(),), [(dtype_of(given), flat)], [(dtype_of(made), flat)]),)
+    """Return the one launch that cuts tensors into padded chunks, side by side: FSDP2's gradients."""
+    operand, result, flat = call.lists[0][0], call.results[0], (1,)
+    return (strided("copy_", (result.numel(),), [(dtype_of(operand), flat)], [(dtype_of(result), flat)]),)
 
 
 def all_gather_copy_in(call: Call) -> tuple[Operation, ...]:
     """Return the `_foreach_copy_` by which FSDP2 puts a rank's shards side by side."""
     numels = tuple(each.numel() for each in call.read if each.numel())
-    dtype = dtype_of(call.made[0])
+    dtype = dtype_of(call.results[0])
     return (Foreach(name="_foreach_copy_", dtype=dtype, numels=numels, lists=2, read=1, written=1),)
 
 
-def _expanded(tensor: Tensor, shape: Sequence[int]) -> Strided | None:
-    """Return a tensor's dtype and strides as if expanded to the shape; None if it does not fit, or is one number."""
+def _expand(tensor: Tensor, shape: Sequence[int]) -> Strided | None:
+    """Return dtype and strides of a tensor expanded to the shape; None if it does not fit, or is one number."""
     if tensor.dim() == 0 and shape:
         return None
     own, strides = tuple(tensor.shape), tensor.stride()

@@ -18,7 +18,7 @@ _RIGHT_NAMES = ("mat2", "vec", "tensor", "other")
 
 
 def product(call: Call) -> tuple[Operation, ...]:
-    """Return the product of `mm`, `addmm`, `bmm`, `baddbmm` and the like; of vectors as of one column."""
+    """Return the product of `mm`, `addmm`, `bmm`, `baddbmm` and the like; a vector counts as one column."""
     left = call[_LEFT.get(call.name, "self")]
     right = call[_RIGHT[call.name]] if call.name in _RIGHT else _first(call, _RIGHT_NAMES)
     return (product_of(left, right, call.dtype),)
@@ -44,23 +44,23 @@ def attention(call: Call) -> tuple[Operation, ...]:
 
 
 def convolution(call: Call) -> tuple[Operation, ...]:
-    """Return the convolution of `convolution` and the like, with a bias the addition behind it."""
-    weight, given, made = call["weight"], call["input"], call.made[0]
+    """Return the convolution of `convolution` and the like, followed by an addition if there is a bias."""
+    weight, operand, result = call["weight"], call["input"], call.results[0]
     is_transposed = bool(call.get("transposed", False))
-    inputs, outputs = (made, given) if is_transposed else (given, made)
+    inputs, outputs = (result, operand) if is_transposed else (operand, result)
     found: list[Operation] = [
         _convolution(call, inputs, weight, outputs, "input_gradient" if is_transposed else "output")
     ]
     if call.get("bias") is not None:
-        found.append(contiguous("add_", made.numel(), dtype_of(made)))
+        found.append(contiguous("add_", result.numel(), dtype_of(result)))
     return tuple(found)
 
 
 def convolution_backward(call: Call) -> tuple[Operation, ...]:
-    """Return the gradients that `convolution_backward` is asked for."""
-    given, weight, gradient = call["input"], call["weight"], call["grad_output"]
+    """Return the gradients that `convolution_backward` computes by its output mask."""
+    operand, weight, gradient = call["input"], call["weight"], call["grad_output"]
     of_input, of_weight, of_bias = call["output_mask"]
-    inputs, outputs = (gradient, given) if call.get("transposed", False) else (given, gradient)
+    inputs, outputs = (gradient, operand) if call.get("transposed", False) else (operand, gradient)
     found: list[Operation] = []
     if of_input:
         makes = "output" if call.get("transposed", False) else "input_gradient"

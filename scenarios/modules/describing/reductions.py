@@ -16,44 +16,46 @@ from scenarios.seam.operations.sorting import Scan, Sort
 
 
 def reduction(call: Call) -> tuple[Operation, ...]:
-    """Return the sum, mean, maximum and the like over some dimensions, as they lie in memory."""
-    given = call.read[0]
+    """Return a sum, mean, maximum and the like over some dimensions, with its layout in memory."""
+    operand = call.read[0]
     dims = call.get("dim", call.get("dims"))
-    chosen = range(given.dim()) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
-    return (_reduced(call.name, given, chosen),)
+    chosen = range(operand.dim()) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
+    return (_reduction_over(call.name, operand, chosen),)
 
 
-def _reduced(name: str, given: Tensor, dims: Sequence[int]) -> Reduction:
-    """Return a reduction over the dimensions that lie between those outside and those inside of it in memory."""
-    of = {dim % given.dim() for dim in dims} if given.dim() else set()  # torch takes dim 0 of a single number
-    axes = sorted(range(given.dim()), key=given.stride, reverse=True)
-    places = [place for place, axis in enumerate(axes) if axis in of and given.shape[axis] > 1]
-    reduced = math.prod(given.shape[axis] for axis in of)
+def _reduction_over(name: str, operand: Tensor, dims: Sequence[int]) -> Reduction:
+    """Return a reduction over the dimensions between those outside and those inside of it in memory."""
+    of = {dim % operand.dim() for dim in dims} if operand.dim() else set()  # torch takes dim 0 of a single number
+    axes = sorted(range(operand.dim()), key=operand.stride, reverse=True)
+    places = [place for place, axis in enumerate(axes) if axis in of and operand.shape[axis] > 1]
+    reduced = math.prod(operand.shape[axis] for axis in of)
     last = places[-1] if places else len(axes) - 1
-    inner = math.prod(given.shape[axis] for axis in axes[last + 1 :])
-    outer = given.numel() // max(reduced * inner, 1)
+    inner = math.prod(operand.shape[axis] for axis in axes[last + 1 :])
+    outer = operand.numel() // max(reduced * inner, 1)
     return Reduction(
-        name=name, dtype=dtype_of(given), outer=max(outer, 1), reduced=max(reduced, 1), inner=max(inner, 1)
+        name=name, dtype=dtype_of(operand), outer=max(outer, 1), reduced=max(reduced, 1), inner=max(inner, 1)
     )
 
 
 def softmax(call: Call) -> tuple[Operation, ...]:
-    """Return the softmax over the last dimension, or its backward; over another one as of passes over all."""
+    """Return the softmax over the last dimension, or its backward; over another dimension a reduction and an
+    elementwise pass.
+    """
     is_backward = "backward" in call.name
-    given = call["grad_output"] if is_backward else call["self"]
-    dim = int(call["dim"]) % max(given.dim(), 1)
-    if dim != given.dim() - 1:
-        extent = given.shape[dim] if given.dim() else 1
-        inner = math.prod(given.shape[dim + 1 :])
-        outer = given.numel() // max(extent * inner, 1)
-        one = Reduction(name="sum", dtype=dtype_of(given), outer=outer, reduced=extent, inner=inner)
-        return one, contiguous("softmax", given.numel(), dtype_of(given), inputs=2 if is_backward else 1)
-    row = given.shape[-1] if given.dim() else 1
+    operand = call["grad_output"] if is_backward else call["self"]
+    dim = int(call["dim"]) % max(operand.dim(), 1)
+    if dim != operand.dim() - 1:
+        extent = operand.shape[dim] if operand.dim() else 1
+        inner = math.prod(operand.shape[dim + 1 :])
+        outer = operand.numel() // max(extent * inner, 1)
+        one = Reduction(name="sum", dtype=dtype_of(operand), outer=outer, reduced=extent, inner=inner)
+        return one, contiguous("softmax", operand.numel(), dtype_of(operand), inputs=2 if is_backward else 1)
+    row = operand.shape[-1] if operand.dim() else 1
     return (
         Softmax(
-            rows=given.numel() // max(row, 1),
+            rows=operand.numel() // max(row, 1),
             dim=row,
-            dtype=dtype_of(given),
+            dtype=dtype_of(operand),
             is_log="log" in call.name,
             backward=is_backward,
         ),
@@ -63,27 +65,27 @@ def softmax(call: Call) -> tuple[Operation, ...]:
 def row_norm(call: Call) -> tuple[Operation, ...]:
     """Return the layer norm or RMS norm, or its backward."""
     is_backward = "backward" in call.name
-    given = call["input"]
+    operand = call["input"]
     dim = math.prod(call["normalized_shape"])
     weights = sum(call.get(name) is not None for name in ("weight", "bias"))
     return (
         RowNorm(
-            rows=given.numel() // max(dim, 1), dim=dim, dtype=dtype_of(given), backward=is_backward, weights=weights
+            rows=operand.numel() // max(dim, 1), dim=dim, dtype=dtype_of(operand), backward=is_backward, weights=weights
         ),
     )
 
 
 def batch_norm(call: Call) -> tuple[Operation, ...]:
     """Return the batch norm or its backward."""
-    given = call.get("input")
-    if given is None:
-        given = call.read[0]
+    operand = call.get("input")
+    if operand is None:
+        operand = call.read[0]
     is_training = call.get("training", call.get("train", True))
     return (
         BatchNorm(
-            elements=given.numel(),
-            channels=given.shape[1] if given.dim() > 1 else 1,
-            dtype=dtype_of(given),
+            elements=operand.numel(),
+            channels=operand.shape[1] if operand.dim() > 1 else 1,
+            dtype=dtype_of(operand),
             backward="backward" in call.name,
             training=bool(is_training),
         ),
@@ -92,46 +94,46 @@ def batch_norm(call: Call) -> tuple[Operation, ...]:
 
 def nll_loss(call: Call) -> tuple[Operation, ...]:
     """Return the loss behind a log-softmax, or its backward."""
-    given = call["self"]
-    classes = given.shape[1] if given.dim() > 1 else given.numel()
-    rows = given.numel() // max(classes, 1)
-    return (NllLoss(rows=rows, classes=classes, dtype=dtype_of(given), backward="backward" in call.name),)
+    operand = call["self"]
+    classes = operand.shape[1] if operand.dim() > 1 else operand.numel()
+    rows = operand.numel() // max(classes, 1)
+    return (NllLoss(rows=rows, classes=classes, dtype=dtype_of(operand), backward="backward" in call.name),)
 
 
 def sort(call: Call) -> tuple[Operation, ...]:
     """Return the sort along a dimension."""
-    given = call["self"]
+    operand = call["self"]
     dim = int(call.get("dim", -1))
-    extent = given.shape[dim] if given.dim() else 1
-    size = given.element_size()
-    rows = given.numel() // max(extent, 1)
+    extent = operand.shape[dim] if operand.dim() else 1
+    size = operand.element_size()
+    rows = operand.numel() // max(extent, 1)
     return (Sort(elements=extent, rows=max(rows, 1), key_bytes=size, bits=8 * size),)
 
 
 def scan(call: Call) -> tuple[Operation, ...]:
-    """Return the scan of `cumsum` and the like, of all elements."""
-    given = call["self"]
-    return (Scan(elements=given.numel(), element_bytes=given.element_size()),)
+    """Return the scan of `cumsum` and the like, over all elements."""
+    operand = call["self"]
+    return (Scan(elements=operand.numel(), element_bytes=operand.element_size()),)
 
 
 def qr(call: Call) -> tuple[Operation, ...]:
     """Return the QR decompositions of `linalg_qr`."""
-    given = call.read[0]
-    rows, columns = given.shape[-2:]
-    return (Qr(rows=rows, columns=columns, batch=given.numel() // max(rows * columns, 1)),)
+    operand = call.read[0]
+    rows, columns = operand.shape[-2:]
+    return (Qr(rows=rows, columns=columns, batch=operand.numel() // max(rows * columns, 1)),)
 
 
 def pool(call: Call) -> tuple[Operation, ...]:
     """Return the pooling of an image's windows, or its backward; an adaptive one has windows side by side."""
     is_backward = "backward" in call.name
-    given = call["self"]
-    outputs = call["grad_output"].numel() if is_backward else call.made[0].numel()
+    operand = call["self"]
+    outputs = call["grad_output"].numel() if is_backward else call.results[0].numel()
     size = call.get("kernel_size")
-    window = given.numel() // max(outputs, 1) if size is None else math.prod(size) ** (2 // len(size))
+    window = operand.numel() // max(outputs, 1) if size is None else math.prod(size) ** (2 // len(size))
     return (
         Pool(
-            dtype=dtype_of(given),
-            inputs=given.numel(),
+            dtype=dtype_of(operand),
+            inputs=operand.numel(),
             outputs=outputs,
             window=max(window, 1),
             with_indices="indices" in call.name,

@@ -14,12 +14,14 @@ from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, Pe
 
 
 def embedding(call: Call) -> tuple[Operation, ...]:
-    """Return the look-up of rows by `embedding`, `_embedding_bag` or `index_select`; of columns as elements."""
+    """Return the lookup of rows by `embedding`, `_embedding_bag` or `index_select`; of elements if columns are
+    selected.
+    """
     weight = call.read[0]
     ids = call.get("indices", call.get("index"))
     if call.name == "index_select" and call["dim"] % max(weight.dim(), 1):
-        made = call.made[0].numel()
-        return (Index(elements=made, dtype=dtype_of(weight), source_elements=weight.numel()),)
+        result = call.results[0].numel()
+        return (Index(elements=result, dtype=dtype_of(weight), source_elements=weight.numel()),)
     dim = weight.numel() // max(weight.shape[0], 1) if weight.dim() else 1
     return (Gather(rows=ids.numel(), dim=dim, dtype=dtype_of(weight)),)
 
@@ -32,29 +34,31 @@ def embedding_backward(call: Call) -> tuple[Operation, ...]:
             ids=ids.numel(),
             dim=gradient.shape[-1],
             dtype=dtype_of(gradient),
-            table_rows=call.made[0].shape[0],
+            table_rows=call.results[0].shape[0],
         ),
     )
 
 
 def index(call: Call) -> tuple[Operation, ...]:
-    """Return the elements of `index`, `gather` or `take`; of one index of the first dimension whole rows."""
-    given, made = call.read[0], call.made[0]
+    """Return the elements of `index`, `gather` or `take`; whole rows for one index of the first dimension."""
+    operand, result = call.read[0], call.results[0]
     places = _indices(call)
-    if call.name in ("index", "_unsafe_index") and len(places) == 1 and given.dim() > 1 and _first_is_indexed(call):
-        return (Gather(rows=places[0].numel(), dim=made.numel() // max(places[0].numel(), 1), dtype=dtype_of(made)),)
+    if call.name in ("index", "_unsafe_index") and len(places) == 1 and operand.dim() > 1 and _first_is_indexed(call):
+        return (
+            Gather(rows=places[0].numel(), dim=result.numel() // max(places[0].numel(), 1), dtype=dtype_of(result)),
+        )
     return (
         Index(
-            elements=made.numel(),
-            dtype=dtype_of(made),
+            elements=result.numel(),
+            dtype=dtype_of(result),
             indices=max(len(places), 1),
-            source_elements=given.numel(),
+            source_elements=operand.numel(),
         ),
     )
 
 
 def index_put(call: Call) -> tuple[Operation, ...]:
-    """Return the sorted sums of an accumulating `index_put`, or the writes of another one."""
+    """Return the sorted sums of an accumulating `index_put`, or the writes of a plain one."""
     target, values = call["self"], call["values"]
     places = _indices(call)
     if not call.get("accumulate", False):
@@ -89,9 +93,9 @@ def scatter(call: Call) -> tuple[Operation, ...]:
     return (Index(elements=elements, dtype=dtype, source_elements=target.numel()),)
 
 
-def masked(call: Call) -> tuple[Operation, ...]:
-    """Return the copy of what is selected."""
-    return (contiguous("copy_", call.made[0].numel(), dtype_of(call.made[0])),)
+def masked_select(call: Call) -> tuple[Operation, ...]:
+    """Return the copy of the selected elements."""
+    return (contiguous("copy_", call.results[0].numel(), dtype_of(call.results[0])),)
 
 
 def permute_sparse(call: Call) -> tuple[Operation, ...]:
@@ -111,14 +115,14 @@ def bucketize_sparse(call: Call) -> tuple[Operation, ...]:
 
 def cumsum(call: Call) -> tuple[Operation, ...]:
     """Return fbgemm's sum of lengths into offsets."""
-    given = call.read[0]
-    return (Scan(elements=given.numel(), element_bytes=given.element_size()),)
+    operand = call.read[0]
+    return (Scan(elements=operand.numel(), element_bytes=operand.element_size()),)
 
 
 def permute_pooled(call: Call) -> tuple[Operation, ...]:
     """Return fbgemm's permutation of pooled embeddings."""
-    made = call.made[0]
-    return (PermutePooled(size_bytes=made.numel() * made.element_size()),)
+    result = call.results[0]
+    return (PermutePooled(size_bytes=result.numel() * result.element_size()),)
 
 
 def _indices(call: Call) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""What a fully sharded module takes of a rank's device beside activations: shards, and units while they are whole."""
+"""The memory of a fully sharded module on a rank's device without activations: shards, and gathered units."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SHARDED_GRADIENTS = "gradient shards"
 
 
 def sharded_sizes(model: Module, traced: Trace) -> Iterator[tuple[str, int, str]]:
-    """Each part's name, bytes, and phases as in MemoryRow, "" for all.
+    """Yield each part's name, bytes, and phases as in MemoryRow, "" for all.
 
-    A gather's result is there until it is copied into parameters, those until their unit is sharded again. Gradients
-    that are reduced are there until the next ones are about to be.
+    A gather's result exists until it is copied into parameters, which exist until their unit is sharded again. Reduced
+    gradients exist until the next reduction begins.
     """
     size = model.shard_ranks
     layouts = [layout_of(traced, unit.parameters, size) for unit in model.units]

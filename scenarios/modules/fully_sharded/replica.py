@@ -1,8 +1,8 @@
-"""One rank's shards of a module, as torch's fully_shard has them: units are gathered, gradients reduced and scattered.
+"""A rank's shards of a module, as in torch's fully_shard: units are gathered, gradients reduced and scattered.
 
-Gathers and reductions are on a stream of their own, one after the other in the order of their issue: fully_shard gives
-them two streams, but one process group, whose NCCL communicator does one at a time. With replicas ("hsdp") these are
-averaged on a third stream. Copies out of gathers and into reductions are the main stream's.
+Gathers and reductions are on a stream of their own, in the order of their issue: fully_shard gives them two streams,
+but one process group, whose NCCL communicator runs one collective at a time. With replicas ("hsdp") these are averaged
+on a third stream. Copies out of gathers and into reductions are on the main stream.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class ShardedReplica(Replica):
         self._size, self._units = self._group.size, model.units
         self._sharded: list[ShardedParameter] = []
         self._place = self._group.ranks.index(rank.rank)
+        # After the group is known: `_optimized_tensors`, which the base calls, needs its size and this rank's place.
         super().__init__(model, rank)
         self._hooks: UnitHooks | None = None
         self._is_open = False
@@ -63,6 +64,7 @@ class ShardedReplica(Replica):
     async def _forward(self, traced: Trace, arguments: Arguments, late: tuple[int, ...]) -> tuple[Tape, Any]:
         if self._is_open:
             raise ProgramError(f"{self}: called twice before a backward pass: expected one after each, with shards")
+        # Marks and hooks are those of one pass: a second forward before the backward would replace them.
         self._is_open = True
         running = None if self.module is None else self._pass(arguments, late)
         self._marks = iter(zip(traced.marks[0], self._schedule(traced).forward, strict=True))
@@ -87,7 +89,9 @@ class ShardedReplica(Replica):
         ready: Mapping[Tensor, Callable[[Tensor], object]],
         reducer: GradientReducer | None,
     ) -> None:
-        """Run the pass up to each unit, and to each gradient that something waits for; then all are reduced."""
+        """Run the pass, stopping at each unit and at each gradient that a function waits for; then reduce all
+        gradients.
+        """
         found, label = self._schedule(traced), f"{self._model.name}.backward"
         if self._hooks is not None:
             self._hooks.reached, self._marks = self._reached_backward, iter(zip(*self._both(traced), strict=True))
@@ -102,7 +106,7 @@ class ShardedReplica(Replica):
         self._hooks, self._is_open = None, False
 
     async def _settle(self) -> None:
-        """Wait, at the end of a backward pass, for what it has begun."""
+        """Wait, at the end of a backward pass, for all that it has issued."""
         await self._await_reductions()
         for replicated in self._replicated:
             await replicated
@@ -124,16 +128,18 @@ class ShardedReplica(Replica):
         layout = self._layout(traced, self._units[unit].parameters)
         match action.kind:
             case "gather":
+                # Spawned now, run in the order of issue: the stream is the communicator's queue.
                 self._gathers[unit] = self._shards.spawn(self._gather(unit, layout))
             case "await":
                 self._flats[unit] = await self._gathers.pop(unit)
             case "copy_out":
+                # Popped, so that the gather's memory is free once it is copied.
                 flat = self._flats.pop(unit)
                 label = self._label(unit, "copy_out")
-                given = self._chosen(self._units[unit].parameters), flat, self._size
+                given = self._sharded_at(self._units[unit].parameters), flat, self._size
                 await compute(self._rank, copy_cost(flat, layout.numel), copy_out, *given, label=label, role=PARAMETERS)
             case "free":
-                for each in self._chosen(self._units[unit].parameters):
+                for each in self._sharded_at(self._units[unit].parameters):
                     each.free()
             case "await_reduction":
                 await self._await_reductions()
@@ -141,10 +147,10 @@ class ShardedReplica(Replica):
                 await self._begin_reduction(unit, action.parameters, traced)
 
     async def _gather(self, unit: int, layout: Layout) -> Tensor:
-        """All ranks' shards of a unit, flat."""
+        """Gather all ranks' shards of a unit into a flat tensor."""
         device, side = self._rank.device, self._shards
         own = torch.empty(layout.shard_numel, dtype=layout.dtype, device=device)
-        given = self._chosen(self._units[unit].parameters), own
+        given = self._sharded_at(self._units[unit].parameters), own
         await compute(
             side, copy_cost(own, own.numel()), copy_in, *given, label=self._label(unit, "copy_in"), role=PARAMETERS
         )
@@ -156,22 +162,25 @@ class ShardedReplica(Replica):
         )
 
     async def _begin_reduction(self, unit: int, indices: tuple[int, ...], traced: Trace) -> None:
-        """Put a unit's gradients side by side, and let their reduction begin."""
+        """Copy a unit's gradients side by side, and start their reduction."""
         layout = self._layout(traced, indices)
         flat = torch.empty(layout.numel, dtype=layout.dtype, device=self._rank.device)
-        gradients = [each.take_gradient() for each in self._chosen(indices)]
+        # Taken away from the parameters, whose next micro-batch starts without gradients.
+        gradients = [each.take_gradient() for each in self._sharded_at(indices)]
         kernel, label = copy_cost(flat, layout.numel), self._label(unit, "cut")
         await compute(self._rank, kernel, cut, gradients, flat, self._size, label=label, role=REDUCTION)
         self._reductions.append(self._shards.spawn(self._reduce(unit, indices, flat)))
 
     async def _await_reductions(self) -> None:
         while self._reductions:
+            # A reduce-scatter gives the work of its all-reduce over replicas, which is awaited only at the end of the
+            # pass.
             replicated = await self._reductions.popleft()
             if replicated is not None:
                 self._replicated.append(replicated)
 
     async def _reduce(self, unit: int, indices: tuple[int, ...], flat: Tensor) -> Work[None] | None:
-        """This rank's share of a unit's gradients; with replicas, what averages it over those."""
+        """Reduce this rank's share of a unit's gradients; with replicas, return the work that averages it over them."""
         side, factors = self._shards, self._factors(flat.dtype)
         await _divide(side, flat, factors[0], self._label(unit, "divide"))
         own = flat
@@ -194,7 +203,7 @@ class ShardedReplica(Replica):
         await self._keep(self._copies, unit, indices, own)
 
     async def _keep(self, side: Rank, unit: int, indices: tuple[int, ...], own: Tensor) -> None:
-        """A share of gradients becomes that of the shards, or is added to what they have of micro-batches before."""
+        """Store a share of gradients as the shards' gradients, or add it to those of earlier micro-batches."""
         await _divide(side, own, self._factors(own.dtype)[1], self._label(unit, "divide"))
         adds = self._summed.issuperset(indices)
         self._summed.update(indices)
@@ -208,20 +217,21 @@ class ShardedReplica(Replica):
 
     def _give(self, indices: tuple[int, ...], own: Tensor) -> None:
         begin = 0
-        for each in self._chosen(indices):
+        for each in self._sharded_at(indices):
             gradient = each.view(own[begin : begin + each.padded.numel()])
             each.own.grad = gradient if each.own.grad is None else each.own.grad.add_(gradient)
             begin += each.padded.numel()
 
     async def update(self) -> None:
-        """Let the optimizer use the shards' gradients, averaged since the backward pass; they are gone then."""
+        """Run the optimizer on the shards' gradients, averaged since the backward pass; they are None afterwards."""
         await super().update()
         self._summed.clear()
 
     def _factors(self, dtype: torch.dtype) -> tuple[float, float]:
-        """By what gradients are divided before and after their sum; (1, 1): they are averaged.
+        """Return the divisors of gradients before and after their sum; (1, 1): the collective averages.
 
-        Of dtypes but float32 and bfloat16 about the square root of the number of ranks each, the first a power of 2.
+        With dtypes other than float32 and bfloat16, each is about the square root of the number of ranks, to avoid
+        overflow; the first is a power of 2.
         """
         ranks = self._size * (1 if self._replicas is None else self._replicas.size)
         if dtype in (torch.float32, torch.bfloat16) or ranks == 1:
@@ -231,14 +241,14 @@ class ShardedReplica(Replica):
             before *= 2
         return before, ranks / before
 
-    def _trained(self, parameters: list[Tensor]) -> list[Tensor]:
+    def _optimized_tensors(self, parameters: list[Tensor]) -> list[Tensor]:
         self._sharded = [ShardedParameter(each, self._size, self._place) for each in parameters]
         return [each.own for each in self._sharded]
 
     def _update_kernel(self) -> Kernel:
         return self._model.updated_on(self._size).kernel
 
-    def _hooked(self, needs: Needs) -> AbstractContextManager[object]:
+    def _watching(self, needs: Needs) -> AbstractContextManager[object]:
         if not self._units:
             return nullcontext()
         assert self.module is not None
@@ -260,7 +270,7 @@ class ShardedReplica(Replica):
             self._hooks.finish()
 
     def _next(self, phase: Phase, unit: int) -> tuple[Mark, tuple[Action, ...]]:
-        """The mark that was traced there, and what is done at it."""
+        """Return the next traced mark and its actions, and check that it is this one."""
         mark, actions = next(self._marks, (None, ()))
         if mark is None or (mark.phase, mark.unit) != (phase, unit):
             raise ProgramError(f"{self}: it calls its units in another order than when it was traced")
@@ -275,7 +285,7 @@ class ShardedReplica(Replica):
     def _layout(self, traced: Trace, indices: Sequence[int]) -> Layout:
         return layout_of(traced, indices, self._size)
 
-    def _chosen(self, indices: Sequence[int]) -> list[ShardedParameter]:
+    def _sharded_at(self, indices: Sequence[int]) -> list[ShardedParameter]:
         return [self._sharded[index] for index in indices] if self._sharded else []
 
     def _label(self, unit: int, what: str) -> str:
@@ -283,19 +293,19 @@ class ShardedReplica(Replica):
 
 
 def layout_of(traced: Trace, indices: Sequence[int], size: int) -> Layout:
-    """How these parameters lie in `size` shards."""
+    """Return the layout of these parameters in `size` shards."""
     shapes = tuple(traced.parameters[index].shape for index in indices)
     return Layout(shapes, traced.parameters[indices[0]].dtype, size)
 
 
 def schedule_of(model: Module, traced: Trace, *, reduces: bool) -> Schedule:
-    """What is done in a pass forward and back; it `reduces` gradients, or keeps them."""
+    """Return the actions of a forward and backward pass, which `reduces` gradients, or keeps them."""
     arrival = [each.parameter for each in traced.ready]
     return schedule(model.units, *traced.marks, arrival, reduces=reduces)
 
 
 def check_windows(model: Module, traced: Trace) -> None:
-    """ProgramError if an operator reads a parameter, or makes its gradient, while its unit is sharded."""
+    """Raise a ProgramError if an operator reads a parameter, or creates its gradient, while its unit is sharded."""
     units = model.units
     unit_of = {traced.numbers[index]: number for number, unit in enumerate(units) for index in unit.parameters}
     planned = schedule_of(model, traced, reduces=True)
@@ -318,7 +328,7 @@ def check_windows(model: Module, traced: Trace) -> None:
 
 
 def _groups_of(model: Module, shards: Rank, copies: Rank | None) -> tuple[Group, Group | None]:
-    """The ranks that hold all shards together, and those with the same shards; every rank calls this."""
+    """Return the ranks that hold all shards together, and those with equal shards; every rank calls this."""
     if copies is None:
         return shards.world, None
     world = shards.world_size

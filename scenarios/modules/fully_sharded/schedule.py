@@ -1,8 +1,8 @@
-"""What a fully sharded module does at each mark of its passes: gathers, copies, reductions, in which order.
+"""The actions of a fully sharded module at each mark of its passes: gathers, copies, reductions, and their order.
 
-As torch 2.13's fully_shard does it. In the forward pass a unit's gather is issued as soon as the one before it is over,
-as hosts do that run ahead of their GPUs ("implicit prefetching"); in the backward pass the unit before is gathered once
-a unit's parameters are there; before gradients are reduced, the reduction before them is over.
+The order is that of torch 2.13's fully_shard. In the forward pass a unit's gather is issued as soon as the previous one
+is over, as by hosts that run ahead of their GPUs ("implicit prefetching"). In the backward pass the previous unit is
+gathered once a unit's parameters are whole. A reduction begins when the previous one is over.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = Literal["gather", "await", "copy_out", "free", "await_reduction", "reduce
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing that is done for a unit; `parameters` are those whose gradients are reduced, by index."""
+    """An action for a unit; `parameters` are those whose gradients are reduced, by index."""
 
     kind: Kind
     unit: int
@@ -31,7 +31,7 @@ Actions = tuple[tuple[Action, ...], ...]  # by mark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Actions at each mark of one pass forward and back; `lost` are parameters whose gradients come too late."""
+    """The actions at each mark of a forward and backward pass; `lost` are parameters whose gradients come too late."""
 
     forward: Actions
     backward: Actions
@@ -39,7 +39,7 @@ class Schedule:
 
     @property
     def actions(self) -> Iterator[tuple[str, Action]]:
-        """All of them in order, with their phase."""
+        """All actions in order, with their phase."""
         for phase, of_pass in (("forward", self.forward), ("backward", self.backward)):
             for actions in of_pass:
                 yield from ((phase, action) for action in actions)
@@ -48,9 +48,11 @@ class Schedule:
 def schedule(
     units: Sequence[Unit], forward: Sequence[Mark], backward: Sequence[Mark], arrival: Sequence[int], *, reduces: bool
 ) -> Schedule:
-    """The actions at the marks of both passes.
+    """Return the actions at the marks of both passes.
 
     Args:
+        units: the module's units.
+        forward, backward: the marks of each pass.
         arrival: parameters in the order in which gradients are ready, -1 for gradients of inputs.
         reduces: whether gradients are reduced; else they are kept whole, and added to.
     """
@@ -58,7 +60,7 @@ def schedule(
     ahead = [(place, action) for place, mark in enumerate(forward) for action in sharding.forward(mark)]
     back = [tuple(sharding.backward(mark, arrival, reduces=reduces)) for mark in backward]
     lost = tuple(index for index in arrival if index >= 0 and index not in sharding.reduced) if reduces else ()
-    ahead = _prefetched(ahead)
+    ahead = _prefetch(ahead)
     return Schedule(
         forward=tuple(tuple(action for at, action in ahead if at == place) for place in range(len(forward))),
         backward=tuple(back),
@@ -68,7 +70,7 @@ def schedule(
 
 @dataclass(slots=True)
 class _Sharding:
-    """What is whole, or is being gathered, as the passes go on."""
+    """The state of units during the passes: whole, or being gathered."""
 
     units: Sequence[Unit]
     whole: set[int] = field(default_factory=set)
@@ -92,7 +94,7 @@ class _Sharding:
             if reduces:
                 yield from self._reduce(mark.unit, set(arrival[: mark.seen]))
             return
-        if mark.phase == "post_forward":  # computed anew
+        if mark.phase == "post_forward":  # recomputation by checkpointing
             return
         yield from self._unshard(mark.unit)
         if mark.phase == "pre_backward" and self.places.get(mark.unit):
@@ -126,13 +128,14 @@ class _Sharding:
             yield Action("reduce", unit, ready)
 
 
-def _prefetched(placed: Sequence[tuple[int, Action]]) -> list[tuple[int, Action]]:
-    """Each gather but the first directly after the one before is over, or else after its unit was sharded again."""
+def _prefetch(placed: Sequence[tuple[int, Action]]) -> list[tuple[int, Action]]:
+    """Move each gather but the first to directly after the previous one, or to after its unit was sharded again."""
     moved: list[tuple[int, Action]] = []
     over = -1  # where the last gather was
     for place, action in placed:
         at, mark = len(moved), place
         if action.kind == "gather" and over >= 0:
+            # A unit may be used twice: its second gather waits until the first use has freed it.
             freed = [index for index in range(over, at) if moved[index][1] == Action("free", action.unit)]
             at = max([over, *freed]) + 1
             mark = moved[at - 1][0]
@@ -144,7 +147,7 @@ def _prefetched(placed: Sequence[tuple[int, Action]]) -> list[tuple[int, Action]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Operators of one pass, from `begin` and before `end`, during which a unit's parameters are whole."""
+    """A range of operators of one pass, from `begin` to before `end`, during which a unit's parameters are whole."""
 
     phase: str
     unit: int
@@ -153,32 +156,35 @@ class Window:
 
 
 def windows(found: Schedule, forward: Sequence[Mark], backward: Sequence[Mark]) -> list[Window]:
-    """When units are whole, in a pass forward and back with these marks."""
+    """Return when units are whole, in a forward and backward pass with these marks."""
     began: dict[int, int] = {}
-    made: list[Window] = []
+    whole_windows: list[Window] = []
     for phase, actions, of_pass in (
         ("forward", found.forward, forward),
         ("backward", found.backward, backward),
     ):
+        # Units that stay whole after the forward pass are whole from the backward pass's first operator on.
         began = dict.fromkeys(began, 0)
         for mark, at_mark in zip(of_pass, actions, strict=True):
             for action in at_mark:
                 if action.kind == "copy_out":
                     began[action.unit] = mark.after
                 elif action.kind == "free":
-                    made.append(Window(phase, action.unit, began.pop(action.unit), mark.after))
-        made += [Window(phase, unit, begin, sys.maxsize) for unit, begin in began.items()]
-    return made
+                    whole_windows.append(Window(phase, action.unit, began.pop(action.unit), mark.after))
+        whole_windows += [Window(phase, unit, begin, sys.maxsize) for unit, begin in began.items()]
+    return whole_windows
 
 
 def most_held(actions: Iterable[tuple[str, Action]], size_of: Callable[[int], tuple[int, int]]) -> dict[str, int]:
-    """Bytes of gathered units at most, by phase; `size_of` gives a unit's: of its gather, and of its parameters."""
-    held, most = 0, {"forward": 0, "backward": 0}
+    """Return the peak bytes of gathered units, by phase; `size_of` returns a unit's bytes: of its gather, of its
+    parameters.
+    """
+    current, most = 0, {"forward": 0, "backward": 0}
     for phase, action in actions:
         if action.kind in ("gather", "copy_out", "free"):
             flat, whole = size_of(action.unit)
-            if action.kind == "copy_out":  # from the one to the other: both are there
-                most[phase] = max(most[phase], held + whole)
-            held += {"gather": flat, "copy_out": whole - flat, "free": -whole}[action.kind]
-        most[phase] = max(most[phase], held)
+            if action.kind == "copy_out":  # a copy from one to the other, so both exist
+                most[phase] = max(most[phase], current + whole)
+            current += {"gather": flat, "copy_out": whole - flat, "free": -whole}[action.kind]
+        most[phase] = max(most[phase], current)
     return most

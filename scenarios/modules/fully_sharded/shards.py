@@ -1,4 +1,4 @@
-"""Parameters cut into shards by their first dimension, as torch's fully_shard cuts them: what they are, and copies."""
+"""Parameters cut into shards by their first dimension, as in torch's fully_shard: layouts and copies."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scenarios.modules.recorder import Operator
 from scenarios.seam.errors import ProgramError
 
 Shape = tuple[int, ...]
-# What an optimizer that treats each element by itself is made of.
+# Kinds of kernels of an optimizer that works element by element.
 _ELEMENTWISE = frozenset({"elementwise", "optimizer", "permute"})
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Parameters of one unit side by side in each of `size` shards; shards are equal, those at the end padded.
+    """A layout of a unit's parameters, side by side in each of `size` shards; shards are equal, and padded at the end.
 
     A shard has ceil(rows / size) rows of each parameter.
     """
@@ -50,18 +50,18 @@ class Layout:
 
 
 def shard_rows(shape: Sequence[int], size: int) -> int:
-    """Rows of a shard of a parameter."""
+    """Return the rows of a shard of a parameter."""
     return -(-shape[0] // size)
 
 
 def shard_like(parameter: Tensor, size: int) -> Tensor:
-    """A tensor of the shape of a parameter's first shard, which is never smaller than others."""
+    """Return a tensor of the shape of a parameter's first shard, which is never smaller than others."""
     shape = (shard_rows(parameter.shape, size), *parameter.shape[1:])
     return torch.nn.Parameter(torch.empty(shape, dtype=parameter.dtype))
 
 
 def check_elementwise(name: str, optimizer: object, operators: Sequence[Operator]) -> None:
-    """ProgramError unless an optimizer's step gives the same on shards as on whole parameters."""
+    """Raise a ProgramError unless an optimizer's step has equal results on shards and on whole parameters."""
     found = next((each for each in operators if each.kernel.kind not in _ELEMENTWISE), None)
     if found is not None:
         raise ProgramError(
@@ -71,9 +71,9 @@ def check_elementwise(name: str, optimizer: object, operators: Sequence[Operator
 
 
 class ShardedParameter:
-    """A parameter of a module of which a rank keeps a shard, `own`; all of it has memory only while it is gathered.
+    """A parameter of which a rank keeps a shard, `own`; the whole parameter has memory only while it is gathered.
 
-    `own` has the rows that the parameter has there: fewer than others' at the end, perhaps none.
+    `own` has the rows without padding: fewer than others' in the last shards, perhaps none.
     """
 
     def __init__(self, parameter: Tensor, size: int, place: int) -> None:
@@ -83,27 +83,29 @@ class ShardedParameter:
         self._buffer[:numel].copy_(parameter.detach().reshape(-1))
         self._bytes, self.parameter = self._buffer.untyped_storage().nbytes(), parameter
         self.padded = self._buffer[place * each : (place + 1) * each].clone()
-        held = max(0, min(rows, shape[0] - place * rows))
-        self._own_shape = (held, *shape[1:])
+        own_rows = max(0, min(rows, shape[0] - place * rows))
+        self._own_shape = (own_rows, *shape[1:])
         self.own = self.view(self.padded).requires_grad_()
+        # The module's own parameter becomes a view, whose memory comes and goes with the buffer's storage.
         parameter.data = self._buffer[:numel].view(shape)
         self.free()
 
     def view(self, padded: Tensor) -> Tensor:
-        """What is not padding of a shard's elements."""
+        """Return a shard's elements without padding."""
         return padded[: prod(self._own_shape)].view(self._own_shape)
 
     def free(self) -> None:
-        """Let go of all of it but the shard."""
+        """Free all memory but the shard's."""
+        # The storage is resized rather than replaced, as autograd keeps tensors that refer to it.
         self._buffer.untyped_storage().resize_(0)
 
     def allocate(self) -> Tensor:
-        """Memory for all of it, padding included, flat."""
+        """Allocate the whole parameter, padding included, and return it flat."""
         self._buffer.untyped_storage().resize_(self._bytes)
         return self._buffer
 
     def take_gradient(self) -> Tensor:
-        """The gradient of all of it, which is gone here."""
+        """Return the gradient of the whole parameter, and remove it."""
         gradient = self.parameter.grad
         assert gradient is not None, "it is ready"
         self.parameter.grad = None
@@ -111,17 +113,17 @@ class ShardedParameter:
 
 
 def copy_in(parameters: Sequence[ShardedParameter], flat: Tensor) -> None:
-    """Put a rank's shards side by side."""
+    """Copy a rank's shards side by side."""
     torch.cat([each.padded for each in parameters], out=flat)
 
 
 def copy_out(parameters: Sequence[ShardedParameter], flat: Tensor, size: int) -> None:
-    """Make parameters whole of all ranks' shards, [size * elements of a shard]."""
+    """Fill parameters from all ranks' shards, [size * elements of a shard]."""
     whole = [each.allocate().view(size, -1) for each in parameters]
     with torch.no_grad():
         torch.split_with_sizes_copy(flat.view(size, -1), [each.shape[1] for each in whole], dim=1, out=whole)
 
 
 def cut(gradients: list[Tensor], flat: Tensor, size: int) -> None:
-    """Put gradients into shards for all ranks, one after the other, with zeros behind the last rows."""
+    """Copy gradients into shards for all ranks, one after the other, with zeros behind the last rows."""
     torch._chunk_cat(gradients, 0, size, out=flat.view(size, -1))

@@ -1,4 +1,4 @@
-"""A fully sharded module's passes cut into what is computed and what is done between, in order."""
+"""A fully sharded module's passes cut into computations and the actions between them, in order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scenarios.seam.kernel import Kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassStep:
-    """Operators, None where there are none, up to `stop`, None: the end; then what is done there.
+    """A pass's operators (None: none) up to `stop` (None: the end), followed by `actions`.
 
-    `needs` are arguments whose values are to be waited for.
+    `needs` are arguments whose values the pass waits for.
     """
 
     kernel: Kernel | None
@@ -32,13 +32,13 @@ class _Cutter:
     begin: int = 0
 
     def up_to(self, after: int) -> Kernel | None:
-        """What comes next and before that many operators."""
+        """Return the cost of the operators from the last cut to before number `after`."""
         chosen, self.begin = self.operators[self.begin : after], after
         return cost_of(chosen, fuses=self.fuses) if chosen else None
 
 
 def forward_steps(traced: Trace, found: Schedule) -> Iterator[PassStep]:
-    """The forward pass: it stops where something is done at a unit, and where it needs what is late."""
+    """Yield the forward pass, cut at units with actions and at first uses of late arguments."""
     cutter, seen = _Cutter(traced.forward, traced.fuses), 0
     for mark, actions in zip(traced.marks[0], found.forward, strict=True):
         for need in traced.needs[seen : mark.seen]:
@@ -52,7 +52,7 @@ def forward_steps(traced: Trace, found: Schedule) -> Iterator[PassStep]:
 
 
 def backward_steps(traced: Trace, found: Schedule, waited: Container[int]) -> Iterator[PassStep]:
-    """The backward pass: it stops at units, and where the gradient of an input that is `waited` for is ready."""
+    """Yield the backward pass, cut at units, and where the gradient of an input in `waited` is ready."""
     cutter, seen = _Cutter(traced.backward, traced.fuses), 0
     for mark, actions in zip(traced.marks[1], found.backward, strict=True):
         for ready in traced.ready[seen : mark.seen]:

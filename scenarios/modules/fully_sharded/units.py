@@ -1,8 +1,8 @@
 """The units of a fully sharded module, and where its passes enter and leave them.
 
-A unit is a submodule whose parameters are gathered together, as those that torch's `fully_shard` is called with. Where
-they are seen follows torch 2.13's: before and after its forward, before the first gradient of its outputs is used, and
-after those of its inputs are computed; where no input has one, at the end of the backward pass.
+A unit is a submodule whose parameters are gathered together, like a submodule that torch's `fully_shard` is called
+with. Marks follow torch 2.13: before and after its forward, before the first gradient of its outputs is used, and after
+the gradients of its inputs are computed; where no input has a gradient, at the end of the backward pass.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Phase = Literal["pre_forward", "post_forward", "pre_backward", "post_backward"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """`parameters` are indices among those of the module, in the order in which they lie side by side.
+    """A submodule; `parameters` are indices among the module's, in the order in which they lie side by side.
 
-    `name` is the submodule's path, "" of the module itself; `reshards`: whether they are sharded after its forward.
+    `name` is the submodule's path, "" for the module itself; `reshards`: whether they are sharded after its forward.
     """
 
     name: str
@@ -33,16 +33,16 @@ class Unit:
 
     @property
     def label(self) -> str:
-        """The unit in labels of what is done for it."""
+        """Name of the unit in labels."""
         return self.name or "root"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A pass is at a unit after `after` operators.
+    """A point of a pass at a unit, after `after` operators.
 
-    `seen` tells what came before it: tensors that were late in a forward pass, gradients in a backward pass. `number`
-    is its place among the marks of its pass.
+    `seen` counts earlier events: uses of late tensors in a forward pass, gradients in a backward pass. `number` is its
+    place among the marks of its pass.
     """
 
     after: int
@@ -53,16 +53,16 @@ class Mark:
 
 
 def units_of(module: object, names: Sequence[str] | None = None, reshard: bool | None = None) -> tuple[Unit, ...]:
-    """The units of a module, those that contain others first; without those that have no parameters.
+    """Return the units of a module, outer ones first; without those that have no parameters.
 
     Args:
         module: one without parameters has no units.
-        names: submodules; by default children that have parameters, or of a ModuleList its members. The module itself
+        names: submodules; by default children that have parameters, or the members of a ModuleList. The module itself
             is always one.
-        reshard: whether parameters are sharded after the forward pass; None: but for those of the module itself.
+        reshard: whether parameters are sharded after the forward pass; None: all but those of the module itself.
 
     Raises:
-        ValueError: what was expected of the names, or of the parameters.
+        ValueError: the names or parameters are invalid; the message says what was expected.
     """
     if not isinstance(module, nn.Module):
         return ()
@@ -73,18 +73,18 @@ def units_of(module: object, names: Sequence[str] | None = None, reshard: bool |
             raise ValueError(f"submodules that are called, but {name!r} is none")
     index_of = {id(each): index for index, each in enumerate(module.parameters())}
     inner = {id(modules[name]) for name in chosen} | {id(module)}
-    found, taken = [], dict[int, str]()
+    units, unit_of = [], dict[int, str]()
     for name, each in modules.items():
         if id(each) not in inner:
             continue
-        parameters = list(dict.fromkeys(_managed(each, inner, set())))
+        parameters = list(dict.fromkeys(_own_parameters(each, inner, set())))
         for parameter in parameters:
-            _check(parameter, name, taken)
+            _check(parameter, name, unit_of)
         if len({parameter.dtype for parameter in parameters}) > 1:
             raise ValueError(f"parameters of one dtype in each unit, but {name or 'the root'!r} has several")
         own = tuple(index_of[id(parameter)] for parameter in parameters)
-        found.append(Unit(name=name, parameters=own, reshards=bool(name) if reshard is None else reshard))
-    return tuple(unit for unit in found if unit.parameters)
+        units.append(Unit(name=name, parameters=own, reshards=bool(name) if reshard is None else reshard))
+    return tuple(unit for unit in units if unit.parameters)
 
 
 def _children(module: nn.Module, prefix: str = "") -> Iterator[str]:
@@ -99,29 +99,30 @@ def _has_forward(module: nn.Module) -> bool:
     return not isinstance(module, (nn.ModuleList, nn.ModuleDict))
 
 
-def _managed(module: nn.Module, inner: set[int], seen: set[int]) -> Iterator[nn.Parameter]:
-    """Parameters of a unit that are of no unit inside it; those of its submodules first."""
+def _own_parameters(module: nn.Module, inner: set[int], seen: set[int]) -> Iterator[nn.Parameter]:
+    """Yield the parameters of a unit that belong to no unit inside it, those of its submodules first."""
     seen.add(id(module))
     for child in module.children():
         if id(child) not in inner and id(child) not in seen:
-            yield from _managed(child, inner, seen)
+            yield from _own_parameters(child, inner, seen)
     yield from module.parameters(recurse=False)
 
 
-def _check(parameter: nn.Parameter, unit: str, taken: dict[int, str]) -> None:
+def _check(parameter: nn.Parameter, unit: str, unit_of: dict[int, str]) -> None:
     if not parameter.requires_grad:
         raise ValueError(f"parameters that all require gradients, but {unit or 'the root'!r} has one that does not")
     if not parameter.shape:
         raise ValueError(f"parameters with at least one dimension, but {unit or 'the root'!r} has a single number")
-    other = taken.setdefault(id(parameter), unit)
+    other = unit_of.setdefault(id(parameter), unit)
     if other != unit:
         raise ValueError(f"each parameter in one unit, but {other or 'the root'!r} and {unit!r} share one")
 
 
 class UnitHooks:
-    """Calls `reached` where the passes of a module are at its units; for one pass forward and back.
+    """A set of hooks that call `reached` where the passes of a module are at its units; for one forward and backward
+    pass.
 
-    `is_coming` says which tensors have no values yet: nothing may be derived from those.
+    `is_coming` returns whether a tensor has no values yet: nothing may be derived from such a tensor.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class UnitHooks:
             handle.remove()
 
     def finish(self) -> None:
-        """The backward pass is over: so it is in the units of whose inputs none has a gradient."""
+        """End the backward pass, also in units without an input that has a gradient."""
         for unit, phase in enumerate(self._phases):
             if phase != "post_backward":
                 self._reach("post_backward", unit)
@@ -159,7 +160,7 @@ class UnitHooks:
         self.reached(phase, unit)
 
     def _enters(self, unit: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._phases[unit] == "pre_backward":  # computed anew, by checkpointing
+        if self._phases[unit] == "pre_backward":  # recomputation by checkpointing
             return None
         self._reach("pre_forward", unit)
         leaves, layout = _flatten((args, kwargs))
@@ -172,8 +173,10 @@ class UnitHooks:
         there = [place for place in places if place not in coming]
         ends = _Countdown(bool(coming) + bool(there), partial(self._reach, "post_backward", unit))
         if coming:
+            # Late tensors get their values after this point: a tensor derived from them now would miss those.
             torch.autograd.graph.register_multi_grad_hook([leaves[place] for place in coming], ends)
         if there:
+            # As fully_shard does: the identity's backward runs once all gradients of its tensors are computed.
             passed = _Passed.apply(ends, *(leaves[place] for place in there))  # type: ignore[no-untyped-call]
             for place, tensor in zip(there, passed, strict=True):
                 leaves[place] = tensor
@@ -185,6 +188,7 @@ class UnitHooks:
         self._reach("post_forward", unit)
         for leaf in _flatten(output)[0]:
             if isinstance(leaf, Tensor) and leaf.requires_grad and torch.is_grad_enabled():
+                # The first output whose gradient arrives starts the unit's backward; `_turns` ignores the others.
                 leaf.register_hook(partial(self._turns, unit))
 
     def _turns(self, unit: int, _: Tensor) -> None:
@@ -193,7 +197,7 @@ class UnitHooks:
 
 
 class _Countdown:
-    """Calls a function when it has been called so often."""
+    """A callable that calls a function at its `count`-th call."""
 
     def __init__(self, count: int, function: Callable[[], object]) -> None:
         self._left, self._function = count, function
@@ -205,19 +209,19 @@ class _Countdown:
 
 
 class _Passed(torch.autograd.Function):
-    """Tensors as they are; tells when the backward pass has computed all their gradients."""
+    """An identity function that calls `done` when the backward pass has computed all gradients of its tensors."""
 
     @staticmethod
-    def forward(ctx: Any, told: Callable[[], object], *tensors: Tensor) -> Any:
-        ctx.told = told
+    def forward(ctx: Any, done: Callable[[], object], *tensors: Tensor) -> Any:
+        ctx.done = done
         return tensors
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        ctx.told()
+        ctx.done()
         return (None, *gradients)
 
 
 def _flatten(tree: Any) -> tuple[list[Any], Any]:
-    """What stands in dicts, lists and tuples: what else may hold tensors is left alone, as fully_shard does."""
+    """Flatten dicts, lists and tuples only: other containers are left alone, as in fully_shard."""
     return tree_flatten(tree, is_leaf=lambda node: not isinstance(node, (dict, list, tuple)))

@@ -1,4 +1,4 @@
-"""Topologies between hosts: what joins their NICs."""
+"""Topologies between hosts: the links between their NICs."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from scenarios.config.interconnect import NetworkKind
 from sim.engine.capacity import Capacity
 from sim.engine.network.links import Links
 
-# Switches on the way between two NICs of one part of the network, and of two.
+# Switches between two NICs of one part of the network, and of two parts.
 _ONE_SWITCH, _OVER_THE_SPINE = 1, 3
 
 
 class Between:
-    """What joins the NICs. NICs of one part share a switch; between parts, bytes cross the uplinks of both.
+    """The network between NICs. NICs of one part share a switch; between parts, bytes cross the uplinks of both.
 
-    This one is one ideal switch: one part and no uplinks.
+    This base class is one ideal switch: one part and no uplinks.
     """
 
-    # Whether a NIC reaches only NICs of the same number: then bytes leave by the NIC of the target's number.
+    # True if a NIC reaches only NICs of its own number: then bytes leave by the NIC of the target's number.
     by_rail = False
-    # Hosts of one part, where parts are hosts that share uplinks.
+    # Hosts of one part, if a part is hosts that share uplinks.
     hosts_per_part: int | None = None
 
     def __init__(self, cluster: Cluster, links: Links) -> None:
         self.cluster, self.links = cluster, links
 
     def part(self, rank: int) -> int:
-        """The part of the network to which a rank's NIC is attached."""
+        """Return the part of the network that a rank's NIC is attached to."""
         return 0
 
     def uplinks(self, rank: int, direction: str) -> tuple[Capacity, ...]:
-        """What bytes cross that leave the part of a rank's NIC ("out") or enter it ("in")."""
+        """Return the uplinks for bytes that leave the part of a rank's NIC ("out") or enter it ("in")."""
         return ()
 
     def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
-        """The links between the NICs of two ranks of different hosts."""
+        """Return the links between the NICs of two ranks of different hosts."""
         if self.part(source) == self.part(target):
             return ()
         return (*self.uplinks(source, "out"), *self.uplinks(target, "in"))
 
     def latency_ns(self, source: int, target: int) -> int:
-        """The latency of all switches between the NICs of two ranks, in ns."""
+        """Return the latency of all switches between the NICs of two ranks, in ns."""
         switches = _ONE_SWITCH if self.part(source) == self.part(target) else _OVER_THE_SPINE
         return switches * self.cluster.network.latency_ns
 
     def link(self, owner: str, direction: str, *, link_class: str, host: int, per_s: float) -> Capacity:
-        """Return a link of the network; `per_s` is its rate for payload, in bytes/s."""
+        """Return a link of the network; `per_s` is its payload rate, in bytes/s."""
         burst = self.cluster.host.nics.link.burst_bytes * self.cluster.payload_share
         return self.links.link(
             owner, direction, link_class=link_class, host=host, per_s=per_s, has_queue=True, burst=burst
@@ -56,21 +56,21 @@ class Between:
 
 
 class RailOnly(Between):
-    """Rail-only: NIC j of every host is attached to rail switch j, and nothing joins the rails.
+    """A rail-only network: NIC j of every host is attached to rail switch j, and nothing joins the rails.
 
-    What is for a GPU of another number goes over NVLink to the sender's own GPU of that number first, as in W. Wang et
-    al., "Rail-only: A Low-Cost High-Performance Network for Training LLMs with Trillion Parameters" (arXiv 2307.12169).
+    Bytes for a GPU of another number go over NVLink to the sender's own GPU of that number first, as in W. Wang et al.,
+    "Rail-only: A Low-Cost High-Performance Network for Training LLMs with Trillion Parameters" (arXiv 2307.12169).
     """
 
     by_rail = True
 
     def part(self, rank: int) -> int:
-        """The rail of a rank's NIC."""
+        """Return the rail of a rank's NIC."""
         return rank % self.cluster.host.gpus
 
 
 class LeafSpine(Between):
-    """Leaf switches of some hosts each, joined by spines over uplinks that may be oversubscribed.
+    """A leaf-spine network: leaf switches of `hosts_per_leaf` hosts, joined by uplinks that may be oversubscribed.
 
     All cables from one leaf to the spines are one link in each direction.
     """
@@ -81,11 +81,11 @@ class LeafSpine(Between):
         self.hosts_per_part: int = cluster.network.hosts_per_leaf
 
     def part(self, rank: int) -> int:
-        """The leaf switch of a rank's host."""
+        """Return the leaf switch of a rank's host."""
         return rank // self.cluster.host.gpus // self.hosts_per_part
 
     def uplinks(self, rank: int, direction: str) -> tuple[Capacity, ...]:
-        """The uplinks of the rank's leaf."""
+        """Return the uplinks of the rank's leaf."""
         cluster, leaf = self.cluster, self.part(rank)
         host, first = cluster.host, leaf * self.hosts_per_part
         hosts = min(self.hosts_per_part, cluster.hosts - first)

@@ -1,4 +1,4 @@
-"""A network's links as capacities, made when something first crosses them, and their rows in a report."""
+"""A network's links as capacities, created when first crossed, and their rows in a report."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from sim.engine.capacity import Capacity, Loads
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The links crossed from one GPU to another, in order, and the latency of the first byte in ns."""
+    """The links from one GPU to another, in order, and the latency of the first byte in ns."""
 
     links: tuple[Capacity, ...]
     latency_ns: int
 
     @property
     def bytes_per_ns(self) -> float:
-        """The rate of its narrowest link; infinite from a GPU to itself."""
+        """Rate of the narrowest link, in bytes/ns; infinite from a GPU to itself."""
         return min((link.per_ns for link in self.links), default=float("inf"))
 
     def then(self, onward: Path) -> Path:
-        """This path and another behind it."""
+        """Return this path followed by another."""
         return Path((*self.links, *onward.links), self.latency_ns + onward.latency_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """A capacity as the report shows it."""
+    """A capacity with its columns of the report."""
 
     capacity: Capacity
     link_class: str
@@ -54,7 +54,7 @@ class Links:
         has_queue: bool = False,
         burst: float = 0.0,
     ) -> Capacity:
-        """Return the link `owner`.`direction` of `per_s` bytes/s; `link_class` and `host` are the report's."""
+        """Return the link `owner`.`direction` of `per_s` bytes/s; `link_class` and `host` are columns of the report."""
         name = f"{owner}.{direction}"
         if name not in self._links:
             capacity = Capacity(name, per_s, has_queue=has_queue, burst=burst)
@@ -63,7 +63,7 @@ class Links:
         return self._links[name].capacity
 
     def rows(self, hosts: Collection[int]) -> list[LinkRow]:
-        """What every link of these hosts, and every uplink, has carried so far."""
+        """Return the usage so far of every link of these hosts, and of every uplink."""
         return [
             LinkRow(
                 link=link.capacity.name,
@@ -79,9 +79,8 @@ class Links:
         ]
 
     def loads(self, counts: Mapping[str, int], now_ns: int) -> list[LoadRow]:
-        """When links carried their bytes; `counts`: by name, how many links each row represents.
-
-        `now_ns` is the end of the run.
+        """Return the busy periods of links until `now_ns`, the end of the run; `counts`: multiplicity of links, by
+        name.
         """
         rows = []
         for name, count in counts.items():

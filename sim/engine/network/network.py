@@ -13,13 +13,13 @@ from sim.engine.network.links import Links, Path
 
 
 class Network:
-    """All links of a cluster, and which of them lie between two GPUs.
+    """The links of a cluster, and which of them lie between two GPUs.
 
-    A domain is the GPUs that reach each other without a NIC: a host's, or those of several that NVLinks join.
+    A domain is the GPUs that reach each other without a NIC: those of a host, or of several that NVLinks join.
     """
 
     def __init__(self, cluster: Cluster, *, has_host_lanes: bool = False) -> None:
-        """`has_host_lanes`: as of `Inside`."""
+        """Create the topologies inside and between hosts; `has_host_lanes` as for `Inside`."""
         self.cluster, self.links = cluster, Links()
         self._gpus = cluster.host.gpus
         self._inside = INSIDE[cluster.host.inside.kind](cluster, self.links, has_host_lanes=has_host_lanes)
@@ -29,25 +29,25 @@ class Network:
         self._paths: dict[tuple[int, int, int | None], Path] = {}
 
     def host(self, rank: int) -> int:
-        """The host of a global rank."""
+        """Return the host of a global rank."""
         return rank // self._gpus
 
     def gpu(self, rank: int) -> int:
-        """Which GPU of its host a global rank is."""
+        """Return the number of a global rank's GPU within its host."""
         return rank % self._gpus
 
     def domain(self, rank: int) -> int:
-        """The domain of a global rank."""
+        """Return the domain of a global rank."""
         return rank // self.gpus_per_domain
 
     def place(self, rank: int) -> int:
-        """Which GPU of its domain a global rank is."""
+        """Return the number of a global rank's GPU within its domain."""
         return rank % self.gpus_per_domain
 
     def path(self, source: int, target: int, via: int | None = None) -> Path:
-        """The path from one global rank to another; `via`: over a third of the source's domain that passes it on.
+        """Return the path from one global rank to another; it is empty from a rank to itself.
 
-        Empty from a rank to itself.
+        `via`: a third rank of the source's domain that forwards the bytes.
         """
         key = (source, target, via)
         if key not in self._paths:
@@ -57,31 +57,31 @@ class Network:
         return self._paths[key]
 
     def socket_path(self, source: int, target: int) -> Path:
-        """The path of TCP between two global ranks: between hosts always by NIC."""
+        """Return the path of TCP between two global ranks: between hosts always by NIC."""
         if self.host(source) == self.host(target):
             return self.path(source, target)
         return self._across(source, target)
 
     def leaving(self, rank: int, gpu: int) -> tuple[Capacity, ...]:
-        """What bytes cross from a rank to the network that are for GPU number `gpu` of another domain."""
+        """Return the links from a rank to the network for bytes to GPU number `gpu` of another domain."""
         exit_rank = self._exit(rank, gpu % self._gpus)
         detour = () if exit_rank == rank else self._inside.crossed(rank, exit_rank)
         return (*detour, *self._inside.to_nic(exit_rank, "out"), self._nic(exit_rank, "out"))
 
     def arriving(self, rank: int) -> tuple[Capacity, ...]:
-        """What all bytes from other hosts cross from the network to a rank."""
+        """Return the links from the network to a rank, for bytes from any other host."""
         return (self._nic(rank, "in"), *self._inside.to_nic(rank, "in"))
 
     def to_host(self, rank: int, direction: str) -> Path:
-        """The path between a GPU and its host's memory; "in" is towards the GPU.
+        """Return the path between a GPU and its host's memory; "in" is towards the GPU.
 
         Raises:
-            ProgramError: the cluster does not say what it carries.
+            ProgramError: the cluster has no rate for this path.
         """
         return Path(self._inside.to_host(rank, direction), 0)
 
     def make_all(self, hosts: Iterable[int]) -> None:
-        """Make all links of these hosts, and the uplinks that they use: a mean over links wants the idle ones too."""
+        """Create all links of these hosts, and the uplinks that they use: a mean over links includes idle ones."""
         hosts = list(hosts)
         for rank in (host * self._gpus + gpu for host in hosts for gpu in range(self._gpus)):
             for direction in BOTH_WAYS:
@@ -111,7 +111,7 @@ class Network:
         return self.cluster.host.inside.link.latency_ns
 
     def _exit(self, rank: int, gpu: int) -> int:
-        """The rank of the same host by whose NIC bytes for GPU number `gpu` of another host leave."""
+        """Return the rank on this rank's host whose NIC sends bytes for GPU number `gpu` of another host."""
         return rank - self.gpu(rank) + gpu if self.between.by_rail else rank
 
     def _nic(self, rank: int, direction: str) -> Capacity:

@@ -1,7 +1,7 @@
 """The links that many transfers cross, as arrays instead of a path for each.
 
-Between hosts a path is what lies behind its source, then what joins the parts of the network, then what lies before its
-target: there are as many different pieces as ranks and parts, not as pairs. Inside domains there are few pairs.
+Between hosts a path consists of the links behind its source, those between the parts of the network, and those before
+its target: there are as many different pieces as ranks and parts, not as pairs. Inside domains there are few pairs.
 """
 
 from __future__ import annotations
@@ -23,41 +23,44 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Transfer t crosses capacities[n] for each n in `crossed[t]`; -1 is none. Something crosses each capacity."""
+    """The links of transfers: transfer t crosses capacities[n] for each n in `crossed[t]`; -1 is none.
+
+    Each capacity is crossed by at least one transfer.
+    """
 
     capacities: Sequence[Capacity]
     crossed: Array
 
     def loads(self, sizes: Array) -> Array:
-        """Bytes on each capacity, [capacities]; `sizes` [transfers]."""
+        """Return the bytes on each capacity, [capacities]; `sizes` [transfers]."""
         return loads(self.crossed, sizes, len(self.capacities))
 
     def transfers(self) -> Array:
-        """How many transfers cross each capacity, [capacities]."""
+        """Return the number of transfers that cross each capacity, [capacities]."""
         return np.bincount(self.crossed[self.crossed >= 0], minlength=len(self.capacities))
 
 
 def routes(network: Network, sources: Array, targets: Array, relays: Array) -> Routes:
-    """Find the links of `Network.path` for many transfers, as arrays [transfers] of global ranks.
+    """Find the links of `Network.path` for many transfers, given as arrays [transfers] of global ranks.
 
-    A transfer goes over a third GPU of the source's domain where `relays` is not negative.
+    A transfer is forwarded by the third GPU `relays[t]` of the source's domain where that is not negative.
     """
-    found = _Found(network)
+    finder = _Found(network)
     is_relayed = relays >= 0
-    near = found.ways(sources, np.where(is_relayed, relays, targets))
+    near = finder.paths(sources, np.where(is_relayed, relays, targets))
     far = np.full((len(sources), 0), -1, np.int32)
     if is_relayed.any():
-        behind = found.ways(relays[is_relayed], targets[is_relayed])
+        behind = finder.paths(relays[is_relayed], targets[is_relayed])
         far = np.full((len(sources), behind.shape[1]), -1, np.int32)
         far[is_relayed] = behind
-    return _used(list(found.numbers), np.concatenate([near, far], axis=1))
+    return _without_idle(list(finder.numbers), np.concatenate([near, far], axis=1))
 
 
 class Numbers(dict[Capacity, int]):
-    """Numbers capacities in the order in which they are met."""
+    """Numbers of capacities, in the order in which they are first seen."""
 
     def table(self, links: Sequence[Sequence[Capacity]]) -> Array:
-        """Number each of `links`, one row each; -1 is none."""
+        """Return the numbers of the capacities of each row of `links`; -1 is none."""
         table = np.full((len(links), max(map(len, links), default=0)), -1, np.int32)
         for row, crossed in zip(table, links, strict=True):
             row[: len(crossed)] = [self.setdefault(link, len(self)) for link in crossed]
@@ -65,14 +68,14 @@ class Numbers(dict[Capacity, int]):
 
 
 class _Found:
-    """The links of paths, in numbers."""
+    """A finder of the links of paths, as numbers."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self.numbers = Numbers()
 
-    def ways(self, sources: Array, targets: Array) -> Array:
-        """The numbers of the links of each path, [transfers, width]; -1 is none."""
+    def paths(self, sources: Array, targets: Array) -> Array:
+        """Return the numbers of the links of each path, [transfers, width]; -1 is none."""
         gpus = self._network.gpus_per_domain
         is_inside = sources // gpus == targets // gpus
         pairs, places = np.unique(np.stack([sources, targets], axis=1)[is_inside], axis=0, return_inverse=True)
@@ -110,12 +113,12 @@ class _Found:
         return self.numbers.table([links(key) for key in some.tolist()])[places]
 
 
-def _used(capacities: Sequence[Capacity], crossed: Array) -> Routes:
-    """Routes as narrow as the longest path, without the capacities that nothing crosses."""
+def _without_idle(capacities: Sequence[Capacity], crossed: Array) -> Routes:
+    """Return routes as narrow as the longest path, without the capacities that nothing crosses."""
     width = int(np.count_nonzero(crossed >= 0, axis=1).max(initial=0))
     narrow = np.take_along_axis(crossed, np.argsort(crossed < 0, axis=1, kind="stable")[:, :width], axis=1)
     used = np.zeros(len(capacities) + 1, np.bool_)
-    used[narrow] = True  # -1 is the last
+    used[narrow] = True  # -1 sets the extra last entry
     used[-1] = False
     numbers = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
     return Routes(list(compress(capacities, used)), numbers[narrow])

@@ -1,6 +1,6 @@
 """NCCL's collectives on a folded cluster, as loads on the links of representative hosts.
 
-Each link of a representative carries what the same link of any host of its class carries; uplinks carry the whole.
+Each link of a representative carries as much as that link of any host of its class; uplinks carry all traffic.
 """
 
 from sim.nccl.folded.collectives import FoldedNccl

@@ -23,29 +23,29 @@ from sim.nccl.folded.link_load import Carried, Members
 from sim.nccl.folded.pipelines import TREES, Drawn, degrees_of, largest_across, shares
 from sim.nccl.tuning import overhead, p2p_latency_ns, topology
 
-# Hosts on which rings and trees are laid out in place of all: from eight on trees have hosts with both children.
+# Hosts on which rings and trees are laid out instead of on all: from eight on, trees have hosts with two children.
 _DRAWN_HOSTS = 8
 
 _IDLE_SECONDS = (nccl_paths.idle_seconds, nccl_paths.pcie_seconds)
 
 
 class FoldedNccl:
-    """Models NCCL collectives on a folded cluster: one simulated host per equivalence class."""
+    """A model of NCCL's collectives on a folded cluster, with one simulated host per host class."""
 
     def __init__(self, fabric: Fabric, costs: NcclCosts, classes: HostClasses) -> None:
         self._network, self._costs = fabric.network, costs
         self._classes = classes.by_domain(fabric.network.hosts_per_domain)
-        self._found: dict[str, Members] = {}
+        self._members_of: dict[str, Members] = {}
         self._exchanges: dict[tuple[str, int, bytes], Carried] = {}
         self._shares: dict[tuple[Hashable, ...], Array] = {}
         self._leaves = Leaves.of(fabric.network, classes)
 
     def channels(self, group: Group) -> int:
-        """How many thread blocks an operation of the group has on each GPU."""
+        """Return the thread blocks of an operation of the group on each GPU."""
         return topology(self._members(group).shape, self._costs).channels
 
     def carried(self, calls: Sequence[Call]) -> Carried:
-        """What the members' calls, in group order, put on links."""
+        """Return the load of the members' calls, in group order, on links."""
         first, members = calls[0], self._members(calls[0].group)
         if members.shape.ranks == 1:
             return Carried()
@@ -53,33 +53,35 @@ class FoldedNccl:
             return self._pipeline(members, first)
         sends = np.array([call.expected_send for call in calls])
         key = first.group.name, first.element_size, blake2b(sends.tobytes()).digest()
-        if key not in self._exchanges:  # a program calls the same again each step
+        if key not in self._exchanges:  # each step repeats its calls
             self._exchanges[key] = self._exchange(members, sends, first.element_size)
         return self._exchanges[key]
 
     def _members(self, group: Group) -> Members:
-        if group.name in self._found:
-            return self._found[group.name]
+        if group.name in self._members_of:
+            return self._members_of[group.name]
         ranks = np.array(group.ranks)
         hosts = np.searchsorted(self._classes.representatives, ranks // self._classes.gpus)
         gpus, counts = ranks % self._classes.gpus, np.array(group.counts)
         by_host = nccl_paths.members_by_host(hosts.tolist())
-        every = sum(int(counts[members[0]]) for members in by_host)
+        every = sum(int(counts[places[0]]) for places in by_host)
         shape = nccl_paths.shape_of(by_host, self._costs, gpus.tolist(), every)
-        found = Members(ranks, hosts, gpus, counts, by_host, replace(shape, ranks=group.size))
-        self._found[group.name] = found
-        return found
+        members = Members(ranks, hosts, gpus, counts, by_host, replace(shape, ranks=group.size))
+        self._members_of[group.name] = members
+        return members
 
     def _exchange(self, members: Members, sends: Array, element_size: int) -> Carried:
-        """`sends` [members, members]: bytes from each rank to each that the other member represents."""
+        """Return the load of an exchange; `sends` [members, members]: bytes from each rank to each that a member
+        represents.
+        """
         costs, same = self._costs, members.is_one_host
         inside = same & ~np.eye(len(sends), dtype=bool)
-        # Peers beyond its own host, of one rank of the first for the second, and the other way round.
+        # Peers on other hosts: those among the second member for one rank of the first, and vice versa.
         to, come = members.counts - same, members.counts[:, None] - same
         is_sent = sends > 0
         if not ((to + inside) * is_sent).any():
             return Carried()
-        # Of less than an element on average, most messages are empty, and NCCL sends none of these.
+        # With less than an element on average most messages are empty, and NCCL sends no empty message.
         likely = np.minimum(sends / element_size, 1.0)
         most = math.ceil(max(((to + inside) * likely).sum(1).max(), ((come + inside) * likely).sum(0).max()))
         largest_bytes, crosses = float(sends[to + inside > 0].max()), bool((to * is_sent).any())
@@ -107,17 +109,17 @@ class FoldedNccl:
         return carried
 
     def _nothing(self) -> tuple[Array, Array]:
-        """No bytes between hosts, and none inside."""
+        """Return zero bytes between hosts, [hosts, hosts], and inside them, [hosts]."""
         count = len(self._classes.representatives) * self._network.hosts_per_domain
         return np.zeros((count, count)), np.zeros(count)
 
     def _hosts_of(self, members: Members) -> Array:
-        """Each member's host, by place among those simulated; in `Members` a host is a whole NVLink domain."""
+        """Return each member's place among the simulated hosts; a host in `Members` is a whole NVLink domain."""
         trays = self._network.hosts_per_domain
         return np.asarray(members.hosts * trays + members.gpus // (self._classes.gpus // trays))
 
     def _largest(self, members: Members, across: Array) -> tuple[int, int, float] | None:
-        """The largest of the transfers between hosts, [members, members] bytes: source, target, bytes."""
+        """Return source, target and bytes of the largest transfer between hosts, from [members, members] bytes."""
         source, target = np.unravel_index(int(across.argmax()), across.shape)
         size_bytes = float(across[source, target])
         if not size_bytes:
@@ -125,7 +127,7 @@ class FoldedNccl:
         return int(members.ranks[source]), self._elsewhere(members, int(source), int(target)), size_bytes
 
     def _elsewhere(self, members: Members, source: int, target: int) -> int:
-        """A rank that the second member represents, on another host than the first."""
+        """Return a rank that the second member represents, on another host than the first."""
         rank = int(members.ranks[target])
         if members.hosts[source] != members.hosts[target]:
             return rank
@@ -133,28 +135,29 @@ class FoldedNccl:
         return int(others[others != rank // self._classes.gpus][0]) * self._classes.gpus + int(members.gpus[target])
 
     def _pipeline(self, members: Members, call: Call) -> Carried:
-        """Lay out a ring or tree on a few hosts: each host is loaded as the busiest of them, but for its part in trees.
+        """Return the load of a ring or tree on a few hosts: each host has the busiest one's load, but for its part in
+        trees.
 
-        All hosts wait for the slowest, so that by itself it takes what the busiest host takes.
+        All hosts wait for the slowest, so the time in isolation is that of the busiest host.
         """
         local = members.by_host[0]
         gpus, shape = [int(members.gpus[place]) for place in local], members.shape
         drawn = min(_DRAWN_HOSTS, shape.hosts)
         placed = [list(range(host * len(local), (host + 1) * len(local))) for host in range(drawn)]
-        call = replace(call, root=min(call.root, 0))  # the first of those that are drawn, wherever it is
+        call = replace(call, root=min(call.root, 0))  # laid out at the first host, wherever the root is
         plan = nccl.pipeline(call, nccl.Placed(placed, gpus * drawn, shape), self._costs)
         carried = Carried(formula_ns=round(plan.predicted_ns) or -1, touched=[0.0] * len(members.ranks))
         carried.between, carried.inside = self._nothing()
         trays, held_s = self._network.hosts_per_domain, 0.0
         for phase in plan.phases:
-            given = self._given(members, phase.algorithm, towards_owner=plan.function == "reduce_scatter")
+            sent = self._sent_shares(members, phase.algorithm, towards_owner=plan.function == "reduce_scatter")
             carried.latency_ns += phase.latency_ns
             loads = Drawn.of(phase, gpus)
             parts = self._parts(phase.algorithm, shape.hosts)
             for by_host in members.by_host:
                 self._load_host(carried, members, by_host, loads, part=float(parts[members.hosts[by_host[0]]]))
-            # Rings and trees go from a GPU to one of the same number or the next: from tray to like tray.
-            carried.between += np.kron(given * loads.of_host.size_bytes, np.eye(trays) / trays)
+            # Rings and trees go from a GPU to one of that number or the next, so from a tray to the corresponding one.
+            carried.between += np.kron(sent * loads.of_host.size_bytes, np.eye(trays) / trays)
             self._leaves.pipeline(carried, phase.algorithm, loads.of_host, len(gpus))
             drawn_bytes = {(source, target): size_bytes for source, target, size_bytes in phase.transfers}
             idle = [each(drawn_bytes, placed, self._costs, gpus * drawn) for each in _IDLE_SECONDS]
@@ -166,8 +169,8 @@ class FoldedNccl:
             carried.hold(held_s)
         return carried
 
-    def _given(self, members: Members, algorithm: str, *, towards_owner: bool) -> Array:
-        """What goes from hosts to others, relative to the busiest host; nothing from those without a member."""
+    def _sent_shares(self, members: Members, algorithm: str, *, towards_owner: bool) -> Array:
+        """Return the bytes from hosts of each class to others, over those of the busiest host; 0 without a member."""
         key = (*members.hosts.tolist(), algorithm, towards_owner)
         if key not in self._shares:
             kinds = self._classes.class_of_host[np.isin(self._classes.class_of_host, members.hosts)]
@@ -176,7 +179,7 @@ class FoldedNccl:
         return self._shares[key]
 
     def _parts(self, algorithm: str, hosts: int) -> Array:
-        """What hosts of each kind send to others on average, relative to the busiest host."""
+        """Return the bytes that a host of each class sends on average, over the busiest host's."""
         if algorithm not in TREES or hosts == 1:
             return np.ones(len(self._classes.representatives))
         degrees = degrees_of(hosts)

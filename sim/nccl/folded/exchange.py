@@ -1,4 +1,4 @@
-"""The transfers of an exchange: the links that they load, and how long they take in isolation."""
+"""The transfers of an exchange: their load on links, and their time in isolation."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sim.nccl import rings_and_trees as nccl_paths
 from sim.nccl.costs import NcclCosts
 from sim.nccl.folded.link_load import Carried, Members
 
-# Relative delay of an end that counts as none.
+# Relative delay of an end that is ignored.
 _NO_LATER = 1e-4
-# Rows that would end within this share of what the busiest link needs for its bytes end together.
+# Rows end together if their ends differ by less than this share of the bottleneck's time for its bytes.
 _MERGED_SHARE = 2e-3
 
 
 class Transfers:
-    """All transfers of an exchange, one row for those from one member's ranks to another's.
+    """The transfers of an exchange, one row for all from one member's ranks to another's.
 
-    `touched` [members]: bytes that each sends, receives or passes on.
+    `touched` [members]: bytes that each member sends, receives or forwards.
     """
 
     def __init__(self, network: Network, members: Members, gpus: int) -> None:
@@ -30,8 +30,13 @@ class Transfers:
         self.touched = np.zeros(len(members.ranks))
 
     def cross(self, to: Array, come: Array, size_bytes: Array, costs: NcclCosts) -> None:
-        """Add transfers between hosts, [members, members]: `to` so many ranks of the second from one of the first,
-        `come` from so many of the first to one of the second.
+        """Add transfers between hosts.
+
+        Args:
+            to: [members, members] number of ranks of the second member that one of the first sends to.
+            come: [members, members] number of ranks of the first member that one of the second receives from.
+            size_bytes: [members, members] bytes of one transfer.
+            costs: the cluster's rates.
         """
         members = self._members
         sources, targets = np.nonzero((to > 0) & (size_bytes > 0))
@@ -64,7 +69,7 @@ class Transfers:
         self._rows.append((crossed, np.ones(crossed.shape), size_bytes[sources, targets]))
 
     def load(self, carried: Carried) -> None:
-        """Add all to the load of their links."""
+        """Add all transfers to the load of their links."""
         for crossed, counts, sizes in self._rows:
             is_link = crossed >= 0
             numbers, size = crossed[is_link], len(self._numbers)
@@ -75,7 +80,9 @@ class Transfers:
                     carried.add((link,), used, count)
 
     def seconds(self) -> float:
-        """How long the exchange takes in isolation, ignoring leaf uplinks; 0 where the busiest link says it all."""
+        """Return the exchange's time in isolation without leaf uplinks; 0 if the bottleneck link's bytes alone
+        determine it.
+        """
         width = max(crossed.shape[1] for crossed, _, _ in self._rows)
         crossed, counts = (
             np.concatenate([np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=-1) for one in each])
@@ -84,22 +91,22 @@ class Transfers:
         sizes, per_s = np.concatenate([rows[2] for rows in self._rows]), np.array([one.per_s for one in self._numbers])
         is_link = crossed >= 0
         needed_s = (np.bincount(crossed[is_link], (counts * sizes[:, None])[is_link], per_s.size) / per_s).max()
-        # If all end at the rates at which they begin by when the busiest link has carried its bytes, none is held up.
-        # No transfer gets less than its links' equal shares: where these will do, no rates are needed, nor numba.
+        # If, at initial rates, all transfers end before the bottleneck has carried its bytes, none delays the exchange.
+        # No transfer gets less than its links' equal shares: if these suffice, neither rates nor numba are needed.
         users = np.bincount(crossed[is_link], counts[is_link], per_s.size)
         least = np.where(is_link, (per_s / np.maximum(users, 1.0))[crossed], np.inf).min(axis=1)
         latest_s = needed_s * (1 + _NO_LATER)
         if (sizes / least).max() <= latest_s:
             return 0.0
         solver = compiled()
-        flows, capacities = solver.counted(crossed, counts, sizes, per_s)
+        flows, capacities = solver.counted_flows(crossed, counts, sizes, per_s)
         solver.set_rates(flows, solver.no_others(), capacities)
         if (sizes / flows.rates).max() <= latest_s:
             return 0.0
         return float(solver.duration(flows, solver.no_others(), capacities, _MERGED_SHARE * needed_s))
 
     def _ways_out(self, costs: NcclCosts) -> tuple[Array, Array]:
-        """By member and GPU number on other hosts: the member that relays to it, or -1, and the links."""
+        """Return, by member and GPU number on other hosts, the member that relays to it (-1: none), and the links."""
         members, network = self._members, self._network
         relays = np.full((len(members.ranks), self._gpus), -1)
         links = []

@@ -1,4 +1,4 @@
-"""The load on the uplinks of leaf switches, one leaf simulated for each class of leaves."""
+"""The load on the uplinks of leaf switches, with one simulated leaf for each class of leaves."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from sim.nccl.folded.pipelines import TREES, Load, degrees_of, edges
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """Leaf switches by class: leaves with as many hosts of each class and uplinks as quick.
+    """The leaf switches by class: leaves of a class have equally many hosts of each host class, and equally fast
+    uplinks.
 
-    `first` and `counts` [leaf classes]: the first leaf of each and how many there are; `kinds` [leaf classes, host
-    classes]: hosts on such a leaf; `sorts` [leaves]: the class of each leaf; `totals` [host classes]: hosts in all.
-    Empty where the network has no uplinks.
+    `first` and `counts` [leaf classes]: the first leaf and the number of leaves; `kinds` [leaf classes, host classes]:
+    hosts on such a leaf; `sorts` [leaves]: the class of each leaf; `totals` [host classes]: hosts in all. Empty where
+    the network has no uplinks.
     """
 
     network: Network
@@ -36,7 +37,7 @@ class Leaves:
 
     @staticmethod
     def of(network: Network, classes: HostClasses) -> Leaves:
-        """All leaves of the cluster; a host here is what NCCL takes for a node, an NVLink domain."""
+        """Return all leaves of the cluster; a host here is NCCL's node, an NVLink domain."""
         per_leaf, in_domain = network.between.hosts_per_part, network.hosts_per_domain
         classes = classes.by_domain(in_domain)
         if per_leaf is None:
@@ -52,7 +53,7 @@ class Leaves:
         return Leaves(network, first, counts, of_each, sorts.reshape(-1), totals, per_leaf, classes.gpus)
 
     def link_counts(self) -> dict[str, int]:
-        """How many uplinks each simulated one represents, by name."""
+        """Return how many uplinks each simulated one represents, by name."""
         pairs = zip(self.first.tolist(), self.counts.tolist(), strict=True)
         return {link.name: count for leaf, count in pairs for way in self._uplinks(leaf) for link in way}
 
@@ -70,7 +71,7 @@ class Leaves:
             self._add(carried, passing, flows, is_out)
 
     def pipeline(self, carried: Carried, algorithm: str, of_host: Load, local: int) -> None:
-        """Load the uplinks; `of_host` leaves the busiest host, of which `local` ranks take part."""
+        """Load the uplinks; `of_host` is the load that leaves the busiest host, of which `local` ranks take part."""
         if not len(self.first) or not of_host.size_bytes:
             return
         hosts = self.network.cluster.hosts // self.network.hosts_per_domain
@@ -82,7 +83,7 @@ class Leaves:
 
     def _add(self, carried: Carried, size_bytes: Array, flows: Array, is_out: bool) -> None:
         for leaf, each, count in zip(self.first.tolist(), size_bytes.tolist(), flows.tolist(), strict=True):
-            if count >= 0.5:  # what is left of a difference is nothing
+            if count >= 0.5:  # a smaller count is the rounding error of a difference
                 carried.add(self._uplinks(leaf)[0 if is_out else 1], each, count)
 
     def _uplinks(self, leaf: int) -> tuple[tuple[Capacity, ...], tuple[Capacity, ...]]:
@@ -93,7 +94,7 @@ class Leaves:
 
 @lru_cache(maxsize=64)
 def _crossing(algorithm: str, hosts: int, hosts_per_leaf: int, local: int) -> Array:
-    """What leaves each leaf, relative to what leaves the busiest host; as much enters it."""
+    """Return the bytes that leave each leaf, over those that leave the busiest host; as many enter it."""
     leaves = -(-hosts // hosts_per_leaf)
     sizes = np.minimum(hosts - hosts_per_leaf * np.arange(leaves), hosts_per_leaf)
     if algorithm == "pat":
@@ -109,7 +110,7 @@ def _crossing(algorithm: str, hosts: int, hosts_per_leaf: int, local: int) -> Ar
 
 
 def _stepping(sizes: Array, ranks: int) -> Array:
-    """What PAT sends out of so many consecutive ranks, in shares of the buffer, as in `nccl_paths.pat_loads`."""
+    """Return PAT's bytes out of `sizes` consecutive ranks, in shares of the buffer, as in `nccl_paths.pat_loads`."""
     total, distance = np.zeros(len(sizes)), 1
     while distance < ranks:
         leaving = sizes - np.maximum(0, sizes - distance) - np.maximum(0, distance + sizes - ranks)

@@ -1,4 +1,4 @@
-"""What one collective of a folded cluster loads on links, and which simulated ranks take part in it."""
+"""The load of one collective of a folded cluster on links, and the simulated ranks that take part in it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sim.nccl.costs import Shape
 
 @dataclass(slots=True)
 class Carried(Load):
-    """What one collective loads on links, once it has begun after `latency_ns`.
+    """The load of one collective on links, which begins after `latency_ns`.
 
-    `touched`: bytes that each member sends, receives or passes on. `largest`: source and target (global ranks, on
+    `touched`: bytes that each member sends, receives or forwards. `largest`: source and target (global ranks, on
     different hosts) of the largest transfer, and its bytes; None if there is none. `between` [hosts, hosts], of
-    simulated hosts: bytes that one of the first gives to all others like the second; `inside` [hosts]: bytes from GPU
-    to GPU inside each.
+    simulated hosts: bytes that one host of the first class sends to all others of the second; `inside` [hosts]: bytes
+    between GPUs inside.
     """
 
     formula_ns: int = -1
@@ -36,14 +36,15 @@ class Carried(Load):
             self.flows[link] = self.flows.get(link, 0.0) + flows
 
     def hold(self, alone_s: float) -> None:
-        """Make it take at least `alone_s` in isolation: its transfers do not always fill its bottleneck link."""
+        """Raise the time in isolation to `alone_s`: the transfers do not always fill their bottleneck link."""
         if alone_s > max(used / link.per_s for link, used in self.uses.items()):
             self.uses[Capacity("exchange", 1.0)] = alone_s
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A group's members: global ranks, hosts (by place among those simulated), GPUs of their hosts, ranks represented.
+    """A group's members: global ranks, hosts (places among the simulated), GPU numbers, and the ranks that each
+    represents.
 
     `by_host`: the members of each simulated host; `shape` is that of the whole group.
     """
@@ -57,9 +58,9 @@ class Members:
 
     @property
     def is_one_host(self) -> Array:
-        """Whether each pair shares a host, [members, members]."""
+        """True for pairs that share a host, [members, members]."""
         return np.equal.outer(self.hosts, self.hosts)
 
     def of_host(self, member: int) -> list[int]:
-        """The members on the same host as this one."""
+        """Return the members on this member's host."""
         return np.flatnonzero(self.hosts == self.hosts[member]).tolist()

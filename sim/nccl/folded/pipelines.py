@@ -1,4 +1,4 @@
-"""What a ring or tree loads on hosts: the most on any, and the share of each kind of host."""
+"""The load of a ring or tree on hosts: the largest on any host, and the share of each host class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TREES = ("tree", "nvls_tree")
 
 
 class Load(NamedTuple):
-    """Bytes of some transfers together, and how many they are."""
+    """The bytes of some transfers together, and their number."""
 
     size_bytes: float = 0.0
     transfers: float = 0.0
@@ -25,9 +25,9 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The most that a pipeline loads on any host: between GPUs (source, target, relay), out of each and into each.
+    """The largest load of a pipeline on any host: between GPUs (source, target, relay), out of each GPU and into each.
 
-    `relayed`: from a GPU to the one of its host by whose NIC the bytes leave.
+    `relayed`: from a GPU to the GPU of its host whose NIC sends the bytes.
     """
 
     inside: dict[tuple[int, int, int | None], Load]
@@ -37,7 +37,7 @@ class Drawn:
 
     @staticmethod
     def of(phase: nccl.Phase, gpus: Sequence[int]) -> Drawn:
-        """`gpus`: of a host, in the order of its group ranks."""
+        """Return the largest loads of a phase; `gpus` are a host's GPU numbers in the order of its group ranks."""
         each: dict[tuple[str, Any], dict[int, Load]] = {}
 
         def add(kind: str, place: Any, host: int, size_bytes: float) -> None:
@@ -62,31 +62,34 @@ class Drawn:
 
     @property
     def of_host(self) -> Load:
-        """What leaves a whole host; as much comes in."""
+        """The load that leaves a whole host; as much enters it."""
         return Load(*map(sum, zip(*self.leaving.values(), strict=True))) if self.leaving else Load()
 
 
 def largest_across(phase: nccl.Phase, local: Sequence[int]) -> float:
-    """The largest transfer between hosts of `local` ranks each, in bytes."""
+    """Return the bytes of the largest transfer between hosts of `local` ranks each."""
     across = (size for source, target, size in phase.transfers if source // len(local) != target // len(local))
     return max(across, default=0.0)
 
 
 def shares(algorithm: str, kinds: Array, counts: Array, *, towards_owner: bool) -> Array:
-    """[kinds, kinds]: what one host of each kind gives to all of each kind, relative to the busiest host.
+    """Return [kinds, kinds] bytes from one host of each kind to all of each kind, over those from the busiest host.
 
-    `kinds` [hosts]: each host's, in the order of the group; `counts` [kinds]: how many hosts there are of each.
-    `towards_owner` as in `nccl_paths.pat_loads`.
+    Args:
+        algorithm: NCCL's algorithm.
+        kinds: [hosts] kind of each host, in the order of the group.
+        counts: [kinds] number of hosts.
+        towards_owner: as in `nccl_paths.pat_loads`.
     """
-    given = np.zeros((len(counts), len(counts)))
-    for sources, targets, share in _ways(algorithm, len(kinds)):
+    sent = np.zeros((len(counts), len(counts)))
+    for sources, targets, share in _edges(algorithm, len(kinds)):
         ends = kinds[sources], kinds[targets]
-        np.add.at(given, ends[::-1] if towards_owner and algorithm == "pat" else ends, share)
-    return np.asarray(given / counts[:, None])
+        np.add.at(sent, ends[::-1] if towards_owner and algorithm == "pat" else ends, share)
+    return np.asarray(sent / counts[:, None])
 
 
-def _ways(algorithm: str, hosts: int) -> Iterator[tuple[Array, Array, float]]:
-    """Source hosts, their targets, and the share of the buffer on each such edge."""
+def _edges(algorithm: str, hosts: int) -> Iterator[tuple[Array, Array, float]]:
+    """Yield source hosts, their targets, and the share of the buffer on each such edge."""
     every = np.arange(hosts)
     if algorithm in TREES:
         for child, parent in edges(hosts):
@@ -103,7 +106,7 @@ def _ways(algorithm: str, hosts: int) -> Iterator[tuple[Array, Array, float]]:
 
 @lru_cache(maxsize=64)
 def degrees_of(hosts: int) -> Array:
-    """How many edges of both trees each host has."""
+    """Return the number of edges of both trees at each host."""
     degrees = np.zeros(hosts)
     for ends in edges(hosts):
         np.add.at(degrees, np.concatenate(ends), 1)
@@ -111,7 +114,7 @@ def degrees_of(hosts: int) -> Array:
 
 
 def edges(hosts: int) -> Iterator[tuple[Array, Array]]:
-    """Children and their parents in each tree."""
+    """Yield the children and their parents in each tree."""
     for parents in map(np.array, nccl_paths.trees(hosts)):
         child = np.flatnonzero(parents >= 0)
         yield child, parents[child]

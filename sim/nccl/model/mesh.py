@@ -1,10 +1,10 @@
 """NCCL's search for rings where NVLinks join the GPUs of a host without a switch, so that paths differ.
 
-NCCL tries one speed a channel after the other, and at each the near paths before the far ones: NVLinks of its own
-between two GPUs, then those of one GPU between them, then PCI Express. At each it lays ring after ring, as many as the
-links carry, and goes back where one does not close. Rules are those of NCCL 2.30 (src/graph/search.cc, paths.cc).
-Two of its details are not here: a ring enters a host by the NIC of its first GPU and leaves by that of its last, so
-neither takes a NVLink to reach it; and all that goes over PCI Express shares one bridge.
+NCCL tries the speeds of a channel in order, and at each speed near paths before far ones: NVLinks between two GPUs,
+then NVLinks over a GPU between them, then PCI Express. At each it lays ring after ring, as many as the links carry, and
+backtracks where a ring does not close. Rules are those of NCCL 2.30 (src/graph/search.cc, paths.cc). Two details are
+not modelled: a ring enters a host by the NIC of its first GPU and leaves by that of its last, so neither takes an
+NVLink to reach it; and all PCI Express traffic shares one bridge.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Literal, TypeAlias
 from sim.nccl.model.search import LEAST_SPEED, MOST_RINGS, counted_nic, counted_share, speeds
 from sim.nccl.model.topology import Generation, Path, generation
 
-# A thing of which each ring that crosses it takes a part: the NVLinks from one GPU to another, the bridge, a NIC.
+# A resource that rings share: the NVLinks from one GPU to another, the bridge, or a NIC.
 Hop: TypeAlias = tuple[Literal["nvlink", "bridge", "nic out", "nic in"], int, int]
 _BRIDGE: Hop = ("bridge", 0, 0)
-# How often a search at one speed may go on to a GPU, for identical rings and for different ones; as NCCL does.
+# Most steps of a search at one speed, for identical rings and for different ones; as in NCCL.
 _STEPS_IDENTICAL, _STEPS = 1 << 8, 1 << 14
-# One ring in the GPUs' order, where nothing was found: NCCL's GB/s for it.
+# NCCL's GB/s for one ring in the GPUs' order, if the search finds none.
 _FALLBACK_GB_PER_S = 0.1
-# What an NVLink carries over what NCCL counts it for: up to 2.17 it counted a V100's 22 GB/s (src/graph/topo.h), since
-# 2.18 it lays rings as if that were an A100's 20.
+# An NVLink's rate over NCCL's figure for it: up to 2.17 NCCL counted a V100's 22 GB/s (src/graph/topo.h), since 2.18 it
+# lays rings as if a V100 had an A100's 20.
 _CARRIED: Mapping[Generation, float] = {"Volta": 22 / 20}
 _EPSILON = 1e-9
 
@@ -36,7 +36,7 @@ _EPSILON = 1e-9
 class Mesh:
     """A host's GPUs: `links[i][j]` NVLinks from GPU i to GPU j, each of `link_bytes_per_s` by the data sheet.
 
-    Pairs without any share `bridge_bytes_per_s` of PCI Express; None where there are no such pairs.
+    Pairs without NVLinks share `bridge_bytes_per_s` of PCI Express; None if there are no such pairs.
     """
 
     links: tuple[tuple[int, ...], ...]
@@ -44,8 +44,11 @@ class Mesh:
     bridge_bytes_per_s: float | None
 
     def relay(self, source: int, target: int, among: Iterable[int]) -> int | None:
-        """The GPU over whose NVLinks NCCL goes from one GPU to another that has none to it: the widest, of equals the
-        first. None: there is none among these."""
+        """Return the GPU `among` others that NCCL forwards over between two GPUs without NVLinks: the widest, then the
+        first.
+
+        None: no GPU has NVLinks to both, or the two have their own.
+        """
         if self.links[source][target]:
             return None
         widths = {via: min(self.links[source][via], self.links[via][target]) for via in among}
@@ -53,14 +56,14 @@ class Mesh:
         return via if widths.get(via) else None
 
     def route(self, source: int, target: int, among: Iterable[int]) -> tuple[Hop, ...]:
-        """What is crossed from one GPU to another in a group of GPUs."""
+        """Return the hops from one GPU to another in a group of GPUs."""
         if self.links[source][target]:
             return (("nvlink", source, target),)
         via = self.relay(source, target, among)
         return (_BRIDGE,) if via is None else (("nvlink", source, via), ("nvlink", via, target))
 
     def bytes_per_s(self, hop: Hop) -> float:
-        """By the data sheet; of a hop that is no NIC."""
+        """Return the data sheet's rate of a hop that is no NIC."""
         kind, source, target = hop
         if kind == "nvlink":
             return self.links[source][target] * self.link_bytes_per_s
@@ -68,14 +71,14 @@ class Mesh:
         return self.bridge_bytes_per_s
 
     def counted_gb_per_s(self, hop: Hop, compute_capability: int) -> float:
-        """What NCCL counts on."""
+        """Return the rate that NCCL assumes for a hop, in GB/s."""
         share = counted_share(compute_capability, nvlink=hop[0] == "nvlink")
         return self.bytes_per_s(hop) / 1e9 * share
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: what is computed once is kept
+@dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs a __dict__
 class Part:
-    """The GPUs that a group has of one host; `nics` are theirs, one after the other, where the group has several."""
+    """The GPUs of one host that a group has; `nics` are their NICs in order, where the group has several hosts."""
 
     mesh: Mesh
     gpus: tuple[int, ...]
@@ -94,29 +97,29 @@ class Part:
 
     @cached_property
     def counted_gb_per_s(self) -> Mapping[Hop, float]:
-        """The rate that NCCL counts on, by everything that a ring may cross."""
+        """Rate in GB/s that NCCL assumes, by hop that a ring may cross."""
         hops = {hop for route in self.routes.values() for hop in route}
-        counted = {hop: self.mesh.counted_gb_per_s(hop, self.compute_capability) for hop in sorted(hops)}
+        rates = {hop: self.mesh.counted_gb_per_s(hop, self.compute_capability) for hop in sorted(hops)}
         slot = counted_nic(self.compute_capability, self.nic_gb_per_s)
         for nic in sorted(set(self.nics)):
-            counted["nic in", nic, 0] = counted["nic out", nic, 0] = slot
-        return counted
+            rates["nic in", nic, 0] = rates["nic out", nic, 0] = slot
+        return rates
 
     @property
     def widest_gb_per_s(self) -> float:
-        """The rate of all NVLinks of the GPU with the most; no rings are quicker, so NCCL stops there."""
-        counted = self.counted_gb_per_s
-        return max(sum(counted.get(("nvlink", gpu, to), 0.0) for to in self.gpus) for gpu in self.gpus)
+        """Rate in GB/s of all NVLinks of the GPU with the most; no rings are faster, so NCCL stops there."""
+        rates = self.counted_gb_per_s
+        return max(sum(rates.get(("nvlink", gpu, to), 0.0) for to in self.gpus) for gpu in self.gpus)
 
     def path(self, source: int, target: int) -> Path:
-        """How far it is from one GPU to another."""
+        """Return NCCL's distance from one GPU to another."""
         route = self.routes[source, target]
         if route == (_BRIDGE,):
             return Path.PHB
         return Path.NVL if len(route) == 1 else Path.NVB
 
     def hops(self, ring: Sequence[int]) -> list[Hop]:
-        """What a ring crosses: from its last GPU back to the first, or out of the host and in from another."""
+        """Return the hops of a ring: from its last GPU back to the first, or out of the host and in from another."""
         crossed = [hop for edge in pairwise(ring) for hop in self.routes[edge]]
         if self.nics:
             nic = dict(zip(self.gpus, self.nics, strict=True))
@@ -126,7 +129,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rings:
-    """Each ring is a host's GPUs in its order; all have one speed. `path`: the farthest that NCCL looked."""
+    """A set of rings of one speed, each a host's GPUs in its order; `path` is the farthest that NCCL allowed."""
 
     rings: tuple[tuple[int, ...], ...]
     gb_per_s: float
@@ -137,9 +140,9 @@ class Rings:
         return len(self.rings) * self.gb_per_s
 
 
-@lru_cache(maxsize=1024)  # of each host of a group, and again for each operation
+@lru_cache(maxsize=1024)  # each operation searches each host of the group
 def search(part: Part) -> Rings:
-    """The rings that NCCL would take on two or more GPUs, or one and its NIC."""
+    """Return the rings that NCCL would use on two or more GPUs, or on one and its NIC."""
     best: Rings | None = None
     for speed in speeds(part.compute_capability, crosses=bool(part.nics)):
         if best and (speed < LEAST_SPEED * best.gb_per_s or best.all_gb_per_s >= part.widest_gb_per_s > 0):
@@ -154,7 +157,7 @@ def search(part: Part) -> Rings:
 
 
 def bus_gb_per_s(part: Part, rings: Sequence[Sequence[int]], network_gb_per_s: float) -> float:
-    """What these rings carry together past one point, where each takes as much as any: until a link or NIC is full."""
+    """Return the GB/s of these rings together past one point, at equal rates, until a link or NIC is full."""
     crossings = Counter(hop for ring in rings for hop in part.hops(ring))
     more = {"nvlink": _CARRIED.get(generation(part.compute_capability), 1.0)}
     carried = {hop: part.counted_gb_per_s[hop] * more.get(hop[0], 1.0) for hop in crossings}
@@ -163,9 +166,10 @@ def bus_gb_per_s(part: Part, rings: Sequence[Sequence[int]], network_gb_per_s: f
 
 
 def _at(part: Part, speed: float, path: Path, better_than: float) -> tuple[tuple[int, ...], ...]:
-    """Rings of one speed: identical ones, unless different ones are more; none where `better_than` is out of reach.
+    """Return rings of one speed, identical unless different ones are more; none if `better_than` rings are out of
+    reach.
 
-    On several hosts a ring first looks for its way back to the NIC that it came from.
+    On several hosts a ring first tries to return to the NIC by which it entered.
     """
     found: tuple[tuple[int, ...], ...] = ()
     for crosses_nics in (False, True) if part.nics else (False,):
@@ -178,9 +182,9 @@ def _at(part: Part, speed: float, path: Path, better_than: float) -> tuple[tuple
 
 
 class _Packing:
-    """Rings of one speed, one after the other; what is left on each hop is counted in rings.
+    """A search for rings of one speed, one after the other; the rest of each hop is counted in rings.
 
-    `most`: no more can be found, as each goes through every GPU, and on several hosts through NICs.
+    `most`: upper bound of rings, as each goes through every GPU, and on several hosts through NICs.
     """
 
     def __init__(self, part: Part, speed: float, path: Path, crosses_nics: bool) -> None:
@@ -194,7 +198,7 @@ class _Packing:
         self.most = self._bound()
 
     def identical(self) -> tuple[tuple[int, ...], ...]:
-        """One ring as often as it fits."""
+        """Return one ring as often as it fits."""
         self._steps = _STEPS_IDENTICAL
         best: tuple[tuple[int, ...], ...] = ()
         for ring in self._rings(0):
@@ -204,11 +208,11 @@ class _Packing:
         return best
 
     def different(self) -> tuple[tuple[int, ...], ...]:
-        """Each ring as it fits beside those before it."""
+        """Return rings that differ, each as it fits next to earlier ones."""
         self._steps = _STEPS
         best: tuple[tuple[int, ...], ...] = ()
         laid: list[tuple[int, ...]] = []
-        searches = [self._rings(0)]  # for the first ring, for the second beside it, and so on
+        searches = [self._rings(0)]  # one suspended search for each ring laid so far, and one for the next
         while searches and len(best) < self.most:
             ring = next(searches[-1], None)
             if ring is None:
@@ -235,13 +239,13 @@ class _Packing:
         return [to for to in self._part.gpus if to != gpu and self._part.path(gpu, to) <= self._path]
 
     def _order(self, gpu: int, to: int) -> tuple[float, int, int]:
-        """Wide paths first, then short ones, then the neighbours."""
+        """Return a sort key: wide paths first, then short ones, then neighbours."""
         route, gpus = self._part.routes[gpu, to], self._part.gpus
         width = min(self._part.counted_gb_per_s[hop] for hop in route)
         return -width, len(route), (gpus.index(to) - gpus.index(gpu)) % len(gpus)
 
     def _rings(self, laid: int) -> Iterator[tuple[int, ...]]:
-        """Every ring that fits; what it takes is taken until the next is requested."""
+        """Yield every ring that fits; its hops stay reserved until the next ring is requested."""
         if not self._part.nics:
             yield from self._from((self._part.gpus[0],))
             return
@@ -269,7 +273,7 @@ class _Packing:
                 self._give(route)
 
     def _way_back(self, ring: tuple[int, ...]) -> tuple[Hop, ...]:
-        """From the last GPU to the first, or out of the host; nothing where that is too far."""
+        """Return the hops from the last GPU to the first, or out of the host; none if that is too far."""
         first, last = ring[0], ring[-1]
         if not self._part.nics:
             return self._part.routes[last, first] if self._part.path(last, first) <= self._path else ()

@@ -1,8 +1,8 @@
-"""What NCCL 2.30 predicts that an operation takes on an idle cluster, and its choice.
+"""NCCL 2.30's prediction of an operation on an idle cluster, and its choice.
 
-Pure arithmetic of a `Topology`, in doubles: the results are those of NCCL's 32-bit floats but for their rounding.
+Pure arithmetic of a `Topology`, in doubles: the results equal those of NCCL's 32-bit floats but for their rounding.
 
-The conditions on CollNet and NVLS are those of src/graph/tuning.cc: CollNetDirect wants network offload and an
+The conditions on CollNet and NVLS are those of src/graph/tuning.cc: CollNetDirect requires network offload and an
 NVSwitch, CollNetChain offload for its own heads, NVLS over several nodes offload. Over several nodes they only
 all-reduce: gathers and scatters by SHARP, which newer plug-ins offer, are not modelled.
 """
@@ -31,7 +31,9 @@ from sim.nccl.model.topology import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A collective to predict: `size_bytes` is the larger of a rank's buffers; `together` such are launched."""
+    """A collective to predict: `size_bytes` is the larger of a rank's buffers; `together` such are launched in one
+    kernel.
+    """
 
     function: Function
     size_bytes: int
@@ -40,7 +42,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What NCCL would do, and what it thinks that takes: latency plus `transfer_ns` for the bytes."""
+    """NCCL's algorithm and protocol, and its prediction: latency plus `transfer_ns` for the bytes."""
 
     algorithm: Algorithm
     protocol: Protocol
@@ -49,7 +51,7 @@ class Choice:
 
     @property
     def total_ns(self) -> float:
-        """NCCL's own prediction."""
+        """NCCL's own prediction, in ns."""
         return self.latency_ns + self.transfer_ns
 
 
@@ -68,8 +70,8 @@ _SIMPLE_ONLY = ("nvls", "nvls_tree", "pat")
 _NVLS_CHANNELS = 2  # at least
 
 
-def considered(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
-    """NCCL computes a latency for it, whether or not it may be used."""
+def is_considered(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
+    """Return whether NCCL computes a latency for the combination, usable or not."""
     graph = topology.graphs.get(algorithm)
     if graph is None or function not in _SERVES[algorithm]:
         return False
@@ -80,9 +82,9 @@ def considered(topology: Topology, function: Function, algorithm: Algorithm, pro
     return algorithm != "pat" or topology.one_gpu_a_node
 
 
-def enabled(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
-    """NCCL may use it."""
-    if not considered(topology, function, algorithm, protocol) or topology.graphs[algorithm].channels == 0:
+def is_enabled(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
+    """Return whether NCCL may use the combination."""
+    if not is_considered(topology, function, algorithm, protocol) or topology.graphs[algorithm].channels == 0:
         return False
     if algorithm in ("collnet_direct", "nvls") and function in _SCATTER and topology.nodes > 1:
         return False
@@ -93,14 +95,14 @@ def enabled(topology: Topology, function: Function, algorithm: Algorithm, protoc
         return topology.nodes == 1 or topology.network_offload
     if protocol != "LL128":
         return True
-    # LL128 trusts stores of 128 bytes to arrive whole: over NVLink they do, and over PCI switches near the NIC.
+    # LL128 requires stores of 128 bytes to arrive whole, as over NVLink and over PCI switches near the NIC.
     graph, farthest = topology.graphs[algorithm], Path.PXN if topology.compute_capability >= 90 else Path.PXB
     return graph.intra_type <= Path.NVB and graph.inter_type <= farthest and topology.compute_capability >= 70
 
 
 def latency_us(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
-    """Latency of an operation of no bytes, in microseconds; 0 where NCCL does not look at the combination."""
-    if not considered(topology, function, algorithm, protocol):
+    """Return the latency of an operation of no bytes, in us; 0 if NCCL does not consider the combination."""
+    if not is_considered(topology, function, algorithm, protocol):
         return 0.0
     base_us = tables.BASE_US[protocol][algorithm]
     if algorithm == "ring":
@@ -110,19 +112,21 @@ def latency_us(topology: Topology, function: Function, algorithm: Algorithm, pro
 
 
 def intra_hop_us(topology: Topology, algorithm: Algorithm, protocol: Protocol) -> float:
-    """From a GPU to the next inside a node."""
+    """Return the latency from a GPU to the next inside a node, in us."""
     hops = tables.NVLINK_HOP_US if topology.graphs[algorithm].intra_type == Path.NVL else tables.PCI_HOP_US
     return hops[protocol][algorithm]
 
 
 def inter_hop_us(topology: Topology, algorithm: Algorithm, protocol: Protocol) -> float:
-    """From a GPU to one in another node; Simple asks the network once more, to flush."""
+    """Return the latency from a GPU to one in another node, in us; Simple crosses the network twice, to flush."""
     hop_us = tables.NET_HOP_US[protocol]["tree" if topology.one_gpu_a_node else algorithm]
     return hop_us + topology.graphs[algorithm].net_latency_us * (2 if protocol == "Simple" else 1)
 
 
 def _ring_us(topology: Topology, function: Function, protocol: Protocol) -> float:
-    """Every step a hop; on several nodes also one inside a node waits for the network's overhead."""
+    """Return the latency of a ring's steps; on several nodes each hop inside a node lasts at least the network
+    overhead.
+    """
     crossings = ring_crossings(function, topology.nodes)
     overhead_us = 0.0
     if topology.nodes > 1:
@@ -134,7 +138,7 @@ def _ring_us(topology: Topology, function: Function, protocol: Protocol) -> floa
 
 
 def _chain_us(topology: Topology, protocol: Protocol) -> float:
-    """One hop if all channels visit the GPUs in one order, else one per rank; Simple then takes the tree's."""
+    """Return one hop if all channels visit the GPUs in one order, else one per rank; Simple's are then the tree's."""
     inside = tables.NVLINK_HOP_US if topology.graphs["ring"].intra_type == Path.NVL else tables.PCI_HOP_US
     hops = (inside if topology.nodes == 1 else tables.NET_HOP_US)[protocol]
     if topology.graphs["ring"].same_channels:
@@ -143,7 +147,7 @@ def _chain_us(topology: Topology, protocol: Protocol) -> float:
 
 
 def _tree_us(topology: Topology, protocol: Protocol) -> float:
-    """Up and down again, along the chain of a node and the levels of nodes."""
+    """Return the latency up and down, along the chain of a node and the levels of nodes."""
     inside_us = (topology.ranks_per_node - 1) * intra_hop_us(topology, "tree", protocol)
     return 2 * (inside_us + topology.node_levels * inter_hop_us(topology, "tree", protocol))
 
@@ -185,8 +189,8 @@ _HOPS_US = {
 
 
 def gb_per_s(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
-    """Bytes of the buffer a second, before the correction for its size; 0 where NCCL may not use the combination."""
-    if not enabled(topology, function, algorithm, protocol):
+    """Return buffer bytes per ns, before the correction for size; 0 if NCCL may not use the combination."""
+    if not is_enabled(topology, function, algorithm, protocol):
         return 0.0
     share = _buffer_share(topology, function, algorithm)
     if algorithm in ("ring", "tree"):
@@ -195,7 +199,7 @@ def gb_per_s(topology: Topology, function: Function, algorithm: Algorithm, proto
 
 
 def _buffer_share(topology: Topology, function: Function, algorithm: Algorithm) -> float:
-    """From what passes one point to what of the buffer is done; a ring's is given for every function."""
+    """Return buffer bytes per byte that passes one point; a ring's is defined for every function."""
     if algorithm == "ring" or (algorithm in ("nvls", "nvls_tree") and function == "all_reduce"):
         return topology.ranks / ring_steps(function, topology.ranks)
     return 1 / 2 if function == "all_reduce" else 1.0
@@ -237,7 +241,11 @@ def _tree(topology: Topology, protocol: Protocol) -> float:
 
 
 def _collnet_direct(topology: Topology, function: Function) -> float:
-    """A NIC that serves several GPUs counts half as much less; gathers and scatters also want a NIC's rate for each."""
+    """Return the rate of CollNet direct.
+
+    An all-reduce's rate is divided by (GPUs per NIC + 1) / 2; gathers and scatters are limited by a NIC's rate per GPU,
+    too.
+    """
     graph, gpus = topology.graphs["collnet_direct"], topology.mean_ranks_per_node
     if function != "all_reduce":
         return gpus * min(graph.intra_gb_per_s, tables.COLLNET_DIRECT_NIC * graph.inter_gb_per_s)
@@ -252,7 +260,7 @@ def _collnet_chain(topology: Topology, function: Function) -> float:
 
 
 def _nvls_channel(topology: Topology, function: Function, graph: Graph) -> float:
-    """What the switch does for one channel; the NICs keep one channel in `channels` from it."""
+    """Return the switch's rate for one channel; the NICs take one channel in `channels` from it."""
     rate = graph.intra_gb_per_s * tables.NVLS[topology.generation] * (graph.channels - 1) / graph.channels
     if function == "all_reduce":
         return 2 * rate
@@ -281,7 +289,7 @@ _OFFLOADED: dict[str, Callable[[Topology, Function], float]] = {
 
 
 def choices(topology: Topology, operation: Operation) -> Iterator[Choice]:
-    """Every way that is enabled, in NCCL's order."""
+    """Yield every enabled combination, in NCCL's order."""
     for algorithm, protocol in product(ALGORITHMS, PROTOCOLS):
         rate = gb_per_s(topology, operation.function, algorithm, protocol)
         if rate > 0:
@@ -295,12 +303,12 @@ def choices(topology: Topology, operation: Operation) -> Iterator[Choice]:
 
 
 def choose(topology: Topology, operation: Operation) -> Choice:
-    """The quickest; the first of equals."""
+    """Return the fastest combination; the first of equals."""
     return min(choices(topology, operation), key=lambda choice: choice.total_ns)
 
 
 def _latencies(topology: Topology, operation: Operation, algorithm: Algorithm, protocol: Protocol) -> float:
-    """How often the latency counts: for a ring once an operation, more where it is full, else once a batch."""
+    """Return how often the latency counts: for a ring per operation, more where it is full, else once per batch."""
     if algorithm != "ring":
         return -(-operation.together // tables.OPERATIONS_A_BATCH)
     full_bytes = tables.FULL_RING_BYTES * topology.channels * topology.ranks
@@ -311,7 +319,7 @@ def _latencies(topology: Topology, operation: Operation, algorithm: Algorithm, p
 
 
 def _size_share(topology: Topology, operation: Operation, algorithm: Algorithm, protocol: Protocol) -> float:
-    """Trees do not reach their bandwidth at every size; NVLS's only since Blackwell."""
+    """Return the share of its bandwidth that a tree reaches at a size; NVLS trees have one since Blackwell."""
     shares: tuple[float, ...] = ()
     if algorithm == "tree":
         shares = tables.TREE_SIZES[protocol]

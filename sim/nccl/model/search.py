@@ -1,9 +1,9 @@
-"""The channels that NCCL's search finds for a group on identical nodes: how many, how quick, and by which paths.
+"""The channels that NCCL's search finds for a group on identical nodes: their number, speed and paths.
 
-NCCL tries one speed a channel after the other, the quickest first, and packs as many channels as the links carry. On
-nodes with symmetric GPUs (an NVSwitch, or PCI Express under one bridge) that packing is a division, so no search is
-needed; where NVLinks join some GPUs and not others, it is that of `mesh`. Rules and constants are those of NCCL 2.30's
-graph search (src/graph/search.cc, topo.h); rates are NCCL's own of a link, which are less than the data sheet's.
+NCCL tries the speeds of a channel in order, the fastest first, and packs as many channels as the links carry. On nodes
+with symmetric GPUs (an NVSwitch, or PCI Express under one bridge) that packing is a division, so no search is needed;
+where NVLinks join only some GPUs, it is that of `mesh`. Rules and constants are those of NCCL 2.30's graph search
+(src/graph/search.cc, topo.h); rates are NCCL's own for a link, which are lower than the data sheet's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sim.nccl.model.topology import Algorithm, Generation, Graph, Path, generation
 
-# GB/s a channel, in the order in which NCCL tries them: inside a node, and where there is a network.
+# GB/s per channel, in NCCL's order of trials: inside a node, and over a network.
 _INTRA: Mapping[Generation, Sequence[float]] = {
     "Volta": (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
     "Ampere": (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
@@ -27,7 +27,7 @@ _INTER: Mapping[Generation, Sequence[float]] = {
     "Hopper": (48, 45, 42, 40, 30, 24, 22, 20, *_SLOW),
     "Blackwell": (96, 48, 45.1, 42, 40, 30, 24, 22, 20, *_SLOW),
 }
-# GB/s of one NVLink, by the data sheet and as NCCL counts it; of 16 lanes of PCI Express 3.0 likewise.
+# GB/s of one NVLink, by the data sheet and by NCCL; below that, of 16 lanes of PCI Express 3.0.
 _NVLINK: Mapping[Generation, tuple[float, float]] = {
     "Volta": (25, 20),
     "Ampere": (25, 20),
@@ -35,23 +35,23 @@ _NVLINK: Mapping[Generation, tuple[float, float]] = {
     "Blackwell": (50, 40.1),
 }
 _PCI = (15.75, 12)
-# What NCCL counts a NIC's slot of PCI Express for at most: 16 lanes of the generation that goes with the GPU.
+# NCCL's limit for a NIC, its PCI Express slot: 16 lanes of the generation that goes with the GPU.
 _NIC_SLOT_GB_PER_S: Mapping[Generation, float] = {"Volta": 12, "Ampere": 24, "Hopper": 48, "Blackwell": 96}
-# A channel is not tried at less than this share of the best one's speed.
+# Least speed of a channel that is tried, over the best one's.
 LEAST_SPEED = 0.49
 MOST_RINGS = 32
 _MOST_HEADS = 32
 _MOST_COLLNET_GPUS = 8  # NCCL_MAX_DIRECT_ARITY + 1: with more on a node NCCL takes neither (src/enqueue.cc)
-# Channels this quick are laid twice, at half the speed; since Hopper only if quicker still, or few.
+# Channels this fast are laid twice, at half the speed; since Hopper only if faster still, or few.
 _TWICE_GB_PER_S, _TWICE_SINCE_HOPPER_GB_PER_S, _FEW = 25, 50, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """What a group has of each of its nodes: `gpus` and the `nics` that serve them; rates are the data sheet's.
+    """The part of each node that a group has: `gpus` and the `nics` that serve them; rates are the data sheet's.
 
-    `gpu_gb_per_s`: a GPU's link to the others, over NVLink or PCI Express; `nic_gb_per_s`: one NIC. `nics` is 0 where
-    the group has one node. NVLinks lead to an NVSwitch.
+    `gpu_gb_per_s`: a GPU's link to its peers, over NVLink or PCI Express; `nic_gb_per_s`: one NIC. `nics` is 0 if the
+    group has one node. NVLinks lead to an NVSwitch.
     """
 
     gpus: int
@@ -68,12 +68,12 @@ class Node:
 
     @property
     def link_gb_per_s(self) -> float:
-        """What NCCL counts a GPU's link for."""
+        """NCCL's rate of a GPU's link, in GB/s."""
         return self.gpu_gb_per_s * counted_share(self.compute_capability, nvlink=self.nvlink)
 
     @property
     def slot_gb_per_s(self) -> float:
-        """What NCCL counts a NIC for."""
+        """NCCL's rate of a NIC, in GB/s."""
         return counted_nic(self.compute_capability, self.nic_gb_per_s)
 
     @property
@@ -82,24 +82,24 @@ class Node:
 
 
 def counted_share(compute_capability: int, *, nvlink: bool) -> float:
-    """The share of the data sheet's rate of a GPU's link, NVLink or PCI Express, that NCCL counts on."""
+    """Return NCCL's rate of a GPU's link, NVLink or PCI Express, over the data sheet's."""
     sheet, counted = _NVLINK[generation(compute_capability)] if nvlink else _PCI
     return counted / sheet
 
 
 def counted_nic(compute_capability: int, gb_per_s: float) -> float:
-    """What NCCL counts a NIC for: no more than its slot carries."""
+    """Return NCCL's rate of a NIC, in GB/s: at most its slot's."""
     return min(gb_per_s, _NIC_SLOT_GB_PER_S[generation(compute_capability)])
 
 
 def speeds(compute_capability: int, *, crosses: bool) -> Sequence[float]:
-    """GB/s a channel, the quickest first: inside a node, or where the network is crossed."""
+    """Return the GB/s per channel that NCCL tries, the fastest first: inside a node, or over a network."""
     return (_INTER if crosses else _INTRA)[generation(compute_capability)]
 
 
 def graphs(node: Node, *, offload: bool = False) -> dict[Algorithm, Graph]:
-    """Give each algorithm its graph, but for those that these nodes cannot have. `offload`: switches reduce."""
-    channels, speed = twice(node.compute_capability, *_packed(node))
+    """Return the graph of each algorithm that these nodes can run; `offload`: the network's switches reduce."""
+    channels, speed = twice(node.compute_capability, *_pack(node))
     ring = _graph(node, channels, speed, speed)
     found: dict[Algorithm, Graph] = {"tree": ring, "ring": ring, "pat": ring}
     if node.nvlink and node.gpus > 1 and node.compute_capability >= 90:
@@ -110,8 +110,8 @@ def graphs(node: Node, *, offload: bool = False) -> dict[Algorithm, Graph]:
     return found
 
 
-def _packed(node: Node) -> tuple[int, float]:
-    """How many channels, and of which speed: the most together, of equals the fewest; at least one."""
+def _pack(node: Node) -> tuple[int, float]:
+    """Return number and speed of channels with the highest total, of equals the fewest; at least one channel."""
     most, best = 0, 0.0
     for speed in node.speeds:
         if speed < LEAST_SPEED * best or most * best >= node.link_gb_per_s:
@@ -127,7 +127,9 @@ def _packed(node: Node) -> tuple[int, float]:
 
 
 def _channels(node: Node, speed: float) -> int:
-    """So many rings of that speed fit: on each GPU's link once each way, on a NIC once in and once out."""
+    """Return how many rings of that speed fit: one crosses each GPU's link once each way, and a NIC once in and once
+    out.
+    """
     fit = int(node.link_gb_per_s / speed) if node.gpus > 1 else MOST_RINGS
     if node.nics:
         fit = min(fit, node.nics * int(node.slot_gb_per_s / speed))
@@ -135,7 +137,7 @@ def _channels(node: Node, speed: float) -> int:
 
 
 def twice(compute_capability: int, channels: int, speed: float) -> tuple[int, float]:
-    """Quick channels are laid twice, at half the speed."""
+    """Double fast channels, at half the speed."""
     if speed < _TWICE_GB_PER_S or channels * 2 > MOST_RINGS:
         return channels, speed
     if compute_capability > 80 and speed < _TWICE_SINCE_HOPPER_GB_PER_S and channels > _FEW:
@@ -144,7 +146,9 @@ def twice(compute_capability: int, channels: int, speed: float) -> tuple[int, fl
 
 
 def _nvls(node: Node) -> Graph:
-    """A channel for each head, whose link it loads twice and all others' once; between nodes each head has a NIC."""
+    """Return NVLS's graph: a channel for each head, which loads its link twice and others' once; between nodes heads
+    have a NIC.
+    """
     heads = min(node.nics or node.gpus, node.gpus, _MOST_HEADS)
     slot_gb_per_s = node.slot_gb_per_s if node.nics else float("inf")
     fits = [speed for speed in node.speeds if (heads + 1) * speed <= node.link_gb_per_s and speed <= slot_gb_per_s]
@@ -154,21 +158,21 @@ def _nvls(node: Node) -> Graph:
 
 
 def _collnet_direct(node: Node) -> Graph:
-    """A channel for each NIC, whose GPU (the head) exchanges its part of the buffer with each other GPU of the node."""
+    """Return the graph of one channel per NIC, whose GPU (the head) exchanges its part with the node's other GPUs."""
     heads = min(node.nics, node.gpus)
-    # A head's link carries the whole of its channel and, of each other head's, what one peer exchanges.
+    # A head's link carries its whole channel and, for each other head's channel, the part of one peer.
     load = 1 + (heads - 1) / (node.gpus - 1) if node.gpus > 1 else 0.0
-    return _offloaded(node, heads, load, node.slot_gb_per_s)
+    return _offload_graph(node, heads, load, node.slot_gb_per_s)
 
 
 def _collnet_chain(node: Node, channels: int) -> Graph:
-    """As many chains through a node as it has rings; each GPU but the last passes a chain on."""
+    """Return the graph of as many chains through a node as it has rings; each GPU but the last forwards a chain."""
     load = channels * (node.gpus - 1) / node.gpus
-    return _offloaded(node, channels, load, node.slot_gb_per_s / -(-channels // node.nics))
+    return _offload_graph(node, channels, load, node.slot_gb_per_s / -(-channels // node.nics))
 
 
-def _offloaded(node: Node, channels: int, load: float, nic_gb_per_s: float) -> Graph:
-    """`load`: what a GPU's link carries for each GB/s of a channel; inside a node NCCL tries quicker ones, too."""
+def _offload_graph(node: Node, channels: int, load: float, nic_gb_per_s: float) -> Graph:
+    """Return the graph whose channels load a GPU's link by `load` per GB/s; inside a node NCCL tries faster ones."""
     fits = [speed for speed in node.speeds if speed * load <= node.link_gb_per_s]
     inter = max((speed for speed in fits if speed <= nic_gb_per_s), default=min(node.speeds))
     intra = inter

@@ -17,12 +17,12 @@ Caps: TypeAlias = Mapping[Generation, tuple[float, float, float]]
 
 
 def _hops(**rows: tuple[float, ...]) -> Hops:
-    """Key each protocol's row, in the order of `ALGORITHMS`, by algorithm."""
+    """Return each protocol's row, in the order of `ALGORITHMS`, by algorithm."""
     return {protocol: dict(zip(ALGORITHMS, rows[protocol], strict=False)) for protocol in PROTOCOLS}
 
 
 def _caps(*rows: tuple[float, float, float]) -> Caps:
-    """Key the rows, from Volta to Blackwell, by generation."""
+    """Return the rows, from Volta to Blackwell, by generation."""
     return dict(zip(get_args(Generation), rows, strict=True))
 
 
@@ -42,7 +42,7 @@ PCI_HOP_US = _hops(
     LL128=(1.9, 2.5, 0.0, 0.0),
     Simple=(4.0, 5.7, 3.7, 2.8, 0.0, 0.0),
 )
-# With one GPU a node all take the tree's; PAT is for nothing else.
+# With one GPU per node all algorithms use the tree's; PAT runs only there.
 NET_HOP_US = _hops(
     LL=(5.0, 2.7, 0.0, 0.0),
     LL128=(8.5, 4.0, 0.0, 0.0),
@@ -55,12 +55,12 @@ PAT_RANK_US = 2.8
 PAT_HOPS_AT_ONCE = 3.5
 
 LL_GB_PER_S = _caps((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))
-# Several nodes: the processors count, not the GPUs.
+# Row for several nodes, where NCCL looks at the CPUs instead of the GPUs.
 LL_ROW_BY_CPU: Mapping[Cpu, Generation] = {"intel": "Volta", "amd": "Ampere", "arm": "Ampere"}
 RING_LL128_CHANNEL_GB_PER_S = _caps((20.0, 20.0, 20.0), (20.0, 20.0, 20.0), (36.7, 36.7, 36.7), (40.0, 40.0, 40.0))
 TREE_LL128_CHANNEL_GB_PER_S = _caps((20.0, 20.0, 20.0), (20.0, 20.0, 20.0), (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
 TREE_CHANNEL_GB_PER_S = _caps((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
-# None on one node: there it is NVLS.
+# 0 on one node, where NCCL uses NVLS.
 NVLS_TREE_CHANNEL_GB_PER_S: Caps = {"Hopper": (0.0, 57.7, 45.5), "Blackwell": (0.0, 96.0, 80.0)}
 
 # Shares of the bus bandwidth.
@@ -76,7 +76,7 @@ COLLNET_DIRECT_SINCE_HOPPER = 0.85
 COLLNET_DIRECT_NIC = 0.9
 PAT = 0.75
 
-# Factor on the latency of a ring's Simple all-reduce over several nodes, from so many bytes a channel and rank on.
+# Factor on the latency of a ring's Simple all-reduce over several nodes, from FULL_RING_BYTES per channel and rank on.
 FULL_RING_BYTES = 64
 FULL_RING: Mapping[Generation, float] = {"Volta": 1.9, "Ampere": 1.4, "Hopper": 1.4, "Blackwell": 1.4}
 
@@ -88,5 +88,5 @@ TREE_SIZES: Mapping[Protocol, tuple[float, ...]] = {
 }
 NVLS_TREE_SIZES: tuple[float, ...] = (*TREE_SIZES["Simple"], 0.9)
 
-# So many operations of one launch share a latency, but for rings.
+# Operations of one launch that share a latency, but for rings.
 OPERATIONS_A_BATCH = 8

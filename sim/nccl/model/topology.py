@@ -14,21 +14,21 @@ Protocol: TypeAlias = Literal["LL", "LL128", "Simple"]
 Cpu: TypeAlias = Literal["intel", "amd", "arm"]
 Generation: TypeAlias = Literal["Volta", "Ampere", "Hopper", "Blackwell"]
 
-# In NCCL's order: of equally quick ways it takes the first.
+# In NCCL's order: of equally fast combinations it takes the first.
 FUNCTIONS: tuple[Function, ...] = get_args(Function)
 ALGORITHMS: tuple[Algorithm, ...] = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
-# How two devices reach each other, nearest first, by NCCL's names and numbers.
+# The path between two devices, nearest first, by NCCL's names and numbers.
 Path = IntEnum("Path", "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS NET DIS", start=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """The channels of one algorithm.
+    """A set of channels for one algorithm.
 
-    Rates are of one channel, inside a node and between nodes. `net_latency_us` is the network's own, one way. The
-    types are the worst paths between GPUs, and between a GPU and its NIC. `same_channels`: all have the same GPU order.
+    Rates are of one channel, inside a node and between nodes. `net_latency_us` is the network's own, one way. The types
+    are the worst paths between GPUs, and between a GPU and its NIC. `same_channels`: all have the same GPU order.
     """
 
     channels: int
@@ -42,12 +42,12 @@ class Graph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """A group of `ranks` on `nodes`, one GPU a rank, and what was found for it.
+    """A group of `ranks` on `nodes`, one GPU per rank, with its graphs.
 
-    `compute_capability` is 90 for 9.0. `channels` is what the communicator opened. `plain_tree`: every tree goes
-    through one GPU of a node, neither split nor balanced over two. `network_offload`: switches of the network reduce
-    (SHARP, by NCCL's CollNet); `chain_offload`: also for the heads of CollNetChain, which must be those of the others.
-    An algorithm without a graph is not available.
+    `compute_capability` is 90 for 9.0. `channels` is the number that the communicator opened. `plain_tree`: every tree
+    goes through one GPU of a node, neither split nor balanced over two. `network_offload`: switches of the network
+    reduce (SHARP, by NCCL's CollNet); `chain_offload`: also for the heads of CollNetChain, which must be those of the
+    others. An algorithm without a graph is not available.
     """
 
     ranks: int
@@ -63,12 +63,12 @@ class Topology:
 
     @property
     def ranks_per_node(self) -> int:
-        """Rounded down, at least one."""
+        """Ranks per node, rounded down, at least 1."""
         return max(1, self.ranks // self.nodes)
 
     @property
     def mean_ranks_per_node(self) -> float:
-        """The mean over the nodes: in bandwidths NCCL counts parts of a rank, in latencies whole ones."""
+        """Mean ranks per node: in bandwidths NCCL counts parts of a rank, in latencies whole ones."""
         return self.ranks / self.nodes
 
     @property
@@ -77,7 +77,7 @@ class Topology:
 
     @property
     def node_levels(self) -> int:
-        """The levels of a binary tree over the nodes: log2, rounded down."""
+        """Levels of a binary tree over the nodes: log2, rounded down."""
         return self.nodes.bit_length() - 1
 
     @property
@@ -86,7 +86,7 @@ class Topology:
 
 
 def generation(compute_capability: int) -> Generation:
-    """Row of the tables; GPUs older than Volta count as Volta."""
+    """Return the row of the tables; GPUs older than Volta count as Volta."""
     if compute_capability >= 100:
         return "Blackwell"
     if compute_capability >= 90:
@@ -95,10 +95,10 @@ def generation(compute_capability: int) -> Generation:
 
 
 def ring_steps(function: Function, ranks: int) -> int:
-    """Hops of a chunk round the ring; bytes on each edge are this over `ranks` of the buffer."""
+    """Return the hops of a chunk round the ring; each edge carries this over `ranks` of the buffer."""
     return {"all_reduce": 2 * (ranks - 1), "all_gather": ranks - 1, "reduce_scatter": ranks - 1}.get(function, ranks)
 
 
 def ring_crossings(function: Function, nodes: int) -> int:
-    """Those of these hops that go from node to node."""
+    """Return how many of the ring's hops go from node to node."""
     return (2 if function == "all_reduce" else 1) * (nodes - 1)

@@ -19,7 +19,7 @@ from sim.operators.tables.about import QUALITY
 from sim.operators.tables.making import table_of
 from sim.operators.tables.wheel import DATA
 
-# The wheel's systems and the profiles that stand for them.
+# The wheel's systems and their profiles.
 SYSTEMS = {
     "a100_sxm": "dgx_a100",
     "h100_sxm": "dgx_h100",
@@ -33,7 +33,7 @@ SYSTEMS = {
 
 
 def main(wheel: str, folder: str) -> None:
-    """Write one Parquet file for each of `SYSTEMS`."""
+    """Write a Parquet file for each of `SYSTEMS`."""
     release = Path(wheel).name.split("-")[1]
     for system, profile in SYSTEMS.items():
         gpu = load_profile(profile).host.gpu
@@ -44,9 +44,11 @@ def main(wheel: str, folder: str) -> None:
             over_law=table["over_law"].round(3).astype("float32"),
         )
         file = Path(folder) / f"{system}.parquet"
-        made = pa.Table.from_pandas(rounded, preserve_index=False)
+        contents = pa.Table.from_pandas(rounded, preserve_index=False)
         about = {QUALITY: json.dumps([asdict(each) for each in quality])}
-        pq.write_table(made.replace_schema_metadata({**made.schema.metadata, **about}), file, compression="zstd")
+        pq.write_table(
+            contents.replace_schema_metadata({**contents.schema.metadata, **about}), file, compression="zstd"
+        )
         print(f"{file}: {len(table)} rows, {file.stat().st_size / 1e3:.0f} KB")
         for each in quality:
             print(

@@ -1,4 +1,4 @@
-"""Says of a table of measured operators whose they are and how far predictions are off."""
+"""Describes a table of measured operators: its machines, its sources, and the errors of predictions."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _MACHINE = "machine"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """How far the time of an operator is off: mean |predicted / measured - 1|.
+    """The errors of an operator's predicted time: means of |predicted / measured - 1|.
 
-    `law_error` is that of the law alone on all `measured` shapes, `table_error` that of law and table on those of them
-    that are not in the table. `is_whole`: the table has them all, and each is predicted by the others of its line,
-    which have the same sizes but one.
+    `law_error` is that of the law alone on all `measured` shapes, `table_error` that of law and table on shapes that
+    are not in the table. `is_whole`: the table has all shapes, and each is predicted from the others of its line, which
+    differ in one size only.
     """
 
     operator: str
@@ -43,7 +43,7 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """A table of `rows` measured operators; `machines` and `sources` say whose they are, `quality` how good it is."""
+    """A description of a table: `rows` measured operators, `machines` and `sources` of measurements, `quality`."""
 
     rows: int
     machines: tuple[str, ...]
@@ -52,11 +52,11 @@ class About:
 
 
 def about(file: Path, table: Callable[[], Table]) -> About:
-    """Return what is known of a table.
+    """Return the description of a table.
 
     Args:
         file: a Parquet file, or the folder of a measured system.
-        table: returns what was read of it; called where the file does not say how good it is.
+        table: returns the table's contents; called if the file does not state its quality.
     """
     if file.is_dir():
         rows = pa.concat_tables([measured(file, operator) for operator in COORDINATES])
@@ -64,22 +64,22 @@ def about(file: Path, table: Callable[[], Table]) -> About:
     else:
         rows = pq.read_table(file)
         sources = _names(rows, "source")
-    said = (rows.schema.metadata or {}).get(QUALITY)
+    stored = (rows.schema.metadata or {}).get(QUALITY)
     return About(
         rows=rows.num_rows,
         machines=_names(rows, _MACHINE),
         sources=sources,
-        quality=quality_of(table()) if said is None else tuple(Quality(**each) for each in json.loads(said)),
+        quality=quality_of(table()) if stored is None else tuple(Quality(**each) for each in json.loads(stored)),
     )
 
 
 def about_rows(rows: Sequence[MeasuredOperator], origin: Origin, table: Table) -> About:
-    """Return what is known of rows that are in no file; `table` is made of them."""
+    """Return the description of rows that are in no file; `table` is made of these rows."""
     return About(rows=len(rows), machines=(origin.machine,), sources=(origin.source,), quality=quality_of(table))
 
 
 def machines_of(file: Path) -> tuple[str, ...]:
-    """Return the names of the machines on which a file's rows were measured, as far as it says them."""
+    """Return the names of the machines that measured a file's rows, empty if it has none."""
     return _names(pq.read_table(file, columns=[_MACHINE]), _MACHINE) if _MACHINE in pq.read_schema(file).names else ()
 
 
@@ -91,12 +91,12 @@ def _release() -> str:
 
 
 def source(release: str) -> str:
-    """Return the column `source` of what a release of the wheel has measured."""
+    """Return the value of column `source` for a release of the wheel."""
     return f"aiconfigurator-core {release} (NVIDIA, Apache-2.0), medians over its servers"
 
 
 def quality_of(table: Table) -> tuple[Quality, ...]:
-    """Return how good a table is that holds all that was measured, by operator."""
+    """Return the quality by operator of a table that has all measurements."""
     pairs: dict[str, list[tuple[float, float]]] = {}
     for name, surface in table.surfaces.items():
         pairs.setdefault(name.split()[0], []).extend(surface.left_out())

@@ -1,7 +1,8 @@
-"""Makes the tables that the project ships from the measurements in the wheel aiconfigurator-core (NVIDIA, Apache-2.0).
+"""Creates the tables that the project ships from the measurements in the wheel aiconfigurator-core (NVIDIA,
+Apache-2.0).
 
-Of each line of measurements (one coordinate varies) those are kept between which the others are interpolated within
-`TOLERANCE`; where the law is that good by itself only its ends are.
+A line of measurements varies one coordinate. A table keeps the measurements of a line from which the others can be
+interpolated within `TOLERANCE`; only its ends where the law alone is that good.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from sim.operators.tables.signature import COORDINATES, FIXED, signature
 from sim.operators.tables.table import OPERATIONS, surfaces_of
 from sim.operators.tables.wheel import measured
 
-# Share of a time by which an interpolated one may differ before the measurement is kept.
+# Largest relative error of an interpolated time; a measurement with a larger one is kept.
 TOLERANCE = 0.03
 
 
 def table_of(system: Traversable, release: str, gpu: Gpu) -> tuple[pd.DataFrame, list[Quality]]:
-    """Return the thinned table of one of the wheel's systems, in the columns that `table.read` knows.
+    """Return the thinned table of a system in the wheel, in the columns of `table.read`, and its quality by operator.
 
-    With it comes, by operator, how far the law alone and the law with the table are off on all that was measured.
+    Quality compares the law alone, and the law with the table, with all measurements.
 
     Args:
         system: the system's folder in the wheel.
@@ -40,8 +41,8 @@ def table_of(system: Traversable, release: str, gpu: Gpu) -> tuple[pd.DataFrame,
         rows = measured(system, operator).to_pandas()
         if rows.empty:
             continue
-        priced = _priced(operator, rows, gpu)
-        thinned = _thinned(operator, priced)
+        priced = _price(operator, rows, gpu)
+        thinned = _thin(operator, priced)
         kept.append(thinned)
         found.append(_quality(operator, priced, thinned, gpu))
     table = pd.concat(kept, ignore_index=True)
@@ -51,7 +52,7 @@ def table_of(system: Traversable, release: str, gpu: Gpu) -> tuple[pd.DataFrame,
 
 
 def _quality(operator: str, priced: pd.DataFrame, thinned: pd.DataFrame, gpu: Gpu) -> Quality:
-    """Compare the law, and the law with the table, with all rows; the table with those that it does not hold."""
+    """Return the errors of the law on all rows, and of law and table on the rows that the table does not have."""
     surfaces = surfaces_of(operator, pa.Table.from_pandas(thinned), gpu)
     build = OPERATIONS[operator]
     others = priced.drop(thinned.index)
@@ -69,13 +70,13 @@ def _quality(operator: str, priced: pd.DataFrame, thinned: pd.DataFrame, gpu: Gp
     )
 
 
-def _priced(operator: str, rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
+def _price(operator: str, rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     build = OPERATIONS[operator]
     laws = [seconds(build({str(key): value for key, value in row.items()}), gpu) for row in rows.to_dict("records")]
     return rows.assign(over_law=rows["us"].to_numpy() * 1e-6 / np.array(laws)).reset_index(drop=True)
 
 
-def _thinned(operator: str, rows: pd.DataFrame) -> pd.DataFrame:
+def _thin(operator: str, rows: pd.DataFrame) -> pd.DataFrame:
     *others, along = COORDINATES[operator]
     kept = [
         line.iloc[_kept(np.log2(line[along].to_numpy(float)), np.log(line["over_law"].to_numpy(float)))]
@@ -85,7 +86,7 @@ def _thinned(operator: str, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kept(places: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> list[int]:
-    """Return the points of a line from which linear interpolation meets all others within `TOLERANCE`."""
+    """Return the points of a line between which linear interpolation meets all others within `TOLERANCE`."""
     kept = sorted({0, len(places) - 1})
     while True:
         missed = np.abs(np.interp(places, places[kept], values[kept]) - values)

@@ -1,8 +1,8 @@
-"""Corrects laws by the measured operators that are nearest in shape, for any family of operators.
+"""Corrects laws by the measured operators with the nearest shapes, for any family of operators.
 
-The distance of two operators is in octaves: the root of the sum of squares of differences of their sizes' logarithms
-(to base 2), where each mark that differs (a name, a layout, whether it is a backward pass) counts as one octave.
-Operators of other dtypes have none, but float16 and bfloat16, whose kernels are alike.
+The distance of two operators is in octaves: the root of the sum of squared differences of their sizes' logarithms (to
+base 2), where each mark that differs (a name, a layout, whether it is a backward pass) counts as one octave. Operators
+of different dtypes have no distance, except float16 and bfloat16, whose kernels perform equally.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from sim.operators.tables.signature import ALIKE
 _NEAREST = 16
 _REACH = 2.0
 _NOISE = 0.3
-# From so many measurements on a family is tried on itself, each predicted by the others: unless these are nearer than
-# the law alone, by more than two standard errors, or where there are fewer, only exact matches count.
+# A family of at least _ENOUGH measurements is cross-validated, each predicted by the others: unless they beat the law
+# alone by more than two standard errors, only exact matches count, as in smaller families.
 _ENOUGH = 5
 _MOST_TRIED = 256
-# Operators that are this near, 2 % in one size, are taken for the same: descriptions of a trace have rounded means.
+# Distance up to which operators count as equal, 2 % in one size: descriptions of a trace have rounded means.
 _ALIKE = 0.03
 
 Array = npt.NDArray[np.float64]
@@ -45,10 +45,10 @@ Marks = npt.NDArray[np.int64]
 
 
 class Correction(NamedTuple):
-    """The logarithm of what a law's time is multiplied by, and from 0 to 1 how much of that is known.
+    """A factor on a law's time, as its logarithm, and the share of it that measurements determine, from 0 to 1.
 
-    What is not known is taken to be 0 in it already, or as another correction says. `is_measured`: the operator itself
-    was measured, in a row that describes it.
+    The rest is already counted as 0 in `log_factor`, or comes from another correction. `is_measured`: a row describes
+    this very operator.
     """
 
     log_factor: float
@@ -57,7 +57,7 @@ class Correction(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """What a law's time is multiplied by."""
+        """Factor on a law's time."""
         return math.exp(self.log_factor)
 
 
@@ -65,7 +65,7 @@ NONE = Correction(0.0, 0.0)
 
 
 class _Features(NamedTuple):
-    """An operator as a point: what it shares with all that it is compared with, marks, and logarithms of sizes."""
+    """An operator as a point: the family that it can be compared within, its marks, and the logarithms of its sizes."""
 
     family: tuple[object, ...]
     marks: tuple[object, ...]
@@ -73,7 +73,7 @@ class _Features(NamedTuple):
 
 
 class Nearest:
-    """All rows of a table, by families whose operators have distances."""
+    """A table's rows, by families of operators with distances."""
 
     def __init__(self, rows: Sequence[MeasuredOperator], gpu: Gpu) -> None:
         members: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
@@ -83,20 +83,22 @@ class Nearest:
         self._families = {family: _Family(_best(own), gpu) for family, own in members.items()}
 
     def correction(self, operation: Operation) -> Correction:
-        """Return how measurements correct the law of an operator; `NONE` if nothing like it was measured."""
+        """Return the correction of an operator's law; `NONE` if nothing comparable was measured."""
         point = _features(operation)
         family = self._families.get(point.family)
         return NONE if family is None else family.correction(operation, point)
 
     def left_out(self) -> Iterator[tuple[Operation, float, float]]:
-        """Yield each operator with the logarithm of its measured time over the law's, and what the others say it is."""
+        """Yield each operator with the logarithm of its measured time over the law's, and its prediction from the
+        others.
+        """
         for family in self._families.values():
             yield from family.left_out()
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """An operator of a measured row; a row of several tells of each what it tells of all together."""
+    """An operator of a measured row; a row of several operators gives each the ratio of all together."""
 
     operation: Operation
     row: MeasuredOperator
@@ -107,7 +109,7 @@ class _Member:
 
 
 class _Family:
-    """Measured operators that have distances."""
+    """A set of measured operators that have distances."""
 
     def __init__(self, members: Sequence[_Member], gpu: Gpu) -> None:
         self._members, self._gpu = members, gpu
@@ -118,7 +120,7 @@ class _Family:
         self._values: dict[int, float] = {}
 
     def correction(self, operation: Operation, point: _Features) -> Correction:
-        """Return how the family corrects the law of an operator at that point."""
+        """Return the correction of an operator's law at that point."""
         sizes, marks = np.array(point.sizes), np.array(list(map(hash, point.marks)), dtype=np.int64)
         distances = _distances(self._sizes, self._marks, sizes, marks)
         nearest = int(distances.argmin())
@@ -127,25 +129,25 @@ class _Family:
         return self._between(distances, operation) if self._tells else NONE
 
     def left_out(self) -> Iterator[tuple[Operation, float, float]]:
-        """Yield as `Nearest.left_out`; nothing of operators that are not known in full."""
-        for place, said in self._tried(range(len(self._members))):
+        """Yield as `Nearest.left_out` does, without operators whose ids are not fully known."""
+        for place, predicted in self._cross_validate(range(len(self._members))):
             operation = self._members[place].operation
-            yield operation, self._value(place, operation), said if self._tells else 0.0
+            yield operation, self._value(place, operation), predicted if self._tells else 0.0
 
     @cached_property
     def _tells(self) -> bool:
-        """Whether the measurements tell of each other: nearer than the law alone when each is left out in turn."""
+        """True if the measurements predict each other better than the law alone, when each is left out in turn."""
         places = [place for place, is_partial in enumerate(self._is_partial) if not is_partial]
         if len(places) < _ENOUGH:
             return False
-        tried = list(self._tried(places[:: -(-len(places) // _MOST_TRIED)]))
+        tried = list(self._cross_validate(places[:: -(-len(places) // _MOST_TRIED)]))
         values = np.array([self._value(place, self._members[place].operation) for place, _ in tried])
-        said = np.array([each for _, each in tried])
-        gains = np.abs(np.expm1(-values)) - np.abs(np.expm1(said - values))
+        predicted = np.array([each for _, each in tried])
+        gains = np.abs(np.expm1(-values)) - np.abs(np.expm1(predicted - values))
         return bool(gains.mean() > 2 * gains.std() / math.sqrt(len(gains)))
 
-    def _tried(self, places: Sequence[int]) -> Iterator[tuple[int, float]]:
-        """Yield what all but one of the members say of that one."""
+    def _cross_validate(self, places: Sequence[int]) -> Iterator[tuple[int, float]]:
+        """Yield the prediction of each member at `places` from all others."""
         for place in places:
             if self._is_partial[place] or len(self._members) < 2:
                 continue
@@ -154,7 +156,7 @@ class _Family:
             yield place, self._between(distances, self._members[place].operation).log_factor
 
     def _between(self, distances: Array, operation: Operation) -> Correction:
-        """Return the correction at a point that has such distances from the members."""
+        """Return the correction at a point with these distances from the members."""
         count = min(_NEAREST, int(np.isfinite(distances).sum()))
         places = np.argpartition(distances, count - 1)[:count]
         values = np.array([self._value(int(place), operation) for place in places])
@@ -166,7 +168,9 @@ class _Family:
         return Correction(float(weights @ values), float(weights @ here))
 
     def _value(self, place: int, operation: Operation) -> float:
-        """Return the logarithm of a member's time over the law's; what is not known of it is as of `operation`."""
+        """Return the logarithm of a member's time over the law's, with unknown properties of its ids taken from
+        `operation`.
+        """
         if self._is_partial[place]:
             return _log_over_law(self._members[place].row, self._gpu, operation)
         found = self._values.get(place)
@@ -176,19 +180,19 @@ class _Family:
 
 
 def _distances(sizes: Array, marks: Marks, of_sizes: Array, of_marks: Marks) -> Array:
-    """Return the distances of points from others, which broadcast; sizes that are not known of either have none."""
+    """Return the distances between points, with broadcasting; a size unknown for either point does not count."""
     squares = np.nansum(np.square(sizes - of_sizes), axis=-1)
     distances: Array = np.sqrt(squares + (marks != of_marks).sum(axis=-1))
     return distances
 
 
 def _log_over_law(row: MeasuredOperator, gpu: Gpu, like: Operation) -> float:
-    law_s = sum(seconds(_completed(each, like), gpu, is_cold=row.is_cold) for each in row.operations)
+    law_s = sum(seconds(_complete(each, like), gpu, is_cold=row.is_cold) for each in row.operations)
     return math.log(row.us * 1e-6 / law_s)
 
 
 def _best(members: Iterable[_Member]) -> list[_Member]:
-    """Return one member for each operator: that of a row of it alone, if there is one, and of most calls."""
+    """Return one member per operator: from a row of that operator alone if there is one, with the most calls."""
     by_operation: dict[Operation, list[_Member]] = defaultdict(list)
     for one in members:
         by_operation[one.operation].append(one)
@@ -196,24 +200,24 @@ def _best(members: Iterable[_Member]) -> list[_Member]:
 
 
 def _is_partial(operation: Operation) -> bool:
-    """Whether a description leaves open how many different rows its ids name, as a profiler's trace does."""
+    """Return whether a description lacks the number of distinct rows that its ids name, as a profiler's trace does."""
     if isinstance(operation, (BagsForward, BagsBackward)):
         return not operation.bags.unique
     return isinstance(operation, Gather) and not operation.unique
 
 
-def _completed(operation: Operation, like: Operation) -> Operation:
-    """Return an operator with what is not known of its ids as another one has it, in proportion."""
+def _complete(operation: Operation, like: Operation) -> Operation:
+    """Return an operator with unknown properties of its ids taken from `like`, in proportion."""
     if not _is_partial(operation):
         return operation
     if isinstance(operation, (BagsForward, BagsBackward)) and isinstance(like, type(operation)):
-        return replace(operation, bags=_completed_bags(operation.bags, like.bags))
+        return replace(operation, bags=_complete_bags(operation.bags, like.bags))
     if isinstance(operation, Gather) and isinstance(like, Gather) and like.rows:
         return replace(operation, unique=round(like.unique * operation.rows / like.rows))
     return operation
 
 
-def _completed_bags(bags: Bags, like: Bags) -> Bags:
+def _complete_bags(bags: Bags, like: Bags) -> Bags:
     factor = bags.ids / max(like.ids, 1)
     return replace(
         bags,
@@ -228,11 +232,11 @@ def _features(operation: Operation) -> _Features:
     marks: list[object] = []
     sizes: list[float] = []
     _collect(operation, family, marks, sizes)
-    # A size that may be left out is a mark then, and so of another family.
+    # An optional size that is absent counts as a mark, so the counts separate the families.
     return _Features((*family, len(marks), len(sizes)), tuple(marks), tuple(sizes))
 
 
-# Counts of which 0 says that they are not known: they have no distance then.
+# Counts whose 0 means unknown: they then add no distance.
 _MAY_BE_UNKNOWN: Mapping[type, frozenset[str]] = {
     Bags: frozenset({"unique", "long_runs", "longest"}),
     Gather: frozenset({"unique"}),
@@ -242,23 +246,23 @@ _MAY_BE_UNKNOWN: Mapping[type, frozenset[str]] = {
 def _collect(value: Any, family: list[object], marks: list[object], sizes: list[float]) -> None:
     unknown = _MAY_BE_UNKNOWN.get(type(value), frozenset()) if not getattr(value, "unique", 1) else frozenset()
     for one in fields(value):
-        held = getattr(value, one.name)
-        if is_dataclass(held):
-            _collect(held, family, marks, sizes)
-        elif isinstance(held, tuple) and any(map(is_dataclass, held)):
-            family.append(len(held))
-            for each in held:
+        content = getattr(value, one.name)
+        if is_dataclass(content):
+            _collect(content, family, marks, sizes)
+        elif isinstance(content, tuple) and any(map(is_dataclass, content)):
+            family.append(len(content))
+            for each in content:
                 _collect(each, family, marks, sizes)
         elif one.name in unknown:
             sizes.append(math.nan)
-        elif isinstance(held, tuple):
-            sizes += [_log(sum(held)), _log(len(held))]
-        elif isinstance(held, (int, float)) and not isinstance(held, bool):
-            sizes.append(_log(held))
+        elif isinstance(content, tuple):
+            sizes += [_log(sum(content)), _log(len(content))]
+        elif isinstance(content, (int, float)) and not isinstance(content, bool):
+            sizes.append(_log(content))
         else:
-            (family if "dtype" in one.name else marks).append(ALIKE.get(held, held))
+            (family if "dtype" in one.name else marks).append(ALIKE.get(content, content))
 
 
 def _log(size: float) -> float:
-    """Return the logarithm of a size to base 2; of nothing that of a half."""
+    """Return the logarithm of a size to base 2; size 0 counts as a half."""
     return math.log2(size) if size > 0 else -1.0

@@ -1,4 +1,4 @@
-"""Reads the tables of measured operators that a profile names; of the last ones each once."""
+"""Reads the tables of measured operators that a profile names, and caches the last few."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sim.operators.tables.nearest import Nearest
 from sim.operators.tables.table import Table, read, reading
 from sim.operators.tables.wheel import Measured
 
-# Files with their time of change and the GPU of the law, and what was read: studies ask for a few again and again.
+# Tables by file, its time of change and the GPU of the law: studies use a few tables again and again.
 _KEPT: deque[tuple[tuple[Path, int, Gpu], Table]] = deque(maxlen=4)
 _TABLE = ".parquet"
 # A GPU's model in its name: "H200", "A100", "L40S".
@@ -26,10 +26,10 @@ _MODEL = re.compile(r"\b[A-Z]+\d+[A-Z]?\b")
 
 
 def table_of(name: str, gpu: Gpu) -> Table:
-    """Return the table of that name or path; notes of what a trace does not say are warnings.
+    """Return the table of that name or path; notes about gaps of a trace are warnings.
 
     Raises:
-        ScenarioError: it cannot be read, in one sentence.
+        ScenarioError: the table cannot be read; one sentence.
     """
     file = kernel_table_file(name)
     with reading(file):
@@ -42,10 +42,10 @@ def table_of(name: str, gpu: Gpu) -> Table:
 
 
 def about_table(name: str, gpu: Gpu) -> About:
-    """Return how many operators the table of that name or path holds, whose they are and how good it is.
+    """Return the description of the table of that name or path.
 
     Raises:
-        ScenarioError: it cannot be read, in one sentence.
+        ScenarioError: the table cannot be read; one sentence.
     """
     file = kernel_table_file(name)
     with reading(file):
@@ -71,12 +71,12 @@ def _nearest(rows: Sequence[MeasuredOperator], gpu: Gpu) -> Table:
 
 
 def _note_machines(file: Path, machines: Sequence[str], gpu: Gpu) -> None:
-    """Warn where operators were measured on other GPUs than the one that they are laid over."""
+    """Warn if operators were measured on other GPUs than the predicted one."""
     own = set(_MODEL.findall(gpu.name.upper()))
     others = [name for name in machines if own and (found := _MODEL.findall(name.upper())) and not own & set(found)]
     if others:
-        said = f"{file}: operators of {', '.join(others)}, where predictions are of {gpu.name}"
-        warnings.warn(said, Note, stacklevel=2)
+        sentence = f"{file}: operators of {', '.join(others)}, where predictions are of {gpu.name}"
+        warnings.warn(sentence, Note, stacklevel=2)
 
 
 def _is_trace(file: Path) -> bool:
@@ -84,7 +84,7 @@ def _is_trace(file: Path) -> bool:
 
 
 def _rows_of_trace(file: Path) -> tuple[list[MeasuredOperator], Origin]:
-    """Return the operators of a profiler's trace, and whose they are."""
+    """Return the operators of a profiler's trace, and their origin."""
     from reports.errors import ReportError  # noqa: PLC0415 - loads pandas and torch, which other tables do without
     from reports.trace_table import table_rows  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Places an operation among measured ones: the name of its surface and its coordinates on it."""
+"""Locates an operation among measured ones: the name of its surface and its coordinates on it."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ import math
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
 
-# What a table measures, by the column `operator`, and which columns are its coordinates, lines last.
+# Columns that are a surface's coordinates, by the column `operator`; the coordinate of lines comes last.
 COORDINATES = {
     "linear": ("columns", "inner", "rows"),
     "prefill": ("heads", "key_heads", "batch", "queries"),
     "encoder": ("heads", "batch", "queries"),
 }
-# Columns that a surface has one value of.
+# Columns of which a surface has one value.
 FIXED = {"linear": ("dtype",), "prefill": ("dtype", "head_size", "window"), "encoder": ("dtype", "head_size")}
-# Kernels of both 16-bit types are alike.
+# Kernels of both 16-bit types take equally long.
 ALIKE = {"float16": "bfloat16"}
 
 
-# How much of the deviation of a linear layer's kernels products of other layouts share: of 16 gradients of an H200 the
-# law misses 2.7 % in the mean, with all of the deviation 4.5 %, with half of it 2.3 %.
+# Share of the deviation of a linear layer's kernels that applies to products of other layouts: on 16 gradients of an
+# H200 the law's mean error is 2.7 %, with all of the deviation 4.5 %, with half of it 2.3 %.
 _OTHER_LAYOUT = 0.5
 
 Place = tuple[str, tuple[float, ...], float]
 
 
 def signature(operation: object) -> Place | None:
-    """Return the surface of `operation`, the logarithms of its coordinates, and how much of a deviation it shares.
+    """Return the surface of `operation`, the logarithms of its coordinates, and the share of a deviation that applies
+    to it.
 
-    None if no table measures its like. A table of linear layers says nothing of products of operands that are not
-    aligned, nor one of a server's attention of `scaled_dot_product_attention`: those run other kernels.
+    None if no table measures such operations. A table of linear layers does not cover products of unaligned operands,
+    nor a table of a server's attention `scaled_dot_product_attention`: those run other kernels.
     """
     if isinstance(operation, Product):
         return _of_product(operation)

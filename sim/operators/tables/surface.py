@@ -1,4 +1,4 @@
-"""Interpolates values that are known at points of a grid with gaps, linearly in the logarithms of the coordinates."""
+"""Interpolates values on a grid with gaps, linearly in the logarithms of the coordinates."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _PER_OCTAVE = 0.5
 
 
 class Values(Protocol):
-    """Values of points by their places; one may be computed when it is first wanted."""
+    """A sequence of values by place; a value may be computed at first use."""
 
     def __getitem__(self, place: int, /) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """A function of points with coordinates of at least 1; towards 0 far away from all known points.
+    """A function of points with coordinates of at least 1; it tends to 0 far away from all known points.
 
-    The first coordinates pick lines, along the last of which most points lie: a line is interpolated by itself, and a
-    point between lines from those around it. `keys` are logarithms (to base 2) of the first coordinate, `children` what
-    there is at each: surfaces of the other coordinates, or places in `values`.
+    The first coordinates select lines, along the last of which most points lie: a line is interpolated by itself, and a
+    point between lines from those around it. `keys` are logarithms (to base 2) of the first coordinate; `children` are
+    the surfaces of the other coordinates at each key, or places in `values`.
     """
 
     keys: list[float]
@@ -49,7 +49,7 @@ class Surface:
         return (1 - share) * self._child(place - 1, point) + share * self._child(place, point)
 
     def left_out(self) -> Iterator[tuple[float, float]]:
-        """Yield each point's value, and what the other points of its line say there; 0 for the only one of a line."""
+        """Yield each point's value, and its interpolation from the other points of its line, 0 if there are none."""
         for place, child in enumerate(self.children):
             if isinstance(child, Surface):
                 yield from child.left_out()

@@ -1,9 +1,9 @@
-"""Reads a table of measured operators and says by which factor the nearest of them correct a law.
+"""Reads a table of measured operators, and corrects laws by its nearest measurements.
 
 A table is Parquet with a row for each measurement. Rows describe any operator (`scenarios.kernel_tables.file`), or are
-points of grids of shapes: `operator` (`signature.COORDINATES`), the columns that describe it,
-`us`, `machine`, `date`, `source`, and `over_law`, the measured time over the law's. `over_law` may be missing: it is
-then computed of each measurement that is first used.
+points of grids of shapes: `operator` (`signature.COORDINATES`), the columns that describe it, `us`, `machine`, `date`,
+`source`, and `over_law`, the measured time over the law's. If `over_law` is missing, it is computed for each
+measurement at its first use.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Table:
     nearest: Nearest | None = None
 
     def correction(self, operation: Operation) -> Correction:
-        """Return how a law's time of `operation` is corrected; `NONE` if nothing like it was measured."""
+        """Return the correction of a law's time of `operation`; `NONE` if nothing comparable was measured."""
         if self.nearest is not None:
             return self.nearest.correction(operation)
         placed = signature(operation)
@@ -57,7 +57,7 @@ class Table:
 
 
 def correction(tables: Iterable[Table], operation: Operation) -> Correction:
-    """Return how a law's time is corrected: each table lies over those before, as far as it knows."""
+    """Return the correction of a law's time by all tables: each overrides those before it, by its weight."""
     whole = NONE
     for table in tables:
         found = table.correction(operation)
@@ -68,7 +68,7 @@ def correction(tables: Iterable[Table], operation: Operation) -> Correction:
 
 
 def read(file: Path, gpu: Gpu) -> Table:
-    """Read a table; `gpu` is that of the law where the table has no column `over_law`."""
+    """Read a table; `gpu` is that of the law if the table has no column `over_law`."""
     if DESCRIPTIONS in pq.read_schema(file).names:
         return Table(surfaces={}, nearest=Nearest(read_table(file), gpu))
     table = pq.read_table(file)
@@ -80,7 +80,7 @@ def read(file: Path, gpu: Gpu) -> Table:
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Raise a ScenarioError of one sentence for what `file` has that is no table."""
+    """Turn errors of reading `file` into a ScenarioError of one sentence."""
     try:
         yield
     except (OSError, ArrowException, KeyError, TypeError, ValueError) as error:
@@ -92,7 +92,7 @@ def reading(file: Path) -> Iterator[None]:
 
 
 class _Computed:
-    """Logarithms of measured times over the law's, each computed when it is first wanted."""
+    """A sequence of logarithms of measured times over the law's, each computed at first use."""
 
     def __init__(self, operator: str, dtype: str, rows: pa.Table, gpu: Gpu) -> None:
         self._build = OPERATIONS[operator]
@@ -100,15 +100,15 @@ class _Computed:
         self._sizes = {name: _sizes(rows, name) for name in (*COORDINATES[operator], *FIXED[operator][1:])}
         self._us = rows["us"].to_numpy()
         self._gpu = gpu
-        self._found: dict[int, float] = {}
+        self._values: dict[int, float] = {}
 
     def __getitem__(self, place: int, /) -> float:
-        found = self._found.get(place)
-        if found is None:
+        value = self._values.get(place)
+        if value is None:
             row = self._known | {name: sizes[place].item() for name, sizes in self._sizes.items()}
-            found = math.log(self._us[place].item() * 1e-6 / seconds(self._build(row), self._gpu))
-            self._found[place] = found
-        return found
+            value = math.log(self._us[place].item() * 1e-6 / seconds(self._build(row), self._gpu))
+            self._values[place] = value
+        return value
 
 
 def surfaces_of(operator: str, rows: pa.Table, gpu: Gpu) -> dict[str, Surface]:
@@ -163,7 +163,7 @@ def _int(row: dict[str, object], column: str) -> int:
     return value
 
 
-# The operation of an operator's row.
+# Creates the operation that a row of an operator describes.
 OPERATIONS: dict[str, Callable[[dict[str, object]], Operation]] = {
     "linear": _linear,
     "prefill": _attention,

@@ -1,7 +1,7 @@
-"""Reads what aiconfigurator-core (NVIDIA, Apache-2.0) has measured: from its wheel, or from where it is installed.
+"""Reads the measurements of aiconfigurator-core (NVIDIA, Apache-2.0) from its wheel, or from its installed package.
 
-Of the same shape on several servers the median counts. Files of a family of operators are read when one of the family
-is first looked for.
+A shape that was measured on several servers counts with its median. Files of a family of operators are read when one of
+the family is first looked up.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from sim.operators.tables.signature import COORDINATES
 from sim.operators.tables.surface import Surface
 from sim.operators.tables.table import reading, surfaces_of
 
-# Products of 8 bits run kernels that scale, which differ from server to server: they are left out.
+# 8-bit products are left out: they run scaling kernels, which differ from server to server.
 DTYPE = "bfloat16"
-# Where the folders of systems stand in the wheel.
+# Folder of the systems in the wheel.
 DATA = "aiconfigurator_core/systems/data"
 # A table's columns of sizes; 0 where an operator has none.
 SIZES = ("rows", "columns", "inner", "batch", "heads", "key_heads", "queries", "head_size", "window")
@@ -33,7 +33,7 @@ _ATTENTION = {"heads": "num_heads", "batch": "batch_size", "queries": "isl", "he
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """An operator's folder in the wheel, the columns that must say `DTYPE`, and the columns of its sizes by ours."""
+    """An operator's folder in the wheel, the columns that must equal `DTYPE`, and the wheel's columns of its sizes."""
 
     folder: str
     dtypes: tuple[str, ...]
@@ -86,7 +86,7 @@ def measured(system: Traversable, operator: str) -> pa.Table:
 
 
 def _files(folder: Traversable) -> Iterator[Traversable]:
-    """Yield the Parquet files below a folder, but those of decoding; none if there is no such folder."""
+    """Yield the Parquet files below a folder, except those of decoding; none if there is no such folder."""
     if not folder.is_dir():
         return
     for each in folder.iterdir():
@@ -97,7 +97,7 @@ def _files(folder: Traversable) -> Iterator[Traversable]:
 
 
 def _rows(file: Traversable, family: _Family, schema: pa.Schema) -> pa.Table:
-    """Return one file's rows of `DTYPE` in the columns of `schema`; a size that the file does not say is 0."""
+    """Return one file's rows of `DTYPE` in the columns of `schema`; a size that the file does not have is 0."""
     opened = pq.ParquetFile(io.BytesIO(file.read_bytes()))
     there = set(opened.schema_arrow.names)
     dtypes = [name for name in family.dtypes if name in there]
@@ -112,7 +112,7 @@ def _rows(file: Traversable, family: _Family, schema: pa.Schema) -> pa.Table:
 
 
 class Measured(Mapping[str, Surface]):
-    """The surfaces of all that was measured on one system, whose folder is installed; read by families."""
+    """The surfaces of all measurements on one system, whose folder is installed; read by families."""
 
     def __init__(self, system: Path, gpu: Gpu) -> None:
         self._system, self._gpu = system, gpu

@@ -150,7 +150,7 @@ COPIES = {"softmax", "log_softmax", "cross_entropy"}
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_dtypes_are_those_of_cuda(name: str, dtype: torch.dtype) -> None:
+def test_autocast_gives_the_dtypes_of_cuda(name: str, dtype: torch.dtype) -> None:
     theirs, found = (seen(CASES[name], dtype, device).calls for device in ("cuda", "cpu"))
     assert found
     if name in COPIES:
@@ -168,7 +168,7 @@ def test_meta_tensors_follow_all_of_cudas_rules(name: str, dtype: torch.dtype) -
     assert found == theirs
 
 
-def test_no_rule_of_cudas_is_left_out() -> None:
+def test_every_rule_of_cuda_is_registered() -> None:
     """But the one that refuses."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     known = {name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if has(name, "AutocastCUDA")}

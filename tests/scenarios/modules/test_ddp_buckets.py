@@ -43,7 +43,7 @@ def test_buckets_take_all_in_reverse_and_close_at_their_cap(sizes: list[int], fi
         assert number == len(assigned) - 1 or sum(sizes[index] for index in members) >= limit
 
 
-def test_buckets_are_those_that_ddp_was_seen_to_make() -> None:
+def test_buckets_equal_those_recorded_from_ddp() -> None:
     """The vector b067: three parameters of 400, 20 and 400 float32, with bucket_cap_mb = 0.001."""
     cap = Buckets(first_bytes=1048, cap_bytes=1048)
     assert assign_buckets([1600, 80, 1600], cap) == ((2,), (1, 0))
@@ -130,7 +130,7 @@ def test_a_compressed_bucket_is_reduced_as_the_algorithm_alone_reduces_it() -> N
 
 
 @pytest.mark.parametrize("compression", KINDS, ids=lambda compression: compression.kind)
-def test_neither_arrival_nor_interleaving_changes_a_bit_or_the_order_of_collectives(compression: Compression) -> None:
+def test_averages_and_order_of_collectives_do_not_depend_on_arrival(compression: Compression) -> None:
     def shuffled(rank: int, step: int) -> list[int]:
         return random.Random(100 * rank + step).sample(range(len(SHAPES)), len(SHAPES))
 
@@ -164,7 +164,7 @@ def test_a_meta_run_issues_the_same_as_one_with_values(compression: Compression)
 
 
 @pytest.mark.parametrize("compression", KINDS, ids=lambda compression: compression.kind)
-def test_memory_is_what_a_reducer_holds(compression: Compression) -> None:
+def test_reduction_memory_equals_a_reducers_buffers(compression: Compression) -> None:
     training = Training(compression, ranks=1, steps=4)
     play(training, 1)
     reducer = training.reducers[0]
@@ -180,7 +180,7 @@ def test_memory_is_what_a_reducer_holds(compression: Compression) -> None:
     assert parts == expected
 
 
-def test_no_error_is_kept_without_error_feedback() -> None:
+def test_without_error_feedback_no_error_is_stored() -> None:
     compression = Compression(kind="batched_powersgd", use_error_feedback=False)
     assert "compression error" not in reduction_memory_bytes(SHAPES, torch.float32, SMALL, compression)
 

@@ -31,18 +31,18 @@ def rows(*, wants: bool = False) -> Tensor:
     return torch.empty(ROWS, WIDTH, requires_grad=wants)
 
 
-def test_what_only_the_next_one_needs_is_not_written() -> None:
+def test_intermediate_results_of_fused_operators_are_not_written() -> None:
     found = traced(lambda x, y: (x * y + 1).tanh(), rows(), rows())
     assert moved(found.forward) == [("elementwise", 2 * SIZE, SIZE)]
 
 
-def test_a_product_takes_what_is_done_to_each_element_of_it() -> None:
+def test_a_product_absorbs_elementwise_operators_on_its_result() -> None:
     weight = torch.empty(WIDTH, WIDTH)
     found = traced(lambda x, w: (x @ w).relu(), rows(), weight)
     assert moved(found.forward) == [("gemm", SIZE + 4 * WIDTH**2, SIZE)]
 
 
-def test_what_the_backward_pass_needs_is_written() -> None:
+def test_fused_kernels_write_tensors_kept_for_the_backward_pass() -> None:
     """Of tanh its result, of the product both factors: x, and sin(x), which is made on the way."""
     found = traced(lambda x: (x.tanh() * x.sin()).sum(), rows(wants=True))
     ((kind, read, written),) = moved(found.forward)
@@ -58,7 +58,7 @@ def test_a_sum_ends_it() -> None:
 @pytest.mark.parametrize(
     "norm", [lambda x: functional.layer_norm(x, (WIDTH,)), lambda x: x.softmax(-1)], ids=["layer_norm", "softmax"]
 )
-def test_a_norm_reads_what_a_product_has_written(norm: Callable[[Tensor], Tensor]) -> None:
+def test_a_norm_is_not_fused_into_a_product(norm: Callable[[Tensor], Tensor]) -> None:
     found = traced(lambda x, w: norm(x @ w), rows(), torch.empty(WIDTH, WIDTH))
     product, normed = fused(found.forward)
     assert (product.kind, product.bytes_written) == ("gemm", SIZE)
@@ -82,7 +82,7 @@ def test_products_stay_apart() -> None:
     assert len(fused(found.forward)) == 2
 
 
-def test_what_is_changed_in_place_since_is_not_read_as_it_was() -> None:
+def test_an_in_place_change_is_not_fused_ahead_of_an_earlier_reader() -> None:
     """z is read by the product before it changes: what changes it comes after."""
 
     def function(x: Tensor, w: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ def test_what_is_changed_in_place_since_is_not_read_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ZOO))
-def test_no_module_does_more_than_before(name: str) -> None:
+def test_fusion_never_adds_bytes_or_kernels(name: str) -> None:
     make, arguments = ZOO[name]
     found = trace(make, name, (arguments(), {}), on_gpu=True)
     for operators in (found.forward, found.backward):

@@ -99,7 +99,7 @@ def real_peaks(make: Any, given: Tensor, folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_peak_of_each_phase_is_what_the_allocator_says(name: str, tmp_path: Path) -> None:
+def test_peaks_by_phase_equal_the_allocators(name: str, tmp_path: Path) -> None:
     make, shape = CASES[name]
     model = Module(make, SMALL, optimizer=adam, reduce=False)
     rows = memory_rows(SMALL, model.memory(torch.empty(shape, device="meta")))
@@ -123,7 +123,7 @@ def sizes_of(model: Module, *shape: int) -> dict[tuple[str, str], int]:
     return {(part.name, part.phases): part.size_bytes for part in model.memory(torch.empty(shape))}
 
 
-def test_weights_and_state_are_those_of_the_real_module() -> None:
+def test_bytes_of_weights_and_state_equal_the_real_modules() -> None:
     model = Module(Mlp, SMALL, optimizer=adam, reduce=False)
     module, sizes = Mlp(), sizes_of(model, 4, 256)
     weights = sum(each.nbytes for each in module.parameters())

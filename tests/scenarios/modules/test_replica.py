@@ -73,7 +73,7 @@ def test_buckets_are_reduced_while_the_backward_pass_goes_on(payload: str) -> No
     assert of(recording, "Tower.update")[0].start_ns >= reductions[-1].end_ns
 
 
-def test_no_thread_and_no_copy_is_left_behind() -> None:
+def test_replicas_leave_no_thread_and_no_copy_behind() -> None:
     """A last bucket that is full at the end of the pass is its last stop: the thread of the pass ends all the same."""
     threads = threading.active_count()
     play(trains(Module(Tower, scenario(buckets=SMALL), optimizer=adam)), "values")
@@ -187,7 +187,7 @@ class Unused(Tower):
         ),
     ],
 )
-def test_what_cannot_be_traced_is_a_sentence(make: Any, options: dict[str, Any], sentence: str) -> None:
+def test_untraceable_modules_raise_one_sentence(make: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ProgramError, match=sentence):
         play(trains(Module(make, scenario(), **options)))
 
@@ -203,7 +203,7 @@ def test_a_pass_is_differentiated_once() -> None:
         play(twice)
 
 
-def test_an_argument_under_autograd_is_a_sentence() -> None:
+def test_an_argument_computed_under_autograd_raises_one_sentence() -> None:
     async def body(rank: Rank) -> None:
         own = Module(Tower, scenario(), reduce=False).on(rank)
         await own(torch.ones(4, 128, device=rank.device, requires_grad=True) * 2)

@@ -33,7 +33,7 @@ def passes(module: nn.Module, arguments: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_operators_are_those_that_the_profiler_counts(name: str) -> None:
+def test_traced_operators_equal_the_profilers(name: str) -> None:
     """Torch adds up gradients in place where tensors have values: add_ for add."""
     case, arguments = ZOO[name], ZOO[name].arguments()
     with set_checkpoint_early_stop(False):  # which stops inside an operator that the profiler has seen begin
@@ -47,7 +47,7 @@ def test_operators_are_those_that_the_profiler_counts(name: str) -> None:
     assert found.unknown == ()
 
 
-def test_what_checkpointing_computes_again_is_recomputed_and_nothing_else() -> None:
+def test_only_operators_that_checkpointing_repeats_count_as_recomputed() -> None:
     """The forward pass of a block, in its backward pass; without checkpointing there is none, whatever the module."""
     case = ZOO["checkpoint"]
     found = traced(case, case.arguments())
@@ -105,7 +105,7 @@ def _is_view(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_bytes_are_those_that_its_operators_touch_when_it_runs(name: str) -> None:
+def test_traced_bytes_equal_those_of_a_real_run(name: str) -> None:
     case, arguments = ZOO[name], ZOO[name].arguments()
     found, module = traced(case, arguments), case.make()
     watched = Computed("module", found.forward[0].kernel)
@@ -118,7 +118,7 @@ def test_bytes_are_those_that_its_operators_touch_when_it_runs(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_flops_are_those_of_torchs_counter(name: str) -> None:
+def test_flops_equal_torchs_counter(name: str) -> None:
     """The counter has no formula for the CPU's fused attention, but for attention."""
     case, arguments = ZOO[name], ZOO[name].arguments()
     fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -146,7 +146,7 @@ def test_operators_belong_to_the_module_that_calls_them_in_both_passes() -> None
     }
 
 
-def test_what_is_computed_anew_belongs_to_its_module_and_leaves_no_memory() -> None:
+def test_recomputed_operators_belong_to_their_module_and_keep_no_memory() -> None:
     """The block's hidden layer is in the backward pass again, and is not kept for it."""
     case = ZOO["checkpoint"]
     found = traced(case, case.arguments())
@@ -180,7 +180,7 @@ def tf32() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("tf32")
-def test_tf32_is_what_torch_is_told() -> None:
+def test_tf32_follows_torchs_backend_setting() -> None:
     case = ZOO["mlp"]
     products = [
         each.kernel for each in traced(case, case.arguments(), on_gpu=True).forward if each.kernel.kind == "gemm"
@@ -207,7 +207,7 @@ def _set_fp32_precision(of_products: str, of_convolutions: str) -> None:
         (lambda: _set_fp32_precision("ieee", "tf32"), (False, True)),
     ],
 )
-def test_each_way_to_ask_for_tf32_is_heeded(tell: Callable[[], None], expected: tuple[bool, bool]) -> None:
+def test_tf32_follows_every_setting_of_torch(tell: Callable[[], None], expected: tuple[bool, bool]) -> None:
     given = (torch.empty(4, 4, device="meta"),) * 2
     try:
         tell()

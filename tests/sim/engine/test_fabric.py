@@ -17,7 +17,7 @@ def crossed(fabric: Fabric, *way: int) -> list[tuple[str, float]]:
     return [(link.name, link.per_s) for link in fabric.path(*way).links]
 
 
-def test_each_pair_of_a_mesh_has_links_of_its_own_in_each_direction() -> None:
+def test_a_pair_of_a_mesh_has_one_link_per_direction() -> None:
     fabric = Fabric(cluster(2, 4, inside=MESH))
     assert crossed(fabric, 0, 1) == [("gpu0.nvlink1.out", 50e9)]
     assert crossed(fabric, 1, 0) == [("gpu1.nvlink0.out", 50e9)]
@@ -33,7 +33,7 @@ def test_a_pair_without_links_shares_the_hosts_bridge_unless_a_third_passes_its_
     assert fabric.path(4, 6, 5).latency_ns == 1400
 
 
-def test_what_another_gpu_passes_on_leaves_by_its_nic() -> None:
+def test_relayed_bytes_leave_by_the_relays_nic() -> None:
     fabric = Fabric(cluster(2, 4, inside=MESH))
     names = [name for name, _ in crossed(fabric, 0, 5, 1)]
     assert names == ["gpu0.nvlink1.out", "host0.nic1.out", "host1.nic1.in"]
@@ -44,7 +44,7 @@ def test_what_another_gpu_passes_on_leaves_by_its_nic() -> None:
 
 
 @pytest.mark.parametrize("gpus", [2, 4])
-def test_all_links_of_a_mesh_are_in_the_rows_also_those_that_nothing_has_crossed(gpus: int) -> None:
+def test_rows_contain_idle_links_of_a_mesh(gpus: int) -> None:
     rows = Fabric(cluster(2, gpus, inside=MESH)).rows()
     links = [(row.link, row.link_class) for row in rows if row.link_class == "nvlink"]
     joined = [(i, j) for i in range(gpus) for j in range(gpus) if LINKS[i][j]]
@@ -59,7 +59,9 @@ def test_all_links_of_a_mesh_are_in_the_rows_also_those_that_nothing_has_crossed
     ("inside", "per_leaf"),
     [(MESH, None), (None, 2), (Inside(kind="pcie", link=MESH.link, bridge_bytes_per_s=1e10), 2)],
 )
-def test_of_some_hosts_the_rows_are_theirs_and_their_leaves(inside: Inside | None, per_leaf: int | None) -> None:
+def test_rows_of_some_hosts_are_their_links_and_their_leaves_uplinks(
+    inside: Inside | None, per_leaf: int | None
+) -> None:
     network = Network(kind="leaf_spine", hosts_per_leaf=per_leaf) if per_leaf else Network(kind="non_blocking")
     on = cluster(6, 4, network=network, **({} if inside is None else {"inside": inside}))
     few = Fabric(on, hosts=(0, 3))

@@ -172,7 +172,7 @@ def test_few_flows_stay_as_they_are() -> None:
 
 
 @given(cases())
-def test_the_same_flows_end_at_the_same_time_again(case: Case) -> None:
+def test_ends_of_flows_are_reproducible(case: Case) -> None:
     first, second = Played(case, bundles.MERGED_SHARE), Played(case, bundles.MERGED_SHARE)
     assert list(first.ends.items()) == list(second.ends.items())
 
@@ -182,7 +182,7 @@ MOVED_SHARE = 2 * bundles.MERGED_SHARE
 
 
 @given(cases(most_bundles=1), st.booleans())
-def test_a_merged_end_moves_by_less_than_a_thousandth_of_what_the_bundle_needs(case: Case, is_alone: bool) -> None:
+def test_merging_moves_an_end_by_less_than_a_thousandth_of_the_bundles_time(case: Case, is_alone: bool) -> None:
     case = dataclasses.replace(case, begun=case.begun[:1]) if is_alone else case
     single, merged = Played(case, None), Played(case, bundles.MERGED_SHARE)
     needed_ns = made(single.capacities, case.begun[0].flows, _nothing, 1.0).within_ns

@@ -37,7 +37,7 @@ def ends(
     return found
 
 
-def test_a_kernel_takes_what_its_path_or_its_gpu_takes() -> None:
+def test_a_kernel_takes_the_longer_of_its_host_path_and_its_gpu() -> None:
     assert ends({0: READ}, NVLINK) == [MS]
     both = dataclasses.replace(READ, host_written=1e7)  # one direction each
     assert ends({0: both}, NVLINK) == [MS]
@@ -49,7 +49,7 @@ def test_a_kernel_takes_what_its_path_or_its_gpu_takes() -> None:
 @pytest.mark.parametrize(
     ("inside", "together_ms"), [(NVLINK, 1), (SWITCHED, 2), (PCIE, 2)], ids=["own lanes", "switch", "bridge"]
 )
-def test_two_gpus_share_what_is_one_to_them(inside: Inside, together_ms: int) -> None:
+def test_two_gpus_share_common_lanes_to_host_memory(inside: Inside, together_ms: int) -> None:
     assert ends({0: READ, 1: READ}, inside) == [together_ms * MS] * 2
 
 
@@ -60,13 +60,13 @@ def test_gpus_behind_other_switches_and_on_other_hosts_do_not() -> None:
 
 
 @pytest.mark.parametrize("inside", [NVLINK, SWITCHED, PCIE], ids=["own lanes", "switch", "bridge"])
-def test_copies_and_what_comes_by_nic_share_fairly(inside: Inside) -> None:
+def test_copies_and_nic_traffic_share_lanes_fairly(inside: Inside) -> None:
     assert ends({0: READ}, inside, [(4, 0)]) == [2 * MS] * 2
     assert ends({0: READ}, inside, [(0, 4)]) == [MS] * 2  # the other direction
     assert ends({0: READ}, inside, [(4, 0), (5, 0)]) == [3 * MS] * 3
 
 
-def test_what_goes_over_nvlink_does_not_meet_copies() -> None:
+def test_nvlink_traffic_does_not_slow_host_copies() -> None:
     assert ends({0: READ}, NVLINK, [(1, 0)]) == [MS // 10, MS]
     assert ends({1: READ}, SWITCHED, [(4, 0)]) == [MS] * 2  # a NIC behind the switch leaves the way up free
 
@@ -79,7 +79,7 @@ def test_lanes_are_no_links_where_nobody_uses_host_memory() -> None:
 
 @pytest.mark.parametrize("has_host_lanes", [False, True])
 @pytest.mark.parametrize(("lanes_gb_per_s", "payload_share", "took_ms"), [(5, 1.0, 2), (8, 0.5, 2), (10, 1.0, 1)])
-def test_lanes_narrower_than_the_nic_hold_it_up_whoever_uses_host_memory(
+def test_lanes_narrower_than_the_nic_limit_it_with_and_without_copies(
     lanes_gb_per_s: float, payload_share: float, took_ms: int, has_host_lanes: bool
 ) -> None:
     """10 MB cross NICs of 10 GB/s, of which `payload_share` is payload, and a GPU's lanes on either side."""

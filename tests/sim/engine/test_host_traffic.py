@@ -79,7 +79,7 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("name", list(WORLDS))
-def test_what_hosts_give_is_what_nics_carry(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traffic_between_hosts_equals_the_nics_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.gloo.library.MOST_RANKS", 2)  # "links" plays messages up to there
     check_nics(simulate(WORLDS[name], Play(everything(5000))))
 
@@ -97,7 +97,7 @@ def test_a_message_counts_once_with_its_header_and_notices():
     ]
 
 
-def test_what_stays_inside_a_host_is_told_apart():
+def test_traffic_inside_a_host_is_counted_separately():
     async def program(rank: Rank) -> None:
         if rank.rank < 2:
             await (rank.send(torch.ones(1000), 1) if rank.rank == 0 else rank.recv(torch.ones(1000), 0))
@@ -132,7 +132,7 @@ def by_kind(world: World, recording: Recording) -> dict[tuple[int, int], float]:
 
 @given(worlds(), st.sampled_from(["sent", "received"]), st.sampled_from([600, 40_000]))
 @examples(40)
-def test_hosts_that_stand_for_others_give_what_those_give(world: World, side: Any, elements: int) -> None:
+def test_a_representative_hosts_traffic_equals_its_classes(world: World, side: Any, elements: int) -> None:
     program = exchange(world, side, elements)
     every, folded = (play_world(world, program, folded=is_folded) for is_folded in (False, True))
     assert by_kind(world, folded) == pytest.approx(by_kind(world, every))
@@ -142,7 +142,7 @@ def test_hosts_that_stand_for_others_give_what_those_give(world: World, side: An
 
 @given(worlds(), st.sampled_from(["all_reduce", "reduce_scatter", "all_gather", "broadcast"]), st.integers(1, MIB))
 @examples(40)
-def test_those_of_rings_and_trees_give_what_their_nics_carry(world: World, op: str, share: int) -> None:
+def test_traffic_of_rings_and_trees_equals_the_nics_bytes(world: World, op: str, share: int) -> None:
     async def program(rank: Rank) -> None:
         small, large = torch.empty(share, device="meta"), torch.empty(share * rank.world.size, device="meta")
         match op:
@@ -176,13 +176,13 @@ def test_rings_and_trees_lead_where_those_of_all_hosts_lead(op: str, gpus: int) 
     assert by_kind(world, folded) == pytest.approx(by_kind(world, every), rel=0.01)
 
 
-def test_all_kinds_of_hosts_are_counted():
+def test_traffic_rows_count_hosts_of_every_class():
     world = World(cluster(4, 2), (0, 0, 0, 1), ((1, 1),) * 3)
     folded = play_world(world, exchange(world, "sent", 1000), folded=True)
     assert sorted({row.from_host: row.host_count for row in folded.traffic}.values()) == [1, 3]
 
 
-def test_single_transfers_and_those_of_hosts_that_stand_for_others_add_up():
+def test_traffic_of_single_and_folded_transfers_adds_up():
     both = Traffic(1, [0, 2])
     both.add(0, 2, 5.0)
     both.add_folded(np.array([[0.0, 2.0], [0.0, 0.0]]), np.array([0.0, 3.0]))

@@ -29,7 +29,7 @@ def test_a_kernel_alone_takes_the_slower_of_arithmetic_and_memory() -> None:
         assert ends(machine, machine.kernel(0, kernel)) == [expected_ns]
 
 
-def test_a_kernels_time_varies_as_the_profile_says_where_it_is_drawn() -> None:
+def test_a_draw_varies_kernel_times_by_the_profiles_spread() -> None:
     varying = cluster(1, 1, gpu=dataclasses.replace(cluster(1, 1).host.gpu, launch_ns=10_000, spread=(0.5, 1.0, 2.0)))
     kernel = Kernel(kind="test", flops=1e9)
     found = [drawn_ns(varying, kernel, draw) for draw in (None, *map(str, range(200)))]
@@ -38,7 +38,7 @@ def test_a_kernels_time_varies_as_the_profile_says_where_it_is_drawn() -> None:
     assert 200_000 < max(found) <= 220_000
 
 
-def test_a_kernel_says_how_long_it_waits_for_its_launches() -> None:
+def test_a_kernel_reports_its_wait_for_launches() -> None:
     """First for the first one, and when it is through for the last one, if that comes later."""
     on = cluster(1, 1, gpu=dataclasses.replace(cluster(1, 1).host.gpu, launch_ns=10_000))
     kernel = Kernel(kind="test", flops=1e9, launches=3)  # 100 us by itself
@@ -64,7 +64,7 @@ def drawn_ns(on: Cluster, kernel: Kernel, draw: str | None) -> int:
     return end_ns
 
 
-def test_a_short_kernel_beside_a_long_one_takes_twice_its_time() -> None:
+def test_a_short_kernel_concurrent_with_a_long_one_takes_twice_its_time() -> None:
     """Equal shares of the GPU, not equal progress: 1 ms beside 10 ms ends at 2 ms, and the long one at 11 ms."""
     machine = Machine(cluster(1, 1))
     short, long = (machine.kernel(0, Kernel(kind="test", flops=flops)) for flops in (1e10, 1e11))
@@ -84,7 +84,7 @@ def test_two_flows_share_a_nic_and_one_alone_gets_it_whole() -> None:
     assert ends(machine, first, second) == [2_000_000, 3_000_000]
 
 
-def test_what_fits_into_a_packet_takes_no_share() -> None:
+def test_a_message_of_one_packet_takes_no_share() -> None:
     machine = Machine(cluster(2, 1))
     path = machine.fabric.path(0, 1)
     large, small = machine.carry(path, 1.25e6), machine.carry(path, 125)
@@ -100,7 +100,9 @@ def test_what_fits_into_a_packet_takes_no_share() -> None:
         (1, 6, ["host0.nic1.out", "leaf0.uplinks.out", "leaf1.uplinks.in", "host3.nic0.in"], 4300),
     ],
 )
-def test_a_path_crosses_what_lies_between(source: int, target: int, links: list[str], latency_ns: int) -> None:
+def test_a_path_consists_of_the_links_between_its_ends(
+    source: int, target: int, links: list[str], latency_ns: int
+) -> None:
     network = Network(kind="leaf_spine", latency_ns=100, hosts_per_leaf=2, oversubscription=4.0)
     path = Fabric(cluster(4, 2, network=network)).path(source, target)
     assert ([link.name for link in path.links], path.latency_ns) == (links, latency_ns)

@@ -73,7 +73,7 @@ def test_no_activity_can_gain_without_another_losing(case: Case) -> None:
 
 
 @given(cases())
-def test_each_activity_gets_all_that_it_has_to_do(case: Case) -> None:
+def test_every_activity_completes_its_amount(case: Case) -> None:
     _, activities, sharing = started(case)
     ended: dict[Activity, int] = {}
     now_ns = 0
@@ -111,7 +111,7 @@ def test_weights_divide_a_capacity() -> None:
     assert math.isclose(rates[heavy], 0.75)
 
 
-def test_what_one_leaves_unused_the_others_get() -> None:
+def test_unused_share_goes_to_other_activities() -> None:
     """Two share a link, and one of them is held back elsewhere to a tenth."""
     _, (held, free), _ = started(([1e9, 1e8], [({0: 1.0, 1: 1.0}, 1.0, 1.0), ({0: 1.0}, 1.0, 1.0)]))
     rates = max_min_rates([held, free])
@@ -141,7 +141,7 @@ def test_users_that_rounding_hides_still_get_a_rate() -> None:
     assert min(rates.values()) > 0
 
 
-def test_what_passes_by_is_carried_and_busies_its_link_no_longer_than_it_takes() -> None:
+def test_passing_bytes_are_counted_and_busy_their_link_for_their_time() -> None:
     (link,), _, sharing = started(([1e9], [({0: 1.0}, 100.0, 1.0)]))
     link.pass_by(30, 0)  # beside an activity: no time of its own
     sharing.resolve(0)

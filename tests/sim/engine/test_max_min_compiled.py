@@ -67,19 +67,19 @@ def one_by_one(activities: list[Activity]) -> float:
 
 
 def compiled_rates(given_rows: Rows) -> Array:
-    flows, capacities = compiled.counted(*given_rows)
+    flows, capacities = compiled.counted_flows(*given_rows)
     compiled.set_rates(flows, compiled.no_others(), capacities)
     return flows.rates
 
 
 def compiled_duration(given_rows: Rows, within: float = 0.0) -> float:
-    flows, capacities = compiled.counted(*given_rows)
+    flows, capacities = compiled.counted_flows(*given_rows)
     return float(compiled.duration(flows, compiled.no_others(), capacities, within))
 
 
 @PATIENT
 @given(rows(smallest=0))
-def test_rates_are_those_of_the_readable_solver(given_rows: Rows) -> None:
+def test_compiled_rates_equal_the_readable_solvers(given_rows: Rows) -> None:
     activities = activities_of(*given_rows)
     expected = max_min_rates(activities)
     assert compiled_rates(given_rows).tolist() == pytest.approx([expected[one] for one in activities], rel=NEARLY)
@@ -87,7 +87,7 @@ def test_rates_are_those_of_the_readable_solver(given_rows: Rows) -> None:
 
 @PATIENT
 @given(rows(smallest=0))
-def test_the_last_row_ends_when_it_does_one_by_one(given_rows: Rows) -> None:
+def test_duration_equals_the_end_of_rows_solved_one_by_one(given_rows: Rows) -> None:
     assert compiled_duration(given_rows) == pytest.approx(one_by_one(activities_of(*given_rows)), rel=NEARLY)
 
 
@@ -116,7 +116,7 @@ def test_a_row_of_k_flows_is_k_rows_of_one(given_rows: Rows, k: int) -> None:
 def test_rows_without_counts_are_rows_of_one_flow(given_rows: Rows) -> None:
     """To the last bit: numba compiles the same arithmetic, less the products by one."""
     crossed, _, sizes, speeds = given_rows
-    flows, capacities = compiled.counted(crossed, np.ones(crossed.shape), sizes, speeds)
+    flows, capacities = compiled.counted_flows(crossed, np.ones(crossed.shape), sizes, speeds)
     single = flows._replace(counts=np.empty(0), line_counts=np.empty(0), rates=np.zeros(len(crossed)))
     for each in (flows, single):
         compiled.set_rates(each, compiled.no_others(), capacities)
@@ -135,7 +135,7 @@ def test_activities_of_any_weight_share_with_rows(
     crossed, counts, sizes, speeds = given_rows
     described = [(per_unit, weight) for per_unit, weight, _, _ in beside]
     numbers = [sorted({first % (speeds.size + 1), second % (speeds.size + 1)}) for _, _, first, second in beside]
-    flows, capacities = compiled.counted(crossed, counts, sizes, speeds)
+    flows, capacities = compiled.counted_flows(crossed, counts, sizes, speeds)
     more = capacities._replace(speeds=np.append(capacities.speeds, 7.0))
     others = compiled.Others(
         starts=np.cumsum([0, *map(len, numbers)]),

@@ -17,7 +17,7 @@ GPU = dataclasses.replace(
 
 
 @pytest.mark.parametrize(("kind", "launch_ns"), [("gemm", 9000), ("qr", 0), ("permute", 5000)])
-def test_each_launch_costs_what_it_does_for_its_kind(kind: str, launch_ns: int) -> None:
+def test_launch_cost_is_that_of_the_kernels_kind(kind: str, launch_ns: int) -> None:
     assert cost(Kernel(kind=kind, launches=3), GPU).launch_ns == 3 * launch_ns
 
 
@@ -64,7 +64,7 @@ def test_tf32_is_float32_where_the_profile_has_no_rate_of_its_own() -> None:
     assert cost(rounded, quick).arithmetic_s == pytest.approx(cost(kernel, quick).arithmetic_s / 4)
 
 
-def test_what_is_in_l2_takes_no_memory_but_no_less_than_l2_takes() -> None:
+def test_bytes_in_l2_take_l2_time_and_no_memory_time() -> None:
     kernel = Kernel(kind="default", bytes_read=8e6, bytes_written=2e6, bytes_reread=7e6)
     assert cost(kernel, GPU).memory_bytes == pytest.approx(4 * 3e6)
     slow = dataclasses.replace(GPU, l2_bytes_per_s=2 * GPU.memory_bytes_per_s)

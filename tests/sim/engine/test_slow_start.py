@@ -36,13 +36,13 @@ def test_a_wide_first_window_loses_nothing() -> None:
     assert lost(1e9, window=ROUND_TRIP_NS * PER_NS) == [0]
 
 
-def test_once_grown_nothing_more_is_lost() -> None:
+def test_a_fully_grown_window_loses_no_time() -> None:
     first, *others = lost(1e9, 1e9, 5.0)
     assert first == pytest.approx((math.log2(100 / math.log(2)) - 1 - 1 / math.log(2) + 0.02) * ROUND_TRIP_NS, rel=1e-3)
     assert others == [0, 0]
 
 
-def test_after_a_pause_it_begins_anew() -> None:
+def test_slow_start_begins_anew_after_a_pause() -> None:
     slow_start = SlowStart(WINDOW, ROUND_TRIP_NS, PER_NS)
     first = slow_start.lost_ns(1e6, 0)
     over_ns = first + 1_000_000
@@ -51,7 +51,7 @@ def test_after_a_pause_it_begins_anew() -> None:
 
 
 @given(st.lists(st.floats(1, 1e7), min_size=1, max_size=20), st.floats(1, 1e6))
-def test_in_pieces_as_much_is_lost_as_at_once(sizes: list[float], window: float) -> None:
+def test_a_message_in_pieces_loses_as_much_time_as_at_once(sizes: list[float], window: float) -> None:
     pieces = lost(*sizes, window=window)
     assert all(piece >= 0 for piece in pieces)
     assert sum(pieces) == pytest.approx(lost(sum(sizes), window=window)[0], abs=len(sizes))
@@ -79,7 +79,7 @@ def taken_ns(given_scenario: Scenario, size_bytes: int, calls: int = 1) -> list[
 
 
 @pytest.mark.parametrize("library", ["gloo", "nccl"])
-def test_a_message_between_hosts_feels_it_and_the_next_does_not(library: str) -> None:
+def test_only_the_first_message_between_hosts_is_delayed_by_slow_start(library: str) -> None:
     with_it = slow(library)
     nics = dataclasses.replace(with_it.cluster.host.nics, initial_window_bytes=None)
     host = dataclasses.replace(with_it.cluster.host, nics=nics)

@@ -126,7 +126,7 @@ def test_every_member_ends_with_the_sum_of_all_or_with_the_pieces_of_all(calls: 
 # The order of posts, as a trace of gloo's writev calls shows it.
 
 
-def test_all_to_all_posts_each_send_before_the_receive_of_the_same_distance() -> None:
+def test_all_to_all_posts_the_send_before_the_receive_of_equal_distance() -> None:
     scripts = gloo.schedule(make.all_to_all([[10 * i + j for j in range(3)] for i in range(3)]))
     assert scripts[1] == (
         Copy(11),
@@ -141,7 +141,7 @@ def test_all_to_all_posts_each_send_before_the_receive_of_the_same_distance() ->
     )
 
 
-def test_all_reduce_posts_a_receive_first_and_reduces_what_arrived_before_it_waits_for_its_send() -> None:
+def test_all_reduce_posts_receives_first_and_reduces_before_waiting_for_sends() -> None:
     script = gloo.schedule(make.reduction("all_reduce", 16, 2))[0]
     assert script[:10] == (
         Recv(1, 4, 0),
@@ -159,7 +159,7 @@ def test_all_reduce_posts_a_receive_first_and_reduces_what_arrived_before_it_wai
     assert sum(isinstance(each, Reduce) for each in script) == 2
 
 
-def test_all_gather_sends_first_and_waits_for_the_older_half_before_it_forwards() -> None:
+def test_all_gather_posts_sends_first_and_keeps_two_halves_in_flight() -> None:
     assert gloo.schedule(make.reduction("all_gather", 3, 3, 1))[0][:9] == (
         Copy(3),
         Send(1, 1, 0),
@@ -222,7 +222,7 @@ def test_a_schedule_that_cannot_end_is_an_assertion() -> None:
         latency_steps((script, ()))
 
 
-def test_one_rank_alone_sends_nothing() -> None:
+def test_a_group_of_one_rank_sends_no_message() -> None:
     for calls in (make.reduction("all_reduce", 64, 1), make.barrier(1), make.broadcast(8, 1, 0)):
         assert gloo.schedule(calls) == ((),)
         assert gloo.totals(calls).pair_bytes == {}

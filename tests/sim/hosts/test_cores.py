@@ -54,7 +54,7 @@ def test_threads_that_stay_leave_a_core_idle() -> None:
 
 
 @pytest.mark.parametrize(("stay_share", "end_us"), [(0.0, 3_100), (1.0, 5_000)])
-def test_a_thread_whose_core_is_taken_moves_to_an_idle_one_unless_it_stays(stay_share: float, end_us: int) -> None:
+def test_a_thread_whose_core_is_busy_moves_to_an_idle_core_unless_it_stays(stay_share: float, end_us: int) -> None:
     """If it stays, it has its turn with the tick at 4 ms."""
     clock, times = Clock(), {}
     cores = Cores(clock, 2, stay_share)
@@ -67,7 +67,7 @@ def test_a_thread_whose_core_is_taken_moves_to_an_idle_one_unless_it_stays(stay_
     assert times == {"thread": end_us * 1000}
 
 
-def test_who_wakes_up_need_not_wait_for_long_work() -> None:
+def test_a_woken_thread_interrupts_long_work() -> None:
     """What had run for a slice steps aside at once; before, it does when the next tick comes after a slice."""
     clock, times = Clock(), {}
     cores = Cores(clock, 1)
@@ -80,7 +80,7 @@ def test_who_wakes_up_need_not_wait_for_long_work() -> None:
     assert times["long"] == 100 * MS + 2000
 
 
-def test_who_wakes_up_comes_before_who_had_a_slice() -> None:
+def test_woken_threads_run_before_interrupted_ones() -> None:
     """Two take turns at ticks; who comes in between is next."""
     clock, times = Clock(), {}
     cores = Cores(clock, 1)
@@ -132,7 +132,7 @@ def test_a_core_that_was_at_work_just_now_wakes_up_soon() -> None:
     assert times["late"] == 10 * MS + TCP.wake_ns + 1000
 
 
-def test_where_no_core_sleeps_a_thread_only_takes_its_turn() -> None:
+def test_with_all_cores_busy_a_thread_has_no_wake_up_latency() -> None:
     clock, times = Clock(), {}
     cores = Cores(clock, 1)
     run(cores, 10_000, noted(clock, times, "busy"))

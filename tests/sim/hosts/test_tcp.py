@@ -247,5 +247,5 @@ def test_a_step_that_has_computed_issues_more_slowly() -> None:
     }
 
 
-def test_one_draw_gives_the_same_times_again() -> None:
+def test_times_of_a_draw_are_reproducible() -> None:
     assert all_to_all_ms(4, 0, 3, TCP) == all_to_all_ms(4, 0, 3, TCP) != all_to_all_ms(4, 0, 4, TCP)

@@ -63,7 +63,7 @@ def test_routes_are_paths(name: str) -> None:
     assert len(set(found.crossed.ravel().tolist()) - {-1}) == len(found.capacities)
 
 
-def test_the_load_of_routes_is_that_of_each() -> None:
+def test_the_load_of_routes_is_the_sum_over_paths() -> None:
     on = CLUSTERS["leaves"]
     ranks = tuple(range(on.world_size))
     transfers = tuple((source, target, 1e3 * (1 + (source * 7 + target) % 5)) for source, target in pairs(on))
@@ -109,7 +109,7 @@ def exchanged(on: Cluster, *, fidelity: str = "flows", beside: bool = False) -> 
 
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_an_all_to_all_in_arrays_takes_what_single_flows_take(
+def test_an_all_to_all_in_arrays_takes_as_long_as_single_flows(
     name: str, beside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank by rank within a thousandth of the whole, and every link carries the same and is as long busy."""

@@ -63,7 +63,7 @@ def test_a_lone_rank_has_none() -> None:
     assert buffers(sums, 1, 1) == {}
 
 
-def test_eight_h100s_take_what_was_reported() -> None:
+def test_buffers_on_eight_h100s_equal_the_reported_bytes() -> None:
     """NCCL issue 1685: 32 channels to each of 7 peers, 3.28 GB more after the first all-to-all."""
 
     class OneDomain:

@@ -92,7 +92,7 @@ def test_rings_over_hosts_use_every_nic_alike_and_take_their_rates_together(host
     assert idle_ns(phase, layout, costs) == pytest.approx(phase.latency_ns + wire_ns + copied_ns, rel=0.01)
 
 
-def test_one_nic_a_host_carries_one_ring() -> None:
+def test_a_host_with_one_nic_has_one_ring() -> None:
     layout, costs = layout_of(2, 4), replace(HOPPER, nics_per_host=1, ranks_per_host=4, hosts=2)
     phase = only_phase(nccl.plan(make.reduction("reduce_scatter_tensor", LARGE, 8), layout, costs))
     assert [(source, target) for source, target, _ in phase.transfers] == [(i, (i + 1) % 8) for i in range(8)]
@@ -110,7 +110,7 @@ def test_pci_express_carries_the_protocols_bytes_however_quick_the_nics_are() ->
             )  # of PCI Express 3.0, NCCL counts 12 GB/s
 
 
-def test_each_host_of_a_chain_passes_on_whole_slices() -> None:
+def test_hosts_of_a_chain_forward_whole_slices() -> None:
     costs = replace(HOPPER, compute_capability=70, ranks_per_host=1, inter_bytes_per_s=1.2e9)
     plans = [nccl.plan(make.broadcast(LARGE, hosts, 0), layout_of(hosts, 1), costs) for hosts in (4, 8)]
     few_ns, many_ns = (only_phase(plan).latency_ns for plan in plans)
@@ -200,7 +200,7 @@ def test_pipelined_transfers_carry_the_closed_form_times_one_factor(
 
 
 @given(collectives())
-def test_nothing_else_that_is_enabled_would_be_quicker(drawn: tuple[list[Call], tuple[int, ...], NcclCosts]) -> None:
+def test_the_plan_is_the_fastest_enabled_combination(drawn: tuple[list[Call], tuple[int, ...], NcclCosts]) -> None:
     calls, layout, costs = drawn
     if calls[0].op != "all_reduce" or len(layout) == 1:
         return
@@ -220,7 +220,7 @@ def test_small_messages_go_by_ll_and_many_hosts_by_tree() -> None:
 
 
 @pytest.mark.parametrize("hosts", range(2, 18))
-def test_both_trees_span_all_hosts_and_no_nic_carries_more_than_two_buffers_and_a_half(hosts: int) -> None:
+def test_trees_span_all_hosts_and_load_a_nic_with_at_most_2_5_buffers(hosts: int) -> None:
     members = [[host] for host in range(hosts)]
     loads = paths.tree_loads([members])
     for parents in (paths.tree_parents(hosts), paths._other_tree(hosts)):
@@ -236,7 +236,7 @@ def test_both_trees_span_all_hosts_and_no_nic_carries_more_than_two_buffers_and_
 
 
 @given(st.integers(1, 9), st.data())
-def test_all_to_all_is_one_free_flow_for_each_pair_that_sends_something(ranks: int, data: st.DataObject) -> None:
+def test_all_to_all_is_one_independent_flow_per_sending_pair(ranks: int, data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.sampled_from((0, 1, 16384, 16385, 1 << 20)), min_size=ranks**2, max_size=ranks**2))
     rows = [sizes[i * ranks : (i + 1) * ranks] for i in range(ranks)]
     plan = nccl.plan(make.all_to_all(rows), (0,) * ranks, HOPPER)
@@ -274,7 +274,7 @@ def test_rooted_operations_are_flows_from_or_to_the_root() -> None:
     assert [phase.coupled for phase in (gather, scatter, send)] == [False] * 3
 
 
-def test_nothing_to_send_is_no_phase() -> None:
+def test_a_collective_without_bytes_has_no_phase() -> None:
     assert nccl.plan(make.reduction("all_reduce", 0, 4), (0,) * 4, HOPPER).phases == ()
     assert nccl.plan(make.all_to_all([[5, 0], [0, 5]]), (0, 1), HOPPER).phases == ()
     assert nccl.plan(make.reduction("all_reduce", 8, 1), (0,), HOPPER).phases == ()

@@ -33,7 +33,9 @@ def planned(profile: str, hosts: int, size_bytes: int, *, sharp: bool = True, op
     ("profile", "algorithm"), [("dgx_h100", "nvls"), ("dgx_a100", "collnet_direct"), ("p6_b200", "collnet_chain")]
 )
 @given(hosts=st.integers(2, 12))
-def test_each_nic_sends_its_part_once_and_gets_the_sum_once(profile: str, algorithm: str, hosts: int) -> None:
+def test_with_sharp_a_nic_sends_its_part_once_and_receives_the_sum_once(
+    profile: str, algorithm: str, hosts: int
+) -> None:
     plan = planned(profile, hosts, LARGE)
     if profile == "dgx_h100" and hosts == 2:
         assert plan.algorithm == "nvls_tree"  # between two hosts a tree sends no more, and NCCL takes it

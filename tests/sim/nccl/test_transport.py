@@ -80,7 +80,7 @@ def takes_ns(op: Op, library: str, fidelity: str, shape: tuple[int, int], elemen
 @pytest.mark.parametrize("library", ["gloo", "nccl"])
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("shape", [(2, 2), (4, 1), (4, 2), (1, 4)])
-def test_links_take_what_flows_take(op: Op, library: str, shape: tuple[int, int]) -> None:
+def test_a_collective_takes_equally_long_as_links_and_as_flows(op: Op, library: str, shape: tuple[int, int]) -> None:
     """Of messages long against their latency."""
     elements = MIB if shape[0] > 1 else 16 * MIB
     times = [takes_ns(op, library, fidelity, shape, elements, [8]) for fidelity in ("flows", "links")]
@@ -136,7 +136,7 @@ def test_a_channel_keeps_a_multiprocessor_from_kernels_while_its_rank_is_in_the_
     assert waiting_ns == beside_ns
 
 
-def test_what_goes_over_links_takes_memory_from_kernels() -> None:
+def test_bytes_on_a_gpus_links_take_memory_bandwidth_from_kernels() -> None:
     look_up = Kernel(kind="embedding_lookup", bytes_read=1e8)
     alone_ns, reduced_ns = kernel_beside_a_collective(late_ns=0, kernel=look_up, multiprocessors=None)
     beside_ns, same_ns = kernel_beside_a_collective(late_ns=0, kernel=look_up, multiprocessors=10**6)
@@ -305,7 +305,7 @@ def test_bytes_for_another_rail_cross_the_nvlinks_to_its_gpu() -> None:
     )
 
 
-def test_all_to_all_on_a_mesh_goes_over_a_third_gpu_between_two_that_are_not_joined() -> None:
+def test_all_to_all_on_a_mesh_relays_between_gpus_without_nvlinks() -> None:
     sizes = [[0] * 3 for _ in range(3)]
     sizes[0][2] = 1 << 20
     carried = exchanged(CHAIN, OWN, sizes, "links")
@@ -314,7 +314,7 @@ def test_all_to_all_on_a_mesh_goes_over_a_third_gpu_between_two_that_are_not_joi
 
 
 @pytest.mark.parametrize("library", ["gloo", "nccl"])
-def test_loads_deliver_what_was_sent(library: str) -> None:
+def test_collectives_as_loads_deliver_the_right_values(library: str) -> None:
     """With values: exchanges, rings and trees."""
 
     async def program(rank: Rank) -> None:

@@ -91,7 +91,7 @@ def test_few_queries_share_a_tile_where_heads_share_keys(name: str, is_packed: b
     assert gained > 3 if is_packed else gained < 1.5
 
 
-def test_rows_of_an_h200_are_met() -> None:
+def test_attention_meets_the_measured_rows_of_an_h200() -> None:
     """One row is not: a backward pass of 128 positions takes longer than one of 1,024, which nothing here explains."""
     pairs = [
         (seconds(_of(row), H200, is_cold=True) + EVENTS_S, float(row["us"]) * 1e-6)
@@ -101,7 +101,7 @@ def test_rows_of_an_h200_are_met() -> None:
     assert mean_error(pairs) < 0.03
 
 
-def test_rows_of_the_wheel_are_met_on_every_gpu() -> None:
+def test_attention_meets_the_wheels_rows_on_every_gpu() -> None:
     for name in SYSTEMS:
         pairs = [
             (seconds(_served(row), system(name)), float(row["us"]) * 1e-6)

@@ -40,7 +40,7 @@ def bags(tables: int = 8, dim: int = 128, samples: int = 4096, length: int = 10)
     return uniform(tables=tables, rows=1_000_000, dim=dim, bags=samples, length=length)
 
 
-def test_look_ups_of_an_h200_are_within_8_percent() -> None:
+def test_lookups_of_an_h200_are_within_8_percent() -> None:
     assert mean_error(seconds, FORWARD, H200, FORWARD_BESIDE_US) < 0.08
 
 
@@ -60,7 +60,7 @@ def _of(shape: tuple[int, int, int]) -> tuple[int, int, int, int]:
     return tables, 128, samples, length
 
 
-def test_expected_rows_are_those_counted() -> None:
+def test_expected_distinct_rows_equal_the_counted_ones() -> None:
     for row in lines():
         if not row["zipf"]:
             drawn = describe(row | {"unique_first_table": ""}, is_backward=False).operations[0]
@@ -95,7 +95,7 @@ def test_fewer_rows_and_less_state_are_never_slower(on: Gpu) -> None:
     assert weighted >= seconds(BagsForward(bags=call), on)
 
 
-def test_all_but_a_few_rows_are_within_25_percent() -> None:
+def test_all_bags_but_one_are_within_25_percent() -> None:
     """A row of 2,048 ids is 42 us in the median, 21 in the best of its look-ups."""
     forward = sorted(abs(each) for each in errors(seconds, FORWARD, H200, FORWARD_BESIDE_US))
     backward = sorted(abs(each) for each in errors(seconds, BACKWARD, H200, BACKWARD_BESIDE_US))

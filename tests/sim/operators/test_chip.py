@@ -53,7 +53,7 @@ def test_equal_calls_are_one_key(call: Any) -> None:
 
 
 @on_every_gpu
-def test_nothing_streams_faster_than_the_data_sheet(on: Gpu) -> None:
+def test_memory_streams_below_the_data_sheets_rate(on: Gpu) -> None:
     assert chip_of(on).dram_s(1e9, 1e9) > 2e9 / on.memory_bytes_per_s
     assert 0.9e9 < chip_of(on).clock_hz < 2.7e9
 

@@ -12,7 +12,7 @@ from tests.sim.operators.measured import gpu_of, mean_error, rows
 H200 = gpu_of("hgx_h200")
 
 
-def test_rows_of_an_h200_are_met() -> None:
+def test_convolutions_meet_the_measured_rows_of_an_h200() -> None:
     pairs = []
     for row in rows("h200_products"):
         if row["kind"] == "conv2d":
@@ -22,7 +22,7 @@ def test_rows_of_an_h200_are_met() -> None:
     assert mean_error(pairs) < 0.08
 
 
-def test_other_layouts_are_changed_for_tensor_cores_alone() -> None:
+def test_only_tensor_cores_need_a_change_of_layout() -> None:
     last = _square(32, 64, 64, 56, 3, 1)
     first = dataclasses.replace(last, is_channels_last=False)
     assert seconds(first, H200) > seconds(last, H200)
@@ -43,7 +43,7 @@ def test_a_channel_a_group_is_bound_by_memory() -> None:
     assert moved / H200.memory_bytes_per_s < seconds(depthwise, H200, is_cold=True) < 5 * moved / 1e12
 
 
-def test_nothing_takes_no_time() -> None:
+def test_an_empty_convolution_takes_no_time() -> None:
     assert seconds(_square(0, 64, 64, 56, 3, 1), H200) == 0
 
 

@@ -84,7 +84,7 @@ def test_a_call_of_several_operators_corrects_each_of_them_unless_one_was_measur
     assert corrected(LAYER, both, row(LAYER, over_law=1.1)) == pytest.approx(1.1)
 
 
-def test_both_16_bit_types_share_measurements_and_others_do_not() -> None:
+def test_only_the_16_bit_types_share_measurements() -> None:
     rows = [row(LAYER, over_law=2.0)]
     assert corrected(dataclasses.replace(LAYER, dtype="float16"), *rows) == pytest.approx(2.0)
     assert corrected(dataclasses.replace(LAYER, dtype="tf32"), *rows) == 1.0
@@ -104,13 +104,13 @@ def test_a_correction_fades_with_distance() -> None:
     assert factors[-1] == pytest.approx(1.0, abs=0.01)
 
 
-def test_of_fewer_than_five_rows_only_exact_matches_count() -> None:
+def test_with_fewer_than_five_rows_only_exact_matches_count() -> None:
     rows = alike(4.0)[:4]
     between = dataclasses.replace(LAYER, rows=LAYER.rows * 3 // 2)
     assert [corrected(each, *rows) for each in (LAYER, between)] == pytest.approx([4.0, 1.0])
 
 
-def test_another_layout_is_an_octave_away() -> None:
+def test_a_different_layout_counts_as_one_octave() -> None:
     layout = dataclasses.replace(LAYER, right_is_transposed=False)
     octave = dataclasses.replace(LAYER, columns=2 * LAYER.columns, right_alignment=16)
     assert 1.5 < corrected(layout, *alike(4.0)) < 4.0
@@ -177,7 +177,7 @@ def test_an_operator_with_a_size_that_others_leave_out_is_of_another_family() ->
     assert corrected(dataclasses.replace(attentions[3], window=128, is_serving=True), *rows) == 1.0
 
 
-def test_what_a_trace_does_not_know_of_ids_is_taken_as_the_prediction_has_it() -> None:
+def test_unknown_ids_of_a_trace_are_taken_from_the_predicted_operator() -> None:
     bags = uniform(tables=26, rows=100_000, dim=128, bags=8192, length=1)
     unknown = dataclasses.replace(bags, unique=0, long_runs=0, longest=0)
     for known, partial in (
@@ -191,7 +191,7 @@ def test_what_a_trace_does_not_know_of_ids_is_taken_as_the_prediction_has_it() -
     assert corrected(gather, measured) == pytest.approx(3.0)
 
 
-def test_a_table_lies_over_those_before_it_as_far_as_it_counts() -> None:
+def test_a_table_overrides_earlier_ones_by_its_weight() -> None:
     wider = dataclasses.replace(LAYER, columns=LAYER.columns * 2)
     below = Table(surfaces={}, nearest=Nearest([row(each, over_law=4.0) for each in (LAYER, wider)], GPU))
     above = Table(surfaces={}, nearest=Nearest(alike(2.0), GPU))
@@ -224,7 +224,7 @@ def test_half_of_an_h200s_operators_do_not_make_the_other_half_worse(seed: int) 
     assert mean_error(both) <= mean_error(alone)
 
 
-def test_a_file_gives_back_its_rows_and_says_what_it_is(tmp_path: Path) -> None:
+def test_a_file_round_trips_its_rows_and_description(tmp_path: Path) -> None:
     file = tmp_path / "mine.parquet"
     rows = (
         row(LAYER, contiguous("add_", 1 << 22, "bfloat16"), over_law=1.5, calls=7),

@@ -56,7 +56,7 @@ def test_empty_caches_never_help(rows: int, columns: int, inner: int, dtype: str
     assert seconds(product, H200, is_cold=True) >= seconds(product, H200)
 
 
-def test_nothing_takes_no_time() -> None:
+def test_an_empty_product_takes_no_time() -> None:
     assert seconds(Product(rows=0, columns=4, inner=4, dtype="float32"), H200) == 0
 
 
@@ -92,7 +92,7 @@ def test_alignment_is_the_greatest_power_of_two_up_to_16_bytes(
     assert alignment(contiguous, element_bytes) == expected
 
 
-def test_linears_of_the_wheel_are_met_on_every_gpu_by_the_same_constants() -> None:
+def test_linears_meet_the_wheels_rows_on_every_gpu_with_one_set_of_constants() -> None:
     for name in SYSTEMS:
         errors = mean_error(
             (seconds(_linear(row), system(name)), float(row["us"]) * 1e-6)
@@ -102,7 +102,7 @@ def test_linears_of_the_wheel_are_met_on_every_gpu_by_the_same_constants() -> No
         assert errors < 0.13, (name, errors)
 
 
-def test_products_of_an_h200_are_met() -> None:
+def test_products_meet_the_measured_rows_of_an_h200() -> None:
     measured = [row for row in rows("h200_products") if row["kind"] in BUILD or row["kind"] == "bmm_interaction"]
     for dtype in SIZE:
         pairs = [
@@ -113,7 +113,7 @@ def test_products_of_an_h200_are_met() -> None:
         assert mean_error(pairs) < {"float32": 0.04, "tf32": 0.08, "bfloat16": 0.06}[dtype], dtype
 
 
-def test_float32_products_of_three_gpus_are_met() -> None:
+def test_float32_products_meet_the_measured_rows_of_three_gpus() -> None:
     v100 = gpu_of("v100_tcp_10g")
     gpus = {
         "Tesla V100-PCIE-32GB": dataclasses.replace(v100, flops_per_s={"float32": 14e12}),

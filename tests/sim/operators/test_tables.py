@@ -82,7 +82,7 @@ def test_a_table_without_the_law_is_compared_when_it_is_read(tmp_path: Path) -> 
     assert correction([own], dataclasses.replace(layer, rows=512 << 12)).factor == pytest.approx(1, abs=1e-3)
 
 
-def test_what_no_table_measures_is_left_to_the_law(shipped: Table) -> None:
+def test_unmeasured_operators_keep_the_laws_time(shipped: Table) -> None:
     script = Attention(batch=8, heads=8, key_heads=8, queries=512, keys=512, head_size=64, dtype="bfloat16")
     convolution = Convolution(
         batch=8, in_channels=64, out_channels=64, size=(8,), out_size=(8,), kernel=(3,), stride=(1,), dtype="bfloat16"
@@ -155,7 +155,7 @@ def test_files_of_a_family_are_read_when_an_operator_of_it_is_priced(package: Pa
         correction([whole], PREFILL)
 
 
-def test_a_whole_table_says_what_each_shape_s_line_says_of_it(package: Path) -> None:
+def test_quality_of_a_whole_table_leaves_out_one_shape_at_a_time(package: Path) -> None:
     table = about_table("aiconfigurator/gpu", H200)
     assert (table.rows, table.machines) == (3, ("mine",))
     assert table.sources == ("aiconfigurator-core 0.1 (NVIDIA, Apache-2.0), medians over its servers",)
@@ -170,7 +170,7 @@ def test_a_table_is_not_compared_with_laws_that_a_gpu_does_not_have(package: Pat
     assert about_table("aiconfigurator/gpu", without).quality == ()
 
 
-def test_a_point_left_out_is_what_its_line_says() -> None:
+def test_a_left_out_point_is_interpolated_on_its_line() -> None:
     plane = surface(np.array([[1, 4], [1, 8], [1, 16], [2, 4]]), np.array([1.0, 5.0, 3.0, 7.0]))
     assert list(plane.left_out()) == [(1.0, 2.5), (5.0, 2.0), (3.0, 2.5), (7.0, 0.0)]
 

@@ -225,7 +225,7 @@ def test_copies_of_fsdp2_are_one_launch_each(dtype: torch.dtype) -> None:
     ]
 
 
-def test_shards_are_written_to_a_part_of_what_will_be_gathered() -> None:
+def test_all_gather_copy_in_writes_only_the_ranks_shards() -> None:
     import torch.distributed.fsdp  # noqa: PLC0415
 
     func, args = torch.ops.fsdp.all_gather_copy_in.default, ([meta(12), meta(5)], meta(34), [12, 5], 17, 0)
@@ -234,7 +234,7 @@ def test_shards_are_written_to_a_part_of_what_will_be_gathered() -> None:
     assert (kernel.bytes_read, kernel.bytes_written, kernel.kind, is_known) == (4 * 17, 4 * 17, "permute", True)
 
 
-def test_nothing_is_described_of_empty_tensors_and_views() -> None:
+def test_calls_on_empty_tensors_and_views_have_no_operations() -> None:
     assert described(lambda: meta(4, 6).view(24)[:0]) == []
     assert described(lambda: torch.relu(meta(0, 6))) == []
 

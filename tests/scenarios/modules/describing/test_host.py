@@ -35,7 +35,7 @@ def test_a_pass_forward_and_two_back_are_counted() -> None:
     assert counter.take() is NO_WORK
 
 
-def test_kernels_are_told_apart_by_who_launches_them() -> None:
+def test_library_launches_are_counted_apart_from_other_operators() -> None:
     counter = HostCounter()
     for kind in ("gemm", "attention", "convolution", "elementwise"):
         counter.launched(kind)

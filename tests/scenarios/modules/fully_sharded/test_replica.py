@@ -79,7 +79,7 @@ def test_a_unit_is_gathered_while_the_one_before_computes() -> None:
     assert of(recording, "compute", ".update")[0].start_ns >= reductions[-1].end_ns
 
 
-def test_replicas_are_averaged_beside_the_next_unit() -> None:
+def test_replicas_are_averaged_during_the_next_unit() -> None:
     recording = play(trains(Module(Tower, scenario(), parallel=HSDP, optimizer=adam)))
     averaged, reductions = of(recording, "all_reduce"), of(recording, "reduce_scatter_tensor")
     assert [span.bytes_in for span in averaged] == [span.bytes_out for span in reductions]
@@ -95,7 +95,7 @@ def test_an_optimizer_changes_shards_alone() -> None:
     assert shards.bytes_read == pytest.approx(whole.bytes_read / 4, rel=1e-3)
 
 
-def test_memory_is_that_of_shards_and_of_units_while_they_are_whole() -> None:
+def test_memory_contains_shards_and_gathered_units() -> None:
     layer, x = 4 * (512 * 512 + 512), torch.empty(64, 512, device="meta")
     whole = scenario(cluster(), library="nccl")
     parts: dict[str, list[int]] = {}
@@ -198,18 +198,18 @@ def tower(change: Callable[[Any], object]) -> Callable[[], nn.Module]:
         ),
     ],
 )
-def test_what_cannot_be_sharded_is_a_sentence(make: Any, parallel: DenseParallel, sentence: str) -> None:
+def test_unsupported_sharding_raises_one_sentence(make: Any, parallel: DenseParallel, sentence: str) -> None:
     with pytest.raises(ProgramError, match=f"{sentence}$"):
         play(trains(Module(make, scenario(), name="own", parallel=parallel), 8))
 
 
-def test_a_group_that_has_no_replicas_is_a_sentence() -> None:
+def test_a_shard_group_without_replicas_raises_one_sentence() -> None:
     parallel = DenseParallel(kind="hsdp", shard_group_size=3)
     with pytest.raises(ProgramError, match=r"module Tower: parallel.shard_group_size = 3: expected a divisor of the 4"):
         play(trains(Module(Tower, scenario(), parallel=parallel)))
 
 
-def test_a_call_before_the_backward_pass_of_the_last_is_a_sentence() -> None:
+def test_a_second_forward_before_the_backward_raises_one_sentence() -> None:
     async def body(rank: Rank) -> None:
         own = Module(Tower, scenario(), parallel=FSDP).on(rank)
         for _ in range(2):
@@ -219,7 +219,7 @@ def test_a_call_before_the_backward_pass_of_the_last_is_a_sentence() -> None:
         play(body)
 
 
-def test_compression_is_a_sentence() -> None:
+def test_compression_of_shards_raises_one_sentence() -> None:
     compressed = scenario(compression=Compression(kind="batched_powersgd"))
     with pytest.raises(ProgramError, match="'batched_powersgd': expected 'none', for only DDP's gradient buckets are"):
         Module(Tower, compressed, parallel=FSDP)
@@ -245,7 +245,7 @@ def test_compression_is_a_sentence() -> None:
         ),
     ],
 )
-def test_loss_scaling_of_shards_or_with_compression_is_a_sentence(
+def test_loss_scaling_with_shards_or_compression_raises_one_sentence(
     parallel: DenseParallel, compression: Compression, sentence: str
 ) -> None:
     with pytest.raises(ProgramError, match=f"module Tower: loss_scaling = .*{sentence}"):
@@ -263,13 +263,13 @@ class Late(nn.Module):
         return (x @ (self.weight * 2)).mean()
 
 
-def test_a_gradient_behind_its_units_backward_is_a_sentence_before_any_step() -> None:
+def test_a_gradient_after_its_units_backward_raises_one_sentence_before_any_step() -> None:
     model, x = Module(Late, scenario(), parallel=FSDP), torch.ones(4, 8, requires_grad=True)
     with pytest.raises(ProgramError, match=r"^module Late: no reduction for weight: expected gradients before their"):
         model.traced(((x,), {}), late=(0,))
 
 
-def test_an_optimizer_over_whole_parameters_is_a_sentence() -> None:
+def test_an_optimizer_over_whole_parameters_raises_one_sentence() -> None:
     model = Module(Tower, scenario(), parallel=FSDP, optimizer=torch.optim.Adafactor)
     with pytest.raises(ProgramError, match=r"module Tower: optimizer Adafactor computes .* over whole parameters"):
         model.updated_on(4)

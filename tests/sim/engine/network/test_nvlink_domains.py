@@ -99,7 +99,7 @@ def test_pxn_stays_on_the_senders_own_tray() -> None:
 
 @pytest.mark.parametrize("op", ["all_to_all", "all_reduce", "all_gather", "reduce_scatter"])
 @pytest.mark.parametrize("network", [Network(kind="non_blocking"), LEAVES])
-def test_one_domain_simulated_for_all_takes_what_all_take(op: str, network: Network) -> None:
+def test_a_folded_cluster_of_nvlink_domains_agrees_with_the_whole_one(op: str, network: Network) -> None:
     on = cluster(8, 2, inside=SWITCH, network=network, gpu=dataclasses.replace(GPU, kind="cuda"))
     every = predict(on, op, 8 << 20)
     folded = predict(on, op, 8 << 20, fidelity="links", ranks="alike")

@@ -81,7 +81,7 @@ def test_bytes_take_the_nics_of_the_rails_and_nvlink_to_them(op: str, library: A
 
 @pytest.mark.parametrize("op", ["all_to_all", "all_reduce", "all_gather", "reduce_scatter"])
 @pytest.mark.parametrize("inside", [rails().host.inside, DOMAINS])
-def test_one_host_simulated_for_all_takes_what_all_take(op: str, inside: Inside) -> None:
+def test_a_folded_rail_only_cluster_agrees_with_the_whole_one(op: str, inside: Inside) -> None:
     on = rails(8, 2, inside=inside)
     every, folded = predict(on, op), predict(on, op, fidelity="links", ranks="alike")
     assert len(folded.info.host_counts) == inside.hosts_per_domain

@@ -114,7 +114,7 @@ def exchange(world: World, side: Side, elements: int) -> Callable[[Rank], Awaita
 
 @given(worlds(), st.sampled_from(["sent", "received"]), st.sampled_from([600, 40_000, 300_000]))
 @examples(60)
-def test_an_exchange_takes_what_the_flows_of_all_hosts_take(world: World, side: Side, elements: int) -> None:
+def test_a_folded_exchange_takes_as_long_as_the_flows_of_all_hosts(world: World, side: Side, elements: int) -> None:
     program = exchange(world, side, elements)
     every, folded = play(world, program, folded=False), play(world, program, folded=True)
     if world.is_oversubscribed:  # hosts of one kind are held up more in one leaf than in another: that is not seen
@@ -128,7 +128,7 @@ def test_an_exchange_takes_what_the_flows_of_all_hosts_take(world: World, side: 
 
 @given(worlds(), st.sampled_from(["all_reduce", "reduce_scatter", "all_gather", "barrier"]), st.integers(1, 4 * MIB))
 @examples(60)
-def test_a_reduction_takes_what_that_of_all_hosts_takes(world: World, op: str, share: int) -> None:
+def test_a_folded_reduction_takes_as_long_as_that_of_all_hosts(world: World, op: str, share: int) -> None:
     whole = world.cluster.world_size * share
 
     async def program(rank: Rank) -> None:
@@ -148,7 +148,7 @@ def test_a_reduction_takes_what_that_of_all_hosts_takes(world: World, op: str, s
 
 @given(worlds(), st.integers(1, 50_000))
 @examples(30)
-def test_links_carry_what_those_of_each_host_carry(world: World, elements: int) -> None:
+def test_links_of_a_representative_carry_as_much_as_any_hosts(world: World, elements: int) -> None:
     program = exchange(world, "received", elements)
     every, folded = play(world, program, folded=False), play(world, program, folded=True)
     carried = {link.link: link.bytes_carried for link in every.links}
@@ -189,7 +189,7 @@ BIG = dataclasses.replace(GPU, memory_bytes=1 << 40, multiprocessors=100, launch
 @pytest.mark.parametrize(
     "network", [Network(kind="non_blocking"), Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=4.0)]
 )
-def test_a_step_takes_what_that_of_all_hosts_takes(types: tuple[ShardingType, ...], network: Network) -> None:
+def test_a_folded_step_takes_as_long_as_that_of_all_hosts(types: tuple[ShardingType, ...], network: Network) -> None:
     made = training(types, cluster(8, 4, gpu=BIG, network=network), fidelity="flows")
     folded = dataclasses.replace(made, fidelity="links", ranks="alike")
     program = DlrmProgram(folded)
@@ -242,7 +242,7 @@ def test_a_ready_scenario_of_131072_gpus_is_simulated_as_few_hosts() -> None:
     assert sum(span.rank_count for span in steps) == 131_072 * made.steps
 
 
-def test_calls_that_do_not_fit_are_one_sentence() -> None:
+def test_calls_that_do_not_fit_raise_one_sentence() -> None:
     world = World(cluster(4, 2), (0, 0, 1, 1), ((1, 1), (1, 1)))
 
     async def program(rank: Rank) -> None:
@@ -270,7 +270,7 @@ def test_splits_must_add_up_over_all_that_members_represent() -> None:
 
 
 @pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all"])
-def test_one_collective_of_all_hosts(op: Any) -> None:
+def test_a_collective_on_a_folded_cluster_agrees_with_the_whole_one(op: Any) -> None:
     on = cluster(8, 4, gpu=BIG)
     made = scenario(
         on,
@@ -327,7 +327,7 @@ def test_connections_begin_slowly(kinds: tuple[int, ...], op: str) -> None:
 
 @pytest.mark.parametrize("slow", [0, 1, 6])
 @pytest.mark.parametrize("size_bytes", [64 << 10, 64 << 20])
-def test_a_slow_nic_slows_a_tree_by_what_its_host_has_of_it(slow: int, size_bytes: int) -> None:
+def test_a_slow_nic_slows_a_tree_by_its_hosts_share_of_it(slow: int, size_bytes: int) -> None:
     on = dataclasses.replace(cluster(7, 2, gpu=BIG), faults=(Slowdown(NicPart(slow, 0), 0.3),))
     made = scenario(
         on,
@@ -378,7 +378,7 @@ def test_memory_is_that_of_the_fullest_represented_rank() -> None:
     assert sum(row.rank_count for row in folded.memory if row.part == "inputs") == 32
 
 
-def test_all_hosts_may_be_slow() -> None:
+def test_hosts_with_slow_gpus_are_classes_of_their_own() -> None:
     faults = tuple(Slowdown(GpuPart(host, 0), 0.5) for host in range(6))
     on = dataclasses.replace(cluster(6, 1, gpu=BIG), faults=faults)
     made = training(("table_row_wise",), on, fidelity="links", ranks="alike")
@@ -387,14 +387,14 @@ def test_all_hosts_may_be_slow() -> None:
     assert program.host_classes.counts == (1,) * 6
 
 
-def test_one_rank_has_nobody_to_exchange_with() -> None:
+def test_a_folded_cluster_of_one_rank_agrees_with_the_whole_one() -> None:
     made = training(("table_wise",), cluster(1, 1, gpu=BIG), fidelity="links", ranks="alike")
     every = dataclasses.replace(made, fidelity="flows", ranks="each")
     ends = [end_ns(simulate(one, DlrmProgram(one))) for one in (every, made)]
     assert ends[1] == pytest.approx(ends[0], rel=0.03)
 
 
-def test_what_is_expected_is_rounded_once() -> None:
+def test_expected_ids_below_one_per_rank_are_simulated() -> None:
     on = cluster(3, 6, gpu=BIG)
     made = training(("table_row_wise",), on, batch_size=1, fidelity="links", ranks="alike")
     tables = (dataclasses.replace(made.workload.tables[0], rows=24, ids_per_sample=1),)

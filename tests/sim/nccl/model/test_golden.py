@@ -27,12 +27,12 @@ def test_the_choice_is_the_quickest_of_nccls_own_times(config: Config) -> None:
         assert times[place[0]][place[1]] == pytest.approx(quickest, rel=1e-5)
 
 
-def test_our_words_stand_in_the_order_of_the_record() -> None:
+def test_names_have_the_order_of_nccls_golden_record() -> None:
     assert [name.lower() for name in RECORD["algos"]] == [name.replace("_", "") for name in ALGORITHMS]
     assert tuple(RECORD["protos"]) == PROTOCOLS
 
 
-def test_a_simulated_hopper_box_takes_what_nccl_says_of_one() -> None:
+def test_a_simulated_hopper_host_takes_nccls_predicted_times() -> None:
     """18 NVLinks a GPU: 12 channels of 30 GB/s, as the record assumes of it; 4 ranks and 8."""
     costs = NcclCosts(
         intra_bytes_per_s=450e9,

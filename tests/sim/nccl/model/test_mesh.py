@@ -63,7 +63,7 @@ def test_a_hybrid_cube_mesh_has_the_rings_that_its_links_carry(
     assert bus_gb_per_s(on, found.rings, 12.5) == pytest.approx(bus)
 
 
-def test_all_eight_go_round_the_double_links_twice_each_way_and_round_the_single_ones_once() -> None:
+def test_a_dgx1_has_two_rings_per_direction_on_double_links_and_one_on_single_links() -> None:
     rounds = Counter(search(part(DGX1, ALL)).rings)
     assert rounds == {
         (0, 3, 2, 1, 5, 6, 7, 4): 2,
@@ -148,7 +148,7 @@ def test_every_ring_goes_once_through_every_gpu_and_no_link_or_nic_carries_more_
 
 
 @given(parts(), st.floats(1.0, 10.0))
-def test_what_rings_carry_together_fills_one_link_and_overfills_none(on: Part, nic_gb_per_s: float) -> None:
+def test_the_bus_rate_of_rings_fills_exactly_the_bottleneck_link(on: Part, nic_gb_per_s: float) -> None:
     rings = search(on).rings
     bus = bus_gb_per_s(on, rings, nic_gb_per_s)
     carried = 22 / 20 if on.compute_capability == 70 else 1.0

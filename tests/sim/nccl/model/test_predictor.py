@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.nccl.model.predictor import Choice, Operation, choices, choose, enabled, gb_per_s, latency_us
+from sim.nccl.model.predictor import Choice, Operation, choices, choose, gb_per_s, is_enabled, latency_us
 from sim.nccl.model.topology import (
     ALGORITHMS,
     FUNCTIONS,
@@ -72,12 +72,12 @@ def by_way(found: list[Choice]) -> dict[tuple[Algorithm, Protocol], Choice]:
 
 
 @given(topologies(), operations)
-def test_the_choice_is_the_quickest_of_what_is_enabled_and_the_first_of_equals(
+def test_the_choice_is_the_fastest_enabled_combination_and_the_first_of_equals(
     topology: Topology, operation: Operation
 ) -> None:
     every = list(choices(topology, operation))
     chosen = choose(topology, operation)
-    assert all(enabled(topology, operation.function, choice.algorithm, choice.protocol) for choice in every)
+    assert all(is_enabled(topology, operation.function, choice.algorithm, choice.protocol) for choice in every)
     assert chosen == next(choice for choice in every if choice.total_ns == min(other.total_ns for other in every))
 
 
@@ -136,7 +136,7 @@ def test_a_tree_may_do_more_bytes_in_less_time() -> None:
 
 
 @given(topologies(), operations)
-def test_of_operations_launched_together_a_ring_pays_each_latency_and_others_one_for_eight(
+def test_a_ring_pays_a_latency_per_grouped_operation_and_others_one_per_eight(
     topology: Topology, operation: Operation
 ) -> None:
     alone = by_way(list(choices(topology, replace(operation, together=1))))
@@ -147,12 +147,12 @@ def test_of_operations_launched_together_a_ring_pays_each_latency_and_others_one
 
 
 @given(topologies(), st.sampled_from(FUNCTIONS))
-def test_what_may_be_used_takes_time(topology: Topology, function: Function) -> None:
+def test_only_enabled_combinations_have_a_bandwidth(topology: Topology, function: Function) -> None:
     for algorithm in ALGORITHMS:
         for protocol in PROTOCOLS:
             assert latency_us(topology, function, algorithm, protocol) >= 0
             assert gb_per_s(topology, function, algorithm, protocol) >= 0
-            if not enabled(topology, function, algorithm, protocol):
+            if not is_enabled(topology, function, algorithm, protocol):
                 assert gb_per_s(topology, function, algorithm, protocol) == 0
 
 
@@ -180,7 +180,7 @@ def test_ll128_wants_nvlink_inside_and_pci_switches_to_the_nic(
     compute_capability: int, intra: Path, inter: Path, expected: bool, algorithm: Algorithm
 ) -> None:
     topology = with_graph(replace(HOPPER, compute_capability=compute_capability), intra_type=intra, inter_type=inter)
-    assert enabled(topology, "all_reduce", algorithm, "LL128") is expected
+    assert is_enabled(topology, "all_reduce", algorithm, "LL128") is expected
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_trees_have_their_whole_bandwidth_from_512_mib_on() -> None:
 
 def test_only_one_gpu_a_node_uses_pat() -> None:
     for ranks, expected in ((4, True), (8, False)):
-        assert enabled(replace(HOPPER, ranks=ranks), "all_gather", "pat", "Simple") is expected
+        assert is_enabled(replace(HOPPER, ranks=ranks), "all_gather", "pat", "Simple") is expected
 
 
 def test_an_arm_host_has_intels_overhead_and_amds_cap() -> None:

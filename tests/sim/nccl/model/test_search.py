@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sim.nccl.model.search import LEAST_SPEED, Node, _packed, graphs
+from sim.nccl.model.search import LEAST_SPEED, Node, _pack, graphs
 from sim.nccl.model.topology import Graph
 
 HOPPER = Node(
@@ -106,7 +106,7 @@ def test_quicker_links_make_slower_rings_only_where_nccl_stops_at_few_quick_ones
     if node.nics and node.nic_gb_per_s < min(node.speeds):
         return  # nothing in NCCL's table is so slow
     wider = dataclasses.replace(node, gpu_gb_per_s=node.gpu_gb_per_s * factor, nic_gb_per_s=node.nic_gb_per_s * factor)
-    (channels_before, speed_before), (channels_after, speed_after) = _packed(node), _packed(wider)
+    (channels_before, speed_before), (channels_after, speed_after) = _pack(node), _pack(wider)
     is_tried = speed_before >= LEAST_SPEED * speed_after
     least = channels_before * speed_before * (1.0 if is_tried else 0.5)
     assert channels_after * speed_after >= least * (1 - 1e-9)
