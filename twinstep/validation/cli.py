@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from real.emulate import netns
-from real.emulate.cli import hosts_for, say, those_of
+from real.emulate.cli import hosts_for, say, running_hosts
 from real.emulate.fabric import fabric_of
 from real.launch.launcher import Hosts, RunEnded, job_of, launch
 from real.launch.placement import Place, check_world_size, place
@@ -115,7 +115,7 @@ def _places(scenarios: Sequence[Scenario], name: str | None) -> list[AbstractCon
         netns.check_able()
         fabrics = [fabric_of(scenario) for scenario in scenarios]
         if name:
-            return [nullcontext(those_of(name, fabric)) for fabric in fabrics]
+            return [nullcontext(running_hosts(name, fabric)) for fabric in fabrics]
     return [hosts_for(scenario, name, tell) for scenario in scenarios]
 
 

@@ -11,7 +11,7 @@ from real.supervise import spool as steps
 
 
 def _hurries(folder: Path, rank: int, last: int) -> None:
-    own = steps.found(folder)
+    own = steps.open_steps(folder)
     assert own is not None
     for index in range(last + 1):
         own.enter(rank, index)
@@ -36,4 +36,4 @@ def test_any_step_can_be_told_from_none(tmp_path: Path) -> None:
 
 
 def test_where_nothing_was_laid_out_nothing_is_found(tmp_path: Path) -> None:
-    assert steps.found(tmp_path) is None
+    assert steps.open_steps(tmp_path) is None
