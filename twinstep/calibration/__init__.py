@@ -1,1 +1,3 @@
-"""Measures this machine and writes its profile: `python -m real calibrate`; its probes and fits are in `real`."""
+"""Command `python -m real calibrate`: measures this machine and writes its profile; its probes and fits are in
+`real`.
+"""

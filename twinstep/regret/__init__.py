@@ -1,1 +1,1 @@
-"""Measures a study's points, to see whether the one predicted best is the best: `python -m real regret`."""
+"""Command `python -m real regret`: measures a study's points, to see whether the predicted best point is the best."""

@@ -1,1 +1,1 @@
-"""Sweeps: many variations of a scenario, played on this machine's processes or on a Dask cluster."""
+"""Sweeps: many variations of a scenario, simulated by this machine's processes or on a Dask cluster."""
