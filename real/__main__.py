@@ -1,4 +1,4 @@
-"""`python -m real`: runs steps on real devices; `twinstep.measurement` says how."""
+"""Command `python -m real`: runs steps on real devices (see `twinstep.measurement`)."""
 
 from scenarios.interruption import end
 from twinstep.measurement import leave, main

@@ -1,4 +1,4 @@
-"""The machine that a process runs on."""
+"""Facts about the machine that a process runs on: processors, GPU, limit of open files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 _CPUS = Path("/proc/cpuinfo")  # proc_cpuinfo(5)
 _OPEN = Path("/proc/self/fd")  # proc_pid_fd(5)
 
-# Open files of a rank, measured with gloo of torch 2.13 on 2, 4 and 8 ranks: those that it has when it joins the world,
-# on rank 0, which keeps the store, with some for each rank; and for a group one for each member and its threads'.
+# Open files of a rank, measured with gloo of torch 2.13 on 2, 4 and 8 ranks: of the rank when it joins the world; on
+# rank 0, which serves the store, for each rank; and of a group, for each member and for the group's threads.
 _OF_RANK, _OF_MEMBER, _OF_GROUP = 20, 4, 4
-_GROUPS, _STREAMS = 3, 16  # the world, a host's ranks, those of one place on all hosts; of each stream
+_GROUPS, _STREAMS = 3, 16  # a stream's groups: the world, the ranks of a host, the ranks of one place on all hosts
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def cpu_name(cpus: Path = _CPUS) -> str:
-    """The processor's name as the kernel tells it, or else its architecture."""
+    """Return the processor's name from /proc/cpuinfo, or its architecture."""
     try:
         lines = cpus.read_text(errors="replace").splitlines()
     except OSError:
@@ -39,17 +39,18 @@ def cpu_name(cpus: Path = _CPUS) -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """The name of the GPU as the driver tells it, or the processor's."""
+    """Return the GPU's name from the driver, or the processor's name."""
     if device.type == "cpu":
         return cpu_name()
-    import torch  # noqa: PLC0415 - who asks for a GPU's name has it loaded
+    import torch  # noqa: PLC0415 - only callers that have loaded torch ask for a GPU
 
     name: str = torch.cuda.get_device_properties(device).name
     return name
 
 
 def allow_open_files(cluster: Cluster) -> None:
-    """Raise this process's limit of open files, which its ranks inherit, to what they may need, if the system lets it.
+    """Raise this process's limit of open files to what its ranks may need, as far as the system allows; ranks inherit
+    the limit.
 
     Raises:
         ProgramError: the system's limit is below what the ranks need to join a world.
@@ -64,10 +65,10 @@ def allow_open_files(cluster: Cluster) -> None:
 
 
 def check_open_files(name: str, members: int, cluster: Cluster) -> None:
-    """Refuse a group whose connections would be more open files than this process may have; gloo tries for minutes.
+    """Refuse a group whose connections need more open files than this process may have; gloo would retry for minutes.
 
     Raises:
-        ProgramError: they would be.
+        ProgramError: the group needs more open files.
     """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY or not _OPEN.exists():

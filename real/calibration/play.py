@@ -20,11 +20,11 @@ _TIMEOUT_S = 120.0
 
 
 def scenario_on(cluster: Cluster, name: str, *, steps: int = 1) -> Scenario:
-    """A scenario of which the probes look at the cluster, and some at the steps."""
+    """Return a scenario for probes, which look at its cluster and, some of them, at its steps."""
     return Scenario(
         name=name,
         path=Path(f"{name}.toml"),
-        program="all_to_all",  # which is not played: the job names its own
+        program="all_to_all",  # does not run: the job names its own program
         cluster=cluster,
         batch_size=1,
         steps=steps,
@@ -37,10 +37,12 @@ def scenario_on(cluster: Cluster, name: str, *, steps: int = 1) -> Scenario:
 
 
 def play(bar: ProgressLine, scenario: Scenario, program: str, hosts: Hosts, *, steps: int | None) -> Recording:
-    """Return what ranks that play a "module:function" on the scenario recorded; `steps`, where known, are for the bar.
+    """Return the recording of ranks that run the program "module:function" on the scenario.
+
+    `steps`, where known, are for the progress bar.
 
     Raises:
-        RunEnded: it came to no end.
+        RunEnded: the run ended early.
     """
     with scratch_folder() as folder:
         out = Path(folder, scenario.name)
@@ -61,13 +63,13 @@ _NAME = "recording"
 
 
 def keep(recording: Recording, out: Path, spool: Path) -> None:
-    """For `Job.writer`."""
+    """Store a recording in the folder; a `Job.writer`."""
     out.mkdir()
     (out / _NAME).write_bytes(pickle.dumps(recording))
 
 
 def kept(out: Path) -> Recording:
-    """What `keep` wrote; unpickling runs code."""
+    """Read the recording that `keep` has stored; unpickling runs code."""
     recording = pickle.loads((out / _NAME).read_bytes())
     assert isinstance(recording, Recording), "rank 0 keeps recordings"
     return recording

@@ -1,6 +1,6 @@
-"""Writes a cluster, and where its figures come from, as a profile in TOML.
+"""Writes a cluster, and the origin of its figures, as a profile in TOML.
 
-Every quantity has a unit and reads back to the same number: decimal points are moved, nothing is rounded.
+Every quantity has a unit and reads back to the same number: decimal points move, nothing is rounded.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from scenarios.versions import versions
 
 _Lines = dict[str, str]  # a table's keys, and their values as TOML
 
-_OTHERS_SAY = ("hosts",)  # a scenario does
+_OTHERS_SAY = ("hosts",)  # keys that a scenario sets
 _THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
 _TIMES = ("ns", "us", "ms", "s")
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-# Comments on tables by name, of several lines; that on "" is on the whole file.
+# Comments on tables by name, of several lines; the comment on "" is on the whole file.
 FREE_PEAKS = {
     "": "Written by a calibration: see [measured] for where, when and how good. Only the products of peaks and\n"
     "efficiencies were measured: the memory rate is such that the best kind of kernel has an efficiency of 1."
@@ -39,7 +39,14 @@ FREE_PEAKS = {
 def profile_text(
     cluster: Cluster, measured: Measured, description: str, remarks: Mapping[str, str] = FREE_PEAKS
 ) -> str:
-    """Write the profile's text; without `hosts`, which a scenario sets, and the name, which is the file's."""
+    """Write the profile's text without `hosts`, which a scenario sets, and without the name, which is the file's.
+
+    Args:
+        cluster: the profile's hardware.
+        measured: where, when and how it was measured.
+        description: one line for the reader.
+        remarks: comments on tables by name; on "": on the whole file.
+    """
     tables = [*_tables("cluster", cluster), *_tables("measured", measured)]
     blocks = [_comment(remarks.get(name.strip("[]"), "")) + _block(name, lines) for name, lines in tables]
     whole = _comment(remarks.get("", ""))
@@ -47,24 +54,24 @@ def profile_text(
 
 
 def _tables(name: str, value: Any, header: str = "[{}]") -> Iterator[tuple[str, _Lines]]:
-    """Write a declared value's own table and those inside it, by header; keys at their default are left out."""
+    """Yield a declared value's own table and its inner tables, by header; keys at their default are left out."""
     own: _Lines = {}
     inner: list[tuple[str, _Lines]] = []
     kind: Any = type(value)
     for one in declared(kind):
-        held, place = attrgetter(".".join(one.path))(value), f"{name}.{one.key.name}"
-        if one.key.name in _OTHERS_SAY or held is None or (held == one.default and not one.key.always):
+        content, place = attrgetter(".".join(one.path))(value), f"{name}.{one.key.name}"
+        if one.key.name in _OTHERS_SAY or content is None or (content == one.default and not one.key.always):
             continue
         if isinstance(value, Nics) and value.per == "gpu" and one.key.name == "count":
-            continue  # as many as a scenario has GPUs
+            continue  # the scenario's GPUs decide
         if one.is_array and one.table is not None:
-            inner += [table for each in held for table in _tables(place, each, "[[{}]]")]
+            inner += [table for each in content for table in _tables(place, each, "[[{}]]")]
         elif one.table is not None:
-            inner += _tables(place, held)
+            inner += _tables(place, content)
         elif one.key.names is not None:
-            inner.append((f"[{place}]", {key: _toml(each, one.hint) for key, each in held.items()}))
+            inner.append((f"[{place}]", {key: _toml(each, one.hint) for key, each in content.items()}))
         else:
-            own[one.key.name] = _toml(held if one.key.write is None else one.key.write(held), one.hint)
+            own[one.key.name] = _toml(content if one.key.write is None else one.key.write(content), one.hint)
     yield header.format(name), own
     yield from inner
 
@@ -79,8 +86,8 @@ def _toml(value: Any, hint: object) -> str:
 
 def _quantity(hint: object) -> Quantity | None:
     marks = getattr(hint, "__metadata__", ())
-    found = next((mark.quantity for mark in marks if isinstance(mark, Accept)), None)
-    return found or next(filter(None, map(_quantity, get_args(hint))), None)
+    quantity = next((mark.quantity for mark in marks if isinstance(mark, Accept)), None)
+    return quantity or next(filter(None, map(_quantity, get_args(hint))), None)
 
 
 def _comment(text: str) -> str:
@@ -92,7 +99,7 @@ def _block(header: str, lines: Mapping[str, str]) -> str:
 
 
 def _size(size_bytes: int) -> str:
-    """In the largest unit of which it is a whole number."""
+    """Write a size in the largest unit of which it is a whole number."""
     step = 0
     while step + 1 < len(_SIZES) and size_bytes and size_bytes % 1024 == 0:
         size_bytes, step = size_bytes // 1024, step + 1
@@ -111,7 +118,7 @@ def _scaled(rate: float, unit: str) -> str:
 
 
 def _shifted(number: Decimal, steps: int) -> str:
-    """A plain decimal, three places to the right for each step, without zeros that say nothing."""
+    """Return a plain decimal, its point moved left by three places a step, without trailing zeros."""
     text = f"{number.scaleb(-3 * steps):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -125,7 +132,7 @@ _WRITTEN: Mapping[Quantity, Callable[[Any], str]] = {
 
 
 def measured_here(command: str, ranks: int, began_s: float, groups: Iterable[Group]) -> Measured:
-    """What was measured on this machine, from `began_s` of the monotonic clock until now."""
+    """Describe a measurement on this machine, from `began_s` of the monotonic clock until now."""
     return Measured(
         machine=platform.node() or "unknown",
         cpu=cpu_name(),

@@ -1,7 +1,7 @@
-"""What a program costs beside its kernels and calls: seen in the spans of one of ours, and in the gaps between them.
+"""Measures what a program costs besides its kernels and calls, from the spans of a program and the gaps between them.
 
-In a loop of nothing else Python, torch and the kernels' code are quick. In a program each line runs once a step, on
-caches that hold others' data, and is several times slower. So a short kernel takes longer than its probe, too.
+Python, torch and kernels' code are quick in a tight loop. In a program each line runs once a step, on caches that hold
+other data, and is several times slower. So a short kernel takes longer than its probe, too.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from scenarios.seam.trace import Span
 from scenarios.workloads.dlrm.program import DlrmProgram
 
 STEPS = 45
-# The first ones compress nothing, and warm up.
+# First steps, which compress nothing and warm up.
 _WARM_UP = 5
-# Kernels that take less are mostly launch.
+# Shorter kernels are mostly launch.
 _SHORT_NS = 150_000
-# Before these the program may wait for something that is no operation: for another stream.
+# Before these computations the program may wait for something that is no operation: for another stream.
 _AWAITED = (
     "dense.update",
     "dense.gradients.bucket",
@@ -31,16 +31,16 @@ _AWAITED = (
     "table_row_wise.update",
     "table_row_wise.output_dist_backward.columns",
 )
-# Threads of a rank, and more.
+# More cores than threads of a rank.
 _PLENTY = 32
-# A place that takes so many times the median one has waited, for a core.
+# A place that takes this many times the median place has waited for a core.
 _WAITED = 8
 
 Places = Mapping[tuple[str, ...], Sequence[int]]
 
 
 def scenario_of(scenario: Scenario) -> Scenario:
-    """A small recommender whose gradients are compressed, on the scenario's cluster."""
+    """Return a scenario of a small recommender with compressed gradients, on the scenario's cluster."""
     tables = tuple(
         Table(name=f"table {number}", rows=5000, dim=64, ids_per_sample=4, sharding=("table_row_wise",))
         for number in range(4)
@@ -64,7 +64,9 @@ def scenario_of(scenario: Scenario) -> Scenario:
 
 
 def alone(cluster: Cluster) -> Cluster:
-    """The cluster on which kernels take what their probes say: each thread has a core, and Python costs nothing."""
+    """Return the cluster on which kernels take their probes' times: each thread has a core, and Python costs
+    nothing.
+    """
     assert cluster.tcp is not None
     free = dataclasses.replace(cluster.tcp, verb_ns=0, cold_ns=0)
     host = dataclasses.replace(cluster.host, cores=_PLENTY * cluster.host.gpus)
@@ -72,24 +74,24 @@ def alone(cluster: Cluster) -> Cluster:
 
 
 def build(scenario: Scenario) -> DlrmProgram:
-    """For `Job.program`."""
+    """Build the program of the small recommender, for `Job.program`."""
     return DlrmProgram(scenario_of(scenario))
 
 
 def fit(tcp: Tcp, measured: Iterable[Span], predicted: Iterable[Span]) -> Tcp:
-    """With `verb_ns` and `cold_ns` as a real recording of such a program shows them beside one of kernels alone."""
+    """Fit `verb_ns` and `cold_ns` to a real recording of such a program and a prediction of its kernels alone."""
     measured = list(measured)
     between, issuing = _gaps(measured)
     kernels, alone = _kernels(measured), _kernels(predicted)
-    short = [taken - alone[place] for place, taken in kernels.items() if alone[place] < _SHORT_NS]
+    short = [time_ns - alone[place] for place, time_ns in kernels.items() if alone[place] < _SHORT_NS]
     verb_ns = max(_typical(between) + fmean(short), 0)
-    # There are few places where a call is issued, and before some of them a stream waits for another.
-    cold_ns = max(median(median(taken) for taken in issuing.values()) - tcp.issue_ns, 0)
+    # A call is issued at few places, before some of which a stream waits for another: hence the median.
+    cold_ns = max(median(median(times) for times in issuing.values()) - tcp.issue_ns, 0)
     return dataclasses.replace(tcp, verb_ns=round(verb_ns), cold_ns=round(cold_ns))
 
 
 def _gaps(spans: Iterable[Span]) -> tuple[Places, Places]:
-    """By place in the program, ns before a computation, and ns before and while an operation is issued."""
+    """Return ns before a computation, and ns before and while an operation is issued, by place in the program."""
     streams: dict[tuple[int, str, int], list[Span]] = defaultdict(list)
     for span in spans:
         if span.kind != "step" and span.step >= _WARM_UP:
@@ -102,21 +104,23 @@ def _gaps(spans: Iterable[Span]) -> tuple[Places, Places]:
             place = stream, before.label, after.label
             if after.kind == "compute" and after.label not in _AWAITED:
                 between[place].append(after.start_ns - since_ns)
-            elif after.kind != "compute" and since_ns <= after.issued_ns:  # else it was issued before that was awaited
+            elif (
+                after.kind != "compute" and since_ns <= after.issued_ns
+            ):  # else it was issued before the other's wait was over
                 issuing[place].append(after.wait_from_ns - since_ns)
     return between, issuing
 
 
 def _kernels(spans: Iterable[Span]) -> dict[tuple[str, str], float]:
-    """Median ns of each computation of the program."""
-    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    """Return the median ns of each computation of the program."""
+    times_ns: dict[tuple[str, str], list[int]] = defaultdict(list)
     for span in spans:
         if span.kind == "compute" and span.step >= _WARM_UP:
-            found[span.stream, span.label].append(span.end_ns - span.start_ns)
-    return {place: median(taken) for place, taken in found.items()}
+            times_ns[span.stream, span.label].append(span.end_ns - span.start_ns)
+    return {place: median(times) for place, times in times_ns.items()}
 
 
 def _typical(places: Places) -> float:
-    """The mean of the places' medians, as their sum is what a step contains."""
-    taken = [max(median(times), 0) for times in places.values()]
-    return fmean(one for one in taken if one <= _WAITED * median(taken))
+    """Return the mean of the places' medians, as a step contains their sum."""
+    medians = [max(median(times), 0) for times in places.values()]
+    return fmean(one for one in medians if one <= _WAITED * median(medians))

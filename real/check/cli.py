@@ -1,4 +1,4 @@
-"""`python -m real check`: holds the ranks at hand against the simulator and the oracles, with drawn cases."""
+"""Command `python -m real check`: compares real ranks with the simulator and the oracles, on drawn cases."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.versions import versions
 
 
-def check(given: Sequence[str], simulate: Simulate, prog: str) -> int:
-    """Play drawn cases on real ranks and with `simulate`; 0 if everything is identical, else 1.
+def check(words: Sequence[str], simulate: Simulate, prog: str) -> int:
+    """Run drawn cases on real ranks and with `simulate`; return 0 if all results are identical, else 1.
 
     Raises:
-        ScenarioError: an option that is wrong, or not as many ranks as the cases need.
-        RunEnded: the ranks that were started here came to no end.
+        ScenarioError: an option is wrong, or the number of ranks is not the cases'.
+        RunEnded: the ranks started here did not finish.
     """
-    arguments, here = _parser(prog).parse_args(given), place()
+    arguments, here = _parser(prog).parse_args(words), place()
     cases = tuple(map(_case, arguments.case))
     scenario = _scenario(arguments, here, cases)
     if here is not None:
@@ -64,11 +64,11 @@ def check(given: Sequence[str], simulate: Simulate, prog: str) -> int:
     _run(job, here, 0 if cases else len(options.properties) * options.plays)
     if not is_first:
         return 0
-    found = outcomes(out)
+    results = outcomes(out)
     shutil.rmtree(out)
-    told = _as_json if arguments.json else _as_text
-    print(told(found, scenario, "" if cases else f", seed {arguments.seed}", here))
-    return 1 if any(one.failure for one in found) else 0
+    text_of = _as_json if arguments.json else _as_text
+    print(text_of(results, scenario, "" if cases else f", seed {arguments.seed}", here))
+    return 1 if any(one.failure for one in results) else 0
 
 
 def _run(job: Job, here: Place | None, plays: int) -> None:
@@ -83,7 +83,7 @@ def _run(job: Job, here: Place | None, plays: int) -> None:
 
 
 def _scenario(arguments: argparse.Namespace, here: Place | None, cases: Sequence[Case]) -> Scenario:
-    """A scenario of as many ranks as are asked for, as the first case has, or as were started."""
+    """Return a scenario with the requested number of ranks, or the first case's, or the number that was started."""
     gpus = arguments.gpus_per_host or (cases[0].gpus if cases else None)
     hosts = arguments.hosts or (cases[0].hosts if cases else None)
     if here is not None:
@@ -98,8 +98,10 @@ def _scenario(arguments: argparse.Namespace, here: Place | None, cases: Sequence
         timeout_s = parse_time(arguments.timeout) / 1e9
     except ValueError as error:
         raise ScenarioError(f"--timeout = '{arguments.timeout}': expected a time such as '30 s'") from error
-    made = scenario_of(hosts or 2, gpus or 2, timeout_s=timeout_s)
-    return dataclasses.replace(made, library=arguments.library, path=Path("python -m real check"), seed=arguments.seed)
+    scenario = scenario_of(hosts or 2, gpus or 2, timeout_s=timeout_s)
+    return dataclasses.replace(
+        scenario, library=arguments.library, path=Path("python -m real check"), seed=arguments.seed
+    )
 
 
 def _devices() -> int:
@@ -109,18 +111,18 @@ def _devices() -> int:
 
 
 def _case(text: str) -> Case:
-    """A case of its repr, as a failing check prints it."""
+    """Build a case from its repr, as a failing check prints it."""
     try:
-        made = eval(text, {"__builtins__": {}, **CASES})
+        case = eval(text, {"__builtins__": {}, **CASES})
     except Exception as error:
         raise ScenarioError(f"--case {text!r}: {error}; expected such as 'Gather(hosts=1, gpus=2, numel=3)'") from error
-    if not isinstance(made, Case):
+    if not isinstance(case, Case):
         raise ScenarioError(f"--case {text!r}: expected such as 'Gather(hosts=1, gpus=2, numel=3)'")
-    return made
+    return case
 
 
 def _start(scenario: Scenario, here: Place | None) -> str:
-    """The command line that starts these ranks, up to "check"; of several hosts without the rendezvous options."""
+    """Return the command line that starts these ranks, up to "check"; without torchrun's rendezvous options."""
     hosts, gpus = scenario.cluster.hosts, scenario.cluster.host.gpus
     if here is None:
         return "python -m real"
@@ -129,24 +131,24 @@ def _start(scenario: Scenario, here: Place | None) -> str:
     return f"torchrun --nnodes {hosts} --nproc-per-node {gpus} -m real"
 
 
-def _as_text(found: Sequence[Outcome], scenario: Scenario, seed: str, here: Place | None) -> str:
-    lines = [line for one in found for line in one.tensors]
+def _as_text(results: Sequence[Outcome], scenario: Scenario, seed: str, here: Place | None) -> str:
+    lines = [line for one in results for line in one.tensors]
     lines += [
         f"{one.name:<15} {one.plays:>6,} plays {one.cases:>8,} cases  {'DIFFERENT' if one.failure else 'identical'}"
-        for one in found
+        for one in results
     ]
-    lines += [f"\n{one.name}:\n{one.failure}\n" for one in found if one.failure and not one.tensors]
+    lines += [f"\n{one.name}:\n{one.failure}\n" for one in results if one.failure and not one.tensors]
     hosts, gpus = scenario.cluster.hosts, scenario.cluster.host.gpus
     where = f"{hosts * gpus} ranks ({hosts} hosts of {gpus}), started by {here.by if here else 'this command'}"
     with_what = f"{scenario.library}, torch {versions()['torch']}{seed}"
-    failing = sum(one.failure is not None for one in found)
+    failing = sum(one.failure is not None for one in results)
     verdict = (
-        f"{failing} of {len(found)} checks DIFFER" if failing else "all identical to the simulator and the oracles"
+        f"{failing} of {len(results)} checks DIFFER" if failing else "all identical to the simulator and the oracles"
     )
     return "\n".join([*lines, f"{where}, {with_what}: {verdict}"])
 
 
-def _as_json(found: Sequence[Outcome], scenario: Scenario, seed: str, here: Place | None) -> str:
+def _as_json(results: Sequence[Outcome], scenario: Scenario, seed: str, here: Place | None) -> str:
     return json.dumps(
         {
             "hosts": scenario.cluster.hosts,
@@ -155,7 +157,7 @@ def _as_json(found: Sequence[Outcome], scenario: Scenario, seed: str, here: Plac
             "library": scenario.library,
             "versions": dict(versions()),
             "seed": scenario.seed,
-            "checks": [dataclasses.asdict(one) for one in found],
+            "checks": [dataclasses.asdict(one) for one in results],
         }
     )
 

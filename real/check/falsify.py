@@ -1,4 +1,4 @@
-"""Property: cases must give what their oracles say in every world; remembers failures while Hypothesis shrinks them."""
+"""Checks that cases agree with their oracles in every world; remembers failures while Hypothesis shrinks them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from real.check.cases.bits import Bits, bits_of, values_of
 from real.check.cases.case import Case
 from scenarios.config.interconnect import default_library
 
-# Plays cases on all ranks; gives the tensors that each rank ends with: [rank][case][tensor].
+# Runs cases on all ranks; returns the tensors that each rank ends with: [rank][case][tensor].
 World = Callable[[Sequence[Case]], list[list[list[Bits]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One tensor of one rank and the oracle's; None where there is none."""
+    """A tensor of a rank and the oracle's; None where one of them is missing."""
 
     place: str
     got: Bits | None
@@ -29,7 +29,7 @@ class Compared:
 
     @property
     def agrees(self) -> bool:
-        """Whether both are equal: to the bit, or within `rounding`."""
+        """Whether both tensors are equal: to the bit, or within `rounding`."""
         if self.got is None or self.wanted is None or not self.rounding:
             return self.got == self.wanted
         return self.got[:2] == self.wanted[:2] and _are_close(self.got, self.wanted, self.rounding)
@@ -39,7 +39,7 @@ class Compared:
 
 
 def compare(name: str, world: World, cases: Sequence[Case]) -> list[Compared]:
-    """Play the cases in a world of that name; each rank's tensors with the oracle's."""
+    """Run the cases in a world of that name; return each rank's tensors with the oracle's."""
     by_rank = world(cases)
     return [
         Compared(f"{name}: {type(case).__name__} {at}: rank {rank}: tensor {index}", got, wanted, case.rounding)
@@ -50,7 +50,7 @@ def compare(name: str, world: World, cases: Sequence[Case]) -> list[Compared]:
 
 
 def differences(name: str, world: World, cases: Sequence[Case]) -> list[str]:
-    """One line for each tensor that differs from the oracle's, or for the exception that ended the play."""
+    """Return a line for each tensor that differs from the oracle's, or for the exception that ended the play."""
     try:
         return [str(one) for one in compare(name, world, cases) if not one.agrees]
     except Exception as error:
@@ -64,9 +64,9 @@ def _are_close(got: Bits, wanted: Bits, rounding: float) -> bool:
 
 # The library of checks that name none.
 DEFAULT_LIBRARY = default_library("cpu")
-# A case that fails by a hang takes a whole time-out: after this, the smallest example so far is reported.
+# A case that fails by a hang takes a whole time-out: after this time the smallest example so far is reported.
 SHRINKING_S = 40.0
-# Differences that are printed of one example.
+# Number of differences that are printed of one example.
 _TOLD = 4
 
 SETTINGS = settings(
@@ -80,24 +80,24 @@ SETTINGS = settings(
 
 
 class Property:
-    """Plays examples (tuples of cases) in all worlds, simulated ones first.
+    """A check of examples (tuples of cases) in all worlds, simulated worlds first.
 
-    After a failure only the world that failed is played, so that shrinking is fast. An example is played once:
-    one that failed is reported even if it would not fail again.
+    After a failure only the world that failed runs, so that shrinking is fast. An example runs once: a failed example
+    is reported even if it would pass a second time.
     """
 
     def __init__(self, worlds: Mapping[str, World], repeat: Callable[[tuple[Case, ...]], str]) -> None:
-        """`repeat` gives the command line that plays cases again."""
+        """Check in `worlds`; `repeat` returns the command line that runs cases again."""
         self._worlds, self._repeat = dict(worlds), repeat
         self._failed: dict[tuple[Case, ...], str] = {}
         self._until_s = math.inf
         self.plays = self.cases = 0  # until the first failure
 
     def check(self, cases: tuple[Case, ...]) -> None:
-        """Play one example.
+        """Run one example.
 
         Raises:
-            AssertionError: with what differs, and the command that repeats it.
+            AssertionError: with the differences, and the command that repeats them.
         """
         if cases not in self._failed and time.monotonic() < self._until_s:
             self._play(cases)
@@ -117,7 +117,7 @@ class Property:
 
 
 def command(cases: tuple[Case, ...], *, start: str = "python -m real", library: str = DEFAULT_LIBRARY) -> str:
-    """The command line that plays these cases again and prints every tensor beside the oracle's."""
+    """Return the command line that runs these cases again and prints every tensor next to the oracle's."""
     quoted = " ".join(f'"{case!r}"' for case in cases)
     options = "" if library == DEFAULT_LIBRARY else f" --library {library}"
     return f"{start} check{options} --case {quoted}"

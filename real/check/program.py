@@ -1,4 +1,4 @@
-"""CheckProgram: rank 0 draws examples with Hypothesis, and all ranks play each of them in lockstep."""
+"""Runs a check: rank 0 draws examples with Hypothesis, and all ranks run each of them in lockstep."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DIFFERS = "   <-- differs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What is checked: `plays` examples of each property, or, where given, these `cases` and nothing else.
+    """A check's extent: `plays` examples of each property, or, where given, these `cases` and nothing else.
 
     `start` is the command line that starts these ranks, up to "check".
     """
@@ -50,7 +50,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What one property, or the given cases, came to. `failure` says what differs and how to repeat it."""
+    """A result of one property, or of the given cases. `failure` says what differs and how to repeat it."""
 
     name: str
     plays: int
@@ -71,47 +71,47 @@ class CaseProgram(Program):
 
 
 class CheckProgram(Program):
-    """The program of `python -m real check`; rank 0 leaves its outcomes in the folder `out`."""
+    """The program of `python -m real check`; rank 0 writes its outcomes into the folder `out`."""
 
     def __init__(self, scenario: Scenario, options: Options, simulate: Simulate, out: Path) -> None:
         self._scenario, self._options, self._simulate, self._out = scenario, options, simulate, out
         self._repeat = partial(command, start=options.start, library=scenario.library)
 
     async def __call__(self, rank: Rank) -> None:
-        warnings.simplefilter("ignore")  # torch's and the exchanges', about what is meant here
+        warnings.simplefilter("ignore")  # drawn cases provoke warnings of torch and of the exchanges on purpose
         lockstep = _Lockstep(rank, self._is_about_to_play)
         if rank.rank != 0:
             lockstep.follow()
             return
         worlds = {"sim": simulated(self._simulate), "real": lockstep.lead}
         try:
-            found = [self._given(worlds)] if self._options.cases else self._drawn(worlds)
+            results = [self._given(worlds)] if self._options.cases else self._drawn(worlds)
         except _PlayFailedError as failed:
             raise failed.error from failed
         lockstep.end()
-        (self._out / _OUTCOME).write_text(json.dumps([asdict(one) for one in found]))
+        (self._out / _OUTCOME).write_text(json.dumps([asdict(one) for one in results]))
 
     def _given(self, worlds: dict[str, World]) -> Outcome:
         cases = self._options.cases
-        told = [line for name, world in worlds.items() for line in _told(name, world, cases)]
+        lines = [line for name, world in worlds.items() for line in _compared(name, world, cases)]
         return Outcome(
             name="the given cases",
             plays=1,
             cases=len(cases),
-            failure="\n".join(line for line in told if line.endswith(_DIFFERS)) or None,
-            tensors=tuple(told),
+            failure="\n".join(line for line in lines if line.endswith(_DIFFERS)) or None,
+            tensors=tuple(lines),
         )
 
     def _drawn(self, worlds: dict[str, World]) -> list[Outcome]:
         cluster, names = self._scenario.cluster, self._options.properties
         groups = session_groups(cluster.hosts, cluster.host.gpus, self._options.seed)
         ranks = Ranks(cluster.hosts, cluster.host.gpus, groups)
-        found = []
+        results = []
         with ProgressLine(quiet=False, ticks=True) as bar:
             for at, name in enumerate(names):
                 bar.show(name, at, len(names))
-                found.append(self._falsify(name, ranks, Property(worlds, self._repeat)))
-        return found
+                results.append(self._falsify(name, ranks, Property(worlds, self._repeat)))
+        return results
 
     def _falsify(self, name: str, ranks: Ranks, prop: Property) -> Outcome:
         @hypothesis.seed(self._options.seed)
@@ -132,7 +132,7 @@ class CheckProgram(Program):
 
 
 class _PlayFailedError(BaseException):
-    """A play on real ranks raised: they cannot go on. No Exception, so that Hypothesis does not try once more."""
+    """A play on real ranks that raised: the ranks cannot go on. No Exception, so that Hypothesis does not retry."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -140,14 +140,14 @@ class _PlayFailedError(BaseException):
 
 
 class _Lockstep:
-    """Lets all ranks play what rank 0 says. It uses the default process group, which no program uses."""
+    """A loop in which all ranks run rank 0's cases. It uses the default process group, which no program uses."""
 
     def __init__(self, rank: Rank, about_to_play: Callable[[Sequence[Case]], None]) -> None:
         self._rank, self._here, self._about_to_play = rank, RankGroups(rank), about_to_play
         self._plays = 0
 
     def lead(self, cases: Sequence[Case]) -> list[list[list[Bits]]]:
-        """On rank 0: play on all ranks; the tensors that each ends with."""
+        """Run cases on all ranks, from rank 0; return the tensors that each rank ends with."""
         everyone: list[list[list[Bits]]] = [[]] * self._rank.world_size
         self._about_to_play(cases)
         try:
@@ -158,30 +158,30 @@ class _Lockstep:
         return everyone
 
     def end(self) -> None:
-        """On rank 0: nothing more is to be played."""
+        """End all ranks' loops, from rank 0."""
         dist.broadcast_object_list([None], src=0)
 
     def follow(self) -> None:
-        """On other ranks: play what rank 0 says until it ends."""
-        heard: list[tuple[Case, ...] | None] = [None]
-        dist.broadcast_object_list(heard, src=0)
-        while heard[0] is not None:
-            dist.gather_object(self._play(heard[0]), dst=0)
-            dist.broadcast_object_list(heard, src=0)
+        """Run rank 0's cases on another rank until rank 0 ends the loop."""
+        received: list[tuple[Case, ...] | None] = [None]
+        dist.broadcast_object_list(received, src=0)
+        while received[0] is not None:
+            dist.gather_object(self._play(received[0]), dst=0)
+            dist.broadcast_object_list(received, src=0)
 
     def _play(self, cases: Sequence[Case]) -> list[list[Bits]]:
         with self._rank.step(self._plays):
-            found = drive(play(self._here, cases), self._rank.rank)
+            results = drive(play(self._here, cases), self._rank.rank)
             drive(self._meet(), self._rank.rank)
         self._plays += 1
-        return found
+        return results
 
     async def _meet(self) -> None:
-        """The supervisor sees who is late at a barrier, but not who is late at the default group."""
+        """Wait for all ranks at a barrier, where the supervisor sees late ranks; it does not see the default group."""
         await self._rank.barrier(label=f"the end of play {self._plays}")
 
 
-def _told(name: str, world: World, cases: Sequence[Case]) -> list[str]:
+def _compared(name: str, world: World, cases: Sequence[Case]) -> list[str]:
     try:
         return [str(one) if one.agrees else f"{one}{_DIFFERS}" for one in compare(name, world, cases)]
     except Exception as error:
@@ -189,7 +189,7 @@ def _told(name: str, world: World, cases: Sequence[Case]) -> list[str]:
 
 
 def simulated(simulate: Simulate) -> World:
-    """The simulator as a world."""
+    """Return the simulator as a world."""
 
     def world(cases: Sequence[Case]) -> list[list[list[Bits]]]:
         program = CaseProgram(cases)
@@ -200,7 +200,7 @@ def simulated(simulate: Simulate) -> World:
 
 
 def scenario_of(hosts: int, gpus_per_host: int, *, name: str = "check", timeout_s: float = 20.0) -> Scenario:
-    """The least scenario of that many ranks on gloo; its own program is not played."""
+    """Return a minimal scenario of that many ranks on gloo; its own program does not run."""
     wire = Link(bytes_per_s=1e9, latency_ns=10_000)
     rates = dict.fromkeys(("float16", "bfloat16", "float32", "float64"), 1e10)
     gpu = Gpu(name="cpu", kind="cpu", memory_bytes=1 << 30, memory_bytes_per_s=1e10, flops_per_s=rates)
@@ -223,7 +223,7 @@ def scenario_of(hosts: int, gpus_per_host: int, *, name: str = "check", timeout_
 
 
 def session_groups(hosts: int, gpus_per_host: int, seed: int) -> tuple[GroupSpec, ...]:
-    """The groups that all cases of a check use: they are made once."""
+    """Return the groups that all cases of a check use: setting up a group takes a while."""
     draw, size = random.Random(seed), hosts * gpus_per_host
     drawn = [draw.sample(range(size), draw.randint(1, size)) for _ in range(_NEW_GROUPS)]
     named = (WORLD, GroupSpec("intra"), GroupSpec("cross"))
@@ -235,11 +235,11 @@ def session_groups(hosts: int, gpus_per_host: int, seed: int) -> tuple[GroupSpec
 
 
 def outcomes(out: Path) -> list[Outcome]:
-    """What rank 0 left in the folder."""
+    """Read the outcomes that rank 0 wrote into the folder."""
     return [Outcome(**one) for one in json.loads((out / _OUTCOME).read_text())]
 
 
 def tell_playing(recording: Recording, out: Path, spool: Path) -> None:
-    """The writer of a check's job: spans are not kept, but of a check that was lost, what it played is printed."""
+    """Print the cases at which a check was lost; the writer of a check's job, which stores no spans."""
     if not recording.info.complete and (out / _PLAYING).exists():
         print(f"The check was lost while it played\n    {(out / _PLAYING).read_text()}", flush=True)

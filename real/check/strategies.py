@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 # Each example is one play in each world, of up to PER_PLAY cases.
 PER_PLAY = 10
-# bool and float8 have no sums, and neither library here has those of uint64.
+# bool and float8 have no sums, and neither gloo nor NCCL sums uint64 in torch.
 SUMMED = [dtype for dtype in DTYPES if dtype not in ("bool", "uint64") and not dtype.startswith("float8")]
 ID_DTYPES = st.tuples(st.sampled_from(["int64", "int32"]), st.sampled_from(["int32", "int64"]))
 SEEDS = st.integers(0, 99)
 
 
 class Ranks(NamedTuple):
-    """The ranks that play, and the groups that their cases may use: each group takes a while to set up."""
+    """The ranks of a world, and the groups that cases may use: each group takes a while to set up."""
 
     hosts: int
     gpus: int
@@ -38,7 +38,7 @@ class Ranks(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self.hosts * self.gpus
 
 
@@ -47,7 +47,7 @@ Draws = Callable[[Ranks], st.SearchStrategy[C]]
 
 @st.composite
 def plays(draw: st.DrawFn, cases: Draws[C], sizes: Sequence[tuple[int, int]]) -> tuple[C, ...]:
-    """Cases of one world of one of `sizes` (hosts, GPUs per host), to be played one after the other."""
+    """Draw cases of one world of one of `sizes` (hosts, GPUs per host), to run one after the other."""
     hosts, gpus = draw(st.sampled_from(sizes))
     places = draw(st.lists(group_specs(hosts, gpus), min_size=1, max_size=3))
     return draw(several(cases(Ranks(hosts, gpus, tuple(places))), 1, PER_PLAY))
@@ -55,13 +55,13 @@ def plays(draw: st.DrawFn, cases: Draws[C], sizes: Sequence[tuple[int, int]]) ->
 
 @st.composite
 def several(draw: st.DrawFn, items: st.SearchStrategy[T], low: int, high: int) -> tuple[T, ...]:
-    """From `low` to `high` items. Hypothesis deletes one of so many, but hardly one of a list, if items are long."""
+    """Draw from `low` to `high` items. Hypothesis shrinks such a tuple better than a list of long items."""
     return tuple(draw(items) for _ in range(draw(st.integers(low, high))))
 
 
 @st.composite
 def group_specs(draw: st.DrawFn, hosts: int, gpus: int) -> GroupSpec:
-    """Any group of a world, now and then on the second stream."""
+    """Draw any group of a world, now and then on the second stream."""
     kind = draw(st.sampled_from(["world", "intra", "cross", "new", "new"]))
     everyone = draw(st.permutations(range(hosts * gpus)))
     ranks = tuple(everyone[: draw(st.integers(1, hosts * gpus))]) if kind == "new" else ()
@@ -70,7 +70,7 @@ def group_specs(draw: st.DrawFn, hosts: int, gpus: int) -> GroupSpec:
 
 @st.composite
 def counts(draw: st.DrawFn, size: int) -> tuple[tuple[int, ...], ...]:
-    """Rows from each rank to each rank: uneven, or all the same, or from one rank only."""
+    """Draw rows from each rank to each rank: uneven, or all equal, or from one rank only."""
     kind = draw(st.sampled_from(["even", "any", "one-sided"]))
     if kind == "even":
         return ((draw(st.integers(0, 3)),) * size,) * size
@@ -80,7 +80,7 @@ def counts(draw: st.DrawFn, size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _drawn(kind: type[T], ranks: Ranks, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
-    """Values of a kind of dataclass: fields that are not given are drawn by their name, flags freely."""
+    """Draw a dataclass of a kind: fields that are not given are drawn by their name, flags freely."""
     named: dict[str, st.SearchStrategy[Any]] = {
         "hosts": st.just(ranks.hosts),
         "gpus": st.just(ranks.gpus),
@@ -98,7 +98,7 @@ def _drawn(kind: type[T], ranks: Ranks, **given: st.SearchStrategy[Any]) -> st.S
 
 @st.composite
 def exchanges(draw: st.DrawFn, ranks: Ranks) -> Exchange:
-    """One all-to-all call."""
+    """Draw one all-to-all call."""
     dtype = draw(st.sampled_from(DTYPES))
     is_list = draw(st.booleans())
     scalar = is_list and draw(st.integers(0, 4)) == 4
@@ -117,21 +117,21 @@ def exchanges(draw: st.DrawFn, ranks: Ranks) -> Exchange:
 
 
 def all_to_alls(ranks: Ranks) -> st.SearchStrategy[AllToAll]:
-    """Up to three all-to-all calls in flight."""
+    """Draw up to three all-to-all calls in flight."""
     return _drawn(
         AllToAll, ranks, exchanges=several(exchanges(ranks), 1, 3), turns=_tuples(st.integers(0, 2), ranks.size)
     )
 
 
 def _messages(ranks: Ranks) -> st.SearchStrategy[Messages]:
-    """send and recv between any ranks."""
+    """Draw sends and receives between any ranks."""
     pairs = [(source, target) for source in range(ranks.size) for target in range(ranks.size) if source != target]
     message = st.tuples(st.sampled_from(pairs), st.integers(0, 5)).map(lambda drawn: (*drawn[0], drawn[1]))
     return _drawn(Messages, ranks, messages=st.lists(message, max_size=6).map(tuple) if pairs else st.just(()))
 
 
 def moves(ranks: Ranks) -> st.SearchStrategy[Gather | Broadcast | Messages]:
-    """Gathers, broadcasts and messages."""
+    """Draw gathers, broadcasts and messages."""
     shape = st.lists(st.integers(0, 3), max_size=3).map(tuple)
     broadcasts = _drawn(Broadcast, ranks, shape=shape, source=st.integers(0, 5))
     return st.one_of(_drawn(Gather, ranks), broadcasts, _messages(ranks))
@@ -139,7 +139,7 @@ def moves(ranks: Ranks) -> st.SearchStrategy[Gather | Broadcast | Messages]:
 
 @st.composite
 def reductions(draw: st.DrawFn, ranks: Ranks) -> Reduction:
-    """all_reduce and reduce_scatter_tensor."""
+    """Draw an all_reduce or a reduce_scatter_tensor."""
     dtype = draw(st.sampled_from(SUMMED))
     ops = [op for op in OPS if not (dtype.startswith("complex") and op in ("min", "max"))]
     return draw(_drawn(Reduction, ranks, dtype=st.just(dtype), op=st.sampled_from(ops)))
@@ -147,7 +147,7 @@ def reductions(draw: st.DrawFn, ranks: Ranks) -> Reduction:
 
 @st.composite
 def bucketizes(draw: st.DrawFn, ranks: Ranks) -> Bucketize:
-    """block_bucketize with any options."""
+    """Draw a block_bucketize with any options."""
     my_size = draw(st.sampled_from([1, 2, 3, 7, 300]))
     blocks = draw(several(st.integers(0, 9), 1, 4))
     size = len(blocks)
@@ -168,7 +168,7 @@ def bucketizes(draw: st.DrawFn, ranks: Ranks) -> Bucketize:
 
 @st.composite
 def twrws(draw: st.DrawFn, ranks: Ranks) -> Twrw:
-    """The input exchange of table-row-wise sharding."""
+    """Draw an input exchange of table-row-wise sharding."""
     features = draw(_tuples(st.integers(0, 2), ranks.hosts))
     count = sum(features)
     is_per_key = count > 0 and draw(st.booleans())
@@ -185,7 +185,7 @@ def twrws(draw: st.DrawFn, ranks: Ranks) -> Twrw:
 
 @st.composite
 def tables(draw: st.DrawFn, kinds: tuple[str, ...]) -> Table:
-    """A table of one of these sharding types."""
+    """Draw a table of one of these sharding types."""
     kind = draw(st.sampled_from(kinds))
     cuts = draw(st.integers(1, 3)) if ShardingKind(kind).cuts_columns else 1
     return Table(
@@ -198,14 +198,14 @@ def tables(draw: st.DrawFn, kinds: tuple[str, ...]) -> Table:
 
 
 def plans(ranks: Ranks, kinds: tuple[str, ...]) -> st.SearchStrategy[Plan]:
-    """Up to three tables, from features to pooled rows and back."""
+    """Draw up to three tables, from features to pooled rows and back."""
     batches = _tuples(st.integers(0, 3), ranks.size)
     dtype = st.sampled_from(["int64", "int32"])
     return _drawn(Plan, ranks, tables=several(tables(kinds), 1, 3), batches=batches, dtype=dtype)
 
 
 def gradients(ranks: Ranks) -> st.SearchStrategy[Gradients]:
-    """Gradient buckets and their averages."""
+    """Draw gradient buckets and their averages."""
     return _drawn(
         Gradients,
         ranks,
@@ -218,12 +218,12 @@ def gradients(ranks: Ranks) -> st.SearchStrategy[Gradients]:
 
 
 def _tuples(items: st.SearchStrategy[T], size: int) -> st.SearchStrategy[tuple[T, ...]]:
-    """Tuples of `size` items."""
+    """Return a strategy of tuples of `size` items."""
     return st.tuples(*[items] * size)
 
 
 _KINDS_OF_CASES = (AllToAll, Bucketize, Gather, Broadcast, Messages, Reduction, Twrw, Plan, Gradients)
-# What the repr of a case may name.
+# The names that a case's repr may contain.
 CASES = {kind.__name__: kind for kind in (*_KINDS_OF_CASES, Exchange, GroupSpec, Table)}
 PROPERTIES: Mapping[str, Draws[Any]] = {
     "all_to_all": all_to_alls,

@@ -1,4 +1,4 @@
-"""A rank in a user's own training: no scenario, no recording, one process group of its own."""
+"""A backend for a user's own training: no scenario, no recording, one process group."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ T = TypeVar("T")
 
 
 class DdpBackend:
-    """A `Backend` that plays every verb at once, on the thread and the stream of its caller."""
+    """A `Backend` that executes every verb at once, on the thread and the stream of its caller."""
 
     stream = "main"
 
     def __init__(self, handle: dist.ProcessGroup, device: torch.device) -> None:
-        """`handle`: over which gradients are averaged; they are on `device`."""
+        """Average over the process group `handle`; gradients are on `device`."""
         self.rank, self.world_size, self.local_world_size = handle.rank(), handle.size(), handle.size()
         self.device = self.control_device = device
         ranks = tuple(range(self.world_size))
@@ -44,19 +44,19 @@ class DdpBackend:
 
     @property
     def now_ns(self) -> int:
-        """See `Backend.now_ns`."""
+        """Host time, in ns."""
         return time.perf_counter_ns()
 
     def host_work(self, work: HostWork) -> int:
-        """See `Backend.host_work`: a real host does it anyway."""
+        """Do nothing: the real host does the work itself."""
         return self.now_ns
 
     def knows(self, group: Group) -> bool:
-        """See `Backend.knows`; there is but one."""
+        """Return whether a group is the training's process group, the only one here."""
         return group == self.world
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
-        """See `Backend.issue`.
+        """Execute a collective and wait for it.
 
         Raises:
             RankLostError: the library failed, most likely because another rank has ended.
@@ -69,23 +69,23 @@ class DdpBackend:
         return Done(issue.output)
 
     def refuse(self, call: Call, group: Group) -> None:
-        """See `Backend.refuse`; the mistake ends this rank's training, which the others see."""
+        """Do nothing: the mistake ends this rank's training, which the other ranks see."""
 
     def compute(
         self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
     ) -> Work[T]:
-        """See `Backend.compute`; nobody asks what it cost."""
+        """Run a function at once; its cost is not recorded."""
         return Done(function(*arguments))
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
-        """See `Backend.spawn`."""
+        """Run a coroutine to its end."""
         return Done(play(coroutine, self.rank))
 
     def after(self, work: Work[Any]) -> None:
-        """See `Backend.after`; all is over that was issued."""
+        """Do nothing: every call has completed when it returns."""
 
     async def synchronize(self, work: Work[T]) -> T:
-        """See `Backend.synchronize`."""
+        """Return the value of `work` once the GPU's current stream is empty."""
         value = await work
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).synchronize()
@@ -93,32 +93,33 @@ class DdpBackend:
 
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
-        """See `Backend.step`; nothing is recorded."""
+        """Do nothing: steps are not recorded."""
         yield
 
     def record(self, name: str, value: Tensor | float) -> None:
-        """See `Backend.record`; nothing is recorded."""
+        """Do nothing: metrics are not recorded."""
 
     def new_group(self, name: str, ranks: object) -> Group:
-        """CollectiveError: the training's process group is the only one."""
+        """Raise CollectiveError: the training's process group is the only one."""
         raise CollectiveError(f"rank {self.rank}: new_group: expected to use the process group of the training alone")
 
     def open_stream(self, name: str) -> DdpBackend:
-        """ProgramError: the caller's stream is the only one."""
+        """Raise ProgramError: the caller's stream is the only one."""
         raise ProgramError(f"rank {self.rank}: stream: expected to use the stream of the hook alone")
 
 
 def twin_of(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
-    """Make a further group of the same ranks, backend and time-out; all of them call this in the same order.
+    """Create a second group of the same ranks, backend and time-out; all ranks call this function in the same order.
 
-    A reduction beside the backward pass needs it: on the user's own group its collectives would cross others'.
+    A reduction concurrent with the backward pass needs a group of its own: on the user's group its collectives would
+    interleave with the user's.
     """
     is_world = group.size() == dist.get_world_size()
     twin = dist.new_group(
         dist.get_process_group_ranks(group),
         timeout=group._get_backend(device).options._timeout,
         backend=dist.get_backend_config(group),
-        # Ranks outside a smaller group do not come; without them, names rest on how many groups a rank is in.
+        # Ranks outside a smaller group do not call this; a global counter in the group's name would then differ.
         use_local_synchronization=not is_world,
     )
     assert isinstance(twin, dist.ProcessGroup), "a rank reduces over a group that it is in"

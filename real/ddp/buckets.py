@@ -1,8 +1,8 @@
-"""Maps DDP's buckets of the moment to the buckets that a PowerSGD state remembers.
+"""Maps DDP's current buckets to the buckets that a PowerSGD state remembers.
 
-What PowerSGD remembers belongs to a bucket's very parameters, in order. But DDP begins every process with one bucket
-for everything, and makes others once it has seen in which order gradients arrive (torch 2.11 to 2.13). So a state that
-was stored goes on with the buckets that it remembers: a step's gradients are put into them, and back.
+PowerSGD's memory belongs to the parameters of one bucket, in order. But DDP begins every process with one bucket for
+all parameters, and rebuilds its buckets once it has seen the order in which gradients arrive (torch 2.11 to 2.13). So a
+restored state keeps the buckets that it remembers: each step copies gradients into these buckets and back.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Members = tuple[int, ...]
 
 
 class DdpBucket(Bucket, Protocol):
-    """The part of torch's `GradBucket` that is used."""
+    """A bucket with the part of torch's `GradBucket` that is used."""
 
     def parameters(self) -> list[Tensor]: ...
 
 
 @dataclass
 class Layout:
-    """The stored buckets: parameters are numbers, in the order in which DDP showed them first.
+    """A list of buckets as stored with a state; a parameter's number is the position at which DDP first showed it.
 
     `hook` is the name of the hook that filled the state's memory.
     """
@@ -42,7 +42,7 @@ class Layout:
         """Assign the buckets to a hook.
 
         Raises:
-            ValueError: the state remembers something of another one's.
+            ValueError: the state has memory of another hook's buckets (`remembers` says whether it has any).
         """
         if remembers and self.hook not in ("", hook):
             raise ValueError(f"the PowerSGD state remembers buckets of {self.hook}, expected a new state for {hook}")
@@ -51,7 +51,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A gradient inside one of DDP's buckets: `flat` [numel] in memory order, and in its own shape."""
+    """A gradient inside one of DDP's buckets: `flat` [numel] in memory order, and `gradient` in its own shape."""
 
     flat: Tensor
     gradient: Tensor
@@ -59,7 +59,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """One of DDP's own buckets, to be reduced where it is."""
+    """A bucket of DDP's own, reduced in place."""
 
     bucket: Bucket
 
@@ -68,13 +68,13 @@ class Direct:
         return self.bucket.buffer().device
 
     def play(self, reduce: Callable[[Bucket], object]) -> None:
-        """Reduce it in place; called once, on the thread and the stream that reduce."""
+        """Reduce DDP's bucket in place; called once, on the thread and the stream of the reduction."""
         reduce(self.bucket)
 
 
 @dataclass(frozen=True, slots=True)
 class Regrouped:
-    """A bucket of the layout whose gradients lie in other buckets of DDP, reduced as a copy."""
+    """A bucket of the layout, reduced as a copy because its gradients lie in other buckets of DDP."""
 
     index: int
     pieces: Sequence[Piece]
@@ -85,7 +85,7 @@ class Regrouped:
         return self.pieces[0].flat.device
 
     def play(self, reduce: Callable[[Bucket], object]) -> None:
-        """Reduce a copy, and copy it back."""
+        """Copy the gradients into one buffer, reduce the buffer, and copy the result back."""
         buffer = torch.cat([piece.flat for piece in self.pieces])
         parts = buffer.split_with_sizes([piece.flat.numel() for piece in self.pieces])
         gradients = [
@@ -98,7 +98,7 @@ class Regrouped:
 
 
 class _Copy(GradientBucket):
-    """A copy whose gradients have the strides of DDP's."""
+    """A bucket of copied gradients with the strides of DDP's gradients."""
 
     def __init__(self, index: int, buffer: Tensor, gradients: list[Tensor], is_last: bool) -> None:
         super().__init__(index, buffer, [tuple(gradient.shape) for gradient in gradients], is_last=is_last)
@@ -109,22 +109,23 @@ Reduction: TypeAlias = Direct | Regrouped
 
 
 class Regrouping:
-    """Turns the buckets of DDP's steps into the buckets of a layout; one object for each process and layout."""
+    """A map from the buckets of DDP's steps to the buckets of a layout; one object for each process and layout."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._is_stored = bool(layout.buckets)
         self._numbers: dict[int, int] = {}
-        self._parameters: list[Tensor] = []  # kept, so that no other tensor gets the identity of one
+        self._parameters: list[Tensor] = []  # kept alive: ids of dead tensors are reused
         self._knows_all = False
         self._first_members: Members = ()
         self._start_step((), False)
 
     def take(self, bucket: DdpBucket, remembers: bool) -> Sequence[Reduction]:
-        """What to reduce once DDP has filled a bucket: that bucket, nothing yet, or, at the last, all regrouped ones.
+        """Return what to reduce once DDP has filled a bucket: that bucket, nothing yet, or, at the last bucket, all
+        regrouped ones.
 
-        `remembers` says whether the state holds memory by bucket. If it does, or was stored and DDP still has the
-        buckets that it began with, the layout is kept; else it follows DDP.
+        `remembers` says whether the state has memory by bucket. The layout is kept if the state has memory, or if the
+        layout was stored and DDP still has its initial buckets; otherwise the layout follows DDP.
 
         Raises:
             ValueError: the parameters are not those of the layout.
@@ -135,6 +136,7 @@ class Regrouping:
         self._seen.append(members)
         if bucket.is_last():
             self._end_step()
+        # A bucket of DDP that equals the layout's next one needs no copy.
         if self._is_at_its_place(members):
             return [Direct(bucket)]
         self._hold(bucket, members)

@@ -1,7 +1,7 @@
-"""PowerSGD for a user's own training: hooks for `DistributedDataParallel.register_comm_hook`, torch 2.11 to 2.13.
+"""Communication hooks of PowerSGD for `DistributedDataParallel.register_comm_hook`, torch 2.11 to 2.13.
 
 The algorithms are `scenarios.compression`'s, the same coroutines that simulations run. A hook hands its bucket to the
-state's thread and returns a future; docs/compression.md says what users must know.
+state's thread and returns a future; see docs/compression.md.
 """
 
 import logging
@@ -34,7 +34,7 @@ _Algorithm = Callable[[Rank, compression.PowerSGDState, Bucket], Coroutine[Any, 
 
 
 class _ProcessState:
-    """The part of a state that belongs to this process: group, thread, and the mapping of DDP's buckets."""
+    """A part of a state that belongs to this process: group, thread, and the mapping of DDP's buckets."""
 
     def __init__(self, base: dist.ProcessGroup, device: torch.device, layout: Layout) -> None:
         self.base = base
@@ -46,11 +46,11 @@ class _ProcessState:
 
 @dataclass(slots=True, eq=False)
 class PowerSGDState(compression.PowerSGDState):
-    """torch 2.13's `PowerSGDState`, and `survive_zero_matrices` (see `scenarios.compression.PowerSGDState`).
+    """A `PowerSGDState` as in torch 2.13, with `survive_zero_matrices` (see `scenarios.compression.PowerSGDState`).
 
     `process_group` is torch's; None is the default group. One state serves one DistributedDataParallel; every rank has
-    its own, because errors differ. It pickles, and training resumes with the same bits; the process group does not
-    pickle: a loaded state is on the default group until `process_group` is set. States that differ between ranks are
+    its own state, because errors differ. A state pickles without its process group, and training resumes with the same
+    bits: a loaded state is on the default group until `process_group` is set. States that differ between ranks are
     refused on every rank by the first backward pass that reduces.
 
     Raises:
@@ -63,7 +63,7 @@ class PowerSGDState(compression.PowerSGDState):
 
     @property
     def group(self) -> None:
-        """A training has but one."""
+        """None: the training's process group is the only one."""
         return
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,13 +78,13 @@ class PowerSGDState(compression.PowerSGDState):
             setattr(self, name, value)
 
     def here(self, device: torch.device, hook: str) -> _ProcessState:
-        """The part of this state that belongs to this process, made on the first call and for each new process group.
+        """Return the part of this state that belongs to this process; create it for each new process group.
 
-        When it is made, the thread first compares this state and its hook with those of all ranks.
+        The thread's first job compares this state and its hook with those of all ranks.
 
         Raises:
             TypeError: `process_group` is no process group of torch.
-            ValueError: what the state remembers belongs to another hook.
+            ValueError: the state has memory of another hook's buckets.
         """
         base = dist.group.WORLD if self.process_group is None else self.process_group
         if not isinstance(base, dist.ProcessGroup):
@@ -102,23 +102,24 @@ class PowerSGDState(compression.PowerSGDState):
 def batched_powerSGD_hook(  # noqa: N802 (torch's own name)
     state: PowerSGDState, bucket: GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
-    """Each bucket as one square matrix; see `scenarios.compression.batched_powersgd`. As torch 2.13's, if it ran."""
+    """Reduce each bucket as one square matrix, as torch 2.13 intends; see `scenarios.compression.batched_powersgd`."""
     return _reduce("batched_powerSGD_hook", batched_powersgd, state, bucket)
 
 
 def powerSGD_hook(  # noqa: N802 (torch's own name)
     state: PowerSGDState, bucket: GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
-    """Each gradient as a matrix; see `scenarios.compression.layerwise_powersgd`. As torch 2.13's."""
+    """Reduce each gradient as a matrix, as torch 2.13 does; see `scenarios.compression.layerwise_powersgd`."""
     return _reduce("powerSGD_hook", layerwise_powersgd, state, bucket)
 
 
 def _reduce(
     hook: str, algorithm: _Algorithm, state: PowerSGDState, bucket: GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
-    """A future of DDP's bucket, reduced in place on the state's thread.
+    """Return a future of DDP's bucket, reduced in place on the state's thread.
 
-    An error is raised by the backward pass that the hook was called in; outside of one, by whoever waits.
+    The backward pass that called the hook raises an error of the reduction; outside of a backward pass, whoever waits
+    for the future does.
     """
     if not isinstance(state, PowerSGDState):
         raise TypeError(f"the hook's state is a {type(state).__module__}.{type(state).__name__}, expected {_STATE}")
@@ -136,8 +137,9 @@ def _reduce(
     if reductions:
         here.worker.settle(here.promises)
         here.promises = []
+    # The engine's callback runs at the end of the backward pass: `loss.backward()` raises what the thread raised.
     if bucket.is_last():
-        with suppress(RuntimeError):  # there is no backward pass
+        with suppress(RuntimeError):  # raised where no backward pass runs
             Variable._execution_engine.queue_callback(here.worker.join)
     return future
 

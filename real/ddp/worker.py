@@ -1,6 +1,6 @@
 """Reduces buckets in order on a thread of its own, concurrently with the backward pass.
 
-A hook that waits inside a callback of the library's own threads can hang the library; this thread may wait as it likes.
+A hook that waits inside a callback of the library's own threads can hang the library; this thread may wait safely.
 """
 
 from __future__ import annotations
@@ -22,29 +22,32 @@ Job = Callable[[], object]
 
 
 class Track:
-    """Runs the thread's work on one device; this one on a CPU, where work is over when it returns."""
+    """A place where the thread's work runs; this class is for CPUs, where work is over when it returns."""
 
     def follow(self) -> Job:
-        """A job that makes the track wait for what the caller has launched so far; called on the caller's thread."""
+        """Return a job that makes the track wait for all that the caller has launched so far; call it on the caller's
+        thread.
+        """
         return do_nothing
 
     def entered(self) -> AbstractContextManager[object]:
-        """A context in which work is launched on the track."""
+        """Return a context in which work is launched on the track."""
         return nullcontext()
 
     def new_future(self) -> torch.futures.Future[Tensor]:
-        """A future whose waiter goes on after what the track had been given when the result was set."""
+        """Return a future whose waiter continues after the work that was on the track when the result was set."""
         return torch.futures.Future()
 
 
 class CudaTrack(Track):
-    """A track on a GPU: a stream of its own. Nothing here blocks the host."""
+    """A track on a GPU: a stream of its own. No method blocks the host."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
 
     def follow(self) -> Job:
+        # An event, not a synchronisation: the caller's stream goes on while this stream waits.
         event = torch.cuda.current_stream(self._device).record_event()
         return functools.partial(self._stream.wait_event, event)
 
@@ -73,9 +76,9 @@ class Promise:
 
 
 class Worker:
-    """One daemon thread, which ends when its `Worker` is collected.
+    """A daemon thread that runs jobs in order; it ends when its `Worker` is collected.
 
-    After a job has failed no further one is run: other ranks may be waiting in vain, and learn of it when this process
+    After a job has failed no further job runs: other ranks may wait in vain, and learn of the failure when this process
     ends.
     """
 
@@ -83,29 +86,30 @@ class Worker:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._tracks: dict[torch.device, Track] = {}
         self._error: Exception | None = None
+        # The thread knows the queue only: with a reference to its worker, it would keep itself alive.
         weakref.finalize(self, self._jobs.put, None)
         threading.Thread(target=_serve, args=(self._jobs,), name=f"gradient reduction {id(self)}", daemon=True).start()
 
     def promise(self, buffer: Tensor) -> Promise:
-        """Register a buffer that is to be reduced; jobs submitted from now on see what the caller has put into it."""
+        """Register a buffer to be reduced; jobs submitted from now on see what the caller has written into it."""
         track = self._track(buffer.device)
         self._jobs.put(track.follow())
         return Promise(buffer, track, track.new_future())
 
     def submit(self, job: Job, device: torch.device) -> None:
-        """Run a job after all jobs before it, unless one of them failed."""
+        """Run a job after all earlier jobs, unless one of them has failed."""
         self._jobs.put(functools.partial(self._run, job, self._track(device)))
 
     def settle(self, promises: Sequence[Promise]) -> None:
-        """Settle promises after the jobs so far."""
+        """Queue the completion of promises behind all earlier jobs."""
         for promise in promises:
             self._jobs.put(functools.partial(self._settle, promise))
 
     def join(self) -> None:
-        """Wait until everything submitted so far has run (on a GPU: has been launched).
+        """Wait until all submitted jobs have run (on a GPU: have been launched).
 
         Raises:
-            Exception: what the first job that failed has raised, now and whenever this is called again.
+            Exception: the error of the first failed job, at this and every later call.
         """
         over = threading.Event()
         self._jobs.put(over.set)
@@ -137,4 +141,4 @@ def _serve(jobs: queue.SimpleQueue[Job | None]) -> None:
         if job is None:
             return
         job()
-        del job  # it may be what keeps its worker, and so this thread, alive
+        del job  # it may hold the last reference to the worker, whose collection ends this thread

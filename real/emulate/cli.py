@@ -1,4 +1,4 @@
-"""`python -m real emulate up|status|down|exec`: makes, lists, removes and enters emulated hosts."""
+"""Commands `python -m real emulate up|status|down|exec`: creates, lists, removes and enters emulated hosts."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes, format_rate, parse_rate, parse_size
 from scenarios.seam.errors import ScenarioError
 
-# tc's own spelling, such as 200mbit, where bps are bytes: a number without a unit is bits there, and a mistake here.
+# tc's own spelling, such as 200mbit, where bps are bytes. tc reads a bare number as bits; here it is refused.
 _TC_RATE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(i?)(bit|bps)", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-# `python -m benchmarks.emulated --nic 1gbit`, 2 hosts on 2 cores: 85 to 93 % of the rate, and less of higher ones.
+# `python -m benchmarks.emulated --nic 1gbit`, 2 hosts on 2 cores: 85 to 93 % of the rate, and less of higher rates.
 _BYTES_PER_S_OF_A_CORE = 125e6
 
 
 def emulate(arguments: Sequence[str], prog: str = "python -m real emulate") -> int:
-    """Run a subcommand. Exit codes: 0 done, 2 a mistake or a missing tool (on stderr), or that of `exec`'s command."""
+    """Run a subcommand; return 0, 2 for a mistake or a missing tool, or the exit code of `exec`'s command."""
     options = _parser(prog).parse_args(arguments)
     try:
         netns.check_able()
@@ -42,7 +42,7 @@ def emulate(arguments: Sequence[str], prog: str = "python -m real emulate") -> i
         code = int(options.run(options))
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # a reader that has seen enough
+    except BrokenPipeError:  # the reader of stdout has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ScenarioError as error:
@@ -56,11 +56,11 @@ def say(sentences: Iterable[str]) -> None:
         print(sentence, file=sys.stderr)
 
 
-def those_of(name: str, fabric: Fabric) -> EmulatedHosts:
-    """The emulated hosts that are up under that name, for a scenario of that fabric.
+def running_hosts(name: str, fabric: Fabric) -> EmulatedHosts:
+    """Return the emulated hosts that are up under a name, for a scenario of that fabric.
 
     Raises:
-        EmulationError: there are none, or too few.
+        EmulationError: no hosts of that name are up, or too few.
     """
     hosts = find(name)
     if hosts.fabric.hosts < fabric.hosts:
@@ -70,7 +70,7 @@ def those_of(name: str, fabric: Fabric) -> EmulatedHosts:
 
 
 def differences(name: str, up: Fabric, wanted: Fabric) -> list[str]:
-    """A sentence where hosts that are up have other links than a scenario's.
+    """Return a sentence where hosts that are up have other links than a scenario's.
 
     More hosts are no difference, nor is a burst that the scenario leaves open.
     """
@@ -84,7 +84,7 @@ def differences(name: str, up: Fabric, wanted: Fabric) -> list[str]:
 
 
 def warnings(fabric: Fabric) -> list[str]:
-    """Sentences about rates that this machine may be too slow for."""
+    """Return sentences about rates that this machine may be too slow for."""
     if fabric.hosts * fabric.nic_bytes_per_s <= cores() * _BYTES_PER_S_OF_A_CORE:
         return []
     return [
@@ -108,18 +108,18 @@ def _up(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    found = [(hosts, traffic(hosts)) for hosts in clusters()]
+    running = [(hosts, traffic(hosts)) for hosts in clusters()]
     if options.json:
-        print(json.dumps([_as_json(hosts, rows) for hosts, rows in found], indent=1))
+        print(json.dumps([_as_json(hosts, rows) for hosts, rows in running], indent=1))
         return 0
-    for hosts, rows in found:
+    for hosts, rows in running:
         owner = "stays until it is taken down" if hosts.owner is None else f"ends with process {hosts.owner.pid}"
         print(f"{hosts.name}: {_described(hosts.fabric)}; {owner}")
         print(f"  host0 is {data_address(0)}, and so on; for control {control_address(0)}")
         for row in rows:
             sent = f"{format_bytes(row.sent_bytes)} sent, {row.dropped_packets} packets dropped"
             print(f"  {row.source} -> {row.target}: {format_rate(row.bytes_per_s)}, {sent}")
-    if not found:
+    if not running:
         print("no emulated hosts are up")
     return 0
 
@@ -127,14 +127,14 @@ def _status(options: argparse.Namespace) -> int:
 def _down(options: argparse.Namespace) -> int:
     if (options.name is None) == (not options.all):
         raise EmulationError("emulate down: expected a name or --all")
-    staying = [hosts for hosts in clusters() if hosts.owner is None]  # the others are of runs that go on
+    staying = [hosts for hosts in clusters() if hosts.owner is None]  # the others belong to running measurements
     for hosts in staying if options.all else [find(options.name)]:
         down(hosts)
     return 0
 
 
 def _exec(options: argparse.Namespace) -> int:
-    """Replace this process by the command, on that host."""
+    """Replace this process by the command, on the given host."""
     hosts = find(options.name)
     if not 0 <= options.host < hosts.fabric.hosts:
         raise EmulationError(f"HOST = {options.host}: expected 0 to {hosts.fabric.hosts - 1}")
@@ -151,9 +151,11 @@ def _exec(options: argparse.Namespace) -> int:
 def _fabric(options: argparse.Namespace) -> Fabric:
     burst = _burst(options.burst)
     if options.scenario is not None:
-        given = [name for name in ("hosts", "nic", "hosts_per_leaf", "uplink") if getattr(options, name) is not None]
-        if given:
-            raise EmulationError(f"--{given[0].replace('_', '-')}: expected without a scenario, which says it itself")
+        clashing = [name for name in ("hosts", "nic", "hosts_per_leaf", "uplink") if getattr(options, name) is not None]
+        if clashing:
+            raise EmulationError(
+                f"--{clashing[0].replace('_', '-')}: expected without a scenario, which says it itself"
+            )
         return fabric_of(load(options.scenario), burst)
     if options.hosts is None or options.nic is None:
         raise EmulationError("emulate up: expected a scenario, or --hosts and --nic")
@@ -175,7 +177,11 @@ def _count(option: str, number: int) -> int:
 
 
 def read_rate(option: str, text: str) -> float:
-    """Bytes per second of a rate as tc writes it (200mbit) or as scenarios do ("200 Mbit/s"); else EmulationError."""
+    """Return the bytes per second of a rate as tc writes it (200mbit) or as scenarios do ("200 Mbit/s").
+
+    Raises:
+        EmulationError: the text is no rate, or a rate below 1 byte/s.
+    """
     match = _TC_RATE.fullmatch(text.strip())
     try:
         bytes_per_s = _tc_rate(*match.groups()) if match else parse_rate(text)
@@ -257,16 +263,17 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def hosts_of(fabric: Fabric | None) -> AbstractContextManager[Hosts]:
-    """Hosts that are emulated for as long as the context lasts; without a fabric, this machine."""
+    """Return a context in which hosts of that fabric are emulated; without a fabric, this machine."""
     return nullcontext(Hosts()) if fabric is None else emulated(fabric)
 
 
 @contextmanager
 def hosts_for(scenario: Scenario, name: str | None, tell: Callable[[Iterable[str]], None] = say) -> Iterator[Hosts]:
-    """Hosts for a run. `name` is --emulate's: None if not given, "" if given without one; `tell` gets warnings.
+    """Yield the hosts of a run. `name` is --emulate's: None if not given, "" if given without one; `tell` gets
+    warnings.
 
     Raises:
-        ScenarioError: the scenario's hosts cannot be emulated, or there are none of that name.
+        ScenarioError: the scenario's hosts cannot be emulated, or no hosts of that name are up.
     """
     if name is None:
         yield Hosts()
@@ -274,7 +281,7 @@ def hosts_for(scenario: Scenario, name: str | None, tell: Callable[[Iterable[str
     fabric = fabric_of(scenario)
     tell(sweep())
     if name:
-        yield those_of(name, fabric)
+        yield running_hosts(name, fabric)
         return
     tell(warnings(fabric))
     with emulated(fabric) as hosts:

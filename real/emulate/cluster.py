@@ -1,8 +1,8 @@
-"""Makes, lists and removes emulated hosts, also when the process that made them is killed.
+"""Creates, lists and removes emulated hosts, also when the process that created them is killed.
 
-Each cluster has a record, written before its first namespace and removed after its last. It names the process that
-owns the cluster, if one does. A *cleanup process* removes the cluster when its owner is gone; if that was killed too,
-the next command does (`sweep`).
+Each cluster has a record, written before its first namespace and removed after its last. The record names the process
+that owns the cluster, if there is one. A *cleanup process* removes the cluster when its owner is gone; if the cleanup
+process was killed too, the next command removes the cluster (`sweep`).
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ RECORDS = Path("/run/twinstep")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process, by its id and start time (clock ticks since boot), as ids are reused."""
+    """A process, by its id and start time (clock ticks since boot), because ids are reused."""
 
     pid: int
     started: int
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process still runs."""
         return _started(self.pid) == self.started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedHosts(Hosts):
-    """A cluster of emulated hosts that is up. Without an owner it stays until it is taken down."""
+    """A cluster of emulated hosts that is up. Without an owner it stays until `down`."""
 
     name: str
     fabric: Fabric
@@ -55,21 +55,21 @@ class EmulatedHosts(Hosts):
     environment: ClassVar[Mapping[str, str]] = {"GLOO_SOCKET_IFNAME": "eth0"}  # data goes over the shaped interface
 
     def control(self) -> AbstractContextManager[None]:
-        """Enter the control namespace, whose traffic data does not slow down."""
+        """Enter the control namespace, whose traffic does not slow down data."""
         return netns.entered(self.namespace(CONTROL))
 
     def host(self, index: int) -> AbstractContextManager[None]:
-        """Enter a host's namespace: what is started inside runs on that host."""
+        """Enter a host's namespace: processes started inside run on that host."""
         return netns.entered(self.namespace(f"host{index}"))
 
     def namespace(self, node: str) -> str:
-        """The name of a node's namespace in /run/netns."""
+        """Return the name of a node's namespace in /run/netns."""
         return f"twinstep-{self.name}-{node}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What an interface ("node:interface") has sent to the other end of its cable since it is up."""
+    """A count of what an interface ("node:interface") has sent to the other end of its cable since it is up."""
 
     source: str
     target: str
@@ -81,14 +81,17 @@ class Traffic:
 
 @contextmanager
 def emulated(fabric: Fabric) -> Iterator[EmulatedHosts]:
-    """Emulated hosts that are up inside the context, and gone afterwards, also when this process is killed.
+    """Yield emulated hosts that are gone after the context, even if this process is killed.
 
     Raises:
-        EmulationError: there is no root, no iproute2, or the kernel refuses.
+        EmulationError: this process is not root, iproute2 is missing, or the kernel refuses.
     """
     netns.check_able()
     hosts = EmulatedHosts(name=secrets.token_hex(3), fabric=fabric, owner=_this_process())
+    # The kernel closes the pipe's write end when this process dies, however it dies: the cleanup process waits for
+    # that.
     end, lifeline = os.pipe()
+    # Record the hosts before the first namespace exists, so that `sweep` finds whatever a crash leaves.
     _write(hosts)
     try:
         cleanup = subprocess.Popen(
@@ -110,15 +113,20 @@ def emulated(fabric: Fabric) -> Iterator[EmulatedHosts]:
 
 
 def up(fabric: Fabric) -> EmulatedHosts:
-    """Make hosts that stay until `down`; raises EmulationError as `emulated` does."""
+    """Create hosts that stay until `down`.
+
+    Raises:
+        EmulationError: as `emulated`.
+    """
     with emulated(fabric) as hosts:
         kept = dataclasses.replace(hosts, owner=None)
+        # The cleanup process reads the record after the context has ended: without an owner, it leaves the hosts up.
         _write(kept)
     return kept
 
 
 def release(name: str) -> None:
-    """Remove a cluster whose owner is done or gone, unless it is to stay."""
+    """Remove a cluster whose owner has finished or died; leave a cluster without owner."""
     with suppress(FileNotFoundError):
         hosts = _read(_record(name))
         if hosts.owner is not None:
@@ -126,36 +134,36 @@ def release(name: str) -> None:
 
 
 def down(hosts: EmulatedHosts) -> None:
-    """Remove a cluster with all that runs there; do nothing if it is gone already."""
+    """Remove a cluster and the processes on it; do nothing if it is gone already."""
     prefix = hosts.namespace("")
     netns.delete(sorted(path.name for path in netns.FOLDER.glob(f"{prefix}*")))
     _record(hosts.name).unlink(missing_ok=True)
 
 
 def sweep() -> list[str]:
-    """Remove the clusters of owners that are gone; a sentence for each."""
-    said = []
+    """Remove the clusters whose owner is gone; return a sentence for each removed cluster."""
+    removed = []
     for hosts in clusters():
         if hosts.owner is not None and not hosts.owner.is_alive:
             down(hosts)
-            said.append(f"removed emulated hosts '{hosts.name}', left by process {hosts.owner.pid}")
-    return said
+            removed.append(f"removed emulated hosts '{hosts.name}', left by process {hosts.owner.pid}")
+    return removed
 
 
 def clusters() -> list[EmulatedHosts]:
-    """All recorded clusters, oldest first."""
-    found = []
+    """Return all recorded clusters, oldest first."""
+    entries = []
     for path in RECORDS.glob("*.json"):
         with suppress(FileNotFoundError):  # just removed
-            found.append((path.stat().st_mtime_ns, _read(path)))
-    return [hosts for _, hosts in sorted(found, key=lambda entry: entry[0])]
+            entries.append((path.stat().st_mtime_ns, _read(path)))
+    return [hosts for _, hosts in sorted(entries, key=lambda entry: entry[0])]
 
 
 def find(name: str) -> EmulatedHosts:
-    """The cluster of that name.
+    """Return the cluster of that name.
 
     Raises:
-        EmulationError: there is none.
+        EmulationError: no such cluster is up.
     """
     known = {hosts.name: hosts for hosts in clusters()}
     if name not in known:
@@ -164,7 +172,7 @@ def find(name: str) -> EmulatedHosts:
 
 
 def traffic(hosts: EmulatedHosts) -> list[Traffic]:
-    """What each direction of each shaped cable has carried."""
+    """Return what each direction of each shaped cable has carried."""
     queues = {
         f"{node}:{queue['dev']}": queue for node in hosts.fabric.nodes for queue in netns.queues(hosts.namespace(node))
     }
@@ -184,7 +192,7 @@ def traffic(hosts: EmulatedHosts) -> list[Traffic]:
 
 
 def _build(hosts: EmulatedHosts, lifeline: int) -> None:
-    """Make namespaces, cables and rates; the tools hold the lifeline, so that the cleanup waits for them too."""
+    """Create namespaces, cables and rates; the tools hold the lifeline open, so that the cleanup waits for them too."""
     fabric, prefix, lifelines = hosts.fabric, hosts.namespace(""), [lifeline]
     netns.batch("ip", wiring.namespaces(prefix, fabric), lifelines=lifelines)
     for node in fabric.nodes:
@@ -212,9 +220,9 @@ def _write(hosts: EmulatedHosts) -> None:
 def _read(path: Path) -> EmulatedHosts:
     text = path.read_text()
     try:
-        told = json.loads(text)
-        owner = Owner(**told["owner"]) if told["owner"] is not None else None
-        return EmulatedHosts(name=path.stem, fabric=Fabric(**told["fabric"]), owner=owner)
+        record = json.loads(text)
+        owner = Owner(**record["owner"]) if record["owner"] is not None else None
+        return EmulatedHosts(name=path.stem, fabric=Fabric(**record["fabric"]), owner=owner)
     except (ValueError, KeyError, TypeError):  # of another version, or somebody else's
         raise EmulationError(f"{path}: expected a record as 'python -m real emulate up' writes it") from None
 
@@ -226,8 +234,9 @@ def _this_process() -> Owner:
 
 
 def _started(pid: int) -> int | None:
-    """A process's start, field 22 of proc_pid_stat(5), counted from behind the name; None: it has ended."""
+    """Return a process's start time, field 22 of proc_pid_stat(5); None if the process has ended."""
     try:
+        # Fields are counted from behind the name, which may contain blanks and parentheses.
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""Fabric: the namespaces, cables and rates of emulated hosts, as plain data."""
+"""Describes the namespaces, cables and rates of emulated hosts as plain data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
 
 CONTROL = "control"
-# A bridge of Linux has 1024 ports (BR_MAX_PORTS, net/bridge/br_private.h), of which the spine wants one.
+# A Linux bridge has 1024 ports (BR_MAX_PORTS, net/bridge/br_private.h), of which the spine uses one.
 MOST_HOSTS = 1000
-# tbf drops what is larger than its bucket, and a packet with its Ethernet header has 1514 bytes.
+# tbf drops packets larger than its bucket, and a packet with its Ethernet header has 1514 bytes.
 LEAST_BURST_BYTES = 2048
 
 _DATA, _CONTROL = IPv4Address("10.0.0.0"), IPv4Address("10.1.0.0")
@@ -24,7 +24,7 @@ PREFIX_LENGTH = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cable:
-    """A cable between two interfaces ("node:interface") that send at most `bytes_per_s` each; None: unlimited."""
+    """A cable between two interfaces ("node:interface"), each sending at most `bytes_per_s`; None: unlimited."""
 
     ends: tuple[str, str]
     bytes_per_s: float | None = None
@@ -32,11 +32,14 @@ class Cable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """`hosts` hosts whose one interface sends and receives `nic_bytes_per_s` each, headers of Ethernet included.
+    """A network of `hosts` hosts with one interface each.
 
-    Without `hosts_per_leaf`, one switch joins them. With it, each leaf reaches a spine through an uplink of
-    `uplink_bytes_per_s` in each direction; a last leaf of fewer hosts has, in proportion, a narrower one.
-    `burst_bytes` is how much an interface that was idle may send at once; None chooses by rate (see `burst_of`).
+    Attributes:
+        nic_bytes_per_s: rate of a host's interface in each direction, Ethernet headers included.
+        hosts_per_leaf: hosts of a leaf switch below a spine; None: one switch joins all hosts.
+        uplink_bytes_per_s: rate of a leaf's uplink in each direction; a last leaf of fewer hosts has proportionally
+            less.
+        burst_bytes: bytes that an idle interface may send at once; None chooses by rate (see `burst_of`).
     """
 
     hosts: int
@@ -59,7 +62,7 @@ class Fabric:
         return (*(f"leaf{leaf}" for leaf in range(leaves)), "spine")
 
     def cables(self) -> Iterator[Cable]:
-        """All cables."""
+        """Yield all cables: two of each host, and the uplinks of leaves."""
         for host in range(self.hosts):
             switch = "switch" if self.hosts_per_leaf is None else f"leaf{host // self.hosts_per_leaf}"
             yield Cable(ends=(f"host{host}:eth0", f"{switch}:host{host}"), bytes_per_s=self.nic_bytes_per_s)
@@ -73,25 +76,26 @@ class Fabric:
 
 
 def data_address(host: int) -> IPv4Address:
-    """The address of a host's eth0, the data interface."""
+    """Return the address of a host's eth0, the data interface."""
     return _DATA + host + 1
 
 
 def control_address(host: int) -> IPv4Address:
-    """The address of a host's ctl0, the control interface."""
+    """Return the address of a host's ctl0, the control interface."""
     return _CONTROL + host + 1
 
 
 def hardware_address(address: IPv4Address) -> str:
-    """A locally administered MAC that follows from the IP address, so that no ARP is needed."""
+    """Derive a locally administered MAC from an IP address, so that no ARP is needed."""
     return ":".join(f"{byte:02x}" for byte in (2, 0, *address.packed))
 
 
 def fabric_of(scenario: Scenario, burst_bytes: int | None = None) -> Fabric:
-    """The fabric of a scenario's cluster, with another burst if one is given. Latencies are those of this machine.
+    """Return the fabric of a scenario's cluster, with `burst_bytes` in place of its burst if given; latencies are this
+    machine's.
 
     Raises:
-        ScenarioError: hosts that cannot be emulated.
+        ScenarioError: the scenario's hosts cannot be emulated.
     """
     cluster = scenario.cluster
     _check(scenario, cluster.host.nics)

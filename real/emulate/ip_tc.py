@@ -15,27 +15,27 @@ from real.emulate.fabric import (
 )
 
 _MTU = 1500
-# A bucket that is full before its timer fires, late as timers are, loses rate; a large one hides the rate from short
-# messages. `python -m benchmarks.emulated` measures what these hold (docs/real.md).
+# A bucket that is full before its timer fires (timers fire late) loses rate; a large one hides the rate from short
+# messages. `python -m benchmarks.emulated` measures the rates that these values keep (docs/real.md).
 _LEAST_BURST_BYTES = 16 * 1024
 _BURST_S = 250e-6
-# TCP hands over many packets as one, and tbf takes apart what is larger than its bucket, packet by packet: at 1 Gbit/s
-# that alone costs a third of the rate. So TCP is told to hand over less than a bucket.
+# TCP hands over many packets as one, and tbf splits whatever is larger than its bucket packet by packet: at 1 Gbit/s
+# the splitting alone costs a third of the rate. So TCP is told to hand over less than a bucket.
 _SEGMENT_SHARE = 0.9
 _LARGEST_SEGMENT_BYTES = 65_000
-# What a connection may have on its way, at least and by rate: enough for round trips of a busy machine (half of a
-# buffer is offered as window), and so little that a short message does not wait long behind a long one.
+# Bytes in flight of a connection, at least and by rate: enough for round trips of a busy machine (half of a buffer is
+# offered as window), and few enough that a short message does not wait long behind a long one.
 _LEAST_WINDOW_BYTES = 128 * 1024
 _WINDOW_S = 2e-3
-# More than the windows of all connections that can meet in a queue, so that nothing is dropped.
+# More than the windows of all connections that can meet in a queue, so that no packet is dropped.
 _QUEUE_BYTES = 64 << 20
 
 
 def options(fabric: Fabric) -> dict[str, str]:
-    """The sysctls of every node.
+    """Return the sysctls of every node.
 
-    Without loss a window only grows, so any algorithm fills a link. Of those that Linux has, reno's times were the
-    steadiest (docs/real.md): cubic holds back when a queue grows, and bbr looks for the rate.
+    Without loss a window only grows, so any algorithm fills a link. Of Linux's congestion controls, reno gave the
+    steadiest times (docs/real.md): cubic holds back when a queue grows, and bbr probes for the rate.
     """
     window = max(_LEAST_WINDOW_BYTES, round(fabric.nic_bytes_per_s * _WINDOW_S))
     return {
@@ -50,17 +50,17 @@ def options(fabric: Fabric) -> dict[str, str]:
 
 
 def burst_of(bytes_per_s: float) -> int:
-    """Bytes that an idle interface may send at once: what it sends in 250 us, and at least 16 KiB."""
+    """Return the bytes that an idle interface may send at once: 250 us of its rate, and at least 16 KiB."""
     return max(_LEAST_BURST_BYTES, round(bytes_per_s * _BURST_S))
 
 
 def namespaces(prefix: str, fabric: Fabric) -> Iterator[str]:
-    """Lines for ip that make a namespace for each node."""
+    """Return lines for ip that create a namespace for each node."""
     return (f"netns add {prefix}{node}" for node in fabric.nodes)
 
 
 def cables(prefix: str, fabric: Fabric) -> Iterator[str]:
-    """Lines for ip that make each pair of interfaces in its namespaces, never in the root namespace."""
+    """Yield lines for ip that create each pair of interfaces inside its namespaces, never in the root namespace."""
     for cable in fabric.cables():
         (node, name), (peer, peer_name) = (end.split(":") for end in cable.ends)
         yield (
@@ -77,12 +77,12 @@ def _address(node: str, name: str) -> str:
 
 
 def node_lines(node: str, fabric: Fabric) -> Iterator[str]:
-    """Lines for ip that set up a node's interfaces in its namespace."""
+    """Return lines for ip that set up a node's interfaces in its namespace."""
     return _host_lines(_number(node), fabric) if node.startswith("host") else _switch_lines(node, fabric)
 
 
 def _host_lines(host: int, fabric: Fabric) -> Iterator[str]:
-    """Addresses, and permanent neighbour entries, so that no message waits for ARP."""
+    """Yield addresses, and permanent neighbour entries, so that no message waits for ARP."""
     yield "link set lo up"
     yield f"address add {data_address(host)}/{PREFIX_LENGTH} dev eth0"
     yield f"address add {control_address(host)}/{PREFIX_LENGTH} dev ctl0"
@@ -95,7 +95,7 @@ def _host_lines(host: int, fabric: Fabric) -> Iterator[str]:
 
 
 def _switch_lines(node: str, fabric: Fabric) -> Iterator[str]:
-    """A bridge of all ports; the control node's has an address."""
+    """Yield a bridge of all ports; the control node's bridge has an address."""
     yield "link add bridge0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0"
     for port, _ in _interfaces(node, fabric):
         yield f"link set {port} master bridge0 up"
@@ -106,7 +106,7 @@ def _switch_lines(node: str, fabric: Fabric) -> Iterator[str]:
 
 
 def shapes(node: str, fabric: Fabric) -> Iterator[str]:
-    """Lines for tc that limit the rate of each of a node's interfaces."""
+    """Yield lines for tc that limit the rate of each of a node's interfaces."""
     for name, bytes_per_s in _interfaces(node, fabric):
         if bytes_per_s is not None:
             burst = fabric.burst_bytes or burst_of(bytes_per_s)
@@ -120,7 +120,7 @@ def _segment_bytes(fabric: Fabric) -> int:
 
 
 def _interfaces(node: str, fabric: Fabric) -> Iterator[tuple[str, float | None]]:
-    """The name and rate (bytes/s) of each interface of a node."""
+    """Yield the name and rate (bytes/s) of each interface of a node."""
     for cable in fabric.cables():
         for owner, name in (end.split(":") for end in cable.ends):
             if owner == node:

@@ -21,17 +21,17 @@ from scenarios.seam.errors import ScenarioError
 FOLDER = Path("/run/netns")  # where iproute2 keeps names
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
 _TOOLS = ("ip", "tc")
-# Killed processes leave their namespace within ms; what is stuck in the kernel for longer is left to it.
+# Killed processes leave their namespace within ms; a process stuck in the kernel for longer is left alone.
 _LEAVING_S = 2.0
 _COMING_S = 10.0
 
 
 class EmulationError(ScenarioError):
-    """Hosts cannot be emulated here, or not these hosts: one sentence."""
+    """A sentence that says why hosts, or these hosts, cannot be emulated here."""
 
 
 def check_able() -> None:
-    """Raise EmulationError unless this process can make namespaces, as far as can be seen."""
+    """Raise EmulationError unless this process can create namespaces, as far as can be seen."""
     if not sys.platform.startswith("linux"):
         raise EmulationError(f"emulated hosts are network namespaces of Linux, and this is {sys.platform}")
     if os.geteuid() != 0:
@@ -43,7 +43,8 @@ def check_able() -> None:
 
 @contextmanager
 def entered(namespace: str) -> Iterator[None]:
-    """Enter a namespace with the calling thread: what it starts or opens inside stays there; the thread comes back.
+    """Enter a namespace with the calling thread for the duration of the context; what starts or opens inside stays
+    there.
 
     Raises:
         FileNotFoundError: there is no such namespace.
@@ -59,34 +60,39 @@ def entered(namespace: str) -> Iterator[None]:
 def batch(
     tool: str, lines: Iterable[str], *, namespace: str | None = None, lifelines: Sequence[int] = (), force: bool = False
 ) -> None:
-    """Run all lines in one process of `ip` or `tc`, which holds the `lifelines` open; with `force`, despite failures.
+    """Run all lines in one process of `ip` or `tc`.
+
+    Args:
+        namespace: where the lines run; None: the root namespace.
+        lifelines: file descriptors that the process holds open.
+        force: run all lines, whatever fails.
 
     Raises:
         EmulationError: the kernel or the tool refused a line.
     """
-    given = list(lines)
+    commands = list(lines)
     where = ["-n", namespace] if namespace is not None else []
-    done = subprocess.run(
+    process = subprocess.run(
         [tool, *where, *(["-force"] if force else []), "-batch", "-"],
-        input="\n".join([*given, ""]),
+        input="\n".join([*commands, ""]),
         capture_output=True,
         text=True,
         check=False,
         pass_fds=lifelines,
     )
-    if done.returncode != 0 and not force:
-        failed = re.search(r"Command failed -:(\d+)", done.stderr)
-        line = given[int(failed[1]) - 1] if failed else given[0]
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise EmulationError(f"this machine cannot emulate hosts: '{' '.join([tool, *where])} {line}': {said[0]}")
+    if process.returncode != 0 and not force:
+        failed = re.search(r"Command failed -:(\d+)", process.stderr)
+        line = commands[int(failed[1]) - 1] if failed else commands[0]
+        messages = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+        raise EmulationError(f"this machine cannot emulate hosts: '{' '.join([tool, *where])} {line}': {messages[0]}")
 
 
 def queues(namespace: str) -> list[dict[str, Any]]:
-    """tc's statistics of the shaped interfaces of a namespace: "dev", "bytes", "drops", ..."""
-    told = subprocess.run(
+    """Return tc's statistics of the shaped interfaces of a namespace: "dev", "bytes", "drops", ..."""
+    answer = subprocess.run(
         ["tc", "-n", namespace, "-s", "-j", "qdisc", "show"], capture_output=True, text=True, check=False
     )
-    rows: list[dict[str, Any]] = json.loads(told.stdout) if told.returncode == 0 and told.stdout.strip() else []
+    rows: list[dict[str, Any]] = json.loads(answer.stdout) if answer.returncode == 0 and answer.stdout.strip() else []
     return [row for row in rows if row["kind"] == "tbf"]
 
 
@@ -94,7 +100,7 @@ def wait_until_up(namespaces: Iterable[str]) -> None:
     """Wait until the interfaces carry frames: the kernel reports a bridge's ports up to a second late.
 
     Raises:
-        EmulationError: they do not.
+        EmulationError: an interface does not come up within 10 s.
     """
     until_s = time.monotonic() + _COMING_S
     for name in namespaces:
@@ -105,8 +111,8 @@ def wait_until_up(namespaces: Iterable[str]) -> None:
 
 
 def _is_up(namespace: str) -> bool:
-    told = subprocess.run(["ip", "-n", namespace, "-j", "link"], capture_output=True, text=True, check=False)
-    links = json.loads(told.stdout) if told.returncode == 0 else []
+    answer = subprocess.run(["ip", "-n", namespace, "-j", "link"], capture_output=True, text=True, check=False)
+    links = json.loads(answer.stdout) if answer.returncode == 0 else []
     return all(link["operstate"] == "UP" for link in links if "link_index" in link)
 
 
@@ -119,8 +125,9 @@ def set_options(namespace: str, options: Mapping[str, str]) -> None:
 
 
 def delete(namespaces: Sequence[str]) -> None:
-    """Kill what runs in the namespaces and delete their names; the kernel ends them with their last socket."""
+    """Kill the processes in the namespaces and delete the names; the kernel ends a namespace with its last socket."""
     until_s = time.monotonic() + _LEAVING_S
+    # Repeat: a process may fork between the listing and the kill.
     while (pids := _pids(namespaces)) and time.monotonic() < until_s:
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -130,17 +137,17 @@ def delete(namespaces: Sequence[str]) -> None:
 
 
 def _pids(namespaces: Sequence[str]) -> list[int]:
-    """The processes in the namespaces, without zombies."""
+    """Return the processes in the namespaces, without zombies."""
     wanted = set()
     for name in namespaces:
         with suppress(OSError):
             wanted.add(_identity(FOLDER / name))
-    found = []
+    pids = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone, or a zombie
             if _identity(process / "ns/net") in wanted:
-                found.append(int(process.name))
-    return found
+                pids.append(int(process.name))
+    return pids
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -1,8 +1,8 @@
-"""A process that loads torch once and forks a run's ranks: loading it takes longer than starting all else of a rank.
+"""A process that loads torch once and forks a run's ranks: loading torch takes longer than the rest of a rank's start.
 
-The launcher holds one end of a socket. For each rank it sends the variables that only this rank has, with the files
-that it is to hold; it hears which ranks have ended. When its end is closed, by itself or because it was killed, all
-ranks are killed.
+The launcher holds one end of a socket. For each rank it sends the variables that only this rank has, with the file
+descriptors that the rank keeps; it receives the ranks that have ended. When its end closes, also because the launcher
+was killed, the forker kills all ranks.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from real.launch.placement import PARENT
 
 _NAMESPACE = "/proc/thread-self/ns/net"
 _LARGEST_BYTES = 1 << 16
-# A signal that is sent to all processes ends ranks and launcher in their own ways, not under them.
+# Ctrl-C and signals to all processes must not end the forker before the ranks and the launcher have ended on their own.
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Forker:
-    """The launcher's end: starts ranks, and says which have ended.
+    """The launcher's end: starts ranks, and reports which ranks have ended.
 
     `command` replaces the process image of each rank; without it, a rank is `python -m real` in a process that has
     loaded torch already. `environment` holds the variables that all ranks share.
@@ -54,30 +54,32 @@ class Forker:
     def start(self, variables: Mapping[str, str], *, log: int, held: int | None) -> None:
         """Start the next rank, in the network namespace of the calling thread.
 
-        `log` is the file of its output, `held` one that it holds under the number that it has here; both by their
-        descriptors.
+        Args:
+            variables: environment variables of this rank alone.
+            log: descriptor of the file for the rank's output.
+            held: descriptor that the rank keeps open under the same number.
         """
         request = json.dumps({"variables": dict(variables), "held": held}).encode()
         with Path(_NAMESPACE).open("rb") as namespace:
             files = [log, namespace.fileno(), *([] if held is None else [held])]
-            with suppress(OSError):  # the forker is gone, which `exit_codes` says
+            with suppress(OSError):  # the forker has ended; `exit_codes` reports it
                 socket.send_fds(self._socket, [request], files)
         self._ranks += 1
 
     @property
     def all_have_ended(self) -> bool:
-        """Whether no rank runs any more."""
+        """Whether every rank has ended."""
         return len(self.exit_codes()) == self._ranks
 
     def exit_codes(self) -> Mapping[int, int]:
-        """Return the exit codes of the ranks that have ended so far, by rank; minus a signal's number for one."""
+        """Return the exit codes of the ranks that have ended so far, by rank; -n for a rank killed by signal n."""
         with suppress(BlockingIOError):
             while len(self._codes) < self._ranks:
                 self._hear(socket.MSG_DONTWAIT)
         return self._codes
 
     def end(self) -> None:
-        """Kill what is left of all ranks and of what they have started; return when they are gone."""
+        """Kill all ranks and the processes that they have started; return when the ranks have ended."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
         while len(self._codes) < self._ranks:
@@ -87,25 +89,25 @@ class Forker:
 
     def _hear(self, flags: int) -> None:
         try:
-            said = self._socket.recv(_LARGEST_BYTES, flags)
+            report = self._socket.recv(_LARGEST_BYTES, flags)
         except ConnectionResetError:
-            said = b""
-        if said:
-            rank, code = json.loads(said)
+            report = b""
+        if report:
+            rank, code = json.loads(report)
             self._codes[rank] = code
-        else:  # the forker is gone, and its ranks with it
+        else:  # the forker has ended, and its ranks with it
             code = self._process.wait()
             self._codes |= {rank: code for rank in range(self._ranks) if rank not in self._codes}
 
 
 class _Ranks:
-    """The forker's end: the ranks that run, and where their ends are told."""
+    """The forker's end: starts ranks on request, and reports each end to the launcher."""
 
     def __init__(self, launcher: socket.socket, command: Sequence[str]) -> None:
         self._launcher, self._command = launcher, command
         self._pids: list[int] = []
         self._running: dict[int, int] = {}
-        # A signal wakes up `select` by a byte in a pipe.
+        # `select` does not return for a signal, but for the byte that a signal writes into this pipe.
         self._ends, self._wakes = os.pipe()
         os.set_blocking(self._wakes, False)
         self._handlers = {number: signal.signal(number, signal.SIG_IGN) for number in _IGNORED}
@@ -113,7 +115,7 @@ class _Ranks:
         signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Start what is asked for until the launcher is through or gone; kill all ranks then."""
+        """Start requested ranks until the launcher has finished or died; kill all ranks then."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._launcher, selectors.EVENT_READ)
             selector.register(self._ends, selectors.EVENT_READ)
@@ -127,10 +129,10 @@ class _Ranks:
                 self._reap(os.WNOHANG)
 
     def _fork(self, selector: selectors.BaseSelector) -> bool:
-        """Start one rank; return whether there was a request for it."""
+        """Start one rank; return False if the launcher has closed its end."""
         try:
             request, files, _, _ = socket.recv_fds(self._launcher, _LARGEST_BYTES, 3)
-        except ConnectionResetError:  # it was killed before it had heard all
+        except ConnectionResetError:  # the launcher was killed with unread reports in its socket
             return False
         if not request:
             return False
@@ -141,15 +143,15 @@ class _Ranks:
                 for number, handler in self._handlers.items():
                     signal.signal(number, handler)
                 selector.close()
-                for each in (self._ends, self._wakes):
-                    os.close(each)
+                for descriptor in (self._ends, self._wakes):
+                    os.close(descriptor)
                 self._launcher.close()
                 _be_rank(json.loads(request), files, self._command)
             finally:
                 os._exit(1)
-        for each in files:
-            os.close(each)
-        with suppress(OSError):  # by whoever comes first
+        for descriptor in files:
+            os.close(descriptor)
+        with suppress(OSError):  # parent and child both set the group, so that it is set whoever runs first
             os.setpgid(pid, pid)
         self._running[pid] = len(self._pids)
         self._pids.append(pid)
@@ -160,12 +162,12 @@ class _Ranks:
             pid, status = os.waitpid(-1, options)
             if not pid:
                 return
-            told = json.dumps((self._running.pop(pid), os.waitstatus_to_exitcode(status)))
-            with suppress(OSError):  # nobody listens
-                self._launcher.send(told.encode())
+            report = json.dumps((self._running.pop(pid), os.waitstatus_to_exitcode(status)))
+            with suppress(OSError):  # the launcher has closed its end
+                self._launcher.send(report.encode())
 
     def _kill(self) -> None:
-        for pid in self._pids:  # those too that have ended: what they have started may live on
+        for pid in self._pids:  # ended ranks too: processes that they have started may live on
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
         self._reap(0)
@@ -175,7 +177,7 @@ def _be_rank(request: dict[str, Any], files: list[int], command: Sequence[str]) 
     """Run one rank in this process, which was just forked."""
     os.setpgid(0, 0)
     log, namespace, *held = files
-    if not os.path.samestat(os.fstat(namespace), os.stat(_NAMESPACE)):  # even to enter one's own wants root
+    if not os.path.samestat(os.fstat(namespace), os.stat(_NAMESPACE)):  # entering needs root, even one's own namespace
         from real.emulate.netns import enter  # noqa: PLC0415
 
         enter(namespace)
@@ -192,25 +194,25 @@ def _be_rank(request: dict[str, Any], files: list[int], command: Sequence[str]) 
 
 
 def _be_real() -> NoReturn:
-    """Run `python -m real`, as if it were a process that has just begun."""
+    """Run `python -m real` as a process that has just begun."""
     import numpy as np  # noqa: PLC0415  (as in `_load`)
 
     from real.launch.rank_process import end_process, main  # noqa: PLC0415
 
-    np.random.seed()  # else all ranks draw the same numbers from NumPy's own generator
+    np.random.seed()  # forks inherit the generator's state: all ranks would draw the same numbers
     end_process(main)
 
 
 def _load() -> None:
-    """Load what a rank needs; nothing of CUDA begins with it, as a CUDA context does not live on in a fork."""
-    import real.launch.worker  # noqa: F401, PLC0415  (loads torch, which a rank's own command has no need of)
+    """Load what a rank needs; do not initialise CUDA, as a CUDA context does not survive a fork."""
+    import real.launch.worker  # noqa: F401, PLC0415  (loads torch, which ranks with a command of their own do not need)
 
     gc.collect()
-    gc.freeze()  # else a rank's first collection copies all pages
+    gc.freeze()  # otherwise a rank's first collection copies all shared pages
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Be the forker: the number of the socket, the launcher's process, the command of a rank."""
+    """Run the forker. Arguments: the socket's descriptor, the launcher's process id, the command of a rank."""
     number, launcher, *command = arguments
     die_with(int(launcher))
     with socket.socket(fileno=int(number)) as control:

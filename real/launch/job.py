@@ -1,4 +1,4 @@
-"""Job: what a run was asked for, handed from the launcher to its ranks as one file."""
+"""A job: the parameters of a run, handed from the launcher to its ranks as one file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scenarios.seam.trace import Recording
 
 Check = Literal["always", "first", "never"]
 
-# Who makes a scenario's program, but for those that real ranks play in their own way; who stores what was recorded.
+# Functions that build a scenario's program (real ranks run scripts in a way of their own), and that store a recording.
 PROGRAM = "scenarios.workloads.build:build"
 MEASURED = {"script": "real.script.program:MeasuredScript"}
 WRITER = "reports.writer:write"
@@ -27,15 +27,15 @@ if TYPE_CHECKING:  # the launcher has no need of torch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One run. `program` and `writer` name functions as "module:function".
+    """A run's parameters. `program` and `writer` name functions as "module:function".
 
     Attributes:
-        program: makes a `Program` of the scenario and `arguments`.
-        writer: stores a `Recording` in the folder `out`, whole or not at all; what is not whole yet lies in `spool`.
-        spool: the folder in which ranks keep what they have measured until then.
-        started: an ISO time.
-        start_s: how long ranks may take until all of them play, at least.
-        check: which calls the members of a group compare before data moves: "always", "first" (those issued before
+        program: builds a `Program` from the scenario and `arguments`.
+        writer: stores a `Recording` in the folder `out`, whole or not at all; drafts lie in `spool`.
+        spool: the folder in which ranks keep their measurements until the recording is stored.
+        started: ISO time at which the run started.
+        start_s: least time that ranks get to start, in s.
+        check: which calls the members of a group compare before data moves: "always", "first" (calls issued before
             the end of the first training step) or "never".
         records: whether spans and metrics are kept; if not, they are dropped after each step.
         played_on: see `RunInfo`.
@@ -54,21 +54,22 @@ class Job:
     played_on: str = ""
 
     def build(self) -> Program:
-        """The program."""
+        """Build the program of the scenario."""
         make: Callable[..., Program] = function(self.program)
         return make(self.scenario, *self.arguments)
 
     def write(self, recording: Recording) -> None:
-        """Store what was recorded."""
+        """Store a recording in `out`."""
         function(self.writer)(recording, self.out, self.spool)
 
     def save(self, path: Path) -> None:
-        """For the ranks of this machine to `load`, with where this process finds modules: a program may be a user's."""
+        """Write this job for the ranks of this machine."""
+        # With sys.path, and pickled twice: `load` needs the path before it can unpickle a user's program.
         path.write_bytes(pickle.dumps((sys.path, pickle.dumps(self))))
 
 
 def load(path: Path) -> Job:
-    """What `save` wrote; only for files of our own, as unpickling runs code."""
+    """Read a file that `save` wrote. Unpickling runs code: pass only files of this project."""
     paths, pickled = pickle.loads(path.read_bytes())
     sys.path += [path for path in paths if path not in sys.path]
     job = pickle.loads(pickled)
@@ -77,13 +78,14 @@ def load(path: Path) -> Job:
 
 
 def function(name: str) -> Callable[..., Any]:
-    """The function of a "module:function".
+    """Return the function named "module:function".
 
     Raises:
-        ValueError: not of that form. ImportError or AttributeError: there is no such module or function.
+        ValueError: the name has another form.
+        ImportError, AttributeError: there is no such module or function.
     """
     module, separator, attribute = name.partition(":")
     if not (module and separator and attribute):
         raise ValueError(f"'{name}': expected module:function")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
-    return found
+    attribute_value: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return attribute_value

@@ -21,7 +21,7 @@ from real.launch.job import MEASURED, PROGRAM, WRITER, Check, Job
 from real.launch.placement import JOB, STORE_FD, SUPERVISOR, TOKEN
 from real.machine import allow_open_files
 from real.supervise.rank_status import RankStatusTable
-from real.supervise.recovery import keep_what_there_is, writer_of
+from real.supervise.recovery import write_incomplete_run, writer_of
 from real.supervise.spool import JOB_FILE, lay_out, log_of, put_away
 from real.supervise.supervisor import Supervisor
 from scenarios.config.scenario import Scenario
@@ -30,14 +30,14 @@ from scenarios.seam.errors import ProgramError
 
 LOOPBACK = "127.0.0.1"
 _HEARING_S = 0.05
-# A rank that was told to stop spools the rest and goes; one that does not is killed after this.
+# A rank that was asked to stop spools the rest and exits; a rank that does not is killed after this time.
 _GRACE_S = 1.0
 # Variables of all ranks, unless the user's environment or the hosts have others.
 _DEFAULTS = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
 
 
 class RunEnded(Exception):  # noqa: N818  (an outcome, not a bug)
-    """A run ended early: one sentence; `code` is the exit code of the process."""
+    """A run that ended early: one sentence; `code` is the exit code of the process."""
 
     def __init__(self, sentence: str, code: int = 1) -> None:
         super().__init__(sentence)
@@ -45,18 +45,18 @@ class RunEnded(Exception):  # noqa: N818  (an outcome, not a bug)
 
 
 class Hosts:
-    """The hosts of a run, all on this machine; here nothing but processes, which talk over the loopback device."""
+    """The hosts of a run, all on this machine; here plain processes, which communicate over the loopback device."""
 
     kind = "this machine"  # the value of `RunInfo.played_on`
     control_address = LOOPBACK  # at which all ranks reach the launcher
     environment: ClassVar[Mapping[str, str]] = {}  # environment variables that every rank gets
 
     def control(self) -> AbstractContextManager[None]:
-        """Enter the host of `control_address`: what is opened or started inside the context belongs to it."""
+        """Enter the host of `control_address`: sockets and processes created inside the context belong to that host."""
         return nullcontext()
 
     def host(self, index: int) -> AbstractContextManager[None]:
-        """Enter one host, likewise."""
+        """Enter one host: processes started inside the context belong to that host."""
         return nullcontext()
 
 
@@ -67,15 +67,18 @@ def launch(
     hosts: Hosts | None = None,
     heard: Callable[[int], None] | None = None,
 ) -> None:
-    """Run the job on as many processes as it has ranks, to the end; rank 0 writes the recording.
+    """Run the job on one process per rank, to the end; rank 0 writes the recording.
 
-    Ranks are forked from a process that loads torch once. `command` starts one rank in its own way instead: a program
-    that calls `RankWorker.serve` when it finds a job in its environment. Without `hosts`, all ranks talk over this
-    machine's loopback device. `heard` is called about every 50 ms with the foremost rank's step.
+    Args:
+        job: the run; see `Job`.
+        command: starts one rank in place of a fork with torch loaded: a program that calls `RankWorker.serve` when it
+            finds a job in its environment.
+        hosts: where ranks run; None: on this machine, over its loopback device.
+        heard: called about every 50 ms with the foremost rank's step.
 
     Raises:
         RunEnded: a rank was lost, raised, stalled or never came, or the run was interrupted. No process is left, and
-            what was measured lies in `job.out`, marked incomplete.
+            the measurements lie in `job.out`, marked incomplete.
     """
     began_s = time.monotonic()
     hosts = hosts or Hosts()
@@ -84,7 +87,7 @@ def launch(
         allow_open_files(job.scenario.cluster)
     except ProgramError as error:
         raise RunEnded(str(error), 2) from None
-    with held() as signals:  # until all is written: a further Ctrl-C costs nothing
+    with held() as signals:  # signals wait until all is written: a further Ctrl-C must not leave half a run
         job.spool.mkdir(parents=True)
         _refuse_rivals(job)
         job.save(job.spool / JOB_FILE)
@@ -96,11 +99,11 @@ def launch(
         if signals and not run.has_ended_a_step:
             put_away(job)
             raise RunEnded(f"{sentence} in step 0; nothing is kept of it", code)
-        raise RunEnded(keep_what_there_is(job, sentence, time.monotonic() - began_s), code)
+        raise RunEnded(write_incomplete_run(job, sentence, time.monotonic() - began_s), code)
 
 
 def _refuse_rivals(job: Job) -> None:
-    """End the run if another one is about to write the same folder."""
+    """Raise RunEnded if another process is about to write the same folder."""
     for other in job.out.parent.glob(f".{glob.escape(job.out.name)}.*.spool"):
         if other != job.spool and (writer := writer_of(other)) is not None:
             shutil.rmtree(job.spool, ignore_errors=True)
@@ -124,11 +127,11 @@ class _Launch:
 
     @property
     def has_ended_a_step(self) -> bool:
-        """Return whether some rank has begun a step beyond the first, or ended the run."""
+        """Whether some rank has begun a step beyond the first, or ended the run."""
         return any(step for step in self._steps.of_all()) or self._table.is_done
 
     def run(self, command: Sequence[str] | None) -> tuple[str | None, int]:
-        """Why the run ended early, if it did, and the exit code."""
+        """Run all ranks to the end; return why the run ended early (None if it did not), and the exit code."""
         forker = Forker(command, {**_DEFAULTS, **os.environ, **self._hosts.environment})
         try:
             self._start(forker)
@@ -144,6 +147,8 @@ class _Launch:
         with store:
             for rank in range(self._size):
                 with log_of(self._job.spool, rank).open("wb") as log, self._hosts.host(rank // gpus):
+                    # Rank 0 gets the listening socket itself: a port that is only reserved could be lost before rank 0
+                    # binds it.
                     held = store.fileno() if rank == 0 else None
                     forker.start(self._variables(rank, store), log=log.fileno(), held=held)
 
@@ -168,7 +173,9 @@ class _Launch:
             for rank, code in forker.exit_codes().items():
                 if self._table.members[rank].exit_code is None:
                     self._table.exited(rank, code, now_s)
-            self._table.see(self._steps.of_all(), now_s)  # after their ends, so that it is their last
+            self._table.see(
+                self._steps.of_all(), now_s
+            )  # after exit codes: a rank that has ended writes no further step
             if self._heard is not None:
                 self._heard(max((member.step or 0 for member in self._table.members), default=0))
             if self._signals:
@@ -180,7 +187,7 @@ class _Launch:
         return None, 0
 
     def _end_all(self, forker: Forker) -> None:
-        """Ask all ranks to stop, wait `_GRACE_S`, kill their process groups."""
+        """Ask all ranks to stop, wait at most `_GRACE_S`, kill their process groups."""
         self._supervisor.stop("the run is over")
         until_s = time.monotonic() + _GRACE_S
         while time.monotonic() < until_s and not forker.all_have_ended:
@@ -189,7 +196,7 @@ class _Launch:
 
 
 def job_of(scenario: Scenario, out: Path, *, program: str | None = None, check: Check = "first") -> Job:
-    """The job of playing a scenario with values on every rank and storing the run in the folder `out`."""
+    """Return the job of running a scenario with values on every rank and storing the run in the folder `out`."""
     return Job(
         scenario=dataclasses.replace(scenario, payload="values", ranks="each"),
         program=program or MEASURED.get(scenario.program, PROGRAM),
@@ -202,5 +209,5 @@ def job_of(scenario: Scenario, out: Path, *, program: str | None = None, check: 
 
 
 def spool_folder(out: Path) -> Path:
-    """The hidden folder next to `out` in which the ranks of a run keep what they have measured."""
+    """Return the hidden folder next to `out` in which the ranks of a run keep their measurements."""
     return out.parent / f".{out.name}.{os.getpid()}.spool"

@@ -11,9 +11,9 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent is gone, even if that could not say so (Linux only)."""
+    """Let the kernel kill this process when its parent dies; exit at once if the parent is dead. Linux only."""
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we could ask
+    if os.getppid() != parent:  # the parent died before prctl took effect
         os._exit(1)

@@ -1,4 +1,4 @@
-"""Reads from the environment which rank this process is, as torchrun, srun or the project's launcher set it."""
+"""Reads this process's rank from the environment, as torchrun, srun or the project's launcher set it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ STORE_FD = "TWINSTEP_STORE_FD"
 JOB = "TWINSTEP_JOB"
 PARENT = "TWINSTEP_PARENT"
 
-# As ephemeral ports begin at 32768 on Linux, and well-known ones end at 1024.
+# Between well-known ports, which end at 1024, and Linux's ephemeral ports, which begin at 32768.
 _SLURM_PORTS = range(20_000, 30_000)
-# How many nodes a job step or a job has (srun(1), "OUTPUT ENVIRONMENT VARIABLES").
+# Variables with the number of nodes of a job step or a job (srun(1), "OUTPUT ENVIRONMENT VARIABLES").
 _SLURM_NODES = ("SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The rank of this process, and where the store is: `address`:`port`. `by` is "launcher", "torchrun" or "srun"."""
+    """The rank of this process, and the store's `address` and `port`. `by` is "launcher", "torchrun" or "srun"."""
 
     by: str
     rank: int
@@ -40,10 +40,10 @@ class Place:
 
 
 def place(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """The placement of this process; None without a launcher.
+    """Return the placement of this process; None if no launcher started it.
 
     Raises:
-        ScenarioError: a variable that is missing or no number, in one sentence.
+        ScenarioError: a variable is missing or no number, in one sentence.
     """
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return _of_torchrun(environment)
@@ -53,7 +53,7 @@ def place(environment: Mapping[str, str] = os.environ) -> Place | None:
 
 
 def local_world_size(place: Place, environment: Mapping[str, str] = os.environ) -> int:
-    """Ranks on each host, as torchrun or srun say; all of them if nobody says."""
+    """Return the ranks on each host, from torchrun's or srun's variables; all ranks if no variable says."""
     if "LOCAL_WORLD_SIZE" in environment:
         return _number(environment, "LOCAL_WORLD_SIZE")
     nodes = next((name for name in _SLURM_NODES if name in environment), None)
@@ -61,7 +61,7 @@ def local_world_size(place: Place, environment: Mapping[str, str] = os.environ) 
 
 
 def check_world_size(scenario: Scenario, place: Place) -> None:
-    """Raise ScenarioError unless as many ranks were started as the scenario has."""
+    """Raise ScenarioError unless the number of started ranks is the scenario's."""
     cluster = scenario.cluster
     if place.world_size != cluster.world_size:
         raise ScenarioError(
@@ -99,12 +99,12 @@ def _of_slurm(environment: Mapping[str, str]) -> Place:
 
 
 def first_host(nodes: str) -> str:
-    """The first host of a Slurm node list such as "gpu[003-006,9],login1", by scontrol where it is installed."""
+    """Return the first host of a Slurm node list such as "gpu[003-006,9],login1", by scontrol where it is installed."""
     scontrol = shutil.which("scontrol")
     if scontrol is not None:
-        told = subprocess.run([scontrol, "show", "hostnames", nodes], capture_output=True, text=True, check=False)
-        if told.returncode == 0 and told.stdout.strip():
-            return told.stdout.split()[0]
+        answer = subprocess.run([scontrol, "show", "hostnames", nodes], capture_output=True, text=True, check=False)
+        if answer.returncode == 0 and answer.stdout.strip():
+            return answer.stdout.split()[0]
     match = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\]([^,\[]*))?", nodes)
     if match is None:
         raise ScenarioError(f"environment: SLURM_NODELIST = '{nodes}': expected a list of hosts such as 'gpu[01-04]'")

@@ -1,4 +1,4 @@
-"""A rank's process: what it is told, how it serves a job, and how it ends."""
+"""A rank's process: reads its environment, serves its job, and ends."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from scenarios.seam.errors import ScenarioError, show_notes
 
 
 def is_rank_of_launcher() -> bool:
-    """Return whether the project's launcher has started this process, and left it a job."""
+    """Return whether the project's launcher has started this process and given it a job."""
     return JOB in os.environ
 
 
 def main() -> int:
-    """Serve the job that the launcher has left, and return the exit code, as `twinstep.measurement.main` does."""
+    """Serve the launcher's job; return the exit code, as `twinstep.measurement.main` does."""
     try:
         show_notes()
         here = place()
@@ -37,14 +37,14 @@ def serve(job: Job, here: Place) -> Path | None:
     """Run the job as the rank at that place; return the run's folder on rank 0 of torchrun and srun, else None."""
     check_world_size(job.scenario, here)
     allow_open_files(job.scenario.cluster)
-    from real.launch.worker import RankWorker  # noqa: PLC0415  (loads torch: mistakes are said before)
+    from real.launch.worker import RankWorker  # noqa: PLC0415  (loads torch, which takes longer than the checks above)
 
     warnings.simplefilter("default")
     return RankWorker(job, here).serve()
 
 
 def place_if_known() -> Place | None:
-    """Return this process's place; None where no launcher gives one, or a wrong one, which is said elsewhere."""
+    """Return this process's place; None if no launcher gives one, or if it is wrong (other calls report that)."""
     try:
         return place()
     except ScenarioError:
@@ -52,12 +52,12 @@ def place_if_known() -> Place | None:
 
 
 def end_process(command: Callable[[], int]) -> NoReturn:
-    """Exit with the command's code; a rank's threads (gloo's, the control channel's) are not waited for."""
+    """Exit with the command's code without waiting for a rank's threads (gloo's, the control channel's)."""
     end(command, leave)
 
 
 def leave(code: int) -> NoReturn:
-    """Exit with a code, at once where this process is a rank: see `end_process`."""
+    """Exit with a code; at once where this process is a rank (see `end_process`)."""
     sys.stdout.flush()
     sys.stderr.flush()
     if place_if_known() is not None:

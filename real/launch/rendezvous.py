@@ -1,4 +1,4 @@
-"""Lets ranks find each other: the store for torch.distributed, and the address of the run's supervisor."""
+"""Connects a rank to its run: the store for torch.distributed, and the address of the run's supervisor."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from torch._C._distributed_c10d import Store
 from real.launch.job import Job
 from real.launch.placement import STORE_FD, SUPERVISOR, TOKEN, Place
 from real.supervise.rank_status import RankStatusTable
-from real.supervise.recovery import keep_what_there_is
+from real.supervise.recovery import write_incomplete_run
 from real.supervise.spool import JOB_FILE, lay_out
 from real.supervise.supervisor import Supervisor
 from scenarios.seam.errors import RankLostError, ScenarioError
 
 _HEARING_S = 0.05
-# What ranks that were just told to stop take to spool the rest, at most.
+# Time for ranks that were just asked to stop to spool the rest, at most.
 _SPOOLING_S = 0.5
 
 
 class Rank0Supervisor:
-    """Listens at the address at which all ranks reach rank 0; starts its thread at once."""
+    """A supervisor on rank 0 that listens at the address at which all ranks reach rank 0; starts its thread at once."""
 
     def __init__(self, job: Job, address: str, began_s: float) -> None:
         self._job, self._began_s = job, began_s
@@ -49,11 +49,11 @@ class Rank0Supervisor:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port, for control channels to connect to."""
+        """Host and port to which control channels connect."""
         return self._supervisor.address
 
     def wait_for_all(self) -> None:
-        """Wait until every rank has said that it is done; a run that ends early ends the process instead."""
+        """Wait until every rank has reported that it is done; a run that ends early ends the process instead."""
         self._all_done.wait()
 
     def _watch(self) -> None:
@@ -68,15 +68,18 @@ class Rank0Supervisor:
     def _end(self, sentence: str) -> None:
         self._supervisor.stop(sentence)
         time.sleep(_SPOOLING_S)
-        print(keep_what_there_is(self._job, sentence, time.monotonic() - self._began_s), file=sys.stderr, flush=True)
+        print(write_incomplete_run(self._job, sentence, time.monotonic() - self._began_s), file=sys.stderr, flush=True)
         os._exit(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:
-    """What a rank needs to join a run: the store, and the supervisor's `host`, `port`, secret and machine (`boot_id`).
+    """The addresses that a rank needs to join a run: the store, and the supervisor's `host` and `port`.
 
-    The folders and the start time are those of the whole run.
+    Attributes:
+        token: the supervisor's secret.
+        boot_id: identifies the supervisor's machine (see `boot_id`).
+        out, spool, started: as in the `Job` of the whole run.
     """
 
     store: Store
@@ -90,7 +93,7 @@ class Rendezvous:
 
 
 def join_launcher(place: Place, start_s: float, environment: Mapping[str, str] = os.environ) -> Rendezvous:
-    """Join a run of the project's launcher, from the environment; rank 0 serves the store on the given socket."""
+    """Join a run of the project's launcher, from the environment; rank 0 serves the store on the inherited socket."""
     host, _, port = environment[SUPERVISOR].rpartition(":")
     descriptor = int(environment[STORE_FD]) if place.rank == 0 else None
     return Rendezvous(
@@ -105,13 +108,15 @@ def join_launcher(place: Place, start_s: float, environment: Mapping[str, str] =
 def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor]) -> Rendezvous:
     """Join a run of torchrun or srun: rank 0 serves the store (unless torchrun does) and announces a supervisor.
 
+    `bring_up` starts the supervisor at an address.
+
     Raises:
         RankLostError: rank 0 did not come in time.
-        ScenarioError: rank 0 cannot listen where it should.
+        ScenarioError: rank 0 cannot listen at its address.
     """
     address = socket.gethostbyname(place.address)
     if address.startswith("127."):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: nobody else need reach us
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: no other machine needs to reach this one
     serves = place.rank == 0 and not place.has_agent_store
     listener = _listener(address, place.port) if serves else None
     try:
@@ -119,14 +124,20 @@ def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor
         if place.rank == 0:
             supervisor = bring_up(address)
             host, port = supervisor.address
-            told = {"host": host, "port": port, "token": supervisor.token, "boot_id": boot_id(), "started": job.started}
+            announced = {
+                "host": host,
+                "port": port,
+                "token": supervisor.token,
+                "boot_id": boot_id(),
+                "started": job.started,
+            }
             folders = {"out": str(job.out.absolute()), "spool": str(job.spool.absolute())}
-            store.set("run", json.dumps({**told, **folders}))
-        told = json.loads(store.get("run"))
+            store.set("run", json.dumps({**announced, **folders}))
+        announced = json.loads(store.get("run"))
     except (RuntimeError, TimeoutError) as error:
         raise RankLostError(f"rank 0 did not come within {job.start_s:g} s") from error
-    out, spool = Path(told.pop("out")), Path(told.pop("spool"))
-    return Rendezvous(store=store, out=out, spool=spool, **told)
+    out, spool = Path(announced.pop("out")), Path(announced.pop("spool"))
+    return Rendezvous(store=store, out=out, spool=spool, **announced)
 
 
 def _listener(address: str, port: int) -> socket.socket:
@@ -140,7 +151,7 @@ def _listener(address: str, port: int) -> socket.socket:
 
 
 def boot_id() -> str:
-    """Identify this machine since its boot: processes with the same one share a clock. Unique where unknown."""
+    """Return an id of this machine since its boot; processes with equal ids share a clock. Unique where unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -156,4 +167,5 @@ def _store(place: Place, timeout_s: float, descriptor: int | None) -> Store:
         timeout=timedelta(seconds=timeout_s),
         master_listen_fd=descriptor,
     )
+    # torchrun's store outlives a restart of the ranks: each attempt has keys of its own.
     return dist.PrefixStore(f"twinstep/{place.attempt}", store)  # type: ignore[attr-defined]

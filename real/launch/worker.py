@@ -1,7 +1,7 @@
-"""Runs one rank as a process, and ends it in time whatever happens to it or to other ranks.
+"""Runs one rank as a process, and ends the process in time whatever happens to it or to other ranks.
 
 The project's launcher supervises its ranks. Under torchrun and srun rank 0 starts a supervisor; when rank 0 itself is
-lost, the first rank that notices writes what was measured.
+lost, the first rank that notices writes the measurements.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from real.rank.lanes import SAME_CLOCK
 from real.rank.run import RankRun, is_second_hand, sentence_of
 from real.supervise.control_channel import ControlChannel
 from real.supervise.rank_status import SECOND_HAND_S, where
-from real.supervise.recovery import keep_what_there_is
-from real.supervise.spool import Steps, found, log_of, mark_written, put_away
+from real.supervise.recovery import write_incomplete_run
+from real.supervise.spool import Steps, log_of, mark_written, open_steps, put_away
 
-# A rank that has told of its end is told to go by then; if not, it goes.
+# A rank that has reported its end is asked to exit within this time; if not, it exits.
 _LEAVE_S = 2 * SECOND_HAND_S + 1.0
-# What ranks that were told to stop take to spool the rest, at most.
+# Time for ranks that were asked to stop to spool the rest, at most.
 _SPOOLING_S = 0.5
 
 
 class RankWorker:
-    """One rank's process under torchrun, srun or the project's launcher."""
+    """A rank's process under torchrun, srun or the project's launcher."""
 
     def __init__(self, job: Job, place: Place) -> None:
         self._job, self._place = dataclasses.replace(job, played_on=job.played_on or place.by), place
@@ -46,14 +46,14 @@ class RankWorker:
         self._supervisor: Rank0Supervisor | None = None
 
     def serve(self) -> Path | None:
-        """Run the job to its end; the folder with the recording on rank 0 of torchrun and srun, else None.
+        """Run the job to its end; return the recording's folder on rank 0 of torchrun and srun, else None.
 
         Raises:
-            SystemExit: with 1, when the run ended early; the sentence has been printed where it belongs.
+            SystemExit: with 1, when the run ended early; the sentence has been printed.
         """
         if PARENT in os.environ:
             die_with(int(os.environ[PARENT]))
-        _watch_signals(self._was_told)
+        _watch_signals(self._report_signal)
         try:
             self._play()
         except BaseException as error:
@@ -64,15 +64,15 @@ class RankWorker:
     def _play(self) -> None:
         rendezvous = self._join()
         is_near = rendezvous.boot_id == boot_id()
-        self._steps = found(self._job.spool) if is_near or self._place.by == "launcher" else None
+        self._steps = open_steps(self._job.spool) if is_near or self._place.by == "launcher" else None
         channel = self._channel = ControlChannel(
             (rendezvous.host, rendezvous.port),
             self._place.rank,
             rendezvous.token,
             timeout_s=self._job.scenario.timeout_s,
             tells_steps=self._steps is None,
-            on_stop=self._was_stopped,
-            on_cut=self._was_cut,
+            on_stop=self._end_run,
+            on_cut=self._leave_unsupervised,
         )
         run = self._run = RankRun(self._job, self._place, rendezvous.store, self._step_begins)
         channel.journal = run.journal
@@ -97,7 +97,7 @@ class RankWorker:
         self._job = dataclasses.replace(
             self._job, out=rendezvous.out, spool=rendezvous.spool, started=rendezvous.started
         )
-        self._job.spool.mkdir(parents=True, exist_ok=True)  # a folder of its own, where the host's is not to be seen
+        self._job.spool.mkdir(parents=True, exist_ok=True)  # a folder of this host, where rank 0's is not visible
         return rendezvous
 
     def _step_begins(self, index: int) -> None:
@@ -131,13 +131,13 @@ class RankWorker:
         if self._run is not None:
             self._run.keeper.step_ends(is_last=True)
 
-    def _was_stopped(self, sentence: str) -> None:
+    def _end_run(self, sentence: str) -> None:
         """Handle the end of the run, on the control channel's thread; rank 0's supervisor ends its own process."""
         self._spool_rest()
         if self._supervisor is None:
             _leave_now()
 
-    def _was_cut(self) -> None:
+    def _leave_unsupervised(self) -> None:
         """Handle the loss of the supervisor (the launcher or rank 0), on the control channel's thread."""
         self._spool_rest()
         if self._place.by != "launcher":
@@ -146,15 +146,16 @@ class RankWorker:
 
     def _report_rank_0(self) -> None:
         try:
+            # All ranks notice the loss at once: the rank that creates this file writes the run.
             os.close(os.open(self._job.spool / "reporter", os.O_CREAT | os.O_EXCL))
         except OSError:
-            return  # another rank does it
+            return  # another rank writes it
         time.sleep(_SPOOLING_S)
         sentence = f"rank 0 was lost {where(self._step if self._steps is None else self._steps.of_all()[0])}"
-        print(keep_what_there_is(self._job, sentence, time.monotonic() - self._began_s), file=sys.stderr, flush=True)
+        print(write_incomplete_run(self._job, sentence, time.monotonic() - self._began_s), file=sys.stderr, flush=True)
 
-    def _was_told(self, number: int) -> None:
-        """Report a signal, on the signals' thread; as second-hand news, since another rank may know the cause."""
+    def _report_signal(self, number: int) -> None:
+        """Report a signal, on the signals' thread, as second-hand news: another rank may know the cause."""
         if self._channel is None:
             _leave_now()
         else:
@@ -171,7 +172,7 @@ def _leave_now() -> None:
     os._exit(1)
 
 
-def _watch_signals(told: Callable[[int], None]) -> None:
+def _watch_signals(report: Callable[[int], None]) -> None:
     """Call `told(number)` on a thread of its own: the main thread may be in a wait that no handler interrupts."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -181,6 +182,6 @@ def _watch_signals(told: Callable[[int], None]) -> None:
 
     def watch() -> None:
         while number := os.read(reader, 1):
-            told(number[0])
+            report(number[0])
 
     threading.Thread(target=watch, name="signals", daemon=True).start()

@@ -1,7 +1,8 @@
-"""What a script's process notes of each verb: the rows that a rank of ours writes; torch's own groups do the work.
+"""Records the verbs of a script's process: the rows that a rank of a program would write; torch's own groups do the
+work.
 
-What the script does between two calls are computations of kind "script", by what they are for, as in the simulator,
-where the same calls and modules cut them.
+Computation between two calls becomes spans of kind "script", labelled by purpose and cut at the same calls and modules
+as in the simulator.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from scenarios.seam.host_work import HostWork
 from scenarios.workloads.script.process.process_group import Asked
 from scenarios.workloads.script.streams import KIND
 
-# A call that was checked, and the group in which its members meet.
+# A checked call, and the group in which its members meet.
 Known: TypeAlias = tuple[Call, Group]
 
 
@@ -45,9 +46,9 @@ class Underway:
         self._journal, self._pending = journal, pending
 
     def wait(self, since: Mark | None = None) -> Mark:
-        """Wait as a rank of ours does; return when the caller goes on.
+        """Wait as a rank of a program does; return when the caller goes on.
 
-        `since` is when the caller came to it; None: when the call was issued, if not now.
+        `since` is when the caller began to wait; None: when the call was issued, if not now.
         """
         entry, journal = self.entry, self._journal
         journal.stands(entry)
@@ -58,17 +59,19 @@ class Underway:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its end is noted."""
+        """Whether the end of the call is recorded."""
         return self.entry.end is not None
 
     @property
     def is_waited(self) -> bool:
-        """Whether the caller's stream has waited for it already."""
+        """Whether the caller's stream has waited for the call already."""
         return self.entry.wait_until is not None
 
     def settle(self) -> None:
-        """Note its end, if it has ended: the library's thread may have told others of that, and not us yet."""
-        with suppress(RuntimeError):  # no future, or it failed, of which whoever waits is told
+        """Record the call's end if it has completed: the library's thread may have notified others and not yet this
+        object.
+        """
+        with suppress(RuntimeError):  # no future, or a failed one, whose error the waiting caller gets
             if not self.has_ended and self.work.get_future().done():
                 self._pending.wait()
 
@@ -79,14 +82,14 @@ class Underway:
 
 
 class _Here:
-    """Where a thread is: callbacks of a hook run on threads of the library's."""
+    """A thread's current computation: a hook's callbacks run on threads of the library."""
 
-    since: Mark | None = None  # what it computes was cut last; None: in a request, or outside of steps
-    label = KIND  # of what it computes
+    since: Mark | None = None  # start of the computation; None: in a request, or outside of steps
+    label = KIND  # of the computation
 
 
 class _Threads(threading.local):
-    """Each thread's own place; autograd's, on GPUs, have that of the script's, which waits for the backward pass."""
+    """A computation per thread; autograd's threads on GPUs share the script's, which waits for the backward pass."""
 
     def __init__(self) -> None:
         self.own = _Here()
@@ -94,7 +97,7 @@ class _Threads(threading.local):
 
 
 class WatchingBackend:
-    """A `Backend` whose verbs are checked and noted, and begun by the process group that the script has called."""
+    """A `Backend` whose verbs are checked and recorded, and executed by the process group that the script calls."""
 
     stream = "main"
 
@@ -113,25 +116,26 @@ class WatchingBackend:
         self._main = threading.get_ident()
         self._token: Token[int] | None = None
         self._step = -1
-        self._asked: tuple[Asked, Any, Lane, Mark] | None = None
-        self.host_lane = Lane()  # of calls that the host makes, such as gloo's beside a GPU
+        self._request: tuple[Asked, Any, Lane, Mark] | None = None
+        self.host_lane = Lane()  # of calls that the host executes, such as gloo's beside a GPU
         self._underway: list[Underway] = []
-        self.has_called = False  # any other rank
+        self.has_called = False  # whether the script has called any collective
 
     @property
     def is_on_gpu(self) -> bool:
-        """Whether the script's stream is a GPU's, which goes on while the host does something else."""
+        """Whether the script computes on a GPU, whose stream goes on while the host does something else."""
         return self.device.type != "cpu"
 
     @property
     def now_ns(self) -> int:
-        """See `Backend.now_ns`."""
+        """Host time, in ns."""
         return time.perf_counter_ns()
 
     @property
     def _here(self) -> _Here:
         if threading.get_ident() == self._main:
             return self._scripts
+        # On GPUs autograd runs on a thread of its own; torch names a current node only inside a backward pass.
         threads = self._threads
         if not threads.is_autograds:
             threads.is_autograds = torch._C._current_autograd_node() is not None
@@ -139,27 +143,29 @@ class WatchingBackend:
 
     @cached_property
     def lane(self) -> Lane:
-        """What the script's own stream is on its device."""
+        """The lane of the script's own stream on its device."""
         if not self.is_on_gpu:
             return Lane()
         return Nccl(torch.device("cuda", torch.cuda.current_device())).new_lane(is_main=True)
 
     def pause(self, *, begins_step: bool = False) -> Mark:
-        """Turn to a request: what this thread has computed since the last one ends at the moment that is returned."""
+        """End this thread's computation for a request; return the moment at which it ended."""
         here = self._here
         if self.is_on_gpu and self._step < 0 and not begins_step:
-            return time.monotonic_ns()  # before its first step a script may have yet to choose its device
+            return (
+                time.monotonic_ns()
+            )  # a mark would initialise CUDA, and a script may choose its device before its first step
         at = self.lane.mark()
         self._computed(here, at)
         here.since = None
         return at
 
     def resume(self, at: Mark) -> None:
-        """Go on with what the script computes, from that moment on."""
+        """Begin a computation of this thread at that moment."""
         self._here.since = at if self._step >= 0 else None
 
     def turn(self, label: str) -> None:
-        """What the script computes from now on is for that."""
+        """Label the following computation, ending the current one if its label differs."""
         here = self._here
         if label != here.label and here.since is not None:
             at = self.lane.mark()
@@ -168,14 +174,19 @@ class WatchingBackend:
         here.label = label
 
     def begin(
-        self, asked: Asked, inner: Any, play: Callable[[], Underway], known: Known | None, *, is_hosts: bool
+        self, request: Asked, inner: Any, play: Callable[[], Underway], known: Known | None, *, is_hosts: bool
     ) -> Underway:
-        """Begin a call of that group of torch's: one that is known, or what `play` makes a verb of.
+        """Begin a call of one of torch's groups.
 
-        `is_hosts`: to wait for it keeps the host, and not a stream of the GPU's.
+        Args:
+            asked: the script's call.
+            inner: torch's own process group.
+            play: makes a checked verb of the call.
+            known: the call and group of an earlier equal call, which needs no further check.
+            is_hosts: waiting for the call blocks the host, and not a stream of the GPU.
         """
         start, lane = self.pause(), self.host_lane if is_hosts else self.lane
-        self._asked = asked, inner, lane, start if lane is self.lane else lane.mark()
+        self._request = request, inner, lane, start if lane is self.lane else lane.mark()
         until = start
         try:
             underway = play() if known is None else self._begin(*known)
@@ -185,7 +196,7 @@ class WatchingBackend:
         return underway
 
     def wait(self, underway: Underway, *, is_async: bool) -> None:
-        """Wait for a call; after one that is not asynchronous the script has computed nothing."""
+        """Wait for a call; if it is not asynchronous, the script has computed nothing since it began."""
         until = since = self.pause() if is_async else None
         try:
             until = underway.wait(None if underway.entry.lane is self.host_lane else since)
@@ -193,7 +204,9 @@ class WatchingBackend:
             self.resume(self.lane.mark() if until is None else until)
 
     def begin_step(self, index: int, start: Mark | None = None) -> Entry:
-        """Begin a step, to which belongs what is issued from now on; `start`: the end of the one before, if at once."""
+        """Begin a step: calls issued from now on belong to it. `start`: the end of the step before, if there was no
+        gap.
+        """
         self._token, self._step = STEP.set(index), index
         entry = Entry(self.lane, self.stream, "step", f"step {index}", sequence=next(self._sequence), start=start)
         entry.wait_from = entry.wait_until = entry.issued
@@ -208,7 +221,7 @@ class WatchingBackend:
         self._step = -1
 
     def settle(self) -> None:
-        """What nobody has waited for ends now, at the latest."""
+        """End all calls that no caller has waited for."""
         self.lane.overtakes()
         self.host_lane.overtakes()
         for underway in self._underway:
@@ -216,21 +229,21 @@ class WatchingBackend:
         self.lane.settle()
 
     def host_work(self, work: HostWork) -> int:
-        """See `Backend.host_work`: a real host does it anyway."""
+        """Do nothing: the real host does the work itself."""
         return self.now_ns
 
     def knows(self, group: Group) -> bool:
-        """See `Backend.knows`; torch knows its own."""
+        """Return True: torch refuses groups that it does not know."""
         return True
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Underway:
-        """See `Backend.issue`."""
+        """Execute a collective on torch's own group."""
         return self._begin(call, group)
 
     def _begin(self, call: Call, group: Group) -> Underway:
-        assert self._asked is not None, "a script calls its groups"
+        assert self._request is not None, "a script calls its groups"
         self.has_called = True
-        asked, inner, lane, start = self._asked
+        request, inner, lane, start = self._request
         journal = self.journal
         label = call.label or call.op
         entry = Entry(lane, self.stream, call.op, label, sequence=next(self._sequence), start=start, step=self._step)
@@ -238,29 +251,29 @@ class WatchingBackend:
         if group is call.group:
             entry.index = journal.next_call(group.name)
         journal.keep(entry, is_awaited=False)
-        name, given = asked.native
-        work = getattr(inner, name)(*given) or Several()  # a call without a work is over
-        follow = lane.follow if asked.is_async else lane.follow_awaited
-        underway = Underway(journal, entry, group, work, follow(entry, work, None, asked))
+        name, arguments = request.native
+        work = getattr(inner, name)(*arguments) or Several()  # torch returns no work for a call that is over
+        follow = lane.follow if request.is_async else lane.follow_awaited
+        underway = Underway(journal, entry, group, work, follow(entry, work, None, request))
         if entry.end is None:
             self._underway = [one for one in (*self._underway, underway) if not one.has_ended]
         return underway
 
     def refuse(self, call: Call, group: Group) -> None:
-        """See `Backend.refuse`; the others see this rank's end."""
+        """Do nothing: other ranks see that this rank ends."""
 
     def new_group(self, name: str, ranks: Any) -> Group:
-        """See `Backend.new_group`; torch makes it."""
+        """Return a group; torch creates its own."""
         return Group(name, tuple(ranks))
 
     def compute(self, *_: Any) -> Any:
-        """See `Backend.compute`; no call of a script's is this verb, nor those below."""
+        """Return a finished work: a script's process calls neither this verb nor those assigned below."""
         return Done()
 
     spawn = step = record = open_stream = after = synchronize = compute
 
     def _computed(self, here: _Here, at: Mark) -> None:
-        """Note what this thread has computed since the last cut until that moment."""
+        """Record this thread's computation from the last cut to that moment."""
         if here.since is not None:
             self.journal.note(
                 Computation(self.lane, self.stream, here.label, self._step, next(self._sequence), here.since, at)

@@ -1,4 +1,4 @@
-"""What a script computes between two cuts of its step, as a span in the making."""
+"""Records what a script computes between two cuts of its step."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from real.rank.lanes import Lane, Mark
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.streams import KIND, role_of
 
-# Of a kernel of which no more is known.
+# The dtype of a kernel about which nothing else is known.
 _DTYPE = Kernel(kind=KIND).dtype
 
 
 class Computation:
-    """What a script has computed between two cuts: a span in the making, of which there are many."""
+    """A script's computation between two cuts; slim, because a run has many of them."""
 
     __slots__ = ("end", "label", "lane", "sequence", "start", "step", "stream")
     kind = "compute"
@@ -22,11 +22,11 @@ class Computation:
         self.start, self.end = start, end
 
     def is_finished(self, *, is_last: bool) -> bool:
-        """Return whether it can become a row."""
+        """Return whether the device has passed its end, so that it can become a row."""
         return self.lane.is_past(self.end)
 
     def row(self, rank: int, host: int) -> Row:
-        """Return the fields of a `Span`, as `Entry.row`; a script's Python issues it and computes it in one."""
+        """Return the fields of a `Span`, as `Entry.row`; issue and start are equal, as the script's Python computes."""
         start, end = self.lane.ns(self.start), self.lane.ns(self.end)
         # fmt: off
         return (

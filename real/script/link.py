@@ -1,4 +1,4 @@
-"""A script's process on a real rank: runs it as torchrun would, and tells the process that started it what it did."""
+"""A script's process on a real rank: runs the script as torchrun would, and reports to the process that started it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from scenarios.workloads.script.users_lines import users_line
 
 
 class Place(NamedTuple):
-    """Where a script's rank is."""
+    """The rank of a script, and its host."""
 
     rank: int
     host: int
@@ -52,20 +52,20 @@ def main(
     script: Script,
     env: Mapping[str, str],
 ) -> None:
-    """Run the script for as many steps after its first; tell of each, and of where it stands when asked.
+    """Run the script for `steps` steps after its first; report each step, and the script's position on request.
 
-    What is sent is a pair: "ready" and "at" with a position as of `real.supervise.rank_status`; "step" and its number;
-    "rows" and those of spans and of metrics; "recorded" and the fields of an `Outcome` where all steps are recorded and
-    others are timed without; "end" and such fields; "error" and a sentence, with the script's frames below it.
+    Messages are pairs: "ready" and "at" with a position as in `real.supervise.rank_status`; "step" and its number;
+    "rows" and those of spans and of metrics; "recorded" and the fields of an `Outcome` when all steps are recorded and
+    unrecorded steps follow; "end" and such fields; "error" and a sentence, with the script's frames below it.
     """
     die_with(os.getppid())
     stand_alone()
     os.environ.update(env)
     link = WatchedLink(connection, place, steps)
     link.unrecorded_steps = _unrecorded_steps(script, steps, is_on_gpu=link.is_on_gpu)
-    if not link.is_on_gpu:  # whose ends no thread of the library's has to tell
+    if not link.is_on_gpu:  # gloo's threads report ends, and need Python's lock soon
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-    if not link.is_on_gpu or place.local_world_size > 1:  # else torchrun leaves a script all threads
+    if not link.is_on_gpu or place.local_world_size > 1:  # torchrun too leaves all threads to a single rank
         torch.set_num_threads(1)
     link.wait_for_all()
     threading.Thread(target=link.answer, daemon=True).start()
@@ -75,7 +75,7 @@ def main(
 
 
 def _unrecorded_steps(script: Script, steps: int, *, is_on_gpu: bool) -> int:
-    """Return how many steps are timed with the recording off; none where collectives have to be counted."""
+    """Return the number of steps to time with the recording off; 0 where steps are marked by counting collectives."""
     if script.step_every and Marking.of(script.step_every).is_of_calls:
         return 0
     if script.unrecorded_steps is None:
@@ -84,11 +84,11 @@ def _unrecorded_steps(script: Script, steps: int, *, is_on_gpu: bool) -> int:
 
 
 class WatchedLink:
-    """See `Link`: a rank's way to the process that started it.
+    """A `Link` between a rank's script and the process that started it.
 
     Attributes:
-        unrecorded_steps: how many steps are timed with the recording off, behind the recorded ones.
-        labels: what follows the script's modules, if anything does.
+        unrecorded_steps: number of steps timed with the recording off, after the recorded steps.
+        labels: hooks on the script's modules, if there are any.
     """
 
     def __init__(self, connection: Connection, place: Place, steps: int) -> None:
@@ -98,21 +98,21 @@ class WatchedLink:
         self._backend = WatchingBackend(self._journal, place.world_size, place.local_world_size)
         self._rank = Rank(self._backend)
         self._group: Group = self._rank.world
-        self._made: list[
+        self._groups: list[
             WatchedGroup
         ] = []  # which stay: taking gloo down with callbacks under way may hang (torch 2.13)
         self._main = threading.get_ident()
         self._meeting = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
         self._store: Store | None = None
         self._step: Entry | None = None
-        self._begun = 0
-        self._handing, self._handed_s = threading.Lock(), time.monotonic()
-        self._told, self._told_s = -1, -math.inf
+        self._steps_begun = 0
+        self._rows_lock, self._rows_sent_s = threading.Lock(), time.monotonic()
+        self._reported_step, self._reported_s = -1, -math.inf
         self.unrecorded_steps = 0
         self.labels: Labels | None = None
-        self._unrecorded: UnrecordedSteps | None = None  # from where they begin
-        self._asked_s = time.monotonic()  # when it was asked where it stands
-        self._stepped_s, self._longest_s = time.monotonic(), 0.0  # when a recorded step ended, and what one took
+        self._unrecorded: UnrecordedSteps | None = None  # None until they begin
+        self._requested_s = time.monotonic()  # when the parent last requested the position
+        self._stepped_s, self._longest_s = time.monotonic(), 0.0  # last end of a recorded step; the longest step
 
     @property
     def is_on_gpu(self) -> bool:
@@ -120,16 +120,16 @@ class WatchedLink:
         return self._backend.is_on_gpu
 
     def turn(self, label: str) -> None:
-        """What the script computes from now on is for that."""
+        """Label the script's following computation."""
         self._backend.turn(label)
 
     def ask(self, request: Request) -> Any:
-        """See `Link.ask`."""
+        """Handle a request of the script (see `Link.ask`)."""
         backend = self._backend
         if self._unrecorded is not None:
             self._ask_unrecorded(self._unrecorded, request)
             return None
-        if isinstance(request, RecordMetric) and backend.is_on_gpu:  # whose stream goes on
+        if isinstance(request, RecordMetric) and backend.is_on_gpu:  # the GPU's stream goes on
             self._record(request)
             return None
         at = backend.pause(begins_step=isinstance(request, StepEnd))
@@ -150,55 +150,55 @@ class WatchedLink:
         return None if self._unrecorded is None else self._unrecorded.end_step
 
     def _ask_unrecorded(self, steps: UnrecordedSteps, request: Request) -> None:
-        """Do what is still to be done behind the recorded steps, which stay a run however the script ends."""
+        """Handle a request after the recorded steps, which stay a valid run however the script ends."""
         match request:
             case StepEnd() if steps.end_step():
                 self._leave("end", None)
             case NewGroup(ranks):
                 self._group = self._rank.new_group(ranks)
             case ScriptFailure(sentence):
-                print(f"note: behind its {self._begun:,} recorded steps: {sentence}", file=sys.stderr, flush=True)
+                print(f"note: behind its {self._steps_begun:,} recorded steps: {sentence}", file=sys.stderr, flush=True)
                 self._leave("end", None)
             case ScriptEnd():
                 self._leave("end", None)
 
     def _record(self, metric: RecordMetric) -> None:
-        """Keep a number of this step, for which a GPU's host does not wait."""
+        """Record a number of this step; a GPU's host does not wait for it."""
         if self._step is not None:
             self._journal.record(metric.name, self._backend.lane.read(metric.value))
 
     def begin(self) -> None:
-        """See `Link.begin`."""
+        """Start over with the world as the current group."""
         self._group = self._rank.world
 
     def store(self) -> Store:
-        """See `Link.store`: that of the process that has started this one, on the first rank's host."""
+        """Return the store of the process that has started this one, on the first rank's host."""
         if self._store is None:
             address, port = self._meeting
             self._store = TCPStore(address, int(port), is_master=False, wait_for_workers=False)
         return self._store
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """See `Link.known`."""
+        """Return the tensor itself: real values are always known."""
         return tensor
 
     def join(self, options: Any, backends: Mapping[str, str]) -> WatchedGroup:
-        """See `Link.join`."""
-        made = WatchedGroup(self._backend, self._rank, self._group, options, backends)
-        self._made.append(made)
+        """Create the process group that torch has requested, over the current group."""
+        group = WatchedGroup(self._backend, self._rank, self._group, options, backends)
+        self._groups.append(group)
         if self._unrecorded is not None:
-            made.hand_on()
-        return made
+            group.bypass()
+        return group
 
     def wait_for_all(self) -> None:
-        """Until the scripts of all ranks may begin."""
-        self._tell("ready", position(self._journal))
+        """Block until every rank's process has started."""
+        self._send("ready", position(self._journal))
         self._connection.recv()
 
     def answer(self) -> None:
-        """On a thread of its own: tell where the script stands, whenever that is asked, and what is finished.
+        """Answer each request for the script's position, on a thread of its own, and hand over finished rows.
 
-        It is asked where nothing was told for a while: a step is long, or the script hangs.
+        The parent requests the position after a while without a report: a step is long, or the script hangs.
         """
         while True:
             try:
@@ -209,101 +209,104 @@ class WatchedLink:
             if self._unrecorded is not None and self._is_moving(self._unrecorded):
                 self._journal.moves += 1
             at = position(self._journal)
-            if self._unrecorded is None:  # else a step is not disturbed for its row
+            if self._unrecorded is None:  # making rows would disturb a timed step
                 self._hand_over()
-            self._tell("at", {**at, "last": line, "inside": True} if line and not at["inside"] else at)
+            self._send("at", {**at, "last": line, "inside": True} if line and not at["inside"] else at)
 
     def _is_moving(self, steps: UnrecordedSteps) -> bool:
-        """Return whether a step has ended since the last time, or may still go on."""
-        since_s, self._asked_s = self._asked_s, time.monotonic()
+        """Return whether a step has ended since the last request, or may still go on."""
+        since_s, self._requested_s = self._requested_s, time.monotonic()
         return steps.ended_s >= since_s or self._is_usual(steps)
 
     def _is_usual(self, steps: UnrecordedSteps) -> bool:
-        """Return whether a step may still go on though it calls nothing: a GPU's host may be far ahead, and wait."""
+        """Return whether a step may still go on without a call: a GPU's host may be far ahead, and wait."""
         return time.monotonic() - steps.ended_s < 2 * self._longest_s
 
     def _next_step(self, at: Mark) -> Mark:
-        """End the step that is over at that moment, begin the next; after the last one the script has ended, or goes
-        on unrecorded.
+        """End the current step at that moment and begin the next; after the last recorded step, end or go on
+        unrecorded.
 
-        Rows are made now and then, between two steps: return when the next one has begun.
+        Rows are handed over now and then between two steps: return when the next step has begun.
         """
         start: Mark | None = at
         if self._step is not None:
             self._longest_s = max(self._longest_s, time.monotonic() - self._stepped_s)
         self._stepped_s = time.monotonic()
         self._end_step(at)
-        if self._begun == self._steps:
+        if self._steps_begun == self._steps:
             if not self.unrecorded_steps:
                 self._leave("end", None)
             self._stop_recording()
             return at
-        if time.monotonic() - self._handed_s >= SPOOLED_EVERY_S:
+        if time.monotonic() - self._rows_sent_s >= SPOOLED_EVERY_S:
             self._backend.lane.between_steps()
             self._hand_over()
             start = None
-        self._step = self._backend.begin_step(self._begun, start)
-        self._begun += 1
-        self._tell_step()
+        self._step = self._backend.begin_step(self._steps_begun, start)
+        self._steps_begun += 1
+        self._send_step()
         return self._step.start
 
     def _stop_recording(self) -> None:
-        """Record nothing from now on but the times of `unrecorded_steps` further steps."""
+        """Stop recording: from now on only the times of `unrecorded_steps` further steps are kept."""
         backend, journal = self._backend, self._journal
         backend.lane.between_steps()
         self._hand_over()
-        self._tell("recorded", self._ended(None))
-        journal.last = None  # no call is noted, at which this rank could be found
+        self._send("recorded", self._outcome_fields(None))
+        journal.last = None  # calls are no longer recorded, so none may be reported as the rank's position
         if self.labels is not None:
             self.labels.end()
-        self._unrecorded = UnrecordedSteps(journal, backend.lane, backend.stream, self._begun, self.unrecorded_steps)
-        for group in self._made:
-            group.hand_on()
+        self._unrecorded = UnrecordedSteps(
+            journal, backend.lane, backend.stream, self._steps_begun, self.unrecorded_steps
+        )
+        for group in self._groups:
+            group.bypass()
 
-    def _ended(self, seen: Any) -> dict[str, Any]:
+    def _outcome_fields(self, seen: Any) -> dict[str, Any]:
         """Return the fields of an `Outcome`."""
-        return {"steps": self._begun, "seen": seen, "has_called": self._backend.has_called}
+        return {"steps": self._steps_begun, "seen": seen, "has_called": self._backend.has_called}
 
     def _end_step(self, at: Mark | None = None, *, is_last: bool = False) -> None:
         if self._step is not None:
             self._backend.end_step(self._step, at)
-            if is_last:  # the script has ended in it
+            if is_last:  # the script has ended within this step
                 self._journal.give_up(self._step)
-                self._begun -= 1
+                self._steps_begun -= 1
             self._step = None
 
     def _hand_over(self, *, is_last: bool = False) -> None:
-        """Tell the step, and the rows of what is finished."""
-        with self._handing:
-            self._tell_step(is_now=True)
-            self._tell("rows", self._journal.take(is_last=is_last))
-            self._handed_s = time.monotonic()
+        """Send the step, and the rows of finished spans."""
+        # The main thread and the answering thread both send rows.
+        with self._rows_lock:
+            self._send_step(is_now=True)
+            self._send("rows", self._journal.take(is_last=is_last))
+            self._rows_sent_s = time.monotonic()
 
-    def _tell_step(self, *, is_now: bool = False) -> None:
-        """Tell the step that the script is in, if that is new, and was not told a moment ago."""
-        number, now_s = self._begun - 1, time.monotonic()
-        if number > self._told and (is_now or now_s - self._told_s >= STEP_S):
-            self._told, self._told_s = number, now_s
-            self._tell("step", number)
+    def _send_step(self, *, is_now: bool = False) -> None:
+        """Send the script's step, if it is new and the last report is not recent."""
+        number, now_s = self._steps_begun - 1, time.monotonic()
+        if number > self._reported_step and (is_now or now_s - self._reported_s >= STEP_S):
+            self._reported_step, self._reported_s = number, now_s
+            self._send("step", number)
 
     def _leave(self, kind: str, argument: Any) -> None:
-        """Stay until this process is ended, as others may still read what it has sent."""
+        """Send all that is left, and stay until this process is killed: other ranks may still read what it has sent."""
         if kind == "end":
             self._say_what_is_in_the_time()
         self._backend.settle()
-        with self._handing:  # the thread that answers may be making rows
+        with self._rows_lock:  # the answering thread may be making rows
             self._end_step(is_last=True)
             if self._unrecorded is not None:
                 self._unrecorded.note()
         self._hand_over(is_last=True)
         sys.stdout.flush()
-        self._tell(kind, self._ended(argument) if kind == "end" else argument)
+        self._send(kind, self._outcome_fields(argument) if kind == "end" else argument)
         threading.Event().wait()
 
     def _say_what_is_in_the_time(self) -> None:
-        """Say, once, that the script ended before steps were timed as they were to be."""
+        """Print a note, once, if the script ended before enough unrecorded steps were timed."""
         timed = 0 if self._unrecorded is None else self._unrecorded.timed
-        if timed < min(self.unrecorded_steps, LEAST_UNRECORDED) and self._journal.rank == 0 and self._begun:
+        if timed < min(self.unrecorded_steps, LEAST_UNRECORDED) and self._journal.rank == 0 and self._steps_begun:
             print(
                 f"note: the script ended before {LEAST_UNRECORDED} steps were timed with the recording off, behind"
                 f" {self._steps:,} that are recorded (run.steps) and {SETTLING} that are not timed: the recording is in"
@@ -312,6 +315,6 @@ class WatchedLink:
                 flush=True,
             )
 
-    def _tell(self, kind: str, argument: Any) -> None:
+    def _send(self, kind: str, argument: Any) -> None:
         with self._lock:
             self._connection.send((kind, argument))

@@ -1,6 +1,6 @@
-"""The process groups of a script on a real rank: torch's own, behind ones that note each call."""
+"""The process groups of a script on a real rank: wrappers around torch's own that record each call."""
 
-# torch's stubs say other than what its bindings take and call.
+# torch's stubs disagree with what its bindings take and call.
 # mypy: disable-error-code="override, attr-defined, arg-type"
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from scenarios.seam.roles import REDUCTION
 from scenarios.workloads.script.process.process_group import BEGINNING, Asked, ScriptGroup
 from scenarios.workloads.script.requests import Refused, issue
 
-# Calls that a group knows: those of which sizes differ from step to step come once.
+# Calls that a group remembers as checked; calls whose sizes differ from step to step come once each.
 _MOST_KNOWN = 1 << 10
 
 
 class WatchedGroup(ScriptGroup):
-    """The ranks of one group, over gloo or NCCL for each type of device, as torch would choose."""
+    """A process group over gloo or NCCL for each type of device, chosen as torch would; records its calls."""
 
     def __init__(
         self, backend: WatchingBackend, rank: Rank, group: Group, options: Any, backends: Mapping[str, str]
@@ -35,12 +35,12 @@ class WatchedGroup(ScriptGroup):
         super().__init__(options, backends)
         self._backend, self._rank, self._group = backend, rank, group
         self._known: dict[Hashable, Known] = {}
-        # As torch makes one: of a group's calls some are the group's own, which it makes of its backends'.
+        # A plain ProcessGroup, as torch creates one: some of its calls are its own, made of its backends' calls.
         self._inner: Any = dist.ProcessGroup(options.store, self.rank(), self.size())
-        made = {name: self._make(name, options) for name in dict.fromkeys(backends.values())}
+        by_name = {name: self._make(name, options) for name in dict.fromkeys(backends.values())}
         for kind, name in backends.items():
             own = getattr(dist.ProcessGroup.BackendType, name.upper())
-            self._inner._register_backend(torch.device(kind), own, made[name])
+            self._inner._register_backend(torch.device(kind), own, by_name[name])
             self._inner._set_default_backend(own)
 
     def _make(self, name: str, options: Any) -> Any:
@@ -53,35 +53,35 @@ class WatchedGroup(ScriptGroup):
             return dist.ProcessGroupNCCL(store, self.rank(), self.size(), own)
         raise ProgramError(f"backend '{name}': expected 'gloo' or 'nccl'")
 
-    def hand_on(self) -> None:
-        """Hand each call straight to torch's own group from now on, and note none; works that were begun stay noted."""
+    def bypass(self) -> None:
+        """Pass each call straight to torch's own group from now on, unrecorded; calls begun before stay recorded."""
         for name in BEGINNING:
             if hasattr(dist.ProcessGroup, name):
-                setattr(self, name, self._handing_on(getattr(self._inner, name)))
+                setattr(self, name, self._bypassing(getattr(self._inner, name)))
 
-    def _handing_on(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of Python's, as torch passes over bound methods of its own where it looks for ours."""
+    def _bypassing(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a Python function: torch ignores bound methods of its own where it looks for overrides."""
         journal = self._backend.journal
 
-        def handed_on(*given: Any, **more: Any) -> Any:
+        def bypassed(*arguments: Any, **more: Any) -> Any:
             journal.moves += 1  # this rank does not hang
-            work = call(*given, **more)
+            work = call(*arguments, **more)
             if self._begun is not None and work is not None:
                 self._begun.append(work)
             return work
 
-        return handed_on
+        return bypassed
 
-    def issue(self, asked: Asked) -> dist.Work:
-        """Begin a call for real; one that is as another was, without a look at its arguments."""
-        backend, key = self._backend, _signature(asked)
+    def issue(self, request: Asked) -> dist.Work:
+        """Execute a call on torch's own group; a call equal to an earlier one is not checked again."""
+        backend, key = self._backend, _signature(request)
         known = self._known.get(key)
-        is_hosts = backend.is_on_gpu and self._is_hosts(asked)
+        is_hosts = backend.is_on_gpu and self._is_hosts(request)
         try:
-            underway = backend.begin(asked, self._inner, partial(self._play, asked), known, is_hosts=is_hosts)
-        except MISTAKES as mistake:  # torch's own words, where it refuses the call, too
-            name, given = asked.native
-            getattr(self._inner, name)(*given)
+            underway = backend.begin(request, self._inner, partial(self._play, request), known, is_hosts=is_hosts)
+        except MISTAKES as mistake:  # if torch refuses the call too, its own error is raised
+            name, arguments = request.native
+            getattr(self._inner, name)(*arguments)
             raise Refused.of(mistake).error from None
         if known is None:
             if len(self._known) == _MOST_KNOWN:
@@ -90,40 +90,40 @@ class WatchedGroup(ScriptGroup):
             self._known[key] = underway.entry.call, underway.group
         if underway.is_waited:
             return underway.work
-        work = WatchedWork(backend, underway, asked)
+        work = WatchedWork(backend, underway, request)
         if torch._C._current_autograd_node() is not None:
-            # At the end of the backward pass DDP waits, in C++; the simulator does at the same place.
+            # DDP waits in C++ at the end of the backward pass, where nothing is recorded; so does the simulator.
             Variable._execution_engine.queue_callback(work.wait)
-        if asked.is_async:
+        if request.is_async:
             underway.entry.lane.overtakes()
         return work
 
-    def _is_hosts(self, asked: Asked) -> bool:
-        """Return whether gloo makes the call, for which the host waits; torch takes NCCL for one without tensors."""
-        tensors = asked.inputs or asked.targets
+    def _is_hosts(self, request: Asked) -> bool:
+        """Return whether gloo executes the call, so that the host waits; torch uses NCCL for a call without tensors."""
+        tensors = request.inputs or request.targets
         if not tensors:
             return "nccl" not in self._backends.values()
         return self._backend_of(tensors[0]) == "gloo"
 
-    def _play(self, asked: Asked) -> Underway:
-        """Make a verb of a call, which is checked."""
-        rank = self._rank.for_role(REDUCTION) if asked.of_reducer else self._rank
-        given = rank, asked.verb, asked.inputs, asked.targets
-        underway = issue(*given, group=self._group, label=asked.label, options=asked.options)
+    def _play(self, request: Asked) -> Underway:
+        """Make a checked verb of a call."""
+        rank = self._rank.for_role(REDUCTION) if request.of_reducer else self._rank
+        arguments = rank, request.verb, request.inputs, request.targets
+        underway = issue(*arguments, group=self._group, label=request.label, options=request.options)
         assert isinstance(underway, Underway), "that is what this backend issues"
         return underway
 
 
-def _signature(asked: Asked) -> Hashable:
-    """Return all of a call on which it depends whether it is right, and what it is."""
-    options = [(*value,) if isinstance(value, list) else value for value in asked.options.values()]
+def _signature(request: Asked) -> Hashable:
+    """Return a key of everything that decides what a call is and whether it is valid."""
+    options = [(*value,) if isinstance(value, list) else value for value in request.options.values()]
     return (
-        asked.verb,
-        asked.label,
-        asked.of_reducer,
+        request.verb,
+        request.label,
+        request.of_reducer,
         torch.is_grad_enabled(),
-        (*map(_kind, asked.inputs),),
-        (*map(_kind, asked.targets),),
+        (*map(_kind, request.inputs),),
+        (*map(_kind, request.targets),),
         (*options,),
     )
 
@@ -142,15 +142,15 @@ def _kind(tensor: torch.Tensor) -> Hashable:
 
 
 class WatchedWork(dist.Work):
-    """A call on its way."""
+    """A handle of a call that has begun."""
 
-    def __init__(self, backend: WatchingBackend, underway: Underway, asked: Asked) -> None:
+    def __init__(self, backend: WatchingBackend, underway: Underway, request: Asked) -> None:
         super().__init__()
-        self._backend, self._underway, self._asked = backend, underway, asked
+        self._backend, self._underway, self._asked = backend, underway, request
         self._is_waited = False
 
     def wait(self, timeout: Any = None) -> bool:
-        """As torch's own does."""
+        """Wait as torch's own work does."""
         if not self._is_waited:
             self._is_waited = True
             self._backend.wait(self._underway, is_async=self._asked.is_async)
@@ -169,5 +169,5 @@ class WatchedWork(dist.Work):
         return self._asked.result
 
     def get_future(self) -> Any:
-        """torch's own."""
+        """Return torch's own future."""
         return self._underway.work.get_future()

@@ -1,4 +1,4 @@
-"""A script on a real rank: in a process of its own, as torchrun would start it, whose rows become this rank's."""
+"""A program that runs a script on a real rank: in a process of its own, as torchrun would start it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from scenarios.workloads.script.environment import environment_of
 from scenarios.workloads.script.outcome import Outcome, check, process_ended
 from scenarios.workloads.script.process.children import end
 
-# How often a script that says nothing is asked where it stands.
+# Interval at which a silent script's position is requested.
 _ASKING_S = 1.0
-# How long a script whose steps are all recorded may stand still once another rank's has ended: it may wait for that.
+# How long a script whose steps are all recorded may stand still once another rank's has ended: it may wait for it.
 _PATIENCE_S = 10.0
 
 
 class MeasuredScript(Program):
-    """`scenario.steps` steps of the script after its first, unless it ends before; records `loss`.
+    """A program of `scenario.steps` steps of the script after its first, unless the script ends before; records `loss`.
 
     Raises:
-        ScenarioError: a recording is to be measured.
-        ProgramError: it raises, or its process ends.
+        ScenarioError: the scenario names a recording, which cannot be measured.
+        ProgramError: the script raises, or its process ends.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -52,13 +52,13 @@ class MeasuredScript(Program):
 
 
 class _Watcher:
-    """The process of one rank's script, and what of it goes into the run."""
+    """A watcher of one rank's script process, which copies the script's rows into the run."""
 
     def __init__(self, scenario: Scenario, script: Script, rank: Rank, backend: TorchBackend) -> None:
         self._journal, self._observer = backend.context.journal, backend.context.observer
         self._rank = f"rank {rank.rank}"
-        self._moves: int | None = None  # of the script's, when it was last heard of,
-        self._moved_s = time.monotonic()  # and when they had grown
+        self._moves: int | None = None  # the script's count at its last report
+        self._moved_s = time.monotonic()  # when the count last grew
         self._name, self._script = f"{self._rank}: {script.path}", script
         self._outcome: Outcome | None = None
         self._recorded: dict[str, Any] | None = None  # fields of the outcome, once all steps are recorded
@@ -71,46 +71,46 @@ class _Watcher:
         owned = scratch()
         weakref.finalize(self, owned.remove)
         env = environment_of(script, rank, address=address, port=port, folder=owned.path)
-        given = (other, place, scenario.steps, script, env)
-        self._process = start.Process(target=main, args=given, daemon=True)
+        arguments = (other, place, scenario.steps, script, env)
+        self._process = start.Process(target=main, args=arguments, daemon=True)
         self._process.start()
         other.close()
 
     def run(self) -> None:
-        """Play until the script has ended on all ranks. One that goes wrong stays as long as this process."""
+        """Relay until the script has ended on all ranks; a script that fails stays as long as this process."""
         while self._take(*self._next()):
             pass
         self._store.set(self._over, "")
         self._stands({"last": "its script's last line", "inside": False, "waits": []})
-        found: list[Any] = [None] * dist.get_world_size()
+        received: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(
-            found, self._outcome
+            received, self._outcome
         )  # also as what others still read comes from processes that are there
         end(self._process)
-        check(dict(enumerate(found)), self._script)
+        check(dict(enumerate(received)), self._script)
 
     def _next(self) -> tuple[str, Any]:
         while not self._connection.poll(_ASKING_S):
             if self._journal.elsewhere is None:
-                self._journal.moves += 1  # it loads torch
+                self._journal.moves += 1  # loading torch counts as progress
                 continue
             if self._recorded is not None and self._is_left():
                 return "end", self._recorded
-            with suppress(OSError):  # it has ended, as is seen below
+            with suppress(OSError):  # the process has ended; `recv` below finds out
                 self._connection.send("at")
         try:
-            found: tuple[str, Any] = self._connection.recv()
+            received: tuple[str, Any] = self._connection.recv()
         except (EOFError, OSError):
             self._process.join(1)
             raise ProgramError(f"{self._name}: {process_ended(self._process.exitcode)}") from None
-        return found
+        return received
 
     def _is_left(self) -> bool:
-        """Return whether the script waits for another rank's, which has ended."""
+        """Return whether the script waits for another rank's script, which has ended."""
         return time.monotonic() - self._moved_s > self._patience_s and self._store.check([self._over])
 
     def _take(self, kind: str, argument: Any) -> bool:
-        """Return whether there is more to come."""
+        """Handle one message; return whether more will come."""
         if kind == "at":
             self._stands(argument)
         elif kind == "step":
@@ -132,7 +132,7 @@ class _Watcher:
         return kind != "end"
 
     def _stands(self, at: dict[str, Any]) -> None:
-        """Note what is new of where the script is; each time is a move of this process, on top of the script's own."""
+        """Update the rank's position; each change counts as a move of this process, on top of the script's own."""
         journal = self._journal
         if at.get("moves") != self._moves:
             journal.moves, self._moves = journal.moves + 1, at.get("moves")
@@ -141,26 +141,27 @@ class _Watcher:
 
 
 def _meeting_point(rank: Rank) -> tuple[Store | None, str, int]:
-    """Return an address of the first rank's that the others reach, and the port of the store that it serves there.
+    """Return the store that the first rank serves (None elsewhere), its address that all ranks reach, and its port.
 
-    The script's ranks meet in that store, as torchrun's do in their agent's; the first rank holds it.
+    The script's ranks meet in that store, as torchrun's do in their agent's.
     """
-    found: list[Any] = [None]
+    received: list[Any] = [None]
     store: TCPStore | None = None
     if rank.rank == 0:
         there = os.environ.get("MASTER_ADDR") or socket.gethostname()
-        # Under the project's launcher others reach this rank by the way to the launcher, which may be elsewhere.
+        # Under the project's launcher MASTER_ADDR is the launcher's, which may be another host: take the address of the
+        # interface that routes to it.
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
             way.connect((there, 1))
             here = way.getsockname()[0]
         for address in (there, here):
             with suppress(OSError, RuntimeError):
                 with socket.create_server((address, 0)):
-                    pass  # it is one of this host's
+                    pass  # the address is one of this host's
                 store = TCPStore(address, 0, is_master=True, wait_for_workers=False)
-                found = [(address, store.port)]
+                received = [(address, store.port)]
                 break
-    dist.broadcast_object_list(found)
-    if found[0] is None:
+    dist.broadcast_object_list(received)
+    if received[0] is None:
         raise ProgramError(f"rank {rank.rank}: the script's ranks find no address at which to meet")
-    return store, str(found[0][0]), int(found[0][1])
+    return store, str(received[0][0]), int(received[0][1])

@@ -1,8 +1,8 @@
-"""ControlChannel: a rank's connection to the supervisor, which reports its position and closes when its process ends.
+"""A rank's connection to the supervisor, which reports the rank's position and closes when its process ends.
 
-Messages are JSON, one per line. A rank says: {"hello": rank, "token": ...} first, {"step": index}, {"at": position} or,
-where that is as it was, {"here": true}, {"failed": sentence, "step": index}, {"lost": sentence, "step": index},
-{"ping": n}, {"bye": true}. The supervisor says: {"pong": n, "ns": clock}, {"stop": sentence}.
+Messages are JSON, one per line. A rank sends {"hello": rank, "token": ...} first, then {"step": index}, {"at":
+position} or, if the position is unchanged, {"here": true}, {"failed": sentence, "step": index}, {"lost": sentence,
+"step": index}, {"ping": n}, {"bye": true}. The supervisor sends {"pong": n, "ns": clock}, {"stop": sentence}.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from real.rank.journal import Entry, Journal
 from real.rank.lanes import ROUND_TRIPS, RoundTrip, Sight, now_ns, sight
 from real.supervise.rank_status import ENDED, READY
 
-# How old the step may be that the supervisor knows of; each message takes some 50 us of a core.
+# The greatest age of the step that the supervisor knows of; each message takes some 50 us of a core.
 STEP_S = 0.01
 
-# Where a rank waits for all others.
+# Stages at which a rank waits for all others.
 _EVERYONE_AT = {READY: "the start of the run", ENDED: "the end of the run"}
 
 
 class ControlChannel:
-    """Open until `close`; a thread listens, and reports the rank's position at intervals.
+    """A connection that is open until `close`; a thread listens, and reports the rank's position at intervals.
 
-    `step` is the step that the rank is in: setting it takes no system call. The thread reports it if `tells_steps`.
+    `step` is the rank's current step: setting it takes no system call. The thread reports the step if `tells_steps`.
     """
 
     def __init__(
@@ -45,9 +45,15 @@ class ControlChannel:
         on_cut: Callable[[], None],
         tells_steps: bool = True,
     ) -> None:
-        """`on_stop` and `on_cut` are called on the listening thread: the run is over, or the supervisor is gone.
+        """Connect to the supervisor at `address` and start the listening thread.
 
-        `tells_steps` is False where the supervisor reads the steps of this rank from shared memory.
+        Args:
+            rank: this rank.
+            token: the run's secret.
+            timeout_s: of the connection and of clock probes, in s.
+            on_stop: called on the listening thread with a sentence when the run is over.
+            on_cut: called on the listening thread when the supervisor is gone.
+            tells_steps: False where the supervisor reads this rank's steps from shared memory.
         """
         self._socket = socket.create_connection(address, timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -65,13 +71,13 @@ class ControlChannel:
         threading.Thread(target=self._listen, name="control channel", daemon=True).start()
 
     def say(self, message: dict[str, Any]) -> None:
-        """Send a message; the listener notices a supervisor that is gone."""
+        """Send a message; if the supervisor is gone, the listener notices."""
         data = json.dumps(message).encode() + b"\n"
         with suppress(OSError), self._lock:
             self._socket.sendall(data)
 
     def look(self) -> Sight:
-        """The offset of the supervisor's clock from this rank's.
+        """Measure the offset of the supervisor's clock from this rank's.
 
         Raises:
             TimeoutError: the supervisor did not answer.
@@ -86,13 +92,13 @@ class ControlChannel:
             self._socket.shutdown(socket.SHUT_WR)
 
     def _round_trip(self, number: int) -> RoundTrip:
-        asked = now_ns()
+        sent_ns = now_ns()
         self.say({"ping": number})
         try:
-            there, answered = self._pongs.get(timeout=self._timeout_s)
+            there_ns, answered_ns = self._pongs.get(timeout=self._timeout_s)
         except queue.Empty:
             raise TimeoutError("the supervisor did not answer") from None
-        return RoundTrip(asked_ns=asked, there_ns=there, answered_ns=answered)
+        return RoundTrip(asked_ns=sent_ns, there_ns=there_ns, answered_ns=answered_ns)
 
     def _listen(self) -> None:
         try:
@@ -112,14 +118,14 @@ class ControlChannel:
 
     def _messages(self) -> Iterator[dict[str, Any]]:
         buffer = b""
-        told, told_step, told_s = -1, None, time.monotonic()
+        reported, reported_step, reported_s = -1, None, time.monotonic()
         tick_s = min(STEP_S, self._every_s) if self._tells_steps else self._every_s
         while True:
             readable, _, _ = select.select([self._socket], [], [], tick_s)
             if self._tells_steps:
-                told_step = self._tell_step(told_step)
-            if time.monotonic() - told_s >= self._every_s:
-                told, told_s = self._tell_position(told), time.monotonic()
+                reported_step = self._report_step(reported_step)
+            if time.monotonic() - reported_s >= self._every_s:
+                reported, reported_s = self._report_position(reported), time.monotonic()
             if not readable:
                 continue
             data = self._socket.recv(1 << 16)
@@ -128,26 +134,26 @@ class ControlChannel:
             *lines, buffer = (buffer + data).split(b"\n")
             yield from map(json.loads, lines)
 
-    def _tell_step(self, told: int | None) -> int | None:
+    def _report_step(self, reported: int | None) -> int | None:
         """Report the rank's step if it has changed."""
         step = self.step
-        if step != told:
+        if step != reported:
             self.say({"step": step})
         return step
 
-    def _tell_position(self, told: int) -> int:
-        """Report the rank's position if it has changed, or what it waits for; else only that this process runs."""
+    def _report_position(self, reported: int) -> int:
+        """Report the rank's position if it or its waits have changed; else only that this process runs."""
         journal = self.journal
         if journal is None:
-            return told
+            return reported
         at = {"step": self.step, **position(journal)}
         key = hash((at["step"], at["stage"], at["moves"], at["inside"], len(at["waits"])))
-        self.say({"at": at} if key != told else {"here": True})
+        self.say({"at": at} if key != reported else {"here": True})
         return key
 
 
 def position(journal: Journal) -> dict[str, Any]:
-    """A rank's position as `rank_status.Position` has it; read while the rank goes on, so it may mix two moments."""
+    """Return a rank's position as in `rank_status.Position`, read without a lock: it may mix two moments."""
     if journal.elsewhere is not None:
         return journal.elsewhere
     queued = journal.queued()
@@ -159,7 +165,7 @@ def position(journal: Journal) -> dict[str, Any]:
         waits = [(_EVERYONE_AT[journal.stage], "", -1, list(journal.others))]
     return {
         "stage": journal.stage,
-        # Gathering, merging and writing take their time: that the thread runs which calls this is progress.
+        # Gathering, merging and writing take time: that the calling thread runs counts as progress.
         "moves": now_ns() if journal.stage == ENDED else journal.moves,
         "reached": dict(journal.reached),
         "last": last.describe() if last else "",
@@ -169,10 +175,10 @@ def position(journal: Journal) -> dict[str, Any]:
 
 
 def _position_on_device(journal: Journal, queued: list[Entry]) -> dict[str, Any]:
-    """A CUDA rank's position from the events that its device has passed, as the host runs ahead.
+    """Return a CUDA rank's position from the events that its device has passed, as the host runs ahead.
 
-    The rank is inside the calls that have begun and not ended, and has not reached those that have not begun. If a
-    kernel runs, that is what the rank is reported to do: it is what others wait for.
+    The rank is inside the calls that have begun and not ended, and has not reached the calls that have not begun. A
+    running kernel is reported before any call, because other ranks wait for the kernel.
     """
     begun: list[Entry] = []
     reached = dict(journal.reached)
@@ -184,7 +190,7 @@ def _position_on_device(journal: Journal, queued: list[Entry]) -> dict[str, Any]
     doing = sorted(begun, key=lambda entry: entry.call is not None)
     return {
         "stage": journal.stage,
-        "moves": 2 * journal.moves - len(queued),  # more with each that is issued, and with each that ends
+        "moves": 2 * journal.moves - len(queued),  # grows with each issue and with each end
         "reached": reached,
         "last": doing[0].describe() if doing else "",
         "inside": bool(doing),

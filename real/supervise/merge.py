@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 def spool_head(own: Spool, hostname: str, device: str, program: Program, look: Sight) -> None:
-    """Spool what a rank knows before it begins; `device` is the name of what it computes on."""
+    """Spool what a rank knows before it begins; `device` is the name of its processor or GPU."""
     own.append(
         "head",
         {
@@ -37,9 +37,14 @@ def spool_head(own: Spool, hostname: str, device: str, program: Program, look: S
 def merge(
     job: Job, spools: Mapping[int, bytes], *, lanes: int, elapsed_s: float, error: str | None = None
 ) -> Recording:
-    """One recording of what the ranks spooled, with times from the first issue on; `error`: why it is incomplete.
+    """Merge the ranks' spools into one recording, with times from the first issue on.
 
-    `lanes` is how many calls of one group the library serves at a time.
+    Args:
+        job: the run.
+        spools: the bytes of each rank's spool, by rank.
+        lanes: number of calls of one group that the library serves at a time.
+        elapsed_s: wall time of the run, in s.
+        error: why the recording is incomplete; None if it is complete.
     """
     read = [_read(spools[rank]) for rank in sorted(spools)]
     zero_ns = min((row[_TIMES][0] for rank in read for row in rank.spans), default=0)
@@ -59,7 +64,7 @@ def merge(
 
 @dataclasses.dataclass(slots=True)
 class _Read:
-    """One rank's spool."""
+    """The content of one rank's spool."""
 
     head: dict[str, Any] | None
     alignment: Alignment
@@ -87,13 +92,14 @@ def _read(data: bytes) -> _Read:
     )
 
 
-# Where a span's row has its times: of issue, start, end, and of the wait, whose two are -1 if there was none.
+# Positions of a row's times: issue, start, end, begin and end of the wait (both -1 if there was none).
 _NAMES = [field.name for field in dataclasses.fields(Span)]
 _TIMES = slice(_NAMES.index("issued_ns"), _NAMES.index("wait_until_ns") + 1)
 
 
 def _moved(row: Row, move: Callable[[int], int]) -> Row:
-    """A span's row with other times. Of rows, as runs have millions of them, and making a `Span` takes microseconds."""
+    """Return a span's row with moved times."""
+    # Tuples, no `Span`s: runs have millions of rows, and creating a `Span` takes microseconds.
     issued, start, end, wait_from, wait_until = row[_TIMES]
     waited = (wait_from if wait_from < 0 else move(wait_from), wait_until if wait_until < 0 else move(wait_until))
     return (*row[: _TIMES.start], move(issued), move(start), move(end), *waited, *row[_TIMES.stop :])

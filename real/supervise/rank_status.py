@@ -1,4 +1,4 @@
-"""RankStatusTable: what is known of each rank of a run, and the sentence that says why it cannot go on.
+"""A table of the status of each rank of a run, and the sentence that says why the run cannot go on.
 
 No I/O: times are arguments, in seconds on any one clock.
 """
@@ -12,19 +12,21 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-# The first failure reported may be the consequence of another rank's: wait this long for that one's own report.
+# The first failure reported may be the consequence of another rank's: wait this long for the other rank's report.
 FIRST_NEWS_S = 0.2
-# How far a rank is with the run: nobody begins before all are ready, nor leaves before all have ended.
+# A rank's stage in the run: no rank begins before all are ready, nor exits before all have ended.
 JOINING, READY, PLAYING, ENDED = range(4)
-# How long ranks may take to start: to load what they need, and to find each other; many share a core.
+# Time that ranks may take to load their libraries and find each other; many share a core.
 START_S = 300.0
-# A rank that lost a connection tells of another's death; that one's end is known to its parent, or to nobody.
+# A rank that lost a connection reports another rank's death; that rank's parent may know the exit code.
 SECOND_HAND_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A rank awaits a call of a group. `call` is its index there, or -1 for a send or recv, its peer in `ranks`."""
+    """A call of a group that a rank waits for. `call` is its index in the group, or -1 for a send or recv with
+    `ranks[0]`.
+    """
 
     what: str
     group: str
@@ -34,7 +36,14 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A rank's position: its step, stage, operations, calls of each group, last operation, waits."""
+    """A rank's position in its program.
+
+    Attributes:
+        moves: a count that grows while the rank makes progress.
+        reached: number of calls that the rank has reached, by group.
+        last: the operation begun last; `is_inside` says whether it has not ended.
+        waits: the calls that the rank waits for.
+    """
 
     step: int | None
     stage: int
@@ -47,7 +56,7 @@ class Position:
 
 @dataclass(slots=True)
 class RankStatus:
-    """What is known of one rank."""
+    """The status of one rank."""
 
     rank: int
     is_here: bool = False
@@ -56,38 +65,38 @@ class RankStatus:
     position: Position | None = None
     moved_s: float = 0.0
     heard_s: float = 0.0
-    is_silent: bool = False  # it is not heard of while others are, so its position may be of long ago
+    is_silent: bool = False  # not heard of while others are, so its position may be old
     failed: str | None = None  # the sentence of its own mistake
-    lost: str | None = None  # the sentence about a connection that it lost
+    lost: str | None = None  # the sentence about a lost connection
     is_cut: bool = False  # its control channel closed before it was done
     exit_code: int | None = None
     news_s: float | None = None
 
     @property
     def waits(self) -> tuple[Waits, ...]:
-        """What it waits for; nothing is known of that if it has begun a step since it was heard of, or is silent."""
+        """The calls that the rank waits for; empty if it has begun a step since its last report, or is silent."""
         return self.position.waits if self._is_known and self.position else ()
 
     @property
     def last(self) -> str:
-        """What it has begun last, in its present step or before; "" if that is not known."""
+        """The operation begun last, in the current step or before; "" if unknown."""
         return self.position.last if self._is_known and self.position else ""
 
     @property
     def _is_known(self) -> bool:
         return self.position is not None and self.position.step == self.step and not self.is_silent
 
-    def tell(self, now_s: float) -> None:
-        """Note when the first bad news of this rank came."""
+    def note_news(self, now_s: float) -> None:
+        """Note the time of the first bad news of this rank."""
         if self.news_s is None:
             self.news_s = now_s
 
 
 @dataclass(slots=True)
 class RankStatusTable:
-    """The status of all ranks, which may take `start_s` until all of them play, and then stand still `timeout_s`.
+    """A table of the status of all ranks, which get `start_s` to start and may then stand still for `timeout_s`.
 
-    `sees_exits`: exit codes will be reported, so a closed channel is no verdict.
+    `sees_exits`: exit codes will be reported, so a closed channel alone is no verdict.
     """
 
     size: int
@@ -103,11 +112,11 @@ class RankStatusTable:
 
     @property
     def is_done(self) -> bool:
-        """Whether every rank has run its program to the end, and every process that is watched has ended."""
+        """Whether every rank has run its program to the end, and every watched process has ended."""
         return all(member.is_done and (member.exit_code == 0 or not self.sees_exits) for member in self.members)
 
     def hear(self, rank: int, message: Mapping[str, Any], now_s: float) -> None:
-        """Take in a message of a rank (see `control_channel`)."""
+        """Update the table with a rank's message (see `control_channel`)."""
         member = self.members[rank]
         member.heard_s = now_s
         if message.get("step") is not None:
@@ -116,19 +125,19 @@ class RankStatusTable:
             self._hear_position(member, message["at"], now_s)
         if "failed" in message:
             member.failed = message["failed"]
-            member.tell(now_s)
+            member.note_news(now_s)
         if "lost" in message:
             member.lost = message["lost"]
-            member.tell(now_s)
+            member.note_news(now_s)
         member.is_done = member.is_done or "bye" in message
-        self._see_whether_begun(now_s)
+        self._note_begin(now_s)
 
     def see(self, steps: Sequence[int | None], now_s: float) -> None:
-        """Take in the step of each rank from shared memory; None: unknown."""
+        """Update the step of each rank from shared memory; None: unknown."""
         for member, step in zip(self.members, steps, strict=True):
             if step is not None and step != member.step:
                 member.step, member.moved_s = step, now_s
-        self._see_whether_begun(now_s)
+        self._note_begin(now_s)
 
     def came(self, rank: int, now_s: float) -> None:
         """Note that a rank's control channel is open."""
@@ -140,32 +149,35 @@ class RankStatusTable:
         member = self.members[rank]
         if not member.is_done:
             member.is_cut = True
-            member.tell(now_s)
+            member.note_news(now_s)
 
     def exited(self, rank: int, code: int, now_s: float) -> None:
-        """Note that a rank's process has ended; a signal is a negative code."""
+        """Note that a rank's process has ended; -n stands for signal n."""
         member = self.members[rank]
         member.exit_code = code
         if code != 0 or not member.is_done:
-            member.tell(now_s)
+            member.note_news(now_s)
 
     def verdict(self, now_s: float) -> str | None:
-        """Why the run cannot go on, in one sentence; None while it can."""
-        told = [member for member in self.members if member.news_s is not None]
-        if told:
-            return self._of_news(told, now_s - min(member.news_s or 0.0 for member in told))
+        """Return why the run cannot go on, in one sentence; None while it can."""
+        with_news = [member for member in self.members if member.news_s is not None]
+        if with_news:
+            return self._verdict_of_news(with_news, now_s - min(member.news_s or 0.0 for member in with_news))
         return self._never_came(now_s) or self._stalled(now_s)
 
-    def _of_news(self, told: list[RankStatus], since_s: float) -> str | None:
+    def _verdict_of_news(self, with_news: list[RankStatus], since_s: float) -> str | None:
         if since_s < FIRST_NEWS_S:
             return None
-        causes = [cause for tells in (_killed, attrgetter("failed"), _exited) for cause in map(tells, told) if cause]
+        # Ordered by how direct the evidence is: a signal, an own report, an exit code.
+        causes = [
+            cause for tells in (_killed, attrgetter("failed"), _exited) for cause in map(tells, with_news) if cause
+        ]
         if not self.sees_exits:
-            causes += [f"rank {m.rank} was lost {where(m.step)}" for m in told if m.is_cut and m.lost is None]
+            causes += [f"rank {m.rank} was lost {where(m.step)}" for m in with_news if m.is_cut and m.lost is None]
         if causes or since_s < SECOND_HAND_S:
-            return _of_all(causes) if causes else None
-        losers = [member.lost for member in told if member.lost is not None]
-        return losers[0] if losers else f"rank {told[0].rank} was lost {where(told[0].step)}"
+            return _merged(causes) if causes else None
+        losers = [member.lost for member in with_news if member.lost is not None]
+        return losers[0] if losers else f"rank {with_news[0].rank} was lost {where(with_news[0].step)}"
 
     def _never_came(self, now_s: float) -> str | None:
         missing = [member.rank for member in self.members if not member.is_here]
@@ -174,7 +186,7 @@ class RankStatusTable:
         return f"{ranks(missing)} did not come within {self.start_s:g} s"
 
     def _stalled(self, now_s: float) -> str | None:
-        """The stalled rank to name: one that does not move and waits for nobody, while others wait for it."""
+        """Name the stalled rank: it does not move and waits for no rank, while others wait for it."""
         going = [member for member in self.members if not member.is_done]
         if any(not member.is_here for member in self.members):
             return None
@@ -191,8 +203,10 @@ class RankStatusTable:
                     return self._did_not_reach(late[0], waits)
         return self._all_wait(going, now_s)
 
-    def _see_whether_begun(self, now_s: float) -> None:
-        """All begin together, so if one plays, all have started; what some waited for the last to be ready is over."""
+    def _note_begin(self, now_s: float) -> None:
+        """Restart all stall clocks once one rank runs: all begin together, and a rank may have waited long for the last
+        one.
+        """
         if not self._is_begun and any(member.step is not None or _stage(member) >= PLAYING for member in self.members):
             self._is_begun = True
             for member in self.members:
@@ -200,11 +214,13 @@ class RankStatusTable:
 
     @property
     def _within_s(self) -> float:
-        """How long a rank may stand still now."""
+        """Time for which a rank may stand still now, in s."""
         return self.timeout_s if self._is_begun else max(self.start_s, self.timeout_s)
 
     def _late(self, waits: Waits, stage: int) -> list[RankStatus]:
-        """The ranks that have not made this call, or are not at this stage; first those that wait for nobody."""
+        """Return the ranks that have not made this call, or are not at this stage; first the ranks that wait for no
+        rank.
+        """
         others = [self.members[rank] for rank in waits.ranks]
         if not waits.group:
             late = [m for m in others if not m.is_done and _stage(m) < stage]
@@ -236,27 +252,27 @@ class RankStatusTable:
 
 
 def where(step: int | None) -> str:
-    """The step that a rank was in, in words."""
+    """Return the step that a rank was in, in words."""
     return "before its first step" if step is None else f"in step {step}"
 
 
 def ranks(numbers: list[int]) -> str:
-    """ "rank 3" or "ranks 1, 2 and 5"."""
+    """Return "rank 3" or "ranks 1, 2 and 5"."""
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
     return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def _of_all(causes: list[str]) -> str:
-    """Return the first sentence, which names all ranks that say the same."""
-    own = _OF_RANK.match(causes[0])
+def _merged(causes: list[str]) -> str:
+    """Return the first sentence, with all ranks that report the same cause."""
+    own = _RANK_SENTENCE.match(causes[0])
     if own is None:
         return causes[0]
-    alike = [found for found in map(_OF_RANK.match, causes) if found is not None and found[2] == own[2]]
-    return f"{ranks([int(found[1]) for found in alike])}: {own[2]}"
+    same_cause = [match for match in map(_RANK_SENTENCE.match, causes) if match is not None and match[2] == own[2]]
+    return f"{ranks([int(match[1]) for match in same_cause])}: {own[2]}"
 
 
-_OF_RANK = re.compile(r"rank (\d+): (.*)", re.DOTALL)
+_RANK_SENTENCE = re.compile(r"rank (\d+): (.*)", re.DOTALL)
 
 
 def _killed(member: RankStatus) -> str | None:
@@ -276,13 +292,13 @@ def _stage(member: RankStatus) -> int:
 
 
 def _stands(member: RankStatus) -> str:
-    """Where a rank is."""
+    """Return in words where a rank stands."""
     last = member.waits[0].what if member.waits else member.last
     return f"in {last}{_and_step(member)}" if last else where(member.step)
 
 
 def _and_step(member: RankStatus) -> str:
-    """The step that a rank is in, where what it stands in or after does not say so."""
+    """Return the rank's step in words; "" if the sentence before names the step already."""
     stands = member.waits[0].what if member.waits else member.last
     return "" if member.step is None or stands.endswith(where(member.step)) else f", {where(member.step)}"
 

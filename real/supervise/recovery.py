@@ -1,4 +1,4 @@
-"""Turns the spools that a killed launcher has left behind into a run."""
+"""Turns the spools that a killed launcher has left behind into an incomplete run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from real.launch.job import Job, load
 from real.supervise.rank_status import where
-from real.supervise.spool import JOB_FILE, WRITTEN, found, put_away, read
+from real.supervise.spool import JOB_FILE, WRITTEN, open_steps, put_away, read
 from scenarios.seam.errors import ProgramError
 
 _SPOOL = re.compile(r"\..+\.(\d+)\.spool", re.DOTALL)
@@ -22,30 +22,31 @@ def left_behind(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob(".*.spool")) if (path / JOB_FILE).is_file() and not writer_of(path)]
 
 
-def recover(given: Path) -> tuple[Path, str]:
-    """Write the run of a spool folder, or of the one beside the path that the run was to have, and why it ended.
+def recover(path: Path) -> tuple[Path, str]:
+    """Write the run of a spool folder, or of the spool folder next to the run's intended path; return the run's folder
+    and why it ended.
 
     Raises:
-        ProgramError: there is none or several, it is still written to, or it cannot become a run.
+        ProgramError: there is no spool folder, or there are several; it is still written to, or cannot become a run.
     """
-    spool = given if (given / JOB_FILE).is_file() else _beside(given)
+    spool = path if (path / JOB_FILE).is_file() else _beside(path)
     if (writer := writer_of(spool)) is not None:
         raise ProgramError(f"{spool}: process {writer} is still writing it; expected a run whose launcher is gone")
     try:
         job = load(spool / JOB_FILE)
-    except Exception as error:  # unpickling raises what it likes
+    except Exception as error:  # unpickling may raise anything
         raise ProgramError(f"{spool / JOB_FILE}: not readable by this release: {type(error).__name__}") from error
     job = dataclasses.replace(job, spool=spool, out=spool.parent / job.out.name)
     if os.path.lexists(job.out):
         raise ProgramError(f"{job.out}: exists already; nothing is ever overwritten, expected it to be moved away")
-    sentence = keep_what_there_is(job, _sentence(job), _elapsed_s(job))
+    sentence = write_incomplete_run(job, _sentence(job), _elapsed_s(job))
     if spool.exists():
         raise ProgramError(sentence)
     return job.out, sentence
 
 
-def keep_what_there_is(job: Job, sentence: str, elapsed_s: float) -> str:
-    """Write the incomplete run from the ranks' spools, unless the whole one is stored; returns the sentence.
+def write_incomplete_run(job: Job, sentence: str, elapsed_s: float) -> str:
+    """Write the incomplete run from the ranks' spools, unless the whole run is stored; return the sentence.
 
     If writing fails too, the sentence says so, and the spools stay.
     """
@@ -65,18 +66,18 @@ def keep_what_there_is(job: Job, sentence: str, elapsed_s: float) -> str:
     return sentence
 
 
-def _beside(given: Path) -> Path:
-    spools = sorted(given.parent.glob(f".{glob.escape(given.name)}.*.spool"))
+def _beside(path: Path) -> Path:
+    spools = sorted(path.parent.glob(f".{glob.escape(path.name)}.*.spool"))
     if len(spools) == 1:
         return spools[0]
-    found = (
-        f"there are {', '.join(map(str, spools))}" if spools else f"there is no {given.parent}/.{given.name}.*.spool"
+    spools_found = (
+        f"there are {', '.join(map(str, spools))}" if spools else f"there is no {path.parent}/.{path.name}.*.spool"
     )
-    raise ProgramError(f"{given}: {found}; expected the spool folder of a run whose launcher was killed")
+    raise ProgramError(f"{path}: {spools_found}; expected the spool folder of a run whose launcher was killed")
 
 
 def writer_of(spool: Path) -> int | None:
-    """Return the process that a spool folder is named after; None if there is none of that number."""
+    """Return the process that a spool folder is named after; None if no such process runs."""
     match = _SPOOL.fullmatch(spool.name)
     if match is None:
         return None
@@ -90,12 +91,12 @@ def writer_of(spool: Path) -> int | None:
 
 
 def _sentence(job: Job) -> str:
-    steps = found(job.spool)
+    steps = open_steps(job.spool)
     last = [step for step in (steps.of_all() if steps else []) if step is not None]
     return f"the launcher was lost {where(max(last, default=None))}"
 
 
 def _elapsed_s(job: Job) -> float:
-    """From the start to what was spooled last."""
+    """Return the seconds from the run's start to the last write to a spool."""
     last_s = max(path.stat().st_mtime for path in job.spool.iterdir() if path.is_file())  # no drafts
     return max(0.0, last_s - datetime.fromisoformat(job.started).timestamp())

@@ -1,8 +1,8 @@
-"""What the ranks of a run have measured and printed: spooled while they run, put away when they have ended.
+"""Spools what the ranks of a run measure and print while they run, and removes the spools when the run is stored.
 
-Spool appends what a rank has measured to a file after every step, so that a killed rank loses one step. A file of
-frames: length and CRC-32 of a payload (little-endian uint32 each), then the payload, written by `marshal`: a fifth of
-JSON's time, and a spool is read by the interpreter that wrote it or by nobody. A torn tail is ignored.
+A rank appends its measurements to a file after every step, so that a killed rank loses one step. The file consists of
+frames: length and CRC-32 of a payload (little-endian uint32 each), then the payload, written by `marshal`, which takes
+a fifth of JSON's time; only the interpreter that wrote a spool reads it. A torn tail is ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEADER = struct.Struct("<II")
 
 
 class Spool:
-    """One rank's file, open for appending; unbuffered, so that what was written survives the process."""
+    """A rank's file, open for appending; unbuffered, so that written data survives the process."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._file = path_of(folder, rank).open("ab", buffering=0)
@@ -34,23 +34,23 @@ class Spool:
         self._file.write(_HEADER.pack(len(payload), zlib.crc32(payload)) + payload)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the spool's file."""
         self._file.close()
 
 
 def path_of(folder: Path, rank: int) -> Path:
-    """The path of a rank's spool in the run's spool folder."""
+    """Return the path of a rank's spool in the run's spool folder."""
     return folder / f"rank-{rank}.spool"
 
 
 def read(folder: Path, rank: int) -> bytes:
-    """All that a rank has spooled; nothing if it never began."""
+    """Return all that a rank has spooled; empty if the rank never began."""
     path = path_of(folder, rank)
     return path.read_bytes() if path.exists() else b""
 
 
 def frames(data: bytes) -> Iterator[tuple[str, Any]]:
-    """The whole frames of a spool, in order: (kind, value)."""
+    """Yield the whole frames of a spool, in order: (kind, value)."""
     offset = 0
     while offset + _HEADER.size <= len(data):
         size, checksum = _HEADER.unpack_from(data, offset)
@@ -61,17 +61,17 @@ def frames(data: bytes) -> Iterator[tuple[str, Any]]:
         offset += _HEADER.size + size
 
 
-# No step yet.
+# Stands for "no step yet".
 _NONE = -(1 << 63)
 
 
 class Steps:
-    """A mapped file in a run's spool folder: one number of 64 bits for each rank, written by that rank alone."""
+    """A mapped file in a run's spool folder: one 64-bit number for each rank, written by that rank alone."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
-        # One store of an aligned word each, so that nobody reads half of one.
+        # Writing an aligned word is one store, so no process reads half a number.
         self._numbers = memoryview(self._map).cast("q")
 
     def enter(self, rank: int, index: int) -> None:
@@ -79,7 +79,7 @@ class Steps:
         self._numbers[rank] = index
 
     def of_all(self) -> list[int | None]:
-        """The step of each rank; None before its first."""
+        """Return the current step of each rank; None before its first step."""
         return [None if number == _NONE else number for number in self._numbers.tolist()]
 
 
@@ -89,8 +89,8 @@ def lay_out(folder: Path, size: int) -> Steps:
     return Steps(_path_of(folder))
 
 
-def found(folder: Path) -> Steps | None:
-    """Open the file that `lay_out` created in this folder; None if there is none."""
+def open_steps(folder: Path) -> Steps | None:
+    """Open the file that `lay_out` created in this folder; return None if there is none."""
     return Steps(_path_of(folder)) if _path_of(folder).exists() else None
 
 
@@ -98,16 +98,16 @@ def _path_of(folder: Path) -> Path:
     return folder / "steps"
 
 
-# What the ranks were started with.
+# The ranks' job (see `real.launch.job`).
 JOB_FILE = "job"
-# What ranks print, and their tracebacks.
+# Output and tracebacks of a rank.
 LOG = "rank-{}.log"
-# There once the run's folder is whole.
+# Exists once the run's folder is whole.
 WRITTEN = "written"
 
 
 def mark_written(folder: Path) -> None:
-    """Note that the run is stored: whatever ends it now takes nothing from it."""
+    """Note that the run is stored: no later end of the run takes anything from it."""
     (folder / WRITTEN).touch()
 
 
@@ -121,5 +121,5 @@ def put_away(job: Job) -> None:
 
 
 def log_of(folder: Path, rank: int) -> Path:
-    """The path of a rank's log."""
+    """Return the path of a rank's log."""
     return folder / LOG.format(rank)

@@ -1,4 +1,4 @@
-"""Supervisor: receives all ranks' control messages for the rank status table, and answers clock probes."""
+"""A supervisor: receives all ranks' control messages for the rank status table, and answers clock probes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from real.rank.lanes import now_ns
 from real.supervise.rank_status import RankStatusTable
 
-_LARGEST_BYTES = 1 << 20  # no message comes near; whoever sends more is no rank of this run
+_LARGEST_BYTES = 1 << 20  # no message comes near; a peer that sends more is no rank of this run
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _Caller:
 
 
 class Supervisor:
-    """Listens at `address` until `close`."""
+    """A server of control channels, which listens until `close`."""
 
     def __init__(self, host: str, table: RankStatusTable, token: str) -> None:
         self._table, self._token = table, token
@@ -33,12 +33,12 @@ class Supervisor:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port, for control channels to connect to."""
+        """Host and port to which control channels connect."""
         host, port = self._listener.getsockname()[:2]
         return str(host), int(port)
 
     def hear(self, now_s: float, for_s: float) -> None:
-        """Take in what ranks report; wait for it at most `for_s` seconds."""
+        """Receive and handle messages of ranks; wait for them at most `for_s` seconds."""
         for key, _ in self._selector.select(for_s):
             if key.data is None:
                 self._accept()
@@ -52,7 +52,7 @@ class Supervisor:
                 self._answer(key.data, {"stop": sentence})
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and the listener."""
         for key in list(self._selector.get_map().values()):
             self._selector.unregister(key.fileobj)
             key.fileobj.close()  # type: ignore[union-attr]
@@ -62,6 +62,7 @@ class Supervisor:
         with suppress(OSError):
             connection, _ = self._listener.accept()
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # A rank that does not read must not block the supervision of the others for long.
             connection.settimeout(1.0)
             self._selector.register(connection, selectors.EVENT_READ, _Caller(connection))
 

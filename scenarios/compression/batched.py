@@ -1,4 +1,4 @@
-"""PowerSGD on a whole bucket as one square matrix."""
+"""Compresses a whole bucket with PowerSGD as one square matrix."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from scenarios.seam.roles import COMPRESSION
 
 
 async def batched_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> Tensor:
-    """The mean of a bucket of n elements, approximated with `matrix_approximation_rank`: its buffer, in place.
+    """Average a bucket of n elements, approximated with `matrix_approximation_rank`; return its buffer, changed in
+    place.
 
-    The bucket is a square matrix, row by row, with zeros at its end. Two all-reduces of side x rank elements, as
-    torch 2.13's `batched_powerSGD_hook` would, if it ran. `orthogonalization_epsilon`, `min_compression_rate` and
-    `batch_tensors_with_same_shape` mean nothing here. Before `start_powerSGD_iter` it is the exact mean.
+    The bucket is a square matrix, row by row, with zeros at its end. Two all-reduces of side x rank elements, as torch
+    2.13's `batched_powerSGD_hook` intends. `orthogonalization_epsilon`, `min_compression_rate` and
+    `batch_tensors_with_same_shape` have no effect. Before `start_powerSGD_iter` the mean is exact.
 
     Raises:
-        ValueError: the rank is more than the square's side, on every rank, before anything is sent.
+        ValueError: the rank exceeds the square's side; on every rank, before any message is sent.
     """
     if state.warming_up:
         await vanilla(rank, bucket, state.group)
@@ -47,7 +48,7 @@ async def batched_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> 
 
 
 def square_side(numel: int) -> int:
-    """The side of the smallest square that holds so many elements."""
+    """Return the side of the smallest square with at least `numel` elements."""
     side = math.isqrt(numel)
     return side if side * side == numel else side + 1
 
@@ -75,6 +76,6 @@ def _reconstruct(buffer: Tensor, tail: Tensor, p: Tensor, q: Tensor) -> None:
 
 def _keep_error(error: Tensor, buffer: Tensor, tail: Tensor) -> None:
     whole = error.numel() - tail.numel()
-    # As calls: `error[:whole] -= ...` would copy the result onto itself.
+    # Methods, because `error[:whole] -= ...` would copy the result onto itself.
     error[:whole].sub_(buffer[:whole])
     error[whole:].sub_(tail.view(-1))

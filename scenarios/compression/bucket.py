@@ -13,35 +13,35 @@ from scenarios.seam.roles import REDUCTION
 
 
 class Bucket(Protocol):
-    """Some gradients in one flat buffer: the methods of torch's own `GradBucket`, so that DDP's fit as they are.
+    """A bucket of gradients in one flat buffer, with methods of torch's `GradBucket`, so that DDP's buckets fit.
 
     The buffer is contiguous, 1-D, in the gradients' order, each row-major. A reduction writes its result into it.
     """
 
     def index(self) -> int:
-        """Which bucket of the step this is, from 0; what compression remembers is kept by this number."""
+        """Return the bucket's number in the step, from 0; compression keeps its memory by this number."""
         ...
 
     def buffer(self) -> Tensor: ...
 
     def gradients(self) -> list[Tensor]:
-        """Views of the buffer in the parameters' shapes."""
+        """Return views of the buffer in the parameters' shapes."""
         ...
 
     def is_last(self) -> bool:
-        """Whether this is the last bucket of its step."""
+        """Return whether this is the last bucket of its step."""
         ...
 
 
 async def vanilla(rank: Rank, bucket: Bucket, group: Group | None = None, *, label: str = "powersgd.vanilla") -> Tensor:
-    """The bucket's buffer with the mean over the group (None: the stream's world), in place."""
+    """Average a bucket over the group (None: the stream's world) without compression; return its buffer."""
     buffer = await divide(rank, bucket, group, label=label)
     await rank.all_reduce(buffer, group=group, label=label, role=REDUCTION)
     return buffer
 
 
 async def divide(rank: Rank, bucket: Bucket, group: Group | None = None, *, label: str) -> Tensor:
-    """The bucket's buffer, each element divided by the number of the group's members, in place."""
+    """Divide each element of a bucket by the number of the group's members, in place; return its buffer."""
     buffer = bucket.buffer()
     numel, size = buffer.numel(), group_size(rank, group)
     kernel = cost("elementwise", buffer, flops=numel, read=numel, written=numel)
@@ -50,5 +50,5 @@ async def divide(rank: Rank, bucket: Bucket, group: Group | None = None, *, labe
 
 
 def group_size(rank: Rank, group: Group | None) -> int:
-    """Members of a group; None is the world."""
+    """Return the number of a group's members; None is the world."""
     return rank.world_size if group is None else group.size

@@ -1,4 +1,4 @@
-"""PowerSGD on each gradient of a bucket as a matrix of its own."""
+"""Compresses each gradient of a bucket with PowerSGD as a matrix of its own."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ from scenarios.seam.roles import COMPRESSION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Which gradients of a bucket are compressed: `members` are their places in the bucket, by entry of `shapes`.
+    """A division of a bucket into compressed and uncompressed gradients, by their places in the bucket.
 
-    `sizes` are the elements of every gradient; `plain` are the places of those that are sent as they are;
-    `transposed` those of the matrices that lie in the bucket column by column.
+    Attributes:
+        sizes: elements of every gradient.
+        shapes: groups of compressed matrices of equal shape.
+        members: places of the gradients of each entry of `shapes`.
+        plain: places of the uncompressed gradients.
+        transposed: places of the matrices that lie in the bucket column by column.
     """
 
     sizes: tuple[int, ...]
@@ -48,7 +52,7 @@ class Layout:
         return self.plain_numel + sum(shape.p_numel + shape.q_numel for shape in self.shapes)
 
     def matrices(self, flat: Tensor) -> list[list[Tensor]]:
-        """Views (rows, columns) of a bucket's flat values, by entry of `shapes`."""
+        """Return views [rows, columns] of a bucket's flat values, by entry of `shapes`."""
         pieces = flat.split_with_sizes(self.sizes)
         return [
             [self._matrix(pieces[place], shape, place in self.transposed) for place in places]
@@ -63,11 +67,12 @@ class Layout:
 
 
 async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> Tensor:
-    """The mean of a bucket, its matrices approximated with `matrix_approximation_rank`: its buffer, in place.
+    """Average a bucket, its matrices approximated with `matrix_approximation_rank`; return its buffer, changed in
+    place.
 
-    A gradient is a matrix of its first extent times all others; it is compressed if that sends fewer elements by a
+    A gradient is a matrix of its first extent times all others; it is compressed if that reduces the sent elements by a
     factor of `min_compression_rate`. Always three all-reduces, empty or not, as torch 2.13's `powerSGD_hook`: the
-    others as they are, all P, all Q. Before `start_powerSGD_iter` it is the exact mean.
+    uncompressed gradients, all P, all Q. Before `start_powerSGD_iter` the mean is exact.
     """
     if state.warming_up:
         await vanilla(rank, bucket, state.group)
@@ -98,7 +103,9 @@ async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -
 def lay_out(
     extents: tuple[tuple[int, ...], ...], rank: int, min_rate: float, transposed: frozenset[int] = frozenset()
 ) -> Layout:
-    """The layout of a bucket of gradients of these shapes; compressed ones grouped by shape, first seen first."""
+    """Divide a bucket of gradients of these shapes; compressed gradients are grouped by shape, in order of
+    occurrence.
+    """
     by_shape: dict[tuple[int, ...], list[int]] = {}
     plain: list[int] = []
     for place, extent in enumerate(extents):
@@ -146,7 +153,7 @@ async def _reduce_plain(rank: Rank, group: Group | None, layout: Layout, *, sour
 
 
 async def _operands(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor) -> list[Tensor]:
-    """The matrices as they go into products: views, or where batching is on one stack for each shape."""
+    """Return the matrices as operands of products: views, or with batching one stack for each shape."""
     matrices = layout.matrices(source)
     if not state.batch_tensors_with_same_shape:
         return [matrix for parts in matrices for matrix in parts]
@@ -159,7 +166,7 @@ async def _operands(rank: Rank, state: PowerSGDState, layout: Layout, source: Te
 
 
 def _stack_of(parts: Sequence[Tensor]) -> Tensor:
-    """Room for a stack of these matrices; of a single one, a view."""
+    """Return memory for a stack of these matrices; for a single matrix, a view."""
     return parts[0].unsqueeze(0) if len(parts) == 1 else parts[0].new_empty((len(parts), *parts[0].shape))
 
 
@@ -170,7 +177,7 @@ async def _decompress(
     outputs = [matrix for parts in results for matrix in parts]
     copied: list[tuple[Tensor, list[Tensor]]] = []
     if stacked:
-        # Stacks of several are copies that nobody needs any more: they hold the products on the way to their places.
+        # Stacks of several matrices are copies without further use: they hold the products before these are unstacked.
         pairs = list(zip(matrices, results, strict=True))
         outputs = [stack if len(parts) > 1 else _stack_of(parts) for stack, parts in pairs]
         copied = [(stack, parts) for stack, parts in pairs if len(parts) > 1]

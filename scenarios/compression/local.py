@@ -1,4 +1,4 @@
-"""Runs the local, in-place work of compression, and says what it costs as kernels."""
+"""Runs the local, in-place work of compression, and prices it as kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import streamed
 from scenarios.seam.rank import Rank
 
-# Kinds whose kernels stream through memory.
+# Kinds of kernels that stream through memory.
 _PLAIN = frozenset({"elementwise", "permute"})
 
 
@@ -27,9 +27,9 @@ def cost(
     launches: int = 1,
     operations: tuple[Operation, ...] = (),
 ) -> Kernel:
-    """Return a kernel that reads and writes so many elements of the dtype of `like`.
+    """Return a kernel that reads and writes `read` and `written` elements of the dtype of `like`.
 
-    `operations` describe it; one launch of elements or copies describes itself.
+    `operations` describe the kernel; a single launch that streams elements or copies needs none.
     """
     size, dtype = like.element_size(), dtype_name(like)
     plain = kind in _PLAIN and launches == 1 and read + written > 0
@@ -45,16 +45,16 @@ def cost(
 
 
 def copy_cost(like: Tensor, numel: float, launches: int = 1) -> Kernel:
-    """Elements moved from one place to another."""
+    """Return a kernel that copies `numel` elements."""
     return cost("permute", like, flops=0, read=numel, written=numel, launches=launches)
 
 
 async def compute(
     rank: Rank, kernel: Kernel, function: Callable[..., object], *arguments: object, label: str, role: str = ""
 ) -> None:
-    """`rank.compute` for functions that change their arguments and whose result nobody needs.
+    """Run a function that changes its arguments and has no result of use, as `rank.compute` does.
 
-    On the meta device they are not even called: some of torch's meta functions take 100 us and more each.
+    On the meta device the function is not called: some of torch's meta functions take 100 us and more each.
     """
     nothing_or_function = do_nothing if rank.device.type == "meta" else function
     await rank.compute(kernel, nothing_or_function, *arguments, label=label, role=role)

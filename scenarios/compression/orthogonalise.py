@@ -12,21 +12,21 @@ from scenarios.compression.local import cost
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.reductions import Qr
 
-_GRAM_SCHMIDT_COLUMNS = 2  # up to here Gram-Schmidt, as torch 2.13 chooses; QR beyond
-_HALF = (torch.float16, torch.bfloat16)  # which have no QR
-_VANISHED = 64  # roundings: a column that projection leaves less of than this depended on the columns before it
+_GRAM_SCHMIDT_COLUMNS = 2  # Gram-Schmidt up to this number, as torch 2.13 chooses; QR beyond
+_HALF = (torch.float16, torch.bfloat16)  # dtypes for which torch has no QR
+_VANISHED = 64  # roundings: a column of which projection leaves less was linearly dependent on earlier columns
 
 
 def uses_gram_schmidt(columns: int, dtype: torch.dtype) -> bool:
-    """Whether matrices of this kind go through Gram-Schmidt rather than QR."""
+    """Return whether matrices of this kind are orthogonalised by Gram-Schmidt rather than QR."""
     return columns <= _GRAM_SCHMIDT_COLUMNS or dtype in _HALF
 
 
 def orthogonalise(matrices: Tensor, epsilon: float = 0.0, zero_vanished: bool = False) -> None:
-    """Orthonormal columns for matrices of shape (..., rows, columns), columns <= rows, in place.
+    """Make the columns of matrices (..., rows, columns), columns <= rows, orthonormal, in place.
 
-    `epsilon` is added to the norms that Gram-Schmidt divides by. With `zero_vanished`, a column without a norm
-    becomes zero where it would become NaN. QR always gives orthonormal columns; its signs are Householder's.
+    `epsilon` is added to the norms that Gram-Schmidt divides by. With `zero_vanished`, a column without a norm becomes
+    zero where it would become NaN. QR always gives orthonormal columns; its signs are Householder's.
     """
     assert matrices.shape[-1] <= matrices.shape[-2] or not matrices.numel()
     if not matrices.numel():
@@ -44,17 +44,17 @@ def orthogonalise_launches(matrices: Tensor, epsilon: float, zero_vanished: bool
         return 0
     if not uses_gram_schmidt(columns, matrices.dtype):
         return 2
-    # Norm and division of every column, with an epsilon an addition; the floors, their comparison and its effect.
+    # A norm and a division for each column, with an epsilon an addition; the floors, their comparison and its use.
     by_column = 2 + bool(epsilon) + (2 if zero_vanished else 0)
     return by_column * columns + 4 * (columns - 1) + (2 if zero_vanished else 0)
 
 
 def orthogonalise_cost(like: Tensor, stacks: Sequence[Tensor], epsilon: float, zero_vanished: bool) -> Kernel:
-    """Cost of orthogonalising stacks of matrices (..., rows, columns).
+    """Price the orthogonalisation of stacks of matrices (..., rows, columns).
 
-    Gram-Schmidt reads a column for its norm and to divide it, twice more to project later ones on it, and each of
-    these, (columns - 1) / 2 in the mean, four times, writing it three times. Householder's QR has the flops of making R
-    and then Q.
+    Gram-Schmidt reads a column once for its norm and once to divide it, and twice to project later columns on it; each
+    projection, (columns - 1) / 2 in the mean, reads four times and writes three times. Householder's QR has the flops
+    of R and then of Q.
     """
     flops = reads = writes = 0.0
     for stack in stacks:
@@ -85,7 +85,7 @@ REFILL_LAUNCHES = 4  # of `refill_zero_columns`
 
 
 def refill_zero_columns(matrices: Tensor, reserve: Tensor) -> None:
-    """Replace the columns of (..., rows, columns) that are all zero by those of `reserve`, of the same shape."""
+    """Replace all-zero columns of (..., rows, columns) by the columns of `reserve`, which has the same shape."""
     matrices.copy_(torch.where(_norms(matrices) == 0, reserve, matrices))
 
 
@@ -100,6 +100,7 @@ def _gram_schmidt(matrices: Tensor, epsilon: float, zero_vanished: bool) -> None
             divisor = divisor.masked_fill(norm <= floors[..., index : index + 1], math.inf)
         column /= divisor
         if index + 1 < columns:
+            # Modified Gram-Schmidt: later columns lose this one's part at once, which keeps rounding errors small.
             rest = matrices[..., index + 1 :]
             rest -= column * (column * rest).sum(dim=-2, keepdim=True)
 

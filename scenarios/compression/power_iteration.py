@@ -1,4 +1,4 @@
-"""One step of power iteration, which both PowerSGD algorithms share: P = M Q, Q = M^T P, and their reduction."""
+"""Runs one step of power iteration, which both PowerSGD algorithms share: P = M Q, Q = M^T P, and their reduction."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from scenarios.seam.rank import Rank
 
 _FEW_COLUMNS = 4
 
-Product = tuple[Tensor, Tensor, Tensor]  # left, right, and where their product goes
+Product = tuple[Tensor, Tensor, Tensor]  # left, right, output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeGroup:
-    """`count` matrices of one shape (rows, columns), approximated with `rank` columns, rank <= rows and columns."""
+    """A set of `count` matrices of one shape, approximated with `rank` columns, rank <= rows and columns."""
 
     count: int
     rows: int
@@ -50,7 +50,7 @@ class ShapeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """P and Q of all matrices of a bucket: each in one flat memory that is reduced at once, and as views of it.
+    """A bucket's P and Q: of all matrices in one flat memory each, which is reduced at once, and as views.
 
     `p` and `q` are the views by entry of `shapes`: (count, rows, rank) and (count, columns, rank).
     """
@@ -63,7 +63,7 @@ class Factors:
 
     @classmethod
     def over(cls, shapes: tuple[ShapeGroup, ...], p_memory: Tensor, q_memory: Tensor) -> Factors:
-        """The views over two memories of the right size."""
+        """Return the factors with views over two memories of the right size."""
         p = p_memory.split_with_sizes([shape.p_numel for shape in shapes])
         q = q_memory.split_with_sizes([shape.q_numel for shape in shapes])
         return cls(
@@ -79,14 +79,14 @@ class Factors:
         return sum(shape.numel for shape in self.shapes)
 
     def of_matrices(self, stacked: bool) -> list[tuple[Tensor, Tensor]]:
-        """P and Q of each matrix (2-D), or of each stack of matrices (3-D)."""
+        """Return P and Q of each matrix (2-D), or of each stack of matrices (3-D)."""
         if stacked:
             return list(zip(self.p, self.q, strict=True))
         return [pair for p, q in zip(self.p, self.q, strict=True) for pair in zip(p.unbind(), q.unbind(), strict=True)]
 
 
 async def prepare_factors(rank: Rank, state: PowerSGDState, bucket: Bucket, shapes: tuple[ShapeGroup, ...]) -> Factors:
-    """This step's P, undefined yet, and Q: what warm start kept, or else a fresh draw."""
+    """Return this step's P, undefined yet, and Q: the values kept by warm start, or a fresh draw."""
     index, like = bucket.index(), bucket.buffer()
     if index in state.p_memory_dict:
         return Factors.over(shapes, state.p_memory_dict[index], state.q_memory_dict[index])
@@ -102,11 +102,11 @@ async def prepare_factors(rank: Rank, state: PowerSGDState, bucket: Bucket, shap
 
 
 async def _draw(rank: Rank, state: PowerSGDState, factors: Factors) -> None:
-    # Normal numbers depend on how many are drawn at once, so a stack is one draw only where torch draws it as one.
+    # torch's normal numbers depend on the size of a draw: draw a stack at once only where torch's hook does.
     stacked = state.batch_tensors_with_same_shape
     targets = [q for _, q in factors.of_matrices(stacked)]
     memory = factors.q_memory
-    numel, launches = memory.numel(), 2 * len(targets)  # drawn, then copied
+    numel, launches = memory.numel(), 2 * len(targets)  # a draw and a copy each
     kernel = cost("elementwise", memory, flops=numel, read=numel, written=2 * numel, launches=launches)
     await compute(rank, kernel, draw_normal, state.next_seed(), targets, label="powersgd.draw")
 
@@ -122,7 +122,8 @@ async def power_iteration(
 ) -> None:
     """Fill P with an orthonormal basis and Q with the mean of M^T P; the mean of M is then about P Q^T.
 
-    `matrices` are 2-D, or 3-D stacks, in the order of `factors.shapes`. P is reduced as a sum: its scale vanishes.
+    `matrices` are 2-D, or 3-D stacks, in the order of `factors.shapes`. P is reduced as a sum: orthogonalisation
+    removes its scale.
     """
     group, safe = state.group, state.survive_zero_matrices
     stacked = bool(matrices) and matrices[0].dim() > 2
@@ -143,10 +144,10 @@ async def power_iteration(
 
 
 async def corrected(rank: Rank, state: PowerSGDState, bucket: Bucket, numel: int) -> Tensor:
-    """The bucket's values plus what earlier steps failed to send, flat, zeros behind them up to `numel`.
+    """Return the bucket's values plus the error of earlier steps, flat, with zeros up to `numel`.
 
-    With error feedback this is the error's own memory, from which `keep_error` then takes what was sent: no copy is
-    needed. Without, it is the bucket's buffer, or a padded copy.
+    With error feedback the result is the error's own memory, from which `keep_error` subtracts what was sent: no copy
+    is needed. Without, it is the bucket's buffer, or a padded copy.
     """
     buffer = bucket.buffer()
     if state.use_error_feedback:
@@ -205,11 +206,11 @@ def _multiply_each(products: Sequence[Product]) -> None:
 
 
 def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
-    """The product of matrices, or of stacks of them, into `out`.
+    """Write the product of matrices, or of stacks of matrices, into `out`.
 
-    With few columns on the right, or a transposed matrix on the left, its transpose is computed instead: oneMKL, which
-    torch 2.13 uses on CPUs, then takes half the time (`python -m benchmarks.powersgd`: 22 ms and 9 ms, 30 ms and 18 ms
-    for a ResNet-50 with two columns). A product of a column and a row is no sum at all.
+    With few columns on the right, or a transposed matrix on the left, the product's transpose is computed instead:
+    oneMKL, which torch 2.13 uses on CPUs, then takes half the time (`python -m benchmarks.powersgd`: 22 ms and 9 ms, 30
+    ms and 18 ms for a ResNet-50 with two columns). A product of a column and a row needs no sum.
     """
     if left.shape[-1] == 1:
         torch.mul(left, right, out=out)
@@ -224,7 +225,7 @@ def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
 def _multiply_launches(left: Tensor, right: Tensor) -> int:
     if left.shape[-1] == 1 or left.dim() > 2 or not _is_by_transpose(left, right):
         return 1
-    return 2 if right.stride(0) == 1 else 3  # the right one is copied unless its transpose is contiguous
+    return 2 if right.stride(0) == 1 else 3  # the right matrix is copied unless its transpose is contiguous
 
 
 def _is_by_transpose(left: Tensor, right: Tensor) -> bool:

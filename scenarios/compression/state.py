@@ -1,4 +1,4 @@
-"""What PowerSGD remembers between steps, with torch's option names."""
+"""The memory of PowerSGD between steps, with torch's option names."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _DRAW_BOUND = 1_000_000_000  # seeds of draws are below it, as in torch 2.13
 
 @dataclass(slots=True, eq=False)
 class PowerSGDState:
-    """Options in torch 2.13's order with its defaults, and what must survive a step. One state a rank.
+    """A rank's options, in torch 2.13's order and with its defaults, and its memory between steps.
 
-    It pickles whole: a restored state goes on with the same numbers as one that was never stored. `process_group` is
-    plain data and is pickled too; None is the world of the stream that the reduction runs on.
+    A state pickles whole: a restored state continues with the same numbers. `process_group` is plain data and is
+    pickled too; None is the world of the stream that the reduction runs on.
 
-    `survive_zero_matrices` is ours, and off by default, because torch's numbers are matched by default. There, with a
-    rank of 1 or 2, an all-zero matrix turns into NaN (or, with an epsilon, into zeros), and warm start keeps it so
-    for ever. With the option, a column that vanishes while being made orthogonal becomes zero instead of NaN, and a
-    column of Q that has collapsed starts again from the values first drawn for it. Other matrices give the same bits
-    either way, apart from columns that depend on others up to rounding.
+    `survive_zero_matrices` is not torch's, and off by default to match torch's numbers. In torch, with a rank of 1 or
+    2, an all-zero matrix turns into NaN (or, with an epsilon, into zeros), and warm start keeps it so for ever. With
+    the option, a column that vanishes during orthogonalisation becomes zero instead of NaN, and a collapsed column of Q
+    restarts from its first draw. Other matrices give the same bits either way, apart from columns that are linearly
+    dependent up to rounding.
 
     Raises:
         ValueError: error feedback or warm start from before the second step, or a rank below 1.
@@ -70,18 +70,22 @@ class PowerSGDState:
 
     @classmethod
     def from_options(cls, options: Compression, process_group: Group | None = None) -> PowerSGDState:
-        """A fresh state with a scenario's options; ValueError as for the state itself."""
+        """Return a fresh state with a scenario's options.
+
+        Raises:
+            ValueError: as for the state itself.
+        """
         chosen = {item.name: getattr(options, item.name) for item in fields(options) if item.name != "kind"}
         return cls(process_group, **chosen)
 
     @property
     def group(self) -> Group | None:
-        """The group to reduce over, as the verbs of the rank take it."""
+        """The group to reduce over, as a rank's verbs take it."""
         return self.process_group
 
     @property
     def warming_up(self) -> bool:
-        """Whether this step is still reduced without compression."""
+        """True while steps are reduced without compression."""
         return self.iter < self.start_powerSGD_iter
 
     def advance(self, bucket: Bucket) -> None:
@@ -93,7 +97,9 @@ class PowerSGDState:
             _log.info("PowerSGD compresses from step %d on", self.iter)
 
     def count(self, bucket: Bucket, before_numel: int, after_numel: int) -> None:
-        """Count elements of a compressed bucket, and log the totals every `compression_stats_logging_frequency`."""
+        """Count elements of a compressed bucket, and log the totals every `compression_stats_logging_frequency`
+        steps.
+        """
         self.total_numel_before_compression += before_numel
         self.total_numel_after_compression += after_numel
         if bucket.is_last() and self.iter >= self.next_stats_report:
@@ -101,17 +107,19 @@ class PowerSGDState:
             self.next_stats_report = self.iter + self.compression_stats_logging_frequency
 
     def compression_stats(self) -> tuple[float, int, int]:
-        """Elements before over elements after (0 if there are none), before, and after; vanilla steps count nothing."""
+        """Return elements before over elements after compression (0 if none), before, and after, without
+        vanilla steps.
+        """
         before, after = self.total_numel_before_compression, self.total_numel_after_compression
         return before / after if after else 0.0, before, after
 
     def next_seed(self) -> int:
-        """The seed of the next draw; the same on every rank, since all draw in the same order."""
+        """Return the seed of the next draw, equal on every rank, since all ranks draw in the same order."""
         return int(self.rng.randint(_DRAW_BOUND))
 
 
 def draw_normal(seed: int, targets: Sequence[Tensor]) -> None:
-    """Fill the tensors, one after the other, with N(0, 1) as a CPU generator of this seed gives it, on any device.
+    """Fill the tensors, in order, with N(0, 1) from a CPU generator of this seed, on any device.
 
     The global generators are left alone.
     """

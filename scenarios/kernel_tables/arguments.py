@@ -1,8 +1,8 @@
-"""Makes the arguments of a call of torch on the meta device from what a profiler's trace says of them.
+"""Creates the arguments of a torch call on the meta device from a profiler's trace.
 
-A trace has, for each argument in the order of the operator's schema, dimensions, strides, a type, and of numbers the
-value as text. What has no text and no tensor's type is None, a device, a string, or a list of tensors some of which are
-None: of these the usual value is taken.
+A trace has, for each argument in the order of the operator's schema, dimensions, strides and a type, and for numbers
+the value as text. An argument without text or tensor type is None, a device, a string, or a list of tensors some of
+which are None: it gets the parameter's default.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ DTYPES = {
     "c10::complex<float>": torch.complex64, "c10::complex<double>": torch.complex128,
     "c10::Float8_e4m3fn": torch.float8_e4m3fn, "c10::Float8_e5m2": torch.float8_e5m2,
 }  # fmt: skip
-# c10/core/ScalarType.h and c10/core/MemoryFormat.h: places in their enumerations.
+# Indices in the enumerations of c10/core/ScalarType.h and c10/core/MemoryFormat.h.
 _SCALAR_TYPES = {
     0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16, 6: torch.float32,
     7: torch.float64, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16,
     23: torch.float8_e5m2, 24: torch.float8_e4m3fn,
 }  # fmt: skip
 _MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
-# What Python's numbers become where an operator takes a tensor.
+# Python numbers that stand for scalar tensors.
 _NUMBERS = {"double": 1.0, "long int": 1, "long": 1}
 _PLACES = frozenset({"device", "layout", "pin_memory"})
 _LIST, _SCALAR, _SCALARS = "TensorList", "Scalar", "ScalarList"
 
 
 class NotKnownError(Exception):
-    """The trace does not say an argument without which the operator cannot be described."""
+    """An argument that the trace omits, and without which the operator cannot be described."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a trace says of one argument; `dtype` is that of a list's tensors, whose dtype no trace says."""
+    """A traced argument; `dtype` is the dtype of a list's tensors, which traces omit."""
 
     dims: Sequence[Any]
     strides: Sequence[Any] | None
@@ -52,23 +52,23 @@ class Given:
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it is a tensor."""
+        """True for a tensor."""
         return self.type in DTYPES
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a list of tensors."""
+        """True for a list of tensors."""
         return self.type == _LIST
 
 
-# For an argument that is a list of tensors or None, and of which the trace says nothing: what it is taken for.
+# Returns the value of an argument that is a list of tensors or None, and of which the trace says nothing.
 Lists = Callable[[Any, Given], Any]
 
 
 def calls(packet: Any, given: Sequence[Given], lists: Lists) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
-    """Yield the overloads of an operator that take these arguments, each with its arguments by place and by name.
+    """Yield the overloads of an operator that take these arguments, with positional and named arguments.
 
-    `lists` gives lists of tensors of which the trace says less than is needed.
+    `lists` returns lists of tensors that the trace leaves open.
 
     Raises:
         NotKnownError: by `lists`.
@@ -81,14 +81,14 @@ def calls(packet: Any, given: Sequence[Given], lists: Lists) -> Iterator[tuple[A
 
 
 def tensor(dims: Sequence[int], strides: Sequence[int] | None, dtype: torch.dtype) -> Tensor:
-    """Return a tensor of the meta device, contiguous if its strides are not known."""
+    """Return a meta tensor, contiguous if its strides are unknown."""
     if strides is None or len(strides) != len(dims):
         return torch.empty(tuple(dims), dtype=dtype, device="meta")
     return torch.empty_strided(tuple(dims), tuple(strides), dtype=dtype, device="meta")
 
 
 def tensors(given: Given) -> list[Tensor]:
-    """Return a list of tensors."""
+    """Return the tensors of a list argument."""
     strides = given.strides or [None] * len(given.dims)
     return [tensor(dims, own, given.dtype) for dims, own in zip(given.dims, strides, strict=True)]
 
@@ -128,7 +128,7 @@ def _arguments(func: Any, given: Sequence[Given], lists: Lists) -> tuple[tuple[A
 
 def _value(declared: Any, given: Given, lists: Lists, *, is_number: bool) -> Any:
     if given.is_tensor:
-        # A Python number decides the result's dtype less than a tensor would.
+        # As in torch, a Python number decides the result's dtype less than a tensor does.
         number = _NUMBERS.get(given.type) if is_number and not given.dims else None
         return tensor(given.dims, given.strides, DTYPES[given.type]) if number is None else number
     if given.is_list or "List[Optional[Tensor" in str(declared.type):

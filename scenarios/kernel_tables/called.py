@@ -1,7 +1,7 @@
-"""Makes rows of a table of operators from the calls of torch that a profiler's trace has, with their kernels' times.
+"""Builds rows of an operator table from a profiler's trace: its torch calls, with their kernels' times.
 
-A row's operator is the one that a script on a simulated GPU runs (`scenarios.workloads.script.gpu`): of operators that
-call each other the outermost that torch does not take apart into others above its kernels.
+A row's operator is the one that a script on a simulated GPU runs (`scenarios.workloads.script.gpu`): among nested
+operators, the outermost one that torch does not decompose above its kernels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Operations = tuple[Operation, ...]
 
 
 class Launched(Protocol):
-    """What ran on the GPU, in microseconds; `blocks` of its grid. `is_host_copy`: between the host and the GPU."""
+    """A kernel or copy on the GPU; `us` is its time, `blocks` the size of its grid.
+
+    `is_host_copy`: a copy between the host and the GPU.
+    """
 
     @property
     def name(self) -> str: ...
@@ -41,10 +44,10 @@ class Launched(Protocol):
 
 
 class TracedCall(Protocol):
-    """A call of an operator that launched something, itself or by operators that it called.
+    """A call of an operator that launched kernels, itself or by operators that it called.
 
     `dims`, `strides`, `types` and `values` are its arguments as the profiler writes them; `gradients` the dimensions of
-    what its function of autograd was given, which are those of its results, None where there was no backward pass.
+    the inputs of its autograd function, which equal those of its results; None without a backward pass.
     """
 
     @property
@@ -67,20 +70,20 @@ class TracedCall(Protocol):
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of calls; `left_out` has the time of what is in no row, in microseconds, by operator."""
+    """A table's rows; `left_out` has the time in us of kernels without a row, by operator."""
 
     rows: list[MeasuredOperator] = field(default_factory=list)
     left_out: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
     def us(self) -> float:
-        """The time of all calls of all rows, in microseconds."""
+        """The time of all calls of all rows, in us."""
         return sum(row.us * row.calls for row in self.rows)
 
 
-# Kernels that a library runs for products of float32, by whether it rounds them.
+# Names of library kernels for products of float32, with and without rounding to TF32.
 _TF32, _NOT_TF32 = re.compile(r"tf32|s1688", re.IGNORECASE), re.compile(r"sgemm|ffma|scudnn|_f32f32_f32f32_")
-# torch/aten: a block of multi_tensor_apply takes as many elements (ForeachUtils, kChunkSize).
+# torch/aten: elements of a block of multi_tensor_apply (ForeachUtils, kChunkSize).
 _CHUNK = 65536
 _MULTI_TENSOR = "multi_tensor_apply_kernel"
 _ELEMENT_SIZE = re.compile(r"OpaqueType<(\d+)u?>")
@@ -88,28 +91,28 @@ _ELEMENTS = {
     **{"c10::BFloat16": torch.bfloat16, "__nv_bfloat16": torch.bfloat16, "c10::Half": torch.float16},
     **{"__half": torch.float16, "double": torch.float64, "float": torch.float32},
 }
-_ELEMENT = re.compile("|".join(_ELEMENTS))  # the first in a kernel's name is what its tensors have
+_ELEMENT = re.compile("|".join(_ELEMENTS))  # a kernel's name gives its tensors' dtype first
 _BY_SIZE = {1: torch.uint8, 4: torch.float32, 8: torch.int64}
-# Optimizers' lists that hold a number for each parameter, and those that are empty unless an argument says otherwise.
+# Optimizers' lists of one number for each parameter, and lists that are empty unless an argument is set.
 _STEPS, _OPTIONAL = "state_steps", {"max_exp_avg_sqs": "amsgrad", "momentum_buffer_list": "momentum"}
-# Sums of gradients, which autograd writes over one of them on a GPU and does not where tensors have no values.
+# Sums of gradients: on a GPU autograd adds in place, with meta tensors it does not.
 _ADDS, _EVALUATES = "aten::add", "autograd::engine::evaluate_function: "
-# What torch and descriptions raise of arguments that are not as the operator's schema has them.
+# Errors of torch and of descriptions at arguments that do not match the operator's schema.
 _NOT_AS_DECLARED = (RuntimeError, TypeError, ValueError, LookupError, AssertionError)
 _HOST_COPIES = "copies between the host and the GPU"
 
 
-def rows_of(found: Sequence[TracedCall], parameters: Sequence[Sequence[int]]) -> Rows:
+def rows_of(traced: Sequence[TracedCall], parameters: Sequence[Sequence[int]]) -> Rows:
     """Return the rows of calls, one for each description, with the mean time of its calls.
 
-    `parameters` are the shapes of the gradients that a step accumulates, as a trace does not say lists of more than 30.
-    Calls of one operator whose arguments differ only in what no description has are one row.
+    `parameters` are the shapes of the gradients that a step accumulates, as a trace omits lists of more than 30. Calls
+    of one operator whose arguments differ only in parts that no description has are one row.
     """
     rows = Rows()
     times: dict[Operations, list[float]] = defaultdict(list)
-    with _as_rounded(found), warnings.catch_warnings(), torch.no_grad():
+    with _as_rounded(traced), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        for operations, us in _Walk(rows.left_out, parameters, _sixteen_bits(found)).walk(found):
+        for operations, us in _Walk(rows.left_out, parameters, _sixteen_bits(traced)).walk(traced):
             times[operations].append(us)
     rows.rows = [
         MeasuredOperator(operations=operations, us=math.fsum(each) / len(each), calls=len(each))
@@ -120,7 +123,7 @@ def rows_of(found: Sequence[TracedCall], parameters: Sequence[Sequence[int]]) ->
 
 
 class _Walk:
-    """Goes down from the outermost operators to those that have a description."""
+    """A walk from the outermost operators down to operators that have a description."""
 
     def __init__(
         self, left_out: dict[str, float], parameters: Sequence[Sequence[int]], sixteen_bits: torch.dtype
@@ -128,13 +131,13 @@ class _Walk:
         self._left_out, self._parameters, self._sixteen_bits = left_out, parameters, sixteen_bits
         self._known: dict[tuple[object, ...], Operations | None] = {}
 
-    def walk(self, found: Iterable[TracedCall]) -> Iterator[tuple[Operations, float]]:
-        """Yield the descriptions of calls with their times in microseconds, in the order of the calls."""
+    def walk(self, traced: Iterable[TracedCall]) -> Iterator[tuple[Operations, float]]:
+        """Yield the descriptions of calls with their times in us, in the order of the calls."""
         checks_us = 0.0
-        rest = [(call, "") for call in reversed(list(found))]  # each with what calls it
+        rest = [(call, "") for call in reversed(list(traced))]  # each call with its caller's name
         while rest:
             call, around = rest.pop()
-            if call.name == embeddings.CHECK:  # a part of the look-up behind it
+            if call.name == embeddings.CHECK:  # its time counts as the next lookup's
                 checks_us += _us(call)
                 continue
             operations = self._described(call, around)
@@ -156,7 +159,9 @@ class _Walk:
             self._left_out[_HOST_COPIES if kernel.is_host_copy else call.name] += kernel.us
 
     def _described(self, call: TracedCall, around: str) -> Operations | None:
-        """Return what a call runs; none if nothing is known of it, None if the operators that it called say it."""
+        """Return the description of a call; () if it is unknown, None if the operators that it called have
+        descriptions.
+        """
         if call.name.startswith("fbgemm::"):
             return self._of_fbgemm(call)
         if not call.name.startswith("aten::") or not call.types:
@@ -173,8 +178,8 @@ class _Walk:
         listed: list[TracedCall] = [call]
         for one in listed:
             try:
-                if found := embeddings.described(one.name, _given(one, self._sixteen_bits)):
-                    return found
+                if traced := embeddings.described(one.name, _given(one, self._sixteen_bits)):
+                    return traced
             except _NOT_AS_DECLARED:
                 return ()
             listed += one.calls
@@ -187,16 +192,16 @@ class _Walk:
         given = _given(call, self._sixteen_bits)
         try:
             for func, args, kwargs in calls(packet, given, lambda *one: self._list(call, given, *one)):
-                if is_composite(func) and not call.kernels:  # torch for GPUs has kernels of some
+                if is_composite(func) and not call.kernels:  # some composite operators have GPU kernels of their own
                     return None
-                if (found := _priced(func, args, kwargs)) is not None:
-                    return found
+                if (traced := _priced(func, args, kwargs)) is not None:
+                    return traced
         except (NotKnownError, *_NOT_AS_DECLARED):
             return ()
         return ()
 
     def _list(self, call: TracedCall, given: Sequence[Given], declared: Any, one: Given) -> Any:
-        """Return a list of tensors that a trace does not say: indices, or what an optimizer has for each parameter."""
+        """Return a list of tensors that a trace omits: indices, or an optimizer's tensors of each parameter."""
         if "Optional[Tensor" in str(declared.type):
             return _indices(call, given)
         if not one.is_list:
@@ -209,7 +214,7 @@ class _Walk:
         ]
 
     def _shapes(self, call: TracedCall) -> Sequence[Sequence[int]]:
-        """Return the shapes of a list's tensors: of parameters, or of a number for each, as the kernels' blocks say.
+        """Return the shapes of a list's tensors, of parameters or of one number each, that match the kernels' blocks.
 
         Raises:
             NotKnownError: the kernels have another number of blocks.
@@ -220,7 +225,7 @@ class _Walk:
             others = [shape for shape in every if len(shape) <= 1]
             steps: list[Sequence[int]] = [()] * len(every)
             tried = [every, steps, matrices, others]
-            if _counts_steps(call):  # each of which makes one block, as small parameters do
+            if _counts_steps(call):  # a step's number takes one block, as a small parameter does
                 tried.insert(0, steps)
             for shapes in tried:
                 if shapes and blocks == sum(-(-math.prod(shape) // _CHUNK) for shape in shapes):
@@ -229,7 +234,7 @@ class _Walk:
 
 
 def _once(accumulated: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
-    """Yield what a model's parameters may be if a step accumulates their gradients once, twice, ..."""
+    """Yield possible parameters of a model, for steps that accumulate their gradients once, twice, ..."""
     for passes in range(1, len(accumulated) + 1):
         length, rest = divmod(len(accumulated), passes)
         first = accumulated[:length]
@@ -238,7 +243,7 @@ def _once(accumulated: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[in
 
 
 def _priced(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operations | None:
-    """Return what a call is described as; None if it does not run on the meta device."""
+    """Return the description of a call; None if the call does not run on the meta device."""
     try:
         kernel, _ = price(func, args, kwargs, _result(func, args, kwargs), on_gpu=True)
     except _NOT_AS_DECLARED:
@@ -247,7 +252,7 @@ def _priced(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operati
 
 
 def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what a call gives. Kernels of attention differ in what they take, and lists are changed in place."""
+    """Return a call's result. Attention kernels are described by their inputs; list operators change them in place."""
     name = func.overloadpacket.__name__
     if name.startswith("_scaled_dot_product_"):
         return (args[0],)
@@ -257,10 +262,11 @@ def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _indices(call: TracedCall, given: Sequence[Given]) -> list[Any]:
-    """Return the indices of `index` and `index_put`: as the result or the values are shaped, beside what is indexed.
+    """Return the indices of `index` and `index_put`, shaped as the result or the values, with None for other
+    dimensions.
 
     Raises:
-        NotKnownError: neither is known.
+        NotKnownError: the trace has neither.
     """
     values = given[2] if len(given) > 2 and given[2].is_tensor and "put" in call.name else None
     shape = values.dims if values is not None else next(iter(call.gradients or ()), None)
@@ -286,36 +292,36 @@ def _given(call: TracedCall, sixteen_bits: torch.dtype) -> list[Given]:
 
 
 def _dtype_of_lists(call: TracedCall, sixteen_bits: torch.dtype) -> torch.dtype:
-    """Return the dtype of tensors in lists: as kernels' names have it, else that of the first tensor beside them."""
+    """Return the dtype of tensors in lists, from kernels' names, else of the first tensor argument."""
     if "TensorList" in call.types:
         for kernel in _kernels(call):
-            if found := _ELEMENT_SIZE.search(kernel.name):
-                size = int(found[1])
+            if traced := _ELEMENT_SIZE.search(kernel.name):
+                size = int(traced[1])
                 return sixteen_bits if size == sixteen_bits.itemsize else _BY_SIZE.get(size, torch.float32)
-            if found := _ELEMENT.search(kernel.name):
-                return _ELEMENTS[found[0]]
+            if traced := _ELEMENT.search(kernel.name):
+                return _ELEMENTS[traced[0]]
     return next((DTYPES[kind] for kind in call.types if kind in DTYPES), torch.float32)
 
 
-def _sixteen_bits(found: Sequence[TracedCall]) -> torch.dtype:
-    """Return the dtype of 16 bits that most tensors have."""
-    counts = Counter(kind for call in _all(found) for kind in call.types)
+def _sixteen_bits(traced: Sequence[TracedCall]) -> torch.dtype:
+    """Return the 16-bit dtype that most tensors have."""
+    counts = Counter(kind for call in _all(traced) for kind in call.types)
     return torch.float16 if counts["c10::Half"] > counts["c10::BFloat16"] else torch.bfloat16
 
 
 @contextmanager
-def _as_rounded(found: Sequence[TracedCall]) -> Iterator[None]:
-    """Let products and convolutions of float32 be described as rounded to TF32 where the kernels' names say so.
+def _as_rounded(traced: Sequence[TracedCall]) -> Iterator[None]:
+    """Describe products and convolutions of float32 as rounded to TF32 if the kernels' names say so.
 
-    Where no name says anything, torch rounds convolutions only.
+    Where no name tells, torch rounds convolutions only.
     """
     of_products, of_convolutions = set[bool](), set[bool]()
-    for call in _all(found):
+    for call in _all(traced):
         if not any(_is_product(call.name)) or "float" not in call.types:
             continue
-        said = of_convolutions if "conv" in call.name else of_products
+        seen = of_convolutions if "conv" in call.name else of_products
         for kernel in call.kernels:
-            said.update([True] if _TF32.search(kernel.name) else [False] if _NOT_TF32.search(kernel.name) else [])
+            seen.update([True] if _TF32.search(kernel.name) else [False] if _NOT_TF32.search(kernel.name) else [])
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True in of_products
     torch.backends.cudnn.allow_tf32 = True in of_convolutions or not of_convolutions
@@ -331,13 +337,13 @@ def _is_product(name: str) -> Iterator[bool]:
 
 
 def _is_cast(call: TracedCall) -> bool:
-    """Whether a call, under autocast, casts what it is given and calls its operator on that."""
+    """Return whether a call, under autocast, casts its inputs and calls its operator on the result."""
     casts = any(one.name in ("aten::to", "aten::_to_copy") for one in call.calls)
     return any(one.name == call.name and (casts or list(one.types) != list(call.types)) for one in call.calls)
 
 
 def _counts_steps(call: TracedCall) -> bool:
-    """Whether a call adds 1 to each of a list, as optimizers count their steps."""
+    """Return whether a call adds 1 to each tensor of a list, as optimizers count their steps."""
     return call.name == "aten::_foreach_add_" and call.values[1:2] == ["1"] and call.types[1:2] == ["Scalar"]
 
 
@@ -363,9 +369,9 @@ def _us(call: TracedCall) -> float:
     return math.fsum(kernel.us for kernel in _kernels(call))
 
 
-def _all(found: Iterable[TracedCall]) -> Iterator[TracedCall]:
-    """Yield calls and what they call; stacks may be deeper than Python's own."""
-    rest = list(found)
+def _all(traced: Iterable[TracedCall]) -> Iterator[TracedCall]:
+    """Yield calls and the calls inside them; without recursion, as calls may nest deeper than Python's stack."""
+    rest = list(traced)
     while rest:
         call = rest.pop()
         yield call

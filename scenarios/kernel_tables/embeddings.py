@@ -1,7 +1,7 @@
-"""Describes calls of fbgemm's operators from what a profiler's trace says of their arguments, without fbgemm.
+"""Describes calls of fbgemm's operators from a profiler's trace, without fbgemm.
 
-A look-up is the bounds check ahead of it, if there is one, and the kernel that gathers and pools; a backward pass is
-all kernels in which ids are sorted and rows are updated, as `sim.operators.bags` has them.
+A lookup consists of the bounds check before it, if there is one, and the kernel that gathers and pools; a backward pass
+consists of all kernels that sort ids and update rows, as in `sim.operators.bags`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FORWARD = re.compile(r"fbgemm::split_embedding_(?P<nobag>nobag_)?codegen_forwar
 _BACKWARD = re.compile(
     r"fbgemm::split_embedding_(?P<nobag>nobag_)?backward_codegen_(?P<optimizer>\w+?)_(?P<kind>(?:un)?weighted)\w*_cuda$"
 )
-# fbgemm_gpu, split_embedding_configs.py: numbers of SparseType.
+# Numbers of SparseType in fbgemm_gpu's split_embedding_configs.py.
 _OUTPUTS = {0: "float32", 1: "float16", 5: "bfloat16"}
 _INTEGERS = frozenset({"int", "long", "long int"})
 _SCANS = frozenset(f"fbgemm::asynchronous_{kind}_cumsum" for kind in ("complete", "inclusive", "exclusive"))
@@ -30,23 +30,23 @@ _BUCKETIZES = "fbgemm::block_bucketize_sparse_features"
 
 
 def described(name: str, given: Sequence[Given]) -> tuple[Operation, ...]:
-    """Return what an operator of fbgemm runs; nothing for one that is made of others, or is not known."""
-    if found := _FORWARD.match(name):
-        bags = _bags(given, 0, is_pooled=not found["nobag"], is_weighted=found["kind"].startswith("weighted"))
+    """Return the description of an fbgemm operator; empty if it is unknown or consists of other operators."""
+    if match := _FORWARD.match(name):
+        bags = _bags(given, 0, is_pooled=not match["nobag"], is_weighted=match["kind"].startswith("weighted"))
         return () if bags is None else (BagsForward(bags=bags, checks_bounds=False),)
-    if found := _BACKWARD.match(name):
-        bags = _bags(given, 1, is_pooled=not found["nobag"], is_weighted=found["kind"] == "weighted")
-        return () if bags is None else (BagsBackward(bags=bags, optimizer=found["optimizer"]),)
+    if match := _BACKWARD.match(name):
+        bags = _bags(given, 1, is_pooled=not match["nobag"], is_weighted=match["kind"] == "weighted")
+        return () if bags is None else (BagsBackward(bags=bags, optimizer=match["optimizer"]),)
     return _of_ids(name, given)
 
 
 def checked(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """Return a look-up with the bounds check ahead of it."""
+    """Return lookups with the bounds check before them."""
     return tuple(replace(one, checks_bounds=True) if isinstance(one, BagsForward) else one for one in operations)
 
 
 def _of_ids(name: str, given: Sequence[Given]) -> tuple[Operation, ...]:
-    """Return what an operator of a KeyedJaggedTensor runs, whose arguments are lengths, ids and weights."""
+    """Return the description of an operator on a KeyedJaggedTensor, whose arguments are lengths, ids and weights."""
     sizes = [_size(each) for each in given]
     if name in _SCANS:
         return (Scan(elements=_numel(given[0]), element_bytes=sizes[0]),)
@@ -62,20 +62,20 @@ def _of_ids(name: str, given: Sequence[Given]) -> tuple[Operation, ...]:
 
 
 def _bags(given: Sequence[Given], weights_at: int, *, is_pooled: bool, is_weighted: bool) -> Bags | None:
-    """Return the bags of a pass; None where the arguments are in another order, or rows are not in the GPU's memory.
+    """Return the bags of a pass; None if the arguments have another order, or rows are not in the GPU's memory.
 
     A trace does not say how many rows the ids name, nor how often: those numbers are 0.
     """
     weights = given[weights_at]
-    placed = next((at for at, each in enumerate(given) if at > weights_at and _is_integers(each)), None)
-    if placed is None or not _numel(weights):
+    at_features = next((at for at, each in enumerate(given) if at > weights_at and _is_integers(each)), None)
+    if at_features is None or not _numel(weights):
         return None
-    features = _numel(given[placed])
-    ids_at = [at for at in range(placed + 2, len(given) - 1) if _are_ids(given[at], given[at + 1], features)]
+    features = _numel(given[at_features])
+    ids_at = [at for at in range(at_features + 2, len(given) - 1) if _are_ids(given[at], given[at + 1], features)]
     if not ids_at:
         return None
     ids, offsets = given[ids_at[-1]], given[ids_at[-1] + 1]
-    dims = _dims(given, weights_at, placed, is_pooled=is_pooled)
+    dims = _dims(given, weights_at, at_features, is_pooled=is_pooled)
     if not dims:
         return None
     total = dims if is_pooled else dims * features
@@ -95,11 +95,11 @@ def _bags(given: Sequence[Given], weights_at: int, *, is_pooled: bool, is_weight
     )
 
 
-def _dims(given: Sequence[Given], weights_at: int, placed: int, *, is_pooled: bool) -> int:
-    """Return the columns of all tables together, or of one where there are no bags."""
-    if weights_at:  # the gradient has them
+def _dims(given: Sequence[Given], weights_at: int, at_features: int, *, is_pooled: bool) -> int:
+    """Return the columns of all tables together, or of one table where there are no bags."""
+    if weights_at:  # the gradient comes first, and has these columns
         return int(given[0].dims[-1])
-    return next(iter(_numbers(given[placed:])), 0)
+    return next(iter(_numbers(given[at_features:])), 0)
 
 
 def _numbers(given: Sequence[Given]) -> list[int]:
@@ -116,10 +116,10 @@ def _is_integers(given: Given) -> bool:
 
 
 def _numel(given: Given) -> int:
-    found = 1
+    elements = 1
     for extent in given.dims:
-        found *= extent
-    return found if given.is_tensor else 0
+        elements *= extent
+    return elements if given.is_tensor else 0
 
 
 def _size(given: Given) -> int:

@@ -17,7 +17,7 @@ from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.operations.as_json import operations_of, text_of
 from scenarios.seam.operations.words import words
 
-# The column by which a file of descriptions is told from a grid of shapes (`sim.operators.tables`).
+# Has descriptions; a grid of shapes (`sim.operators.tables`) lacks this column.
 OPERATIONS = "operations"
 _SCHEMA = pa.schema(
     [
@@ -36,7 +36,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a table's rows are from: the GPU's name, the date of the measurement, and what measured it."""
+    """The origin of a table's rows: the GPU's name, the date of the measurement, and the tool that measured."""
 
     machine: str
     date: str
@@ -47,18 +47,18 @@ def write_table(file: Path, rows: Iterable[MeasuredOperator], origin: Origin) ->
     """Write a table, in place of an older file of that name.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
-    made = [_cells(row, origin) for row in rows]
-    pq.write_table(pa.Table.from_pylist(made, schema=_SCHEMA), file, compression="zstd")
+    cells = [_cells(row, origin) for row in rows]
+    pq.write_table(pa.Table.from_pylist(cells, schema=_SCHEMA), file, compression="zstd")
 
 
 def read_table(file: Path) -> tuple[MeasuredOperator, ...]:
     """Return the rows of a table.
 
     Raises:
-        OSError, pyarrow.ArrowException: it is no Parquet.
-        KeyError, TypeError, ValueError: a column is missing, or a description is none.
+        OSError, pyarrow.ArrowException: the file is no Parquet.
+        KeyError, TypeError, ValueError: a column is missing, or a description is invalid.
     """
     table = pq.read_table(file, columns=[OPERATIONS, "us", "calls", "is_cold"])
     columns = (table[name].to_pylist() for name in table.column_names)
@@ -66,10 +66,10 @@ def read_table(file: Path) -> tuple[MeasuredOperator, ...]:
 
 
 def _cells(row: MeasuredOperator, origin: Origin) -> dict[str, object]:
-    said = [words(each) for each in row.operations]
+    described = [words(each) for each in row.operations]
     return {
-        "operator": " + ".join(name for name, _ in said),
-        "shapes": "; ".join(shapes for _, shapes in said),
+        "operator": " + ".join(name for name, _ in described),
+        "shapes": "; ".join(shapes for _, shapes in described),
         "us": row.us,
         "calls": row.calls,
         "is_cold": row.is_cold,

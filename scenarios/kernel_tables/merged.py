@@ -1,4 +1,4 @@
-"""Merges rows of tables: calls of one description are one row."""
+"""Merges rows of tables: all calls of one description become one row."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from scenarios.kernel_tables.row import MeasuredOperator
 
 def merged(tables: Iterable[Iterable[MeasuredOperator]]) -> list[MeasuredOperator]:
     """Return one row for each description and state of caches, with the mean over the calls of all tables."""
-    found: dict[object, list[MeasuredOperator]] = defaultdict(list)
+    by_key: dict[object, list[MeasuredOperator]] = defaultdict(list)
     for rows in tables:
         for row in rows:
-            found[row.operations, row.is_cold].append(row)
-    return [_mean(rows) for rows in found.values()]
+            by_key[row.operations, row.is_cold].append(row)
+    return [_mean(rows) for rows in by_key.values()]
 
 
 def _mean(rows: list[MeasuredOperator]) -> MeasuredOperator:

@@ -1,4 +1,4 @@
-"""A measured time of operators, which a table of measured operators holds."""
+"""A row of a table of measured operators."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from scenarios.seam.operations.operation import Operation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredOperator:
-    """A measured time of `operations`, which one call runs one after the other: most calls run one.
+    """A measured time of `operations`, which one call runs one after the other; most calls run one.
 
-    `us` is the mean time of all kernels of such a call on an otherwise idle GPU, in microseconds, without what lies
-    between events or kernels; `calls` how many calls the mean is of. `is_cold`: no cache held anything before.
+    Attributes:
+        us: mean time in us of all kernels of a call on an otherwise idle GPU, without gaps between kernels.
+        calls: number of calls in the mean.
+        is_cold: whether caches held nothing of the inputs.
     """
 
     operations: tuple[Operation, ...]

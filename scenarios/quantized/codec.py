@@ -1,6 +1,6 @@
-"""Codecs of what exchanges of embeddings send, to the bit those of TorchRec 1.8.0's QCommsConfig, and what they cost.
+"""Codecs of the messages of embedding exchanges, equal to the bit to TorchRec 1.8.0's QCommsConfig, and their costs.
 
-TorchRec gives each kind of exchange a pair of them (`get_qcomm_codecs_registry`); `quantized_comms` does the same.
+TorchRec gives each kind of exchange a pair of codecs (`get_qcomm_codecs_registry`); `quantized_comms` does the same.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ FLOAT_BYTES = torch.float32.itemsize
 
 
 class Codec(Protocol):
-    """What all have in common. `row_size` elements are encoded together; only whole rows can be sent."""
+    """A codec of exchanged elements. `row_size` elements are encoded together; only whole rows can be sent."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """Name the dtype of what is sent."""
+        """The dtype of encoded items."""
         ...
 
     @property
     def row_size(self) -> int:
-        """Count the elements that are encoded together."""
+        """The number of elements that are encoded together."""
         ...
 
     def encoded_size(self, elements: float) -> float:
-        """Items of `dtype` that so many elements become; an int where they are whole rows."""
+        """Return the items of `dtype` that `elements` elements become; an int if they are whole rows."""
         ...
 
     def encode(self, values: Tensor) -> Tensor:
-        """`values`, float32, as they are sent; those that are encoded in rows must be flat, and come flat."""
+        """Encode float32 `values`; a codec of rows takes and returns flat tensors."""
         ...
 
     def decode(self, encoded: Tensor) -> Tensor:
-        """What `encode` gave as new float32."""
+        """Decode the result of `encode` into new float32."""
         ...
 
     def encode_kernel(self, elements: int) -> Kernel:
-        """Price the encoding of so many float32."""
+        """Price the encoding of `elements` float32."""
         ...
 
     def decode_kernel(self, elements: int) -> Kernel:
-        """Price the decoding of what so many float32 became."""
+        """Price the decoding of `elements` float32."""
         ...
 
     def load(self, device: torch.device) -> None:
-        """Compile what is to be compiled, before any step."""
+        """Compile whatever needs compilation, before any step."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfCodec:
-    """Each element in 16 bits; what is larger than the largest becomes that.
+    """A codec of 16 bits an element; larger values become the largest.
 
-    `loss_scale` multiplies what is encoded; what is decoded is divided by it while it has 16 bits still, as in
+    `loss_scale` multiplies values before encoding; decoding divides by it while values still have 16 bits, as in
     TorchRec.
     """
 
@@ -94,7 +94,7 @@ class HalfCodec:
         return (encoded if self.loss_scale is None else encoded / self.loss_scale).float()
 
     def encode_kernel(self, elements: int) -> Kernel:
-        """Scaled, clamped, rounded."""
+        """Price the scaling, clamping and rounding of `elements`."""
         passes = 2 if self.loss_scale is None else 3
         return Kernel(
             kind="elementwise",
@@ -105,7 +105,7 @@ class HalfCodec:
         )
 
     def decode_kernel(self, elements: int) -> Kernel:
-        """Scaled, widened."""
+        """Price the scaling and widening of `elements`."""
         passes = 1 if self.loss_scale is None else 2
         return Kernel(
             kind="elementwise",
@@ -121,11 +121,11 @@ class HalfCodec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCodec:
-    """Each row of `row_size` elements in as many bytes, and two float32 behind them.
+    """A codec of rows of `row_size` elements, in one byte each, followed by two float32.
 
-    Without `minifloat` int8: steps from a row's least to its largest element. With it fp8: its numbers, scaled so that
-    a row's largest magnitude is the largest of them. A row with a NaN is NaN throughout as int8 (in FBGEMM what it is
-    depends on its place); as fp8, a NaN becomes the largest number, as there.
+    Without `minifloat` int8: steps from a row's least to its largest element. With it fp8: the minifloat's numbers,
+    scaled so that a row's largest magnitude is the largest of them. As int8 a row with a NaN is all NaN (in FBGEMM the
+    result depends on the NaN's position); as fp8 a NaN becomes the largest number, as in FBGEMM.
     """
 
     row_size: int
@@ -152,11 +152,13 @@ class RowCodec:
         rows = _rows(encoded.device)
         return self._coded(encoded, rows.decode_int8, rows.decode_fp8)
 
-    def _coded(self, given: Tensor, int8: Callable[..., Tensor], fp8: Callable[..., Tensor]) -> Tensor:
-        return int8(given, self.row_size) if self.minifloat is None else fp8(given, self.row_size, self.minifloat)
+    def _coded(self, source: Tensor, int8: Callable[..., Tensor], fp8: Callable[..., Tensor]) -> Tensor:
+        return int8(source, self.row_size) if self.minifloat is None else fp8(source, self.row_size, self.minifloat)
 
     def encode_kernel(self, elements: int) -> Kernel:
-        """Two passes: one finds each row's range, one writes; as FBGEMM's kernels for more than 20 rows."""
+        """Price two passes, as in FBGEMM's kernels for more than 20 rows: the first finds each row's range, the second
+        writes.
+        """
         return Kernel(
             kind="elementwise",
             flops=float(5 * elements),
@@ -166,7 +168,7 @@ class RowCodec:
         )
 
     def decode_kernel(self, elements: int) -> Kernel:
-        """One pass."""
+        """Price one pass over the encoded rows."""
         return Kernel(
             kind="elementwise",
             flops=float(2 * elements),
@@ -181,7 +183,7 @@ class RowCodec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codecs:
-    """The codecs of one kind of exchange, there and back; without one, float32 is sent as it is."""
+    """A pair of codecs of one kind of exchange, forward and backward; None sends float32 unencoded."""
 
     forward: Codec | None = None
     backward: Codec | None = None
@@ -189,13 +191,13 @@ class Codecs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedComms:
-    """The codecs of pooled rows and sequences that are exchanged, and of sums that are reduce-scattered, and back."""
+    """A set of codecs: of exchanged pooled rows and sequences, and of reduce-scattered sums."""
 
     all_to_all: Codecs = Codecs()
     reduce_scatter: Codecs = Codecs()
 
     def load(self, device: torch.device) -> None:
-        """Compile what they need on a device, before any step."""
+        """Compile the codecs for a device, before any step."""
         for codec in (self.all_to_all.forward, self.all_to_all.backward):
             if codec is not None:
                 codec.load(device)
@@ -204,14 +206,14 @@ class QuantizedComms:
 PLAIN = QuantizedComms()
 
 
-def quantized_comms(given: QComms) -> QuantizedComms:
-    """The codecs of a scenario.
+def quantized_comms(source: QComms) -> QuantizedComms:
+    """Return the codecs of a scenario.
 
-    As in TorchRec 1.8.0 fp8 cannot be added, so that a reduce-scatter sends fp16 in its place, and its backward, an
-    all-gather, bf16. int8 is for exchanges alone: whoever builds groups of tables refuses it where sums travel.
+    fp8 cannot be added: as in TorchRec 1.8.0 a reduce-scatter sends fp16 in its place, and its backward, an all-gather,
+    bf16. int8 is for exchanges alone: the code that builds groups of tables refuses it where sums travel.
     """
-    formats = FORWARD_FP8, FORWARD_FP8 if given.fp8_bwd_uses_143 else BACKWARD_FP8
-    row_sizes = given.fp8_quantize_dim, given.fp8_quantize_dim_bwd or given.fp8_quantize_dim
+    formats = FORWARD_FP8, FORWARD_FP8 if source.fp8_bwd_uses_143 else BACKWARD_FP8
+    row_sizes = source.fp8_quantize_dim, source.fp8_quantize_dim_bwd or source.fp8_quantize_dim
 
     def codec(precision: CommPrecision, loss_scale: float | None, row_size: int | None, of: Minifloat) -> Codec | None:
         if precision in ("fp16", "bf16"):
@@ -224,11 +226,11 @@ def quantized_comms(given: QComms) -> QuantizedComms:
         return None
 
     def codecs(first: CommPrecision = "fp8", second: CommPrecision = "fp8") -> Codecs:
-        forward, backward = given.forward_precision, given.backward_precision
+        forward, backward = source.forward_precision, source.backward_precision
         return Codecs(
-            forward=codec(first if forward == "fp8" else forward, given.forward_loss_scale, row_sizes[0], formats[0]),
+            forward=codec(first if forward == "fp8" else forward, source.forward_loss_scale, row_sizes[0], formats[0]),
             backward=codec(
-                second if backward == "fp8" else backward, given.backward_loss_scale, row_sizes[1], formats[1]
+                second if backward == "fp8" else backward, source.backward_loss_scale, row_sizes[1], formats[1]
             ),
         )
 
@@ -236,7 +238,7 @@ def quantized_comms(given: QComms) -> QuantizedComms:
 
 
 def _rows(device: torch.device) -> ModuleType:
-    """What encodes rows on a device; loaded when first needed, for numba takes a while."""
+    """Return the module that encodes rows on a device; imported when first needed, as numba takes a while."""
     if device.type == "cpu":
         from scenarios.quantized import rows_host  # noqa: PLC0415
 

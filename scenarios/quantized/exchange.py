@@ -1,4 +1,4 @@
-"""What goes around a call that moves encoded elements: encoding before it, decoding after, each a computation."""
+"""Wraps a call that moves encoded elements: encoding before it, decoding after, each a computation."""
 
 from __future__ import annotations
 
@@ -25,27 +25,37 @@ async def exchange(
     label: str,
     divisor: int = 1,
 ) -> Tensor:
-    """All-to-all of flat elements, so many to and from each member; encoded on the way if there is a codec.
+    """Exchange flat elements all-to-all, encoded if there is a codec.
 
-    What is decoded is divided by `divisor`: TorchRec 1.8.0 averages gradients there, so that what is encoded is as
-    large as possible. Without a codec nothing is divided.
+    Args:
+        flat: elements to send, float32.
+        receives: elements from each member.
+        sends: elements to each member.
+        codec: None: send unencoded.
+        label: prefix of the spans' labels.
+        divisor: divides decoded elements: TorchRec 1.8.0 averages gradients after decoding, so that encoded values are
+            as
+            large as possible. Without a codec nothing is divided.
 
     Raises:
-        ValueError: what goes to a member is not whole rows of the codec.
+        ValueError: elements for a member are not whole rows of the codec.
     """
     elements = round(group.total(receives))
     if codec is None:
         output = flat.new_empty(elements)
         return await rank.all_to_all_single(output, flat, receives, sends, group, label=f"{label}.all_to_all")
-    sent, came = _encoded_sizes(group, sends, codec, label), _encoded_sizes(group, receives, codec, label)
-    encoded = await encode(rank, flat, codec, label=label, size=round(group.total(sent)))
-    arrived = encoded.new_empty(round(group.total(came)))
-    await rank.all_to_all_single(arrived, encoded, came, sent, group, label=f"{label}.all_to_all")
-    return await decode(rank, arrived, codec, label=label, shape=(elements,), divisor=divisor)
+    send_sizes, receive_sizes = (
+        _encoded_sizes(group, sends, codec, label),
+        _encoded_sizes(group, receives, codec, label),
+    )
+    encoded = await encode(rank, flat, codec, label=label, size=round(group.total(send_sizes)))
+    received = encoded.new_empty(round(group.total(receive_sizes)))
+    await rank.all_to_all_single(received, encoded, receive_sizes, send_sizes, group, label=f"{label}.all_to_all")
+    return await decode(rank, received, codec, label=label, shape=(elements,), divisor=divisor)
 
 
 async def encode(rank: Rank, values: Tensor, codec: Codec | None, *, label: str, size: int = 0) -> Tensor:
-    """`values` as they are sent, in the same shape unless in rows; of values without payload so many items (`size`)."""
+    """Encode `values`, in the same shape unless in rows; meta tensors become `size` items."""
     if codec is None:
         return values
     if values.dtype is not torch.float32:
@@ -61,7 +71,7 @@ async def encode(rank: Rank, values: Tensor, codec: Codec | None, *, label: str,
 async def decode(
     rank: Rank, encoded: Tensor, codec: Codec | None, *, label: str, shape: Sequence[int], divisor: int = 1
 ) -> Tensor:
-    """New float32 of this shape, divided by `divisor`; what is not encoded comes as it is."""
+    """Decode into new float32 of this shape, divided by `divisor`; return unencoded values as they are."""
     if codec is None:
         return encoded
     elements = prod(shape)
@@ -74,13 +84,13 @@ async def decode(
 
 
 def check_adds(codec: Codec | None, label: str) -> None:
-    """Raise ValueError unless a reduction can add what is sent: rows with scales of their own it cannot."""
+    """Raise ValueError unless a reduction can add encoded values; rows with scales of their own cannot be added."""
     if codec is not None and codec.row_size > 1:
         raise ValueError(f"{label}: sums of rows of {codec.row_size} elements in 8 bits, expected fp16 or bf16")
 
 
 def _encoded_sizes(group: Group, elements: Sequence[int], codec: Codec, label: str) -> list[float]:
-    """Items for each member; parts of rows only where expected numbers of elements stand for drawn ones."""
+    """Return the items for each member; parts of rows only where expected numbers stand for drawn numbers."""
     for member, count in zip(group.ranks, elements, strict=True):
         if count % codec.row_size and not group.counts:
             raise ValueError(
@@ -98,7 +108,7 @@ def _decoded(encoded: Tensor, codec: Codec, shape: Sequence[int], divisor: int) 
 
 
 def _also_divided(kernel: Kernel, elements: int) -> Kernel:
-    """With one more operator, which reads and writes all decoded elements."""
+    """Return the kernel with one more operator, which reads and writes all decoded elements."""
     return Kernel(
         kind=kernel.kind,
         flops=kernel.flops + elements,

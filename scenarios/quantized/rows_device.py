@@ -9,11 +9,11 @@ from scenarios.quantized.formats import FP8_EPSILON, INT8_EPSILON, INT8_LARGEST,
 
 
 def load() -> None:
-    """Nothing is compiled here."""
+    """Do nothing: no code needs compilation."""
 
 
 def encode_int8(values: Tensor, row_size: int) -> Tensor:
-    """As `rows_host.encode_int8`."""
+    """Encode rows as `rows_host.encode_int8` does."""
     rows = values.reshape(-1, row_size)
     least, largest = torch.aminmax(rows, dim=1, keepdim=True)
     span, most = largest - least, torch.full_like(least, INT8_LARGEST)  # a tensor: by a number, GPUs multiply
@@ -22,13 +22,13 @@ def encode_int8(values: Tensor, row_size: int) -> Tensor:
 
 
 def decode_int8(encoded: Tensor, row_size: int) -> Tensor:
-    """As `rows_host.decode_int8`."""
+    """Decode rows as `rows_host.decode_int8` does."""
     codes, scale, least = _unpacked(encoded, row_size)
     return _rounded_once(codes.double() * scale.double(), least.double()).view(-1)
 
 
 def encode_fp8(values: Tensor, row_size: int, of: Minifloat) -> Tensor:
-    """As `rows_host.encode_fp8`."""
+    """Encode rows as `rows_host.encode_fp8` does."""
     rows = values.reshape(-1, row_size)
     known = torch.where(rows.isnan(), 0.0, rows.abs())
     most = torch.full_like(rows[:, :1], of.largest)
@@ -42,7 +42,7 @@ def encode_fp8(values: Tensor, row_size: int, of: Minifloat) -> Tensor:
 
 
 def decode_fp8(encoded: Tensor, row_size: int, of: Minifloat) -> Tensor:
-    """As `rows_host.decode_fp8`."""
+    """Decode rows as `rows_host.decode_fp8` does."""
     codes, scale, _ = _unpacked(encoded, row_size)
     worth = torch.from_numpy(of.values()).to(encoded.device)
     return (worth[codes.int()] / scale).view(-1)
@@ -59,12 +59,12 @@ def _unpacked(encoded: Tensor, row_size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _rounded_once(product: Tensor, addend: Tensor) -> Tensor:
-    """The float32 nearest to the exact sum, as a fused multiply-add gives it; `product` must be exact."""
+    """Return the float32 nearest to the exact sum, as a fused multiply-add gives it; `product` must be exact."""
     total = product + addend
     back = total - product
     lost = (product - (total - back)) + (addend - back)
-    # Cut off rather than rounded, with the last of its 53 bits set to say that something was: no tie is left that is
-    # none.
+    # Truncate, and set the last of the 53 bits if the sum was inexact: rounding to float32 then sees no tie where there
+    # is none.
     bits = total.view(torch.int64)
     odd = (bits - ((lost > 0) != (total > 0)).long()) | 1
     return torch.where((lost != 0) & total.isfinite(), odd, bits).view(torch.float64).float()

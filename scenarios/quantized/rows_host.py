@@ -1,7 +1,7 @@
-"""Encodes and decodes rows of int8 and fp8 on CPU tensors, compiled by numba (`rows_device` does it on accelerators).
+"""Encodes and decodes rows of int8 and fp8 on CPU tensors, compiled by numba (`rows_device` runs on accelerators).
 
-Compiled, since each is one pass over the elements here as in FBGEMM's kernels, and many with torch's operators. To the
-bit what `rows_device` gives. A first call compiles, for some seconds, and leaves the code on disk for later processes.
+A compiled function makes one pass over the elements, as FBGEMM's kernels do; torch's operators make many. Results equal
+`rows_device`'s to the bit. A first call compiles for some seconds and stores the code on disk for later processes.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _LARGEST, _EPSILON, _FP8_EPSILON = np.float32(INT8_LARGEST), np.float32(INT8_EPS
 
 @cache
 def load() -> None:
-    """Compile all, or find it on disk: no part of a step."""
+    """Compile all functions, or load them from disk, before any step."""
     decode_int8(encode_int8(torch.zeros(INT8_ROW_SIZE), INT8_ROW_SIZE), INT8_ROW_SIZE)
     of = Minifloat(4, 15, 0.9375)
     decode_fp8(encode_fp8(torch.zeros(4), 4, of), 4, of)
 
 
 def encode_int8(values: Tensor, row_size: int) -> Tensor:
-    """Flat float32 to flat uint8: each row between its least and its largest element in 255 steps."""
+    """Encode flat float32 as flat uint8: each row in 255 steps between its least and its largest element."""
     rows, encoded, parameters = _rows(values, row_size)
     int8_ranges(rows, parameters)
     int8_encode(rows, parameters, encoded)
@@ -49,15 +49,15 @@ def encode_int8(values: Tensor, row_size: int) -> Tensor:
 
 
 def decode_int8(encoded: Tensor, row_size: int) -> Tensor:
-    """Flat uint8 to flat float32: each row's least element, and so many times its scale."""
-    taken, parameters = _encoded_rows(encoded, row_size)
-    values = np.empty((len(taken), row_size), np.float32)
-    int8_decode(taken, parameters, values)
+    """Decode flat uint8 to flat float32: each row's least element plus steps of its scale."""
+    rows, parameters = _encoded_rows(encoded, row_size)
+    values = np.empty((len(rows), row_size), np.float32)
+    int8_decode(rows, parameters, values)
     return torch.from_numpy(values.reshape(-1))
 
 
 def encode_fp8(values: Tensor, row_size: int, of: Minifloat) -> Tensor:
-    """Flat float32 to flat uint8: each row scaled so that its largest magnitude is `of.largest`."""
+    """Encode flat float32 as flat uint8: each row scaled so that its largest magnitude is `of.largest`."""
     rows, encoded, parameters = _rows(values, row_size)
     fp8_scales(rows, np.float32(of.largest), parameters)
     fp8_encode(rows, parameters, of.mantissa_bits, of.least_exponent, np.float32(of.largest), encoded)
@@ -65,29 +65,29 @@ def encode_fp8(values: Tensor, row_size: int, of: Minifloat) -> Tensor:
 
 
 def decode_fp8(encoded: Tensor, row_size: int, of: Minifloat) -> Tensor:
-    """Flat uint8 to flat float32."""
-    taken, parameters = _encoded_rows(encoded, row_size)
-    values = np.empty((len(taken), row_size), np.float32)
-    fp8_decode(taken, parameters, of.values(), values)
+    """Decode flat uint8 of fp8 to flat float32."""
+    rows, parameters = _encoded_rows(encoded, row_size)
+    values = np.empty((len(rows), row_size), np.float32)
+    fp8_decode(rows, parameters, of.values(), values)
     return torch.from_numpy(values.reshape(-1))
 
 
 def _rows(values: Tensor, row_size: int) -> tuple[Array, Array, Array]:
-    """Rows of elements, room for them encoded, and that room as float32."""
+    """Return rows of elements, memory for the encoded rows, and that memory as float32."""
     rows = values.contiguous().numpy().reshape(-1, row_size)
     encoded = np.empty((len(rows), row_bytes(row_size)), np.uint8)
     return rows, encoded, encoded.view(np.float32)
 
 
 def _encoded_rows(encoded: Tensor, row_size: int) -> tuple[Array, Array]:
-    """Encoded rows, and the same as float32."""
-    taken = encoded.contiguous().numpy().reshape(-1, row_bytes(row_size))
-    return taken, taken.view(np.float32)
+    """Return encoded rows, and the same memory as float32."""
+    rows = encoded.contiguous().numpy().reshape(-1, row_bytes(row_size))
+    return rows, rows.view(np.float32)
 
 
 @_compiled
 def int8_ranges(rows: Array, parameters: Array) -> None:
-    """Each row's range, where its scale will stand, and its least element."""
+    """Write each row's range, in the place of its scale, and its least element."""
     place = parameters.shape[1] - ROW_PARAMETERS
     for row in range(rows.shape[0]):
         least = largest = rows[row, 0]
@@ -102,7 +102,7 @@ def int8_ranges(rows: Array, parameters: Array) -> None:
 
 @_compiled
 def int8_encode(rows: Array, parameters: Array, encoded: Array) -> None:
-    """Each element as steps above its row's least, and the row's scale in place of its range."""
+    """Encode each element as steps above its row's least, and replace the row's range by its scale."""
     place = parameters.shape[1] - ROW_PARAMETERS
     for row in range(rows.shape[0]):
         least = parameters[row, place + 1]
@@ -115,7 +115,7 @@ def int8_encode(rows: Array, parameters: Array, encoded: Array) -> None:
 
 @_compiled
 def int8_decode(encoded: Array, parameters: Array, values: Array) -> None:
-    """Each row's least element and so many times its scale, rounded once."""
+    """Decode each element as its row's least plus steps of its scale, rounded once."""
     place = parameters.shape[1] - ROW_PARAMETERS
     for row in range(values.shape[0]):
         scale, least = np.float64(parameters[row, place]), np.float64(parameters[row, place + 1])
@@ -125,13 +125,13 @@ def int8_decode(encoded: Array, parameters: Array, values: Array) -> None:
 
 @_inlined
 def _rounded_once(product: float, addend: float) -> np.float32:
-    """The float32 nearest to the exact sum, as a fused multiply-add gives it; `product` must be exact."""
+    """Return the float32 nearest to the exact sum, as a fused multiply-add gives it; `product` must be exact."""
     total = product + addend
     back = total - product
     lost = (product - (total - back)) + (addend - back)
     if lost != 0.0 and np.isfinite(total):
-        # Cut off rather than rounded, with the last of its 53 bits set to say that something was: no tie is left
-        # that is none.
+        # Truncate, and set the last of the 53 bits as the sum was inexact: rounding to float32 then sees no tie where
+        # there is none.
         bits = np.float64(total).view(np.int64)
         if (lost > 0.0) != (total > 0.0):
             bits -= 1
@@ -141,7 +141,7 @@ def _rounded_once(product: float, addend: float) -> np.float32:
 
 @_compiled
 def fp8_scales(rows: Array, most: Any, parameters: Array) -> None:
-    """What brings each row's largest magnitude to `most`, and a zero."""
+    """Write the scale that brings each row's largest magnitude to `most`, and a zero."""
     place = parameters.shape[1] - ROW_PARAMETERS
     for row in range(rows.shape[0]):
         largest = _FP8_EPSILON
@@ -153,9 +153,9 @@ def fp8_scales(rows: Array, most: Any, parameters: Array) -> None:
 
 @_compiled
 def fp8_encode(rows: Array, parameters: Array, mantissa_bits: int, least: int, most: Any, encoded: Array) -> None:
-    """Each scaled element as the nearest number of so many bits of mantissa, a tie to the even one.
+    """Encode each scaled element as the nearest number with `mantissa_bits`, ties to even.
 
-    Codes count the numbers up from zero: `least` is the smallest exponent, within which subnormal ones lie.
+    Codes count the numbers up from zero: `least` is the smallest exponent, shared by subnormal numbers.
     """
     place = parameters.shape[1] - ROW_PARAMETERS
     for row in range(rows.shape[0]):
@@ -163,7 +163,7 @@ def fp8_encode(rows: Array, parameters: Array, mantissa_bits: int, least: int, m
         for column in range(rows.shape[1]):
             bits = np.float32(rows[row, column] * scale).view(np.uint32)
             size = np.uint32(bits & np.uint32(0x7FFFFFFF)).view(np.float32)
-            if not size < most:  # what is no number is the largest, as in FBGEMM
+            if not size < most:  # also true for NaN, which becomes the largest number as in FBGEMM
                 size = most
             above: Any = max(np.int64(np.float32(size).view(np.uint32) >> np.uint32(23)) - 127 - least, 0)
             code = np.int64(np.rint(np.ldexp(np.float64(size), mantissa_bits - least - above)))
@@ -173,7 +173,7 @@ def fp8_encode(rows: Array, parameters: Array, mantissa_bits: int, least: int, m
 
 @_compiled
 def fp8_decode(encoded: Array, parameters: Array, worth: Array, values: Array) -> None:
-    """What each code is worth, divided by its row's scale."""
+    """Decode each code to its value, divided by its row's scale."""
     place = parameters.shape[1] - ROW_PARAMETERS
     for row in range(values.shape[0]):
         scale = parameters[row, place]

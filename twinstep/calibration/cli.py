@@ -1,4 +1,4 @@
-"""`python -m real calibrate`: runs micro-benchmarks and writes the profile that fits them."""
+"""Command `python -m real calibrate`: runs micro-benchmarks and writes the profile that fits them."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from twinstep.calibration.operators import calibrate_operators, check_operators
 
 Simulate = Callable[[Scenario, Program, int], Recording]
 
-# Whose figures the search begins with, and whose remain where nothing is measured.
+# The profile whose figures start the fit, and stay where nothing is measured.
 _LIKE = "cpu_local"
-# An Ethernet frame of 1514 bytes, of which 1448 are TCP's payload: until the probes say better.
+# An Ethernet frame of 1514 bytes has 1448 bytes of TCP payload: the starting value of the fit.
 _PAYLOAD_SHARE = 1448 / 1514
-# What others may take of a machine before its figures are theirs too.
+# Cores that other processes may use before the figures count as disturbed.
 _BUSY_CORES = 0.1
-# One after the other: the kernels are measured in several launches, apart in time.
+# Launches in order: the kernels are measured in several launches at different times.
 _PLAYED = ("kernels", "network", "kernels", "program", "kernels")
 PROGRAMS = {
     "kernels": "real.calibration.kernels.device:DeviceProbes",
@@ -65,10 +65,10 @@ PROGRAMS = {
 
 
 def calibrate(arguments: Sequence[str], simulate: Simulate, prog: str = "python -m real calibrate") -> int:
-    """Exit codes: 0 done, 2 a mistake, one sentence on stderr.
+    """Calibrate; return 0, or 2 after a mistake, with one sentence on stderr.
 
     Raises:
-        RunEnded: the probes came to no end.
+        RunEnded: the probes did not finish.
     """
     own, of_script = split_at_script(arguments)
     options = _parser(prog).parse_args(own)
@@ -149,7 +149,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _check_alone(options: argparse.Namespace) -> None:
-    """Refuse what cannot be measured with --kernels or --host.
+    """Refuse options that do not fit --kernels or --host.
 
     Raises:
         ScenarioError: in one sentence.
@@ -205,6 +205,7 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
     cluster = dataclasses.replace(cluster, host=dataclasses.replace(cluster.host, gpu=kernel_fit.gpu))
     (networked,), (worked,) = played["network"], played["program"]
     sight = observe(network.schedule(cluster), networked.spans, networked.metrics)
+    # Kernels are fitted first: the network's and the program's fits simulate with their times.
     _warn_if_busy(sight)
     crowded = _play_crowd(cluster, fabric, options.quiet) if cluster.hosts_share_cores else None
     with ProgressLine(quiet=options.quiet, ticks=True) as bar:
@@ -239,7 +240,7 @@ def _fit_program(cluster: Cluster, worked: Iterable[Span], simulate: Simulate) -
 
 
 def _crowd_of(cluster: Cluster) -> Cluster:
-    """Twice as many hosts of a rank as there are cores."""
+    """Return a cluster of one-rank hosts, at least two for each core."""
     hosts = max(cluster.hosts, 2 * cluster.host.cores)
     return dataclasses.replace(cluster, hosts=hosts, host=dataclasses.replace(cluster.host, gpus=1))
 
@@ -261,9 +262,13 @@ def _fit_crowd(cluster: Cluster, recording: Recording, simulate: Simulate) -> Cl
 
 
 def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None, burst_bytes: int = 0) -> Cluster:
-    """This machine's cores and memory, shared by so many hosts, as they are known before anything is measured.
+    """Return this machine's cores and memory, shared by the hosts, before any measurement.
 
-    Without a rate the hosts' network is the loopback device.
+    Args:
+        hosts: number of hosts that share the machine.
+        ranks_per_host: ranks of each host.
+        nic_bytes_per_s: rate of an emulated host's interface; None: the network is the loopback device.
+        burst_bytes: burst of that interface.
     """
     like = load_profile(_LIKE)
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // hosts
@@ -286,7 +291,7 @@ def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None, burs
 
 
 def _steps(cluster: Cluster) -> dict[str, int]:
-    """How many steps each program of probes has."""
+    """Return the number of steps of each program of probes."""
     return {
         "kernels": kernels.WARM_UP + kernels.ROUNDS,
         "network": sum(probe.repeats for probe in network.schedule(cluster)),

@@ -1,6 +1,7 @@
-"""`python -m real calibrate --host`: a profile with what this machine's host takes for eager PyTorch, else as `--like`.
+"""Command `python -m real calibrate --host`: a profile with this machine's host prices of eager PyTorch, else as
+`--like`.
 
-Snippets of training are counted as predictions count them, and timed on the GPU at hand; prices are fitted to both.
+Snippets of training are counted as predictions count them, and timed on this machine's GPU; prices are fitted to both.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from scenarios.seam.errors import ScenarioError
 from twinstep.calibration.snippets import HELD_OUT, SNIPPETS
 
 _SECONDS = 12.0
-# What loading libraries and the first runs may take beside that.
+# Time limit for loading libraries and the first runs, besides `_SECONDS`.
 _LIMIT_S = 180.0
 _SCRIPT = Path(__file__).with_name("snippets.py")
 _ROOT = Path(__file__).parents[2]
@@ -44,7 +45,7 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFound:
-    """The fit, the snippets that it is of, and those on which it is checked."""
+    """The fit, the snippets that it is fitted to, and the snippets that check it."""
 
     fit: HostFit
     timed: list[Timed]
@@ -52,12 +53,12 @@ class HostFound:
 
     @property
     def groups(self) -> tuple[provenance.Group, ...]:
-        """How far prices are off, for a profile's [measured]."""
+        """The errors of the prices, for a profile's [measured]."""
         return (judge(self.timed, self.fit.eager),)
 
 
 def check_host(options: argparse.Namespace, like: Cluster) -> None:
-    """Refuse what cannot be measured with --host.
+    """Refuse options and machines that cannot measure with --host.
 
     Raises:
         ScenarioError: in one sentence.
@@ -76,52 +77,52 @@ def check_host(options: argparse.Namespace, like: Cluster) -> None:
 
 
 def calibrate_host(options: argparse.Namespace, command: str) -> None:
-    """Measure, fit, write the profile, and show how good it is.
+    """Measure, fit, write the profile, and show its errors.
 
     Raises:
-        RunEnded: the snippets came to no end.
-        ProgramError: they could not be counted.
+        RunEnded: the snippets did not finish.
+        ProgramError: the snippets could not be counted.
     """
     began_s = time.monotonic()
     like = load_profile(options.like)
     with ProgressLine(quiet=options.quiet, ticks=True) as bar:
-        found = measure_host(like, bar)
-    gpu = dataclasses.replace(like.host.gpu, eager=found.fit.eager)
+        result = measure_host(like, bar)
+    gpu = dataclasses.replace(like.host.gpu, eager=result.fit.eager)
     cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=gpu))
-    measured = measured_here(command, 1, began_s, found.groups)
+    measured = measured_here(command, 1, began_s, result.groups)
     remarks = {
         "": f"Written by a calibration of a host: all but [cluster.gpu.eager] and [measured] is as in {options.like}.",
-        "cluster.gpu.eager": remark(found, options.like),
+        "cluster.gpu.eager": remark(result, options.like),
     }
     description = f"{gpu.name}: the host's eager PyTorch calibrated, all else as in {options.like}"
     options.out.write_text(profile_text(cluster, measured, description, remarks), encoding="utf-8")
     if options.json:
-        print(json.dumps({"profile": str(options.out), **plain(found)}, indent=1))
+        print(json.dumps({"profile": str(options.out), **plain(result)}, indent=1))
         return
     if not options.quiet:
-        text.show(shown(found, like.host.gpu.eager), sys.stdout)
+        text.show(shown(result, like.host.gpu.eager), sys.stdout)
     print(options.out)
 
 
 def measure_host(like: Cluster, bar: ProgressLine, *, device: str = "cuda", seconds: float = _SECONDS) -> HostFound:
-    """Return the prices of the host on this machine, beginning from those of a profile of GPUs.
+    """Measure the prices of this machine's host, starting the fit from a profile of GPUs.
 
     Args:
         like: the profile's cluster.
-        bar: where progress is shown.
-        device: where the snippets run, as torch has it.
-        seconds: how long they are timed, beside warming up.
+        bar: shows progress.
+        device: of the snippets, as torch names it.
+        seconds: time limit of the timing, besides warm-up.
 
     Raises:
-        RunEnded: the snippets came to no end.
-        ProgramError: they could not be counted.
+        RunEnded: the snippets did not finish.
+        ProgramError: the snippets could not be counted.
     """
     bar.show("counting what a host does")
     counts = count(_SCRIPT, list(SNIPPETS), like)
     bar.show("timing what a host does")
     with scratch_folder() as folder:
-        taken_ns = _time(Path(folder, "times.json"), device, seconds)
-    timed, held_out = together(counts, taken_ns, HELD_OUT)
+        times_ns = _time(Path(folder, "times.json"), device, seconds)
+    timed, held_out = together(counts, times_ns, HELD_OUT)
     if not timed:
         raise RunEnded("none of the pieces of training ran on this machine: see above")
     return HostFound(fit=fit(timed, like.host.gpu.eager), timed=timed, held_out=held_out)
@@ -137,20 +138,20 @@ def _time(out: Path, device: str, seconds: float) -> dict[str, list[int]]:
         raise RunEnded(f"the host's snippets did not end within {limit_s:g} s") from None
     except subprocess.CalledProcessError as error:
         raise RunEnded(f"the host's snippets ended with code {error.returncode}: see above") from None
-    found: dict[str, list[int]] = json.loads(out.read_text(encoding="utf-8"))
-    return found
+    result: dict[str, list[int]] = json.loads(out.read_text(encoding="utf-8"))
+    return result
 
 
-def remark(found: HostFound, like: str) -> str:
-    """Return the comment on the prices in the profile that is written."""
+def remark(result: HostFound, like: str) -> str:
+    """Return the comment on the prices in the written profile."""
     lines = [
-        f"Measured: with these prices the counts of {len(found.timed)} pieces of training give what the host took for",
-        f"them, {_errors(found.timed, found.fit.eager)}; of steps that were not fitted,",
-        f"{_errors(found.held_out, found.fit.eager)}. Launches themselves are `launch`.",
+        f"Measured: with these prices the counts of {len(result.timed)} pieces of training give what the host took for",
+        f"them, {_errors(result.timed, result.fit.eager)}; of steps that were not fitted,",
+        f"{_errors(result.held_out, result.fit.eager)}. Launches themselves are `launch`.",
     ]
     lines.append(f"Not measured: cpu_rate, cpu_flops and loop, as in {like} (see python -m benchmarks.cpu_operators).")
-    if found.fit.unseen:
-        lines.append(f"Not measured: {', '.join(found.fit.unseen)}, as in {like} times {found.fit.factor:.2f}.")
+    if result.fit.unseen:
+        lines.append(f"Not measured: {', '.join(result.fit.unseen)}, as in {like} times {result.fit.factor:.2f}.")
     return "\n".join(lines)
 
 
@@ -161,29 +162,29 @@ def _errors(timed: Sequence[Timed], eager: Eager) -> str:
     return f"{mean(map(abs, errors)):.1%} off in the mean, {max(errors, key=abs):+.1%} at most"
 
 
-def plain(found: HostFound) -> dict[str, Any]:
+def plain(result: HostFound) -> dict[str, Any]:
     """Return prices and snippets for JSON; times in ns."""
     rows = [
         {
             "name": each.name,
-            "is_held_out": each in found.held_out,
+            "is_held_out": each in result.held_out,
             "measured_ns": each.median_ns,
-            "predicted_ns": each.predicted_ns(found.fit.eager),
+            "predicted_ns": each.predicted_ns(result.fit.eager),
             **each.counted.work._asdict(),
             "collectives": each.counted.collectives,
             "launches_ns": each.counted.launches_ns,
         }
-        for each in (*found.timed, *found.held_out)
+        for each in (*result.timed, *result.held_out)
     ]
-    return {"eager": dataclasses.asdict(found.fit.eager), "unseen": found.fit.unseen, "snippets": rows}
+    return {"eager": dataclasses.asdict(result.fit.eager), "unseen": result.fit.unseen, "snippets": rows}
 
 
-def shown(found: HostFound, before: Eager) -> RenderableType:
-    """Return tables of prices, before and now, and of snippets."""
-    eager = found.fit.eager
+def shown(result: HostFound, before: Eager) -> RenderableType:
+    """Return tables of prices, old and measured, and of snippets."""
+    eager = result.fit.eager
     prices = [
         [
-            name + (" (not measured)" if name in found.fit.unseen else ""),
+            name + (" (not measured)" if name in result.fit.unseen else ""),
             f"{getattr(before, f'{name}_ns') / 1e3:.2f} us",
             f"{getattr(eager, f'{name}_ns') / 1e3:.2f} us",
         ]
@@ -197,7 +198,7 @@ def shown(found: HostFound, before: Eager) -> RenderableType:
             f"{each.error(eager):+.1%}",
             f"{each.error(before):+.1%}",
         ]
-        for timed, mark in ((found.timed, ""), (found.held_out, " (held out)"))
+        for timed, mark in ((result.timed, ""), (result.held_out, " (held out)"))
         for each in timed
         for name in [each.name + mark]
     ]
@@ -205,7 +206,8 @@ def shown(found: HostFound, before: Eager) -> RenderableType:
         text.table("What a host takes", ["price", "before", "measured"], prices),
         text.table("Pieces of training", ["piece", "measured", "model", "error", "error before"], rows),
         text.paragraph(
-            f"fitted: {_errors(found.timed, eager)}; held out: {_errors(found.held_out, eager)}\n"
-            f"with the prices before: fitted {_errors(found.timed, before)}; held out {_errors(found.held_out, before)}"
+            f"fitted: {_errors(result.timed, eager)}; held out: {_errors(result.held_out, eager)}\n"
+            f"with the prices before: fitted {_errors(result.timed, before)};"
+            f" held out {_errors(result.held_out, before)}"
         ),
     )

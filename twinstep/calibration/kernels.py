@@ -1,6 +1,6 @@
-"""`python -m real calibrate --kernels` of a CPU: the kernels of a core, in a profile that is else as a ready one.
+"""Command `python -m real calibrate --kernels` for a CPU: a core's kernels, in a profile that is otherwise a ready one.
 
-What is played is `kernels.device`; how the core's times become figures `kernels.fit`. A GPU's operators are
+The probes are `kernels.device`; `kernels.fit` turns the core's times into figures. A GPU's operators are
 `calibration.operators`.
 """
 
@@ -30,7 +30,7 @@ from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import Recording
 
-# A CPU's kernels take 15 % more or less in another process, or a minute later.
+# A CPU's kernels take 15 % more or less in another process, or a minute later: hence several launches.
 _LAUNCHES = 3
 _LINKS = ("cluster.inside", "cluster.nic", "cluster.network", "cluster.tcp")
 
@@ -46,28 +46,28 @@ def check_kernels(options: argparse.Namespace, like: Cluster) -> None:
 
 
 def calibrate_kernels(options: argparse.Namespace, command: str) -> None:
-    """Play the probes, fit, write the profile, and show how good it is.
+    """Run the probes, fit, write the profile, and show its errors.
 
     Raises:
-        RunEnded: the probes came to no end.
+        RunEnded: the probes did not finish.
     """
     began_s = time.monotonic()
     like = load_profile(options.like)
     with ProgressLine(quiet=options.quiet, ticks=True) as bar:
         timed = observe(one.spans for one in _play(like, options.ranks_per_host, bar))
-    found, rates = fit(timed, cpu_here(like.host.gpu)), reached(timed)
-    cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=found.gpu))
-    measured = measured_here(command, options.ranks_per_host, began_s, found.groups)
-    description = f"{found.gpu.name}: kernels calibrated, all else as in {options.like}"
+    result, rates = fit(timed, cpu_here(like.host.gpu)), reached(timed)
+    cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=result.gpu))
+    measured = measured_here(command, options.ranks_per_host, began_s, result.groups)
+    description = f"{result.gpu.name}: kernels calibrated, all else as in {options.like}"
     text = profile_text(cluster, measured, description, _remarks(options.like))
     options.out.write_text(text, encoding="utf-8")
     if options.json:
-        groups = [dataclasses.asdict(group) for group in found.groups]
+        groups = [dataclasses.asdict(group) for group in result.groups]
         plain = {"groups": groups, "reached": [dataclasses.asdict(one) for one in rates]}
         print(json.dumps({"profile": str(options.out), **plain}, indent=1))
         return
     if not options.quiet:
-        _show(found, rates)
+        _show(result, rates)
     print(options.out)
 
 
@@ -81,14 +81,14 @@ def _play(like: Cluster, ranks: int, bar: ProgressLine) -> list[Recording]:
 
 
 def _remarks(like: str) -> dict[str, str]:
-    """Return comments on the profile's tables: what was not measured."""
+    """Return comments on the profile's tables that were not measured."""
     return {**FREE_PEAKS, **dict.fromkeys(("cluster", *_LINKS), f"Not measured: as in {like}.")}
 
 
-def _show(found: KernelFit, rates: Sequence[Reached]) -> None:
+def _show(result: KernelFit, rates: Sequence[Reached]) -> None:
     shown = [[one.what, f"{one.per_s / 1e9:,.4g} {'GB/s' if one.what == 'memory' else 'GFLOP/s'}"] for one in rates]
     tables = (
-        _errors(found.groups, f"Calibration residuals: kernels of {found.gpu.name}"),
+        _errors(result.groups, f"Calibration residuals: kernels of {result.gpu.name}"),
         text.table("What is reached", ["of", "best kernel"], shown),
     )
     text.show(Group(*tables), sys.stdout)

@@ -1,7 +1,7 @@
-"""The pieces of training and whole steps by name, and a script of its own that runs them, as users' scripts are run.
+"""Pieces of training and whole steps by name, and a script that runs them as a user's script.
 
-snippets.py count DEVICE                     # on a simulated GPU: what each does is counted
-snippets.py time DEVICE SECONDS OUT.json     # on a real one: what the host takes for each
+snippets.py count DEVICE                     # on a simulated GPU: count the host's work of each snippet snippets.py
+time DEVICE SECONDS OUT.json     # on a real GPU: time the host for each snippet
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import twinstep
 from real.calibration.host import pieces, whole_steps
 from real.calibration.host.pieces import Run
 
-# What the first runs take is left out: libraries load their kernels, DistributedDataParallel makes its buckets anew.
+# First runs that are dropped: libraries load their kernels, DistributedDataParallel rebuilds its buckets.
 _WARM_UP = 3
 _LEAST_ROUNDS, _MOST_ROUNDS = 5, 1000
 _Make = Callable[[torch.device], Run]
-# No price is fitted to these.
+# Snippets that check the prices and are not fitted.
 HELD_OUT: dict[str, _Make] = {
     "transformer step": whole_steps.transformer,
     "convolutional step": whole_steps.convolutional,
@@ -52,9 +52,9 @@ SNIPPETS: dict[str, _Make] = {
 }
 
 
-def made(device: torch.device) -> dict[str, Run]:
-    """Return the snippets by name, warmed up; those that this machine cannot run are said on stderr and left out."""
-    found: dict[str, Run] = {}
+def warmed_up(device: torch.device) -> dict[str, Run]:
+    """Return the warmed-up snippets by name; report snippets that fail on this machine on stderr and leave them out."""
+    runs: dict[str, Run] = {}
     for name, make in SNIPPETS.items():
         try:
             run = make(device)
@@ -63,12 +63,12 @@ def made(device: torch.device) -> dict[str, Run]:
         except Exception as error:
             print(f"{name}: {type(error).__name__}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
         else:
-            found[name] = run
-    return found
+            runs[name] = run
+    return runs
 
 
 def count(runs: dict[str, Run]) -> None:
-    """Mark two steps for each snippet, which run it once, and twice; none of one that is left out."""
+    """Mark two steps for each snippet, which run it once and twice; for a failed snippet both are empty."""
     twinstep.step()
     for name in SNIPPETS:
         for often in (1, 2) if name in runs else (0, 0):
@@ -78,9 +78,9 @@ def count(runs: dict[str, Run]) -> None:
 
 
 def timed(runs: dict[str, Run], device: torch.device, seconds: float) -> dict[str, list[int]]:
-    """Return what the host took for each, in ns, round after round: so each finds caches as a program's code does."""
+    """Time the host for each snippet in ns, round after round, so that caches are as cold as in a program."""
     wait: Callable[[], object] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    found: dict[str, list[int]] = {name: [] for name in runs}
+    times_ns: dict[str, list[int]] = {name: [] for name in runs}
     until = time.monotonic() + seconds
     for index in range(_MOST_ROUNDS):
         if index > _WARM_UP + _LEAST_ROUNDS and time.monotonic() > until:
@@ -89,24 +89,24 @@ def timed(runs: dict[str, Run], device: torch.device, seconds: float) -> dict[st
             wait()
             begun_ns = time.perf_counter_ns()
             run()
-            taken_ns = time.perf_counter_ns() - begun_ns
+            time_ns = time.perf_counter_ns() - begun_ns
             if index >= _WARM_UP:
-                found[name].append(taken_ns)
+                times_ns[name].append(time_ns)
     wait()
-    return found
+    return times_ns
 
 
 def main() -> None:
-    """Do what the command says."""
+    """Run the command's mode."""
     mode, device = sys.argv[1], torch.device(sys.argv[2])
     torch.manual_seed(0)
-    runs = made(device)
+    runs = warmed_up(device)
     if mode == "count":
         count(runs)
     else:
-        found = timed(runs, device, float(sys.argv[3]))
+        times_ns = timed(runs, device, float(sys.argv[3]))
         with open(sys.argv[4], "w", encoding="utf-8") as file:
-            json.dump(found, file)
+            json.dump(times_ns, file)
     if dist.is_initialized():
         dist.destroy_process_group()
 

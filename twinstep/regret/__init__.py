@@ -1,1 +1,1 @@
-"""The command `regret`: measures a study's points, to see whether the one predicted best is the best."""
+"""The command `regret`: measures a study's points, to see whether the predicted best point is the best."""

@@ -1,4 +1,6 @@
-"""`python -m real regret`: predicts a study's points, measures them all, and says how well predictions choose."""
+"""Command `python -m real regret`: predicts a study's points, measures them all, and reports how well predictions
+choose.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from scenarios.interruption import code_of
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.versions import version_of
-from twinstep.regret import options as asked
+from twinstep.regret import options as command_line
 from twinstep.regret.rounds import Measured, Point, order
 from twinstep.studies.cli import sweep_into
 from twinstep.studies.engine import Where
@@ -50,11 +52,11 @@ _GOALS: tuple[Goal, ...] = ("samples_per_s", "step_ns")
 
 
 def regret(arguments: Sequence[str], prog: str = "python -m real regret") -> int:
-    """Run the command. Exit codes: 0 done; 1 no point came out; 2 a mistake, or a full disk; 128 + n for signal n."""
-    options = asked.parse(arguments, prog)
+    """Run the command; return 0, 1 if no point came out, 2 for a mistake or a full disk, or 128 + n for signal n."""
+    options = command_line.parse(arguments, prog)
     folder: Path | None = None
     try:
-        asked.check(options)
+        command_line.check(options)
         study = _study(options)
         points = _points(study, emulate=options.emulate is not None)
         folder = options.out or Path("runs", f"{study.file.stem}-regret")
@@ -73,7 +75,7 @@ def regret(arguments: Sequence[str], prog: str = "python -m real regret") -> int
 
 
 def _study(options: argparse.Namespace) -> Study:
-    """The study with the options' values for all of its points, which are played in one stage: all are measured."""
+    """Return the study with the options' values for all points, and one stage, because all points are measured."""
     study = read_study(options.study)
     goals = tuple(goal for goal in study.goals if goal in _GOALS)
     if not goals:
@@ -81,7 +83,7 @@ def _study(options: argparse.Namespace) -> Study:
             f"{study.file}: goals = {list(study.goals)}: expected {' or '.join(_GOALS)} among them, as that is what"
             " real ranks are measured by"
         )
-    shared = {**study.shared, **asked.values_of(options)}
+    shared = {**study.shared, **command_line.values_of(options)}
     draws = study.draws if options.draws is None else options.draws
     study = replace(study, goals=goals, shared=shared, stages=(Stage(),), draws=draws)
     check(study)
@@ -89,25 +91,25 @@ def _study(options: argparse.Namespace) -> Study:
 
 
 def _points(study: Study, *, emulate: bool) -> dict[int, Point]:
-    """The points that can be measured, by index, those of one scenario the same; others fail as predictions."""
+    """Return the measurable points by index, one object for equal scenarios; others fail as predictions."""
     if emulate:
         netns.check_able()
-    found: dict[int, Point] = {}
+    measurable: dict[int, Point] = {}
     known: dict[str, Point] = {}
     sentences: dict[str, None] = {}
     for point in points_of(study):
-        resolved = resolve(replace(study, draws=0), point)  # how often it is predicted is nothing to a measurement
+        resolved = resolve(replace(study, draws=0), point)  # the number of draws does not change a measurement
         if resolved.scenario is not None:
             one = Point(point.index, point.values, resolved.digest, resolved.scenario)
-            found[point.index] = known.setdefault(resolved.digest, one)
+            measurable[point.index] = known.setdefault(resolved.digest, one)
             sentences.update(dict.fromkeys(_refusals(resolved.scenario, emulate=emulate)))
     if sentences:
         raise ScenarioError(list(sentences))
-    return found
+    return measurable
 
 
 def _refusals(scenario: Scenario, *, emulate: bool) -> Iterable[str]:
-    """Why a point's measurement would not be of what was predicted."""
+    """Return why a point's measurement would differ from what was predicted."""
     if emulate:
         try:
             fabric_of(scenario)
@@ -120,14 +122,14 @@ def _refusals(scenario: Scenario, *, emulate: bool) -> Iterable[str]:
 
 
 def _predict(folder: Path, study: Study, options: argparse.Namespace) -> set[int]:
-    """Predict what is not known yet; the indices of the points that came out."""
+    """Predict points without a prediction; return the indices of successful points."""
     where = Where(jobs=options.jobs or cores())
     sweep_into(folder / PREDICTED, study, where, quiet=options.quiet or options.json, again=options.again)
     return set(came_out(study_frame(folder / PREDICTED))["index"].tolist())
 
 
 def _measure(folder: Path, study: Study, points: Sequence[Point], options: argparse.Namespace) -> int:
-    """Measure what is not known yet, and keep a row for each round; the exit code, if it was interrupted."""
+    """Measure points without a measurement, and keep a row for each round; return the exit code of an interruption."""
     points = list({point.digest: point for point in points}.values())
     if points and not (options.quiet or options.json):
         print_notes_of_measuring(points[0].scenario, cores(), cpu_name())
@@ -149,13 +151,13 @@ def _measure(folder: Path, study: Study, points: Sequence[Point], options: argpa
 
 
 class _Places:
-    """The hosts of points: those with the same links share emulated hosts, which are there until the end."""
+    """A set of hosts of points: points with equal links share emulated hosts, which stay until the end."""
 
     def __init__(self, name: str | None) -> None:
         self._name = name
         self._stack = ExitStack()
         self._hosts: dict[Fabric | None, Hosts] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def __enter__(self) -> _Places:
         return self
@@ -164,20 +166,20 @@ class _Places:
         self._stack.close()
 
     def of(self, scenario: Scenario) -> Hosts:
-        """The hosts on which a scenario is measured."""
+        """Return the hosts on which a scenario is measured."""
         fabric = None if self._name is None else fabric_of(scenario)
         if fabric not in self._hosts:
             self._hosts[fabric] = self._stack.enter_context(hosts_for(scenario, self._name, self._tell))
         return self._hosts[fabric]
 
     def _tell(self, sentences: Iterable[str]) -> None:
-        new = [sentence for sentence in sentences if sentence not in self._told]
-        self._told.update(new)
+        new = [sentence for sentence in sentences if sentence not in self._reported]
+        self._reported.update(new)
         say(new)
 
 
 class _Measuring:
-    """One command's rounds, and the rows that they become."""
+    """A command's rounds, and the rows that they become."""
 
     def __init__(
         self,
@@ -194,7 +196,7 @@ class _Measuring:
         self._kept: list[dict[str, Any]] = []
 
     def run(self) -> int:
-        """Measure all points; 0, or the exit code of the signal that ended it."""
+        """Measure all points; return 0, or the exit code of the signal that ended the command."""
         for point in self._points:
             self._know(point)
         for number, point in order(self._points, self._measured, rounds=self._options.rounds, is_known=self._is_known):
@@ -210,7 +212,7 @@ class _Measuring:
         return bool(disagreement(medians_ns) <= self._options.precision)
 
     def _know(self, point: Point) -> None:
-        """What earlier commands have measured of a point."""
+        """Read the rounds of a point that earlier commands have measured."""
         number = 1
         while (row := self._rows.known(point.digest, _round_name(number))) is not None:
             self._take({**row, "index": point.index, "values": point.values})
@@ -225,20 +227,21 @@ class _Measuring:
             of_point.failed = True
 
     def _round(self, number: int, point: Point) -> tuple[dict[str, Any], int]:
-        """Launch a point once; its row, and the launch's exit code."""
+        """Launch a point once; return its row, and the launch's exit code."""
         began_s = time.monotonic()
         name = f"runs/{point.digest[:16]}"
         status, sentence, code, measures = "done", "", 0, {}
         with_known = sum(len(one.medians_ns) > 0 for one in self._measured.values())
         words = f"round {number}: {with_known} of {len(self._points)} points measured"
         draft = self._folder / f"{name}-{_round_name(number).replace(' ', '-')}"
-        shutil.rmtree(draft, ignore_errors=True)  # of a command that was killed
+        shutil.rmtree(draft, ignore_errors=True)  # left by a command that was killed
         draft.parent.mkdir(parents=True, exist_ok=True)
         try:
             job = job_of(point.scenario, draft, check="never")
             steps = point.scenario.steps
             launch(job, hosts=self._places.of(point.scenario), heard=lambda step: self._bar.show(words, step, steps))
             measures = measures_of(run_folder.load(draft))
+            # The draft replaces the run of an earlier round only when it is whole.
             shutil.rmtree(self._folder / name, ignore_errors=True)
             draft.rename(self._folder / name)
         except (RunEnded, ProgramError, NoStepError) as error:
@@ -252,24 +255,24 @@ class _Measuring:
 
 
 def _round_name(number: int) -> str:
-    """The fidelity of a measured row."""
+    """Return the fidelity of a measured row."""
     return f"round {number}"
 
 
 def _show(folder: Path, study: Study, digests: Mapping[int, str], options: argparse.Namespace) -> int:
     frame = study_frame(folder / PREDICTED)
-    frame["digest"] = [digests.get(index, "") for index in frame["index"]]  # by which measurements are known
+    frame["digest"] = [digests.get(index, "") for index in frame["index"]]  # measurements are stored by digest
     rounds = {(row["digest"], row["fidelity"]): row for row in stored(folder / MEASURED)}
     goal = goals_of(frame, {"goals": {study.goal: ""}})[0].column
     points = judging.judged(frame, rounds.values(), study.keys, goal)
     failed = {
         row["digest"]: row["sentence"] for row in rounds.values() if row["status"] != "done" and row["index"] >= 0
     }
-    said = (
+    failures = (
         [f"{text.counted(len(failed), 'point')} ended early, such as: {next(iter(failed.values()))}"] if failed else []
     )
     if not len(points):
-        say([f"{folder}: no point came out: {headline(frame)}", *said])
+        say([f"{folder}: no point came out: {headline(frame)}", *failures])
         return 1
     content = judging.as_json(points, study.keys, goal)
     with replaced(folder / REGRET_FILE) as draft:
@@ -282,5 +285,5 @@ def _show(folder: Path, study: Study, digests: Mapping[int, str], options: argpa
         else:
             text.show(judging.summarize(points, study.keys, goal), sys.stdout)
             print(f"folder: {folder}")
-    say(said)
+    say(failures)
     return 0

@@ -16,7 +16,7 @@ _ROUNDS = 3
 
 
 def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
-    """The options as they were given, unchecked."""
+    """Parse the options, unchecked."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Predict and measure all points of a study (docs/study.md): how much slower than the measured best"
@@ -43,13 +43,15 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raise ScenarioError, a sentence each, for values that are not possible."""
+    """Raise ScenarioError, with one sentence for each impossible value."""
     if sentences := list(_wrong(options)):
         raise ScenarioError(sentences)
 
 
 def values_of(options: argparse.Namespace) -> dict[str, object]:
-    """What `--set` and `--profile` put over the study's values, by key; a file's path is no longer relative."""
+    """Return the values of `--set` and `--profile` by key, which replace the study's; a file's path becomes
+    absolute.
+    """
     given = given_by(options.sets)
     if options.profile is not None:
         is_file = os.path.isfile(options.profile)

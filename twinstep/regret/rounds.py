@@ -1,4 +1,4 @@
-"""The order in which points are measured: round by round, each in another order, until their times are known."""
+"""Orders measurements: round by round, each in another order, until the points' times are known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from scenarios.config.scenario import Scenario
 
-# Steps of one launch resemble each other: however alike they are, they do not say how launches differ.
+# Steps of one launch resemble each other: one launch, however steady, does not show how launches differ.
 LEAST_ROUNDS = 2
 
 
@@ -24,7 +24,7 @@ class Point:
 
 @dataclass
 class Measured:
-    """What is known of one point: the median step of each round, ns, and whether a round ended early."""
+    """A point's measurements: the median step of each round, in ns, and whether a round ended early."""
 
     medians_ns: list[float] = field(default_factory=list)
     failed: bool = False
@@ -39,9 +39,14 @@ def order(
 ) -> Iterator[tuple[int, Point]]:
     """Yield the number of a round, from 1, and the point to measure in it, until all are known or have had `rounds`.
 
-    `measured`, by digest, is read anew before each point: whoever iterates adds what came out. A point whose round
-    ended early is left. All have their round before any has its next one, so that a machine that becomes slower or
-    quicker meanwhile favours none.
+    All points have their round before any point has its next one, so that a machine that becomes slower or quicker
+    favours none. A point whose round ended early is left out.
+
+    Args:
+        points: to measure.
+        measured: by digest, read before each point: the caller adds outcomes.
+        rounds: most rounds of a point.
+        is_known: whether medians (ns) are precise enough.
     """
     for number in range(1, rounds + 1):
         mixed = list(points)

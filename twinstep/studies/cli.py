@@ -1,4 +1,4 @@
-"""The commands `python -m sim sweep` and `search`: read a study, play its points, keep their rows, show the best."""
+"""Commands `python -m sim sweep` and `search`: read a study, simulate its points, keep their rows, show the best."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def sweep_command(arguments: Sequence[str], prog: str, *, search: bool = False) -> int:
-    """Run the command. 0: done, whatever points ended with; 2: a mistake, or a full disk; 128 + n: signal n."""
+    """Run the command; return 0 whatever points ended with, 2 for a mistake or a full disk, or 128 + n for signal n."""
     options = _parser(prog, search=search).parse_args(arguments)
     with report_mistakes():
         study = _study(options.study, search=search, trials=options.trials if search else None)
@@ -55,7 +55,7 @@ def sweep_command(arguments: Sequence[str], prog: str, *, search: bool = False) 
             file=sys.stderr,
         )
         return code_of(interruption)
-    except ScenarioError as error:  # of a scheduler, or Slurm
+    except ScenarioError as error:  # from a scheduler, or from Slurm
         print(error, file=sys.stderr)
         return 2
     with output():
@@ -103,7 +103,7 @@ def _study(path: str | os.PathLike[str], *, search: bool, trials: int | None) ->
 
 
 def _is_small(study: Study) -> bool:
-    """Return whether a search plays all points, as there are no more than it may look at."""
+    """Return whether a search simulates all points, because its limit allows it."""
     return study.size <= MOST_POINTS and study.search.plays_all(study.size)
 
 
@@ -130,11 +130,11 @@ def sweep_study(
     search: bool = False,
     trials: int | None = None,
 ) -> Path:
-    """Play a study, or search it, without a word, and return its folder; for Python.
+    """Sweep a study, or search it, without output, and return its folder; for Python.
 
     Raises:
-        ScenarioError: a mistake in the study or its scenario, or there are no such workers.
-        ReportError: the folder is something else, or the disk refuses.
+        ScenarioError: the study or its scenario has a mistake, or there are no such workers.
+        ReportError: the folder is no study's, or the disk refuses.
     """
     from twinstep.studies.engine import Where, cores
 
@@ -152,11 +152,11 @@ def _folder(study: Study) -> Path:
 def sweep_into(
     folder: Path, study: Study, where: Where, *, quiet: bool, again: bool = False, search: bool = False
 ) -> None:
-    """Play what is not known yet of a study, or of those points that a search asks for, into its folder.
+    """Simulate a study's missing points, or those that a search proposes, and write them into its folder.
 
     Raises:
         ScenarioError: there are no such workers.
-        ReportError: the folder is something else, or the disk refuses.
+        ReportError: the folder is no study's, or the disk refuses.
     """
     from twinstep.studies.play import play_point
     from twinstep.studies.sweep import Sweep
@@ -189,7 +189,7 @@ def sweep_into(
 
 
 def _write_front(folder: Path, study: Study, values: Mapping[int, Mapping[str, object]]) -> None:
-    """A scenario file for each point of the study's front; `values` are those of all points."""
+    """Write a scenario file for each point of the study's front; `values` are all points' values, by index."""
     from twinstep.studies.search.scenario_files import FOLDER, Best, write_scenarios
 
     about, frame = about_of(folder), study_frame(folder)

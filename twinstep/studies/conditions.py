@@ -1,6 +1,6 @@
-"""Conditions on the varied keys of a point: a value, one of several, or bounds; all keys of a condition must hold.
+"""Conditions on the varied keys of a point (a value, one of several, or bounds), and bounds on its measures.
 
-And bounds on the measures of a point that was played, its constraints.
+All keys of a condition must hold. Constraints are bounds on the measures of a simulated point.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ EXPECTED = "a value, an array of values, or a table with some of not, above, at_
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold of some keys' values; a key that a point does not vary fulfils nothing."""
+    """A condition on some keys' values; a key that a point does not vary does not fulfil it."""
 
     keys: Values
 
     def holds(self, values: Values) -> bool:
-        """Whether all of it holds of a point with these values."""
+        """Return whether a point with these values fulfils every key."""
         return all(key in values and _fulfils(values[key], expected) for key, expected in self.keys.items())
 
 
 def is_bounds(expected: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a table bounds a value, and does not hold further keys."""
+    """Return whether a table bounds a value, and has no further keys."""
     return isinstance(expected, dict) and bool(expected) and expected.keys() <= {"not", *_BOUNDS}
 
 
 def is_constraint(expected: object) -> bool:
-    """Whether a table bounds a measure, by numbers."""
+    """Return whether a table bounds a measure, by numbers."""
     return is_bounds(expected) and all(name in _BOUNDS and _is_number(bound) for name, bound in expected.items())
 
 
 def mistakes_of(condition: Values, values_of: Callable[[str], Sequence[object]]) -> Iterator[tuple[str, str]]:
-    """The keys of a condition whose value is none, each with what was expected; `values_of`: a varied key."""
+    """Yield a condition's keys with impossible values, each with what was expected; `values_of`: a varied key's
+    values.
+    """
     for key, expected in condition.items():
         if not isinstance(expected, dict):
             continue
@@ -54,7 +56,7 @@ def mistakes_of(condition: Values, values_of: Callable[[str], Sequence[object]])
             continue
         bounds = [_amount(bound) for name, bound in expected.items() if name != "not"]
         values = values_of(key)
-        units = {found[1] for found in map(_amount, values) if found is not None}
+        units = {amount[1] for amount in map(_amount, values) if amount is not None}
         if None in bounds:
             yield key, "numbers or quantities as bounds"
         elif values and any(bound is not None and bound[1] not in units for bound in bounds):
@@ -62,9 +64,9 @@ def mistakes_of(condition: Values, values_of: Callable[[str], Sequence[object]])
 
 
 def violations(row: Values, constraints: Mapping[str, Bounds]) -> dict[str, float]:
-    """By how much of its bound each constrained measure is beyond it, the worst of its bounds; 0: it keeps them.
+    """Return for each constrained measure its distance beyond its worst bound, relative to the bound; 0: it keeps them.
 
-    An unknown measure keeps none: 1.
+    An unknown measure violates its constraint by 1.
     """
     return {
         column: max(_beyond(row.get(column), name, bound) for name, bound in bounds.items())
@@ -89,19 +91,19 @@ def _fulfils(value: object, expected: object) -> bool:
 def _keeps(value: object, name: str, bound: object) -> bool:
     if name == "not":
         return not _fulfils(value, bound)
-    found, least = _amount(value), _amount(bound)
-    return found is not None and least is not None and found[1] == least[1] and _BOUNDS[name](found[0], least[0])
+    amount, least = _amount(value), _amount(bound)
+    return amount is not None and least is not None and amount[1] == least[1] and _BOUNDS[name](amount[0], least[0])
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two TOML values are equal; true is not 1, and 1 MiB is 1024 KiB."""
+    """Return whether two TOML values are equal; true is not 1, and 1 MiB is 1024 KiB."""
     if isinstance(one, str) and isinstance(other, str):
         return one == other or (_amount(one) is not None and _amount(one) == _amount(other))
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _amount(value: object) -> tuple[float | Fraction, str] | None:
-    """A number, or a quantity in the unit of its kind, and that unit; None: neither."""
+    """Return a number, or a quantity in the unit of its kind, and that unit; None for other values."""
     if isinstance(value, str):
         return quantity_of(value)
     return (value, "") if _is_number(value) else None

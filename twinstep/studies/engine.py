@@ -23,16 +23,16 @@ from scenarios.seam.errors import ScenarioError
 T = TypeVar("T")
 R = TypeVar("R")
 
-DEATHS = 3  # of workers, while they play a point: then it is the point's fault
+DEATHS = 3  # number of workers that may die of a point before it is given up
 PRELOAD = "twinstep.studies.worker"
 _TICK_S = 0.25
-_LOOK_S = 2.0  # between two looks at how many workers there are
-_WAIT_S = 60.0  # for the first worker of a cluster that is there
+_LOOK_S = 2.0  # interval at which the number of workers is read
+_WAIT_S = 60.0  # for the first worker of an existing cluster
 _CONFIG = {
     "distributed.scheduler.allowed-failures": DEATHS - 1,
     "distributed.scheduler.worker-saturation": 1.0,
     "distributed.worker.daemon": True,
-    # A busy machine is no reason to give workers up, nor to warn.
+    # A busy machine answers late: neither give its workers up nor warn.
     **dict.fromkeys(("distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp"), "300s"),
     "distributed.scheduler.worker-ttl": "10 minutes",
     "distributed.admin.tick.limit": "1h",
@@ -43,7 +43,7 @@ _NO_DASHBOARD = {"dashboard": False, "dashboard_address": ":0"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """On which workers: `jobs` processes of this machine, or jobs of Slurm; or those of a scheduler.
+    """A choice of workers: `jobs` processes of this machine, or jobs of Slurm, or a scheduler's workers.
 
     `scheduler` is an address such as tcp://host:8786, or a scheduler's file.
     """
@@ -55,14 +55,14 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """In place of a result: as many workers died while they played it as may."""
+    """The outcome of a call that `DEATHS` workers died of."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """An argument of the function, and what it belongs to."""
+    """An argument of the function, and the key of its result."""
 
     argument: object
     of: T
@@ -70,16 +70,16 @@ class Call(Generic[T]):
 
 @contextmanager
 def workers(where: Where) -> Iterator[Client]:
-    """A client of workers, which end with it if they were started for it.
+    """Yield a client of workers, which end with the context if they were started for it.
 
     Raises:
-        ScenarioError: there is no such scheduler or no worker, or Slurm's are refused.
+        ScenarioError: there is no such scheduler or no worker, or Slurm refuses the options.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(_CONFIG))
         stack.enter_context(warnings.catch_warnings())
-        warnings.filterwarnings("ignore", message="Port 8787")  # where others have a scheduler, too
+        warnings.filterwarnings("ignore", message="Port 8787")  # another user's scheduler may have it
         client = stack.enter_context(_client(where, stack))
         if where.scheduler:
             _check(client, where.scheduler)
@@ -116,7 +116,7 @@ def _client_of(scheduler: str) -> Client:
 
 
 def _check(client: Client, scheduler: str) -> None:
-    """Whether a cluster that is there has a worker, and all have this release of the project."""
+    """Check that a running cluster has a worker, and that all workers have this release of the project."""
     from scenarios.versions import version_of
 
     try:
@@ -147,10 +147,10 @@ def _slurm(options: Mapping[str, Any], jobs: int) -> Any:
             "--slurm: expected dask-jobqueue to be installed: python -m pip install 'twinstep[slurm]'"
         ) from None
     finally:
-        signal.signal(signal.SIGINT, interrupted)  # which importing it replaces
-    given = {"cores": 1, "processes": 1, "memory": "4 GiB", "scheduler_options": _NO_DASHBOARD, **options}
+        signal.signal(signal.SIGINT, interrupted)  # importing dask_jobqueue replaces the handler
+    settings = {"cores": 1, "processes": 1, "memory": "4 GiB", "scheduler_options": _NO_DASHBOARD, **options}
     try:
-        cluster = slurm_cluster(**given, worker_extra_args=["--preload", PRELOAD], silence_logs=logging.CRITICAL)
+        cluster = slurm_cluster(**settings, worker_extra_args=["--preload", PRELOAD], silence_logs=logging.CRITICAL)
     except (TypeError, ValueError) as error:
         raise ScenarioError(f"--slurm: expected options of dask_jobqueue.SLURMCluster: {error}") from None
     cluster.scale(jobs=jobs)
@@ -160,10 +160,13 @@ def _slurm(options: Mapping[str, Any], jobs: int) -> Any:
 def play_all(
     client: Client, function: Callable[[Any], R], calls: Iterator[Call[T]], tick: Callable[[int], None]
 ) -> Iterator[tuple[T, R | Died]]:
-    """Call the function on each, a call a worker at a time, and yield results as they come.
+    """Call the function on each argument, one call per worker at a time, and yield results as they come.
 
-    Calls are taken from the iterator when there is a worker for them, so that it may be long; one whose worker dies is
-    made again. `tick` is called several times a second with the number of workers.
+    Args:
+        client: of the workers.
+        function: must be picklable.
+        calls: read only when a worker is free, so that it may be long; a call whose worker dies is repeated.
+        tick: called several times a second with the number of workers.
     """
     ended: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
     under_way: dict[Any, T] = {}
@@ -174,6 +177,7 @@ def play_all(
         while more and len(under_way) < room.wanted():
             call = next(calls, None)
             if call is None:
+                # A pure call would be answered from Dask's cache by its arguments.
                 more = False
                 break
             future = client.submit(function, call.argument, pure=False)
@@ -188,14 +192,14 @@ def play_all(
 
 
 class _Room:
-    """How many calls may be under way: one for each worker, and one at least, to be there when a worker comes."""
+    """A limit on calls in flight: one for each worker, and at least one, which waits for a first worker."""
 
     def __init__(self, client: Client) -> None:
         self._client, self._looked_s = client, 0.0
         self.workers = 0
 
     def wanted(self) -> int:
-        """At least one; a worker that has died counts until its absence is noticed."""
+        """Return how many calls to keep in flight: one per live worker, at least one; deaths are noticed within 2 s."""
         if time.monotonic() - self._looked_s > _LOOK_S:
             self.workers = len(self._client.nthreads())
             self._looked_s = time.monotonic()
@@ -211,9 +215,10 @@ def _outcome(future: Future[Any]) -> Any:
             f" {killed.last_worker.address}; the system ends processes for which there is not enough memory"
         )
     finally:
+        # Dask keeps a result as long as any future of it lives.
         future.release()
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))

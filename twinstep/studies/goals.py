@@ -1,4 +1,4 @@
-"""By what points are called better, and which of two numbers is."""
+"""Goals by which points are ranked, and the comparison of two values of a goal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 Goal = Literal[
     "samples_per_s", "step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples", "memory_spare_bytes", "world_size"
 ]
-# Of each goal, whether more of it is better.
+# Maps each goal to whether more of it is better.
 GOALS: Mapping[Goal, bool] = {
     "samples_per_s": True,
     "step_ns": False,
@@ -31,7 +31,7 @@ _UNITS: Mapping[Goal, tuple[float, str]] = {
 
 
 def rating(row: Mapping[str, Any], goal: Goal) -> float:
-    """Less is better; the step's time of what has no samples, such as a collective alone; inf where unknown."""
+    """Rate a row by a goal; less is better, inf is unknown. Without samples the step's time rates."""
     value, step_ns = (_known(row.get(name)) for name in (goal, "step_ns"))
     if not math.isnan(value):
         return -value if GOALS[goal] else value
@@ -42,8 +42,8 @@ def _known(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-def told(rated: float, goal: Goal) -> str:
-    """A rating in words: the number that was rated, with its unit; a step's time where samples were not known."""
+def rating_text(rated: float, goal: Goal) -> str:
+    """Return a rating in words: the value with its unit; a step's time where samples are unknown."""
     if goal == "samples_per_s" and rated > 0:
         goal = "step_ns"
     scale, unit = _UNITS[goal]
@@ -51,16 +51,16 @@ def told(rated: float, goal: Goal) -> str:
 
 
 def layers(costs: Sequence[Sequence[float]], enough: int) -> list[int]:
-    """Of each point the number of its front: 0 for the Pareto front, 1 for that of the others, and so on.
+    """Return the number of each point's front: 0 for the Pareto front, 1 for that of the remaining points, and so on.
 
     `costs` are [points, goals], less is better. Once `enough` points have a number, all others get the next one; with
-    one goal all have the same.
+    one goal all get 0.
     """
     if not costs or len(costs[0]) == 1:
         return [0] * len(costs)
     values = np.asarray(costs, float)
-    found = np.zeros(len(values), np.int64)
-    left = np.lexsort(values.T[::-1])  # sorted so, only an earlier point can be as good in all goals and better in one
+    numbers = np.zeros(len(values), np.int64)
+    left = np.lexsort(values.T[::-1])  # in this order only an earlier point can dominate a later one
     while len(left) > max(len(values) - enough, 0):
         front: list[int] = []
         for at in left:
@@ -68,5 +68,5 @@ def layers(costs: Sequence[Sequence[float]], enough: int) -> list[int]:
             if not ((kept <= values[at]).all(axis=1) & (kept < values[at]).any(axis=1)).any():
                 front.append(int(at))
         left = left[~np.isin(left, front)]
-        found[left] += 1
-    return [int(each) for each in found]
+        numbers[left] += 1
+    return [int(each) for each in numbers]

@@ -1,4 +1,4 @@
-"""Keeps a scenario's plan of the tables as a file for its variations, and counts the tables that a variation moves."""
+"""Stores a scenario's plan of the tables for its variations, and counts the tables that a variation moves."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from scenarios.workloads.registry import find
 
 
 def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
-    """Write the plan of the scenario's tables into a folder and return the values by key that keep it.
+    """Write the plan of the scenario's tables into a folder; return the values by key that fix it.
 
-    A planner that sees other hardware may place tables otherwise, so that a step changes by more than the hardware. A
-    scenario without a planner, or that names a plan itself, needs no values.
+    With other hardware a planner may place tables differently, so that a step would change by more than the hardware. A
+    scenario without a planner, or with a plan of its own, needs no values.
 
     Raises:
         ScenarioError: no plan fits.
@@ -27,8 +27,8 @@ def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
         return {}
     from twinstep.plan_choice import with_simulated_plan
 
-    with with_simulated_plan(scenario) as found:
-        plan = imported(planner, found.scenario.program_folder)(found.scenario)
+    with with_simulated_plan(scenario) as planned:
+        plan = imported(planner, planned.scenario.program_folder)(planned.scenario)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / PLAN_FILE
     file.write_text(plan_json(plan, scenario.sharding_host_ranks, scenario.cluster.host.gpu.kind))
@@ -36,13 +36,13 @@ def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
 
 
 def values_of(file: Path, scenario: Scenario) -> dict[str, object]:
-    """Return the values by which a scenario takes the plan of a file, in place of choosing its own."""
+    """Return the values with which a scenario uses the plan of a file instead of choosing one."""
     chosen = {"sharding.choose": "estimated"} if scenario.workload.finds_plan else {}
     return {"sharding.plan": str(file), **chosen}
 
 
 def places(plan: Iterable[PlanRow]) -> dict[str, str]:
-    """Return a digest of where each table lies, by name; copies on all ranks are one place."""
+    """Return a digest of each table's places, by name; copies on all ranks count as one place."""
     shards: dict[str, set[tuple[object, ...]]] = {}
     for row in plan:
         where = () if row.sharding_kind.is_copied else (row.rank, row.row_offset, row.column_offset)
@@ -52,10 +52,10 @@ def places(plan: Iterable[PlanRow]) -> dict[str, str]:
 
 
 def digest_of(tables: Mapping[str, str]) -> str:
-    """Return a digest of where all tables lie, as `places` has it; "" without tables."""
+    """Return a digest of all tables' places (see `places`); "" without tables."""
     return hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()[:16] if tables else ""
 
 
 def moved(before: Mapping[str, str], after: Mapping[str, str]) -> int:
-    """Return how many of the tables lie elsewhere than before."""
+    """Return the number of tables with other places than before."""
     return sum(after.get(table) != place for table, place in before.items())

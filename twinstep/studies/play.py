@@ -1,4 +1,6 @@
-"""Plays one point in a worker: the entry point of a worker's process, which therefore knows both sim and reports."""
+"""Simulates one point in a worker: the entry point of a worker's process, which therefore knows both sim and
+reports.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,18 @@ from twinstep.plan_choice import build_planned
 from twinstep.studies.kept_plan import places
 from twinstep.studies.task import ESTIMATE, Result, Task
 
-# A worker of several threads plays one point at a time: torch's settings and its traces are the process's.
+# A worker of several threads runs one point at a time: torch's settings and traces are the whole process's.
 _ONE = threading.Lock()
 # Drawing ids takes up to half of a point's time, and points that differ in hardware or plan have the same ids.
-_DRAWN_BYTES = 5 << 27  # those of some 800,000 samples of 214 ids
+_DRAWN_BYTES = 5 << 27  # ids of some 800,000 samples of 214 ids
 
 
 class _TimedOutError(Exception):
-    """A point took longer than it may."""
+    """A point that took longer than its time limit."""
 
 
 def play_point(task: Task) -> Result:
-    """Play a point to its end or its mistake; nothing is raised."""
+    """Simulate a point to its end or its mistake; errors become results."""
     with _ONE, warnings.catch_warnings(), DRAWN.up_to(_DRAWN_BYTES):
         warnings.simplefilter("ignore", Note)
         began_s = time.monotonic()
@@ -61,7 +63,7 @@ def play_point(task: Task) -> Result:
 
 
 def _worker() -> str:
-    """The address of the worker that this is; "" where it is none."""
+    """Return the address of this worker; "" outside of workers."""
     try:
         return str(get_worker().address)
     except ValueError:
@@ -128,7 +130,7 @@ def _stop_after(timeout_s: float, began_s: float) -> Callable[[object], bool]:
 
 
 def _folder(task: Task, program: Program, recording: Recording) -> bytes:
-    """Return the point's run folder, with the spans of its steps alone unless all are asked for; nothing if none is."""
+    """Return the point's run folder as a tar archive, with the spans that `keep` selects; empty for "rows"."""
     if task.keep == "rows":
         return b""
     with scratch_folder() as base:
@@ -136,6 +138,7 @@ def _folder(task: Task, program: Program, recording: Recording) -> bytes:
         if task.keep == "spans":
             write(recording, folder)
         else:
+            # The points of a study would fill a disk with all spans: without `keep` = "spans" only steps' spans stay.
             keeping = Keeping(frozenset())
             steps = list(keeping.of(recording.spans))
             run_folder.write(

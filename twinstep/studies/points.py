@@ -1,4 +1,4 @@
-"""The points of a study: which values each has, its scenario, and the digest by which it is known."""
+"""The points of a study: their values, their scenarios, and the digests that identify them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from scenarios.workloads.script.command import is_script, load_given
 from twinstep.studies.study_file import Axis, Study
 
 BASELINE = 0
-# Of a scenario as a dict: where it was read, and what it is played with; the latter is told apart by a row's fidelity.
+# Keys of a scenario that do not identify a point: where it was read, and its fidelity, which a row has itself.
 _NOT_OF_A_POINT = ("path", "rests_on", "known_errors", "fidelity")
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One variation; `index` is its place in the study, from 1 on: `BASELINE` is the scenario as it is."""
+    """A variation of the scenario; `index` is its place in the study, from 1: `BASELINE` is the scenario as it is."""
 
     index: int
     values: Mapping[str, object]
@@ -34,7 +34,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A point whose scenario is loaded, or `sentence` says why it cannot be."""
+    """A point with its scenario, or with the `sentence` that says why it cannot be loaded."""
 
     point: Point
     digest: str
@@ -43,7 +43,7 @@ class Resolved:
 
 
 def points_of(study: Study) -> Iterator[Point]:
-    """The baseline, if it is wanted, then all combinations of the axes that no condition leaves out, each once."""
+    """Yield the baseline, if wanted, then all combinations of the axes that no condition skips, each once."""
     if study.has_baseline:
         yield Point(BASELINE, {})
     seen = set()
@@ -63,58 +63,58 @@ def _combinations(axes: tuple[Axis, ...]) -> Iterator[dict[str, object]]:
 
 
 def text_of(values: Mapping[str, object]) -> str:
-    """By which the values of two points are told apart."""
+    """Return a text that identifies the values of a point."""
     return json.dumps(values, default=str)
 
 
 def combined(axes: Sequence[Axis], rows: Sequence[Sequence[object]]) -> dict[str, object]:
-    """The values by key that a row of each axis makes, without None and those whose condition does not hold."""
+    """Return the values by key of a row of each axis, without None and without axes whose condition does not hold."""
     whole = {
         key: value for axis, row in zip(axes, rows, strict=True) for key, value in zip(axis.keys, row, strict=True)
     }
-    kept = {key: value for key, value in whole.items() if value is not None}
+    content = {key: value for key, value in whole.items() if value is not None}
     for axis in axes:
         if axis.only_if is not None and not axis.only_if.holds(whole):
             for key in axis.keys:
-                kept.pop(key, None)
-    return kept
+                content.pop(key, None)
+    return content
 
 
 def resolve(study: Study, point: Point) -> Resolved:
-    """Load a point's scenario; mistakes are its sentence."""
+    """Load a point's scenario; its mistakes become the sentence."""
     overrides = {**study.shared, **point.values}
     try:
         scenario = _load(study, overrides)
     except ScenarioError as error:
         return Resolved(point, _hash([study.scenario, overrides]), None, str(error))
-    kept = {key: value for key, value in scenario.as_dict().items() if key not in _NOT_OF_A_POINT}
-    return Resolved(point, _hash([kept, study.draws] if study.draws else kept), scenario)
+    content = {key: value for key, value in scenario.as_dict().items() if key not in _NOT_OF_A_POINT}
+    return Resolved(point, _hash([content, study.draws] if study.draws else content), scenario)
 
 
 def _load(study: Study, overrides: Mapping[str, object]) -> Scenario:
     scenario = load_given(Path(study.scenario), overrides, overrides_file=study.overrides_file)
-    return replace(scenario, named_in=scenario.program_folder.resolve())  # workers may be elsewhere
+    return replace(scenario, named_in=scenario.program_folder.resolve())  # workers may have another current folder
 
 
 def as_it_is(study: Study) -> dict[str, object]:
-    """What the scenario itself says of the varied keys; without those of which its file says nothing, or several."""
+    """Return the scenario's own values of the varied keys, without keys for which its file has no value, or several."""
     if is_script(Path(study.scenario)):
         return {}
     tree = read_tree(study.scenario, Overrides(study.shared, str(study.file))).tree
-    found = {}
+    own_values = {}
     for key in study.keys:
         with suppress(LookupError, TypeError):
             first, *others = [tree.at(place) for place in places(tree, path_of(key) or ())] or [None]
             if first is not None and all(other == first for other in others):
-                found[key] = first
-    return found
+                own_values[key] = first
+    return own_values
 
 
 def check(study: Study) -> None:
-    """Refuse a study whose scenario is wrong as it is, or which varies a key that no scenario has.
+    """Refuse a study whose scenario has mistakes, or which varies a key that no scenario has.
 
     Raises:
-        ScenarioError: with their sentences.
+        ScenarioError: with a sentence for each mistake.
     """
     _load(study, study.shared)
     sentences: dict[str, None] = {}

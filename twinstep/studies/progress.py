@@ -1,4 +1,4 @@
-"""Shows a sweep's progress on one line of stderr: points, their rate, what is left, the best so far."""
+"""Shows a sweep's progress on one line of stderr: points, their rate, the time left, the best so far."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from scenarios.progress_line import ProgressLine
 from twinstep.progress import clock_text
 from twinstep.studies.conditions import Bounds, violations
-from twinstep.studies.goals import Goal, rating, told
+from twinstep.studies.goals import Goal, rating, rating_text
 
 
 class SweepBar:
-    """A line where stderr is a terminal; nothing elsewhere, or if `quiet`."""
+    """A progress line where stderr is a terminal; nothing elsewhere, or if `quiet`."""
 
     def __init__(self, goal: Goal, *, quiet: bool, constraints: Mapping[str, Bounds] | None = None) -> None:
         self._goal, self._constraints = goal, constraints or {}
@@ -33,11 +33,11 @@ class SweepBar:
         self._best: tuple[float, int] = (math.inf, 0)
 
     def stage(self, words: str, total: int) -> None:
-        """Another stage begins."""
+        """Begin another stage of `total` points."""
         self._begin(words, total)
 
     def ended(self, row: Mapping[str, Any]) -> None:
-        """A point has its row, of this command or of an earlier one."""
+        """Count a point that has its row, from this command or an earlier one."""
         self._ended += 1
         self._played += bool(row["played"])
         self._failed += row["status"] != "done"
@@ -45,19 +45,19 @@ class SweepBar:
             self._best = min(self._best, (rating(row, self._goal), row["index"]))
 
     def tick(self, workers: int) -> None:
-        """Draw, if it is time."""
+        """Draw the line, if it is time."""
         if self._line.is_due():
             words, more = self.words(time.monotonic() - self._began_s, workers)
             self._line.draw(words, self._ended / self._total if self._total else 0.0, more)
 
     def words(self, seconds: float, workers: int) -> tuple[str, str]:
-        """What stands before and behind the bar."""
+        """Return the texts before and after the bar."""
         rate = self._ended / seconds if seconds else 0.0
         left_s = (self._total - self._ended) / rate if rate else math.nan
         stage = f"{self._words}, " if self._words else ""
         parts = [f"{rate:.3g}/s, {clock_text(left_s)} left", f"{workers} worker{'' if workers == 1 else 's'}"]
         if self._best[0] < math.inf:
-            parts.append(f"best {told(self._best[0], self._goal)} (#{self._best[1]})")
+            parts.append(f"best {rating_text(self._best[0], self._goal)} (#{self._best[1]})")
         if self._failed:
             parts.append(f"{self._failed:,} failed")
         return f"{stage}{self._ended:,} of {self._total:,} points", ", ".join(parts)

@@ -1,4 +1,4 @@
-"""The values of a varied key: those of an array, or of a range with a step or a factor, whose ends may have a unit."""
+"""Expands the values of a varied key: an array, or a range with a step or a factor, whose ends may have a unit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ MOST_VALUES = 10_000
 
 
 def is_range(value: object) -> bool:
-    """Whether a table is a range, and not one of the scenario's tables."""
+    """Return whether a table is a range, and not one of the scenario's tables."""
     return isinstance(value, dict) and "from" in value
 
 
 def values_of(value: object) -> tuple[object, ...]:
-    """The values that an array or a range stands for.
+    """Return the values of an array or a range.
 
     Raises:
-        ValueError: what was expected instead, as a phrase.
+        ValueError: with a phrase that says what was expected.
     """
     if isinstance(value, list) and value:
         return tuple(value)
@@ -39,18 +39,18 @@ def values_of(value: object) -> tuple[object, ...]:
 
 
 def number_of(value: object) -> tuple[int | float, str]:
-    """A number, or a quantity's, and its unit.
+    """Return a number, or a quantity's number, and its unit.
 
     Raises:
-        ValueError: it is neither, as a phrase.
+        ValueError: the value is neither; with a phrase that says what was expected.
     """
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return value, ""
-    found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
-    if found is None or not found[2]:
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not match[2]:
         raise ValueError("numbers or quantities in a range")
     try:
-        return float(found[1]), found[2].strip()
+        return float(match[1]), match[2].strip()
     except ValueError:
         raise ValueError("numbers or quantities in a range") from None
 
@@ -71,9 +71,9 @@ def _factors(first: float, last: float, times: object) -> list[int | float]:
     return [_plain(first * times**at, first, times) for at in range(count)]
 
 
-def _plain(number: float, *given: float) -> int | float:
-    """Whole where all that was given is; else without the last digits, which are of the arithmetic."""
-    return round(number) if all(isinstance(one, int) for one in given) else float(f"{number:.12g}")
+def _plain(number: float, *numbers: float) -> int | float:
+    """Return a whole number if all given numbers are whole; else drop the last digits, which are rounding errors."""
+    return round(number) if all(isinstance(one, int) for one in numbers) else float(f"{number:.12g}")
 
 
 def _check(count: int) -> None:

@@ -1,4 +1,4 @@
-"""study.toml to a `Study` that is true: what is varied, from which scenario, and how the points are played."""
+"""Reads and checks study.toml: what is varied, from which scenario, and how the points are simulated."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _StudyFile(Section):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Keys that are varied together: one value for each, in each of its `rows`; not where `only_if` does not hold.
+    """A set of keys that are varied together: one value for each in each of its `rows`; unset unless `only_if` holds.
 
     None leaves a key as it is in the scenario.
     """
@@ -87,7 +87,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`fidelity` "": the scenario's own. `keep`: a share below 1 or a number of points that go on; inf: all."""
+    """A stage of fidelity `fidelity` ("": the scenario's own), after which `keep` points go on: a share below 1 or a
+    count.
+    """
 
     fidelity: str = ""
     keep: float = math.inf
@@ -95,9 +97,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """A search's limits: how many points, by which seed and sampler, and below which size of a space all points.
+    """A search's limits: most points, seed, sampler, and the size of a space below which all points are simulated.
 
-    `trials` bounds every search that is given it; None: `enumerate_below` does, and `most_trials` in larger spaces.
+    `trials` bounds every search; None: `enumerate_below` decides, and `most_trials` bounds larger spaces.
     """
 
     trials: int | None = None
@@ -107,17 +109,17 @@ class SearchSettings:
 
     @property
     def most_trials(self) -> int:
-        """Return how many points are simulated where not all are."""
+        """The most points that are simulated where not all are."""
         return _TRIALS if self.trials is None else self.trials
 
     def plays_all(self, size: int) -> bool:
-        """Return whether all points of a space of this size are played."""
+        """Return whether all points of a space of this size are simulated."""
         return size <= self.most_trials or (self.trials is None and size < self.enumerate_below)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What a study file says, or a command that has none: then its `file` is Path(), and its values the command's."""
+    """A study, from a file or from a command; a command's `file` is Path(), and its values are the command's."""
 
     file: Path
     scenario: str
@@ -136,12 +138,12 @@ class Study:
 
     @property
     def overrides_file(self) -> str:
-        """Where its values stand; "" if they are a command's."""
+        """The file of its values; "" if they are a command's."""
         return str(self.file) if self.file.name else ""
 
     @property
     def goal(self) -> Goal:
-        """By what the best point is the best."""
+        """The goal that decides the best point."""
         return self.goals[0]
 
     @property
@@ -151,23 +153,23 @@ class Study:
 
     @property
     def size(self) -> int:
-        """How many combinations of values there are, before any is left out."""
+        """The number of combinations of values, skipped ones included."""
         return math.prod(len(axis.rows) for axis in self.axes)
 
     def skips(self, values: Mapping[str, object]) -> bool:
-        """Whether a point with these values is left out."""
+        """Return whether a point with these values is left out."""
         return any(condition.holds(values) for condition in self.skip)
 
     def values_of(self, key: str) -> list[object]:
-        """All values that a key has."""
+        """Return all values of a key."""
         return _values_of(self.axes, key)
 
 
 def read_study(path: str | os.PathLike[str], *, most_points: float = MOST_POINTS) -> Study:
-    """Read and check a study file, whose values make at most so many points.
+    """Read and check a study file of at most `most_points` combinations.
 
     Raises:
-        ScenarioError: with a sentence for each mistake in it; those in the scenario show when it is loaded.
+        ScenarioError: with a sentence for each mistake in the file; the scenario's mistakes show when it is loaded.
     """
     file = os.fspath(path)
     try:
@@ -211,17 +213,17 @@ def _scenario(mistakes: Mistakes, read: _StudyFile, file: str) -> str:
     if read.scenario is None:
         return ""
     beside = os.path.normpath(os.path.join(os.path.dirname(file), read.scenario))
-    found = beside if os.path.exists(beside) else scenario_file(read.scenario)
-    if not os.path.exists(found):
+    skips = beside if os.path.exists(beside) else scenario_file(read.scenario)
+    if not os.path.exists(skips):
         mistakes.add(("scenario",), f"{beside} to be there, {expected_scenario(read.scenario)}")
-    return found
+    return skips
 
 
 _Path = tuple[str | int, ...]
 
 
 def _flat(table: Mapping[str, Any], above: _Path) -> Iterator[tuple[_Path, str, Any]]:
-    """Each key that has a value, with its place in the file: `cluster.hosts` may stand in a table `cluster`."""
+    """Yield each key that has a value, with its place in the file: `cluster.hosts` may stand in a table `cluster`."""
     for name, value in table.items():
         if isinstance(value, dict) and value and not is_range(value) and VALUES not in value:
             for path, key, inner in _flat(value, (*above, name)):
@@ -247,7 +249,7 @@ def _axes(mistakes: Mistakes, vary: dict[str, Any] | None) -> list[Axis]:
 
 
 def _axis(mistakes: Mistakes, path: _Path, key: str, value: Any) -> Iterator[Axis]:
-    """A key by itself: its values, or `{values = ..., or_unset = true, only_if = {...}}`."""
+    """Yield the axis of a single key: its values, or `{values = ..., or_unset = true, only_if = {...}}`."""
     only_if, or_unset = None, False
     if path_of(key) is None:
         mistakes.add(path, f"values of {EXPECTED_KEY}")
@@ -295,7 +297,7 @@ def _check_keys(mistakes: Mistakes, axes: list[Axis]) -> None:
 
 
 def _conditioned(condition: Mapping[str, Any], above: _Path = ()) -> Iterator[tuple[_Path, str, Any]]:
-    """The keys of a condition, also of one in nested tables; bounds are tables, too."""
+    """Yield the keys of a condition, also in nested tables; bounds are tables, too."""
     for name, value in condition.items():
         if isinstance(value, dict) and value and not is_bounds(value):
             inner = list(_conditioned(value, (*above, name)))
@@ -310,7 +312,7 @@ def _values_of(axes: Sequence[Axis], key: str) -> list[object]:
 
 def _conditions(mistakes: Mistakes, skip: list[dict[str, Any]], axes: Sequence[Axis]) -> tuple[Condition, ...]:
     keys = {key for axis in axes for key in axis.keys}
-    found = []
+    skips = []
     for at, table in enumerate(skip):
         condition = {key: value for _, key, value in _conditioned(table)}
         for key in condition:
@@ -321,8 +323,8 @@ def _conditions(mistakes: Mistakes, skip: list[dict[str, Any]], axes: Sequence[A
             mistakes.say(f"{mistakes.tree.root}: skip[{at}]: {key}: expected {expected}")
         if not condition:
             mistakes.say(f"{mistakes.tree.root}: skip[{at}]: expected varied keys with values")
-        found.append(Condition(condition))
-    return tuple(found)
+        skips.append(Condition(condition))
+    return tuple(skips)
 
 
 def _constraints(mistakes: Mistakes, constraints: dict[str, Any]) -> dict[str, Bounds]:

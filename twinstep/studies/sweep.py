@@ -1,4 +1,6 @@
-"""Plays a study's points, stage by stage, and hands on a row for each; what the rows then are is others' business."""
+"""Simulates a study's points, stage by stage, and hands on a row for each; storing and showing rows is left to
+others.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,13 @@ Crew = Callable[[], Client]
 
 @contextmanager
 def crew(where: Where) -> Iterator[Crew]:
-    """Workers for several sweeps, which are started when they are first asked for, and end with the block."""
+    """Yield a function that starts shared workers at its first call; the workers end with the context."""
     with ExitStack() as stack:
         yield cache(lambda: stack.enter_context(workers(where)))
 
 
 class Store(Protocol):
-    """Keeps rows, and knows those of earlier commands."""
+    """A store that keeps rows, and knows rows of earlier commands."""
 
     def known(self, digest: str, fidelity: str) -> Row | None: ...
     def add(self, row: Row) -> None: ...
@@ -42,7 +44,7 @@ class Store(Protocol):
 
 
 class Source(Protocol):
-    """Where the points of a first stage come from, one at a time, and which hears how they came out."""
+    """A source of a first stage's points, one at a time, which receives their results."""
 
     @property
     def total(self) -> int: ...
@@ -51,26 +53,26 @@ class Source(Protocol):
 
 
 class Listed:
-    """Points that are known beforehand."""
+    """A source of points that are known beforehand."""
 
     def __init__(self, points: Iterable[Point]) -> None:
         self._points = sorted(points, key=_batch)
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of points."""
         return len(self._points)
 
     def points(self) -> Iterator[Point]:
-        """The baseline first, then points with the same ids after each other."""
+        """Return the baseline first, then points with equal ids one after the other."""
         return iter(self._points)
 
     def ended(self, row: Row) -> None:
-        """Nothing that comes later depends on it."""
+        """Do nothing: later points do not depend on results."""
 
 
 class Watch(Protocol):
-    """Shows how far a sweep is."""
+    """A display of a sweep's progress."""
 
     def stage(self, words: str, total: int) -> None: ...
     def ended(self, row: Row) -> None: ...
@@ -79,9 +81,9 @@ class Watch(Protocol):
 
 @dataclass
 class Sweep:
-    """One sweep: the points of each stage go through the engine, unless their result is known.
+    """A sweep: the points of each stage go through the engine, unless their result is known.
 
-    Those of the first stage come from `source`, by default all; those of a later one are the best of the stage before.
+    The first stage's points come from `source`, by default all; a later stage's are the best of the stage before.
     """
 
     study: Study
@@ -92,10 +94,10 @@ class Sweep:
     source: Source | None = None
     version: str = field(default_factory=lambda: version_of("twinstep"))
     played: int = 0
-    crew: Crew | None = None  # workers that other sweeps have, too; else this one has its own
+    crew: Crew | None = None  # workers shared with other sweeps; None: workers of its own
 
     def run(self) -> list[Row]:
-        """The rows of all points and stages."""
+        """Return the rows of all points and stages."""
         source: Source = self.source or Listed(points_of(self.study))
         whole: list[Row] = []
         with ExitStack() as stack:
@@ -107,7 +109,7 @@ class Sweep:
                 of_stage = _StageRun(self, stage, source)
                 calls = of_stage.calls()
                 first = next(calls, None)
-                if first is not None:  # else no worker is wanted
+                if first is not None:  # without calls no workers are started
                     client = client or (self.crew or stack.enter_context(crew(self.where)))()
                     for key, result in play_all(client, self.player, chain([first], calls), self.watch.tick):
                         of_stage.take(key, result)
@@ -116,7 +118,7 @@ class Sweep:
         return whole
 
     def row(self, resolved: Resolved, fidelity: str, result: Result) -> dict[str, Any]:
-        """Return a point's row, as if it had not been played for it."""
+        """Return a point's row, marked as not simulated for this point."""
         return {
             "index": resolved.point.index,
             "digest": resolved.digest,
@@ -135,7 +137,7 @@ class Sweep:
 
 
 class _StageRun:
-    """One stage's points on their way: those with the same digest and fidelity wait for one result."""
+    """A stage's points in progress: points with the same digest and fidelity wait for one result."""
 
     def __init__(self, sweep: Sweep, stage: Stage, source: Source) -> None:
         self._sweep, self._stage, self._source = sweep, stage, source
@@ -143,7 +145,7 @@ class _StageRun:
         self.rows: list[Row] = []
 
     def calls(self) -> Iterator[Call[tuple[str, str]]]:
-        """What is to be played; what is known, or cannot be, becomes rows on the way."""
+        """Yield the calls to make; known and impossible points become rows at once."""
         study = self._sweep.study
         for point in self._source.points():
             resolved = resolve(study, point)
@@ -163,7 +165,7 @@ class _StageRun:
                 yield Call(replace(task, draws=study.draws), key)
 
     def take(self, key: tuple[str, str], result: Result | Died) -> None:
-        """Rows for all points that waited for it."""
+        """Add rows for all points that waited for a result."""
         if isinstance(result, Died):
             result = Result(status="worker lost", sentence=result.sentence)
         run = self._sweep.store.add_folder(*key, result.folder) if result.folder else ""
@@ -174,7 +176,7 @@ class _StageRun:
             self._again(resolved, row)
 
     def _again(self, resolved: Resolved, known: Row) -> None:
-        """A row of an earlier command, or of another point of the same digest."""
+        """Add a row of an earlier command, or of another point of the same digest."""
         point = resolved.point
         if known["index"] == point.index and known["values"] == point.values:
             self._done(known)
@@ -192,14 +194,15 @@ class _StageRun:
 
 
 def _batch(point: Point) -> tuple[bool, str]:
-    """The baseline first, then points with the same ids after each other, as workers keep ids for a while."""
+    """Sort the baseline first, then points with equal ids after each other, as workers keep ids for a while."""
     return point.index != BASELINE, str([point.values.get(key) for key in ("run.seed", "run.batch_size")])
 
 
 def chosen(rows: Iterable[Row], stage: Stage, study: Study) -> list[Point]:
-    """The points that go on to the next stage: the best of a stage's, and beside them the baseline.
+    """Return the points that go on to the next stage: the best of a stage, and the baseline.
 
-    Those first that keep the constraints, or break them least; then by fronts of the goals, and by the first goal.
+    Points that keep the constraints, or break them least, come first; then fronts of the goals, and the first goal
+    decide.
     """
     rows = list(rows)
     done = [row for row in rows if row["status"] == "done" and row["index"] != BASELINE]

@@ -1,4 +1,4 @@
-"""What a worker is given for one point, and what it gives back: plain values, so that any worker may play any point."""
+"""A worker's task and result for one point: plain values, so that any worker may simulate any point."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Speeds = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A point to play, or to estimate only."""
+    """A point to simulate, or to estimate only."""
 
     scenario: Scenario
     fidelity: str
     timeout_s: float
     keep: Keep
     draws: int = 0  # beside the mean one
-    program: Program | None = None  # of this process, to be played in place of one that is built
+    program: Program | None = None  # of this process, in place of a newly built program
     rewrite: Rewrite = as_it_is
-    measures_draw_0: bool = False  # the other draws count in `Result.speeds` alone
+    measures_draw_0: bool = False  # the other draws count only in `Result.speeds`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,8 @@ class Result:
     """An outcome of a point: `measures` are numbers by column, `folder` a run folder as a tar archive.
 
     Attributes:
-        speeds: samples a second of steady steps, or steps a second where there are no samples; a sequence a draw.
-        places: a digest of where each table lies, by its name.
+        speeds: samples per second of steady steps, or steps per second without samples; a sequence for each draw.
+        places: a digest of each table's places, by its name.
     """
 
     status: Status

@@ -1,4 +1,4 @@
-"""What a worker's process loads before its first point, so that no point pays for it; Dask calls `dask_setup`."""
+"""Loads a worker's libraries before its first point, so that no point pays for them; Dask calls `dask_setup`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import ctypes
 import signal
 from contextlib import suppress
 
-# glibc's mallopt: what is free at the heap's end before it goes back to the system, and what is mapped by itself.
+# glibc's mallopt: free memory at the heap's end that is kept, and the size from which memory is mapped separately.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGE = {_M_TRIM_THRESHOLD: 2**31 - 1, _M_MMAP_THRESHOLD: 2**25}
 
 
 def dask_setup(worker: object) -> None:
-    """Load torch and all that plays points; leave Ctrl-C to the command, which ends the workers itself."""
+    """Load torch and all that simulates points; ignore Ctrl-C, as the command ends the workers itself."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     _keep_freed_memory()
@@ -20,7 +20,7 @@ def dask_setup(worker: object) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Undo Dask's MALLOC_TRIM_THRESHOLD_, with which each tensor has new pages and points take three times as long."""
+    """Undo Dask's MALLOC_TRIM_THRESHOLD_, with which each tensor gets new pages and points take three times as long."""
     with suppress(OSError, AttributeError):  # no glibc
         mallopt = ctypes.CDLL(None).mallopt
         for option, size_bytes in _LARGE.items():

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from real.emulate import netns
-from real.emulate.cli import hosts_for, say, those_of
+from real.emulate.cli import hosts_for, running_hosts, say
 from real.emulate.fabric import fabric_of
 from real.launch.launcher import Hosts, RunEnded, job_of, launch
 from real.launch.placement import Place, check_world_size, place
@@ -40,22 +40,22 @@ from scenarios.interruption import code_of
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.versions import versions
-from twinstep.validation import options as asked
+from twinstep.validation import options as command_line
 
-# Steps of one process resemble each other: however narrow its interval, one round does not say how rounds differ.
+# Steps of one process resemble each other: one round, however steady, does not show how rounds differ.
 _LEAST_ROUNDS = 2
 _LAST = "measured"
 
 
 def validate(arguments: Sequence[str], prog: str = "python -m real validate") -> int:
-    """Validate. Exit codes: 0 done; 1 an error past --max-error or an early end; 2 a mistake; 128 + n for signal n."""
-    options = asked.parse(arguments, prog)
+    """Validate; return 0, 1 for an error past --max-error or an early end, 2 for a mistake, or 128 + n for signal n."""
+    options = command_line.parse(arguments, prog)
     command = f"{prog} {shlex.join(arguments)}"
     here: Place | None = None
     try:
         here = place()
-        asked.check(options, here)
-        scenarios = asked.load_all(options)
+        command_line.check(options, here)
+        scenarios = command_line.load_all(options)
         return _validate(scenarios, options, command, here)
     except (ScenarioError, ReportError) as error:
         if here is None or here.rank == 0:
@@ -95,7 +95,7 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
 
 
 def _check_programs(scenarios: Iterable[Scenario]) -> None:
-    """Build every program, so that what does not fit its cluster is said before anything runs."""
+    """Build every program, so that a program that does not fit its cluster is refused before anything runs."""
     from scenarios.workloads.build import build
 
     for scenario in scenarios:
@@ -103,31 +103,35 @@ def _check_programs(scenarios: Iterable[Scenario]) -> None:
 
 
 def _places(scenarios: Sequence[Scenario], name: str | None) -> list[AbstractContextManager[Hosts]]:
-    """The hosts on which each scenario is measured; raises for what cannot be emulated."""
-    told: set[str] = set()
+    """Return the hosts on which each scenario is measured.
+
+    Raises:
+        ScenarioError: a scenario's hosts cannot be emulated.
+    """
+    reported: set[str] = set()
 
     def tell(sentences: Iterable[str]) -> None:
-        new = [sentence for sentence in sentences if sentence not in told]
-        told.update(new)
+        new = [sentence for sentence in sentences if sentence not in reported]
+        reported.update(new)
         say(new)
 
     if name is not None:
         netns.check_able()
         fabrics = [fabric_of(scenario) for scenario in scenarios]
         if name:
-            return [nullcontext(those_of(name, fabric)) for fabric in fabrics]
+            return [nullcontext(running_hosts(name, fabric)) for fabric in fabrics]
     return [hosts_for(scenario, name, tell) for scenario in scenarios]
 
 
 Heard = Callable[[int, int], None]
-# Yields the run folder of one round after the other.
+# Yields the run folder of each round.
 Rounds = Callable[[Heard], Generator[Path]]
 
 
 def _launches(scenario: Scenario, folder: Path, place: AbstractContextManager[Hosts]) -> Rounds:
-    """Launch the scenario for one round after the other; each replaces the run folder `folder`/measured.
+    """Return a function that launches one round after the other; each replaces the run folder `folder`/measured.
 
-    What was measured of a round that ended early lies in `folder`/round-N.
+    Measurements of a round that ended early lie in `folder`/round-N.
     """
 
     def play(heard: Heard) -> Generator[Path]:
@@ -142,11 +146,11 @@ def _launches(scenario: Scenario, folder: Path, place: AbstractContextManager[Ho
 
 
 class _Session:
-    """One validation: the results so far, and the folder that is rewritten after each scenario."""
+    """A validation: the results so far, and the folder that is rewritten after each scenario."""
 
     def __init__(self, options: argparse.Namespace, command: str, folder: Path) -> None:
         self._options, self._folder = options, folder
-        self._found: list[Validation] = []
+        self._results: list[Validation] = []
         self._code = 0
         self._head: dict[str, Any] = {
             "command": command,
@@ -159,11 +163,11 @@ class _Session:
         }
 
     def folder_of(self, scenario: Scenario) -> Path:
-        """The folder of a scenario's predicted and measured runs."""
+        """Return the folder of a scenario's predicted and measured runs."""
         return self._folder / store.folder_name(scenario.name)
 
     def play(self, scenario: Scenario, rounds: Rounds, *, is_last: bool) -> bool:
-        """Predict and measure one scenario, and store the result; whether to go on with others."""
+        """Predict and measure one scenario, and store the result; return whether to go on with other scenarios."""
         self.folder_of(scenario).mkdir(parents=True, exist_ok=True)
         predicted: Plays | None = None
         plays: list[Play] = []
@@ -182,21 +186,21 @@ class _Session:
         measured = Plays(plays) if plays else None
         self._add(_validation(scenario, predicted, measured, ended=ended, precision=self._options.precision), code)
         self._head["is_complete"] = is_last and code <= 1
-        validation_folder.write(self._folder, self._head, self._found)
+        validation_folder.write(self._folder, self._head, self._results)
         return code <= 1
 
     def end(self) -> int:
-        """Print the results; the exit code."""
+        """Print the results; return the exit code."""
         options, max_error = self._options, self._options.max_error
         with output():
             if options.quiet:
                 print(self._folder)
             elif options.json:
-                print_json(validation_folder.content(self._head, self._found))
+                print_json(validation_folder.content(self._head, self._results))
             else:
-                text.show(validation_tables.summarize(self._found, options.precision, max_error), sys.stdout)
+                text.show(validation_tables.summarize(self._results, options.precision, max_error), sys.stdout)
                 print(f"validation folder: {self._folder}")
-        past = [one for one in self._found if max_error is not None and one.is_past(max_error)]
+        past = [one for one in self._results if max_error is not None and one.is_past(max_error)]
         say(f"{one.name}: error {one.error:+.1%}: expected at most --max-error = {max_error:g}" for one in past)
         return self._code or (1 if past else 0)
 
@@ -228,11 +232,11 @@ class _Session:
                 if is_known or len(plays) >= self._options.rounds:
                     break
 
-    def _add(self, found: Validation, code: int) -> None:
-        self._found.append(found)
+    def _add(self, validation: Validation, code: int) -> None:
+        self._results.append(validation)
         self._code = max(self._code, code)
-        if found.ended:
-            say([f"{found.name}: {found.ended}"])
+        if validation.ended:
+            say([f"{validation.name}: {validation.ended}"])
 
 
 def _validation(

@@ -12,14 +12,14 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
 from twinstep.options import add_emulate, add_outputs, add_overrides, add_rounds, impossible, overrides_of
 
-# 27 after the warm-up: the standard error of their median is a quarter of their deviation, 1.253 / sqrt(27) if normal.
+# 27 after the warm-up: their median's standard error is a quarter of their deviation, 1.253 / sqrt(27) if normal.
 _LEAST_STEPS = 30
 _ROUNDS = 3
 _OVERRIDES = ("steps", "seed", "library", "fidelity", "profile", "timeout")
 
 
 def parse(arguments: Sequence[str], prog: str = "python -m real validate") -> argparse.Namespace:
-    """The options as they were given, unchecked."""
+    """Parse the options, unchecked."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Predict scenarios' step times, measure them on real processes, and compare both.",
@@ -45,12 +45,9 @@ def parse(arguments: Sequence[str], prog: str = "python -m real validate") -> ar
 
 
 def check(options: argparse.Namespace, here: Place | None) -> None:
-    """Set the default of --rounds; raise ScenarioError for values that are not possible."""
-    sentences = [
-        *impossible(options, "scenarios"),
-        *_wrong_error(options),
-        *(_wrong_at(options, here) if here is not None else ()),
-    ]
+    """Set the default of --rounds; raise ScenarioError for impossible values."""
+    of_here = _wrong_at(options, here) if here is not None else ()
+    sentences = [*impossible(options, "scenarios"), *_wrong_error(options), *of_here]
     if sentences:
         raise ScenarioError(sentences)
     if options.rounds is None:

@@ -1,4 +1,4 @@
-"""What a host does in each snippet, counted as predictions count it: on a simulated GPU, in a process of a script."""
+"""Counts what a host does in each snippet, as predictions count it: on a simulated GPU, in a script's process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scenarios.workloads.script.recording.alone import Alone, Sent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """A snippet's counts: the host's work, collectives, ns of launches themselves, and bytes that its kernels move."""
+    """A snippet's counts: the host's work, collectives, ns of launches, and the bytes that its kernels move."""
 
     work: HostWork
     collectives: int
@@ -31,27 +31,28 @@ class Counted:
 
 
 def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Counted]:
-    """Return the counts of the named snippets that run here: the script marks a step, and two for each of them, with
-    its snippet once and twice.
+    """Return the counts of the named snippets that run here.
+
+    The script marks one step, and two more for each snippet, with the snippet once and twice.
 
     Raises:
         ProgramError: the script failed.
     """
     one = dataclasses.replace(cluster, hosts=1, host=dataclasses.replace(cluster.host, gpus=1))
     scenario = dataclasses.replace(scenario_on(one, "host"), payload="sizes")
-    given = Script(path=script, sha256="", args=("count", "cuda"))
-    start = Start(scenario, given)  # with a folder that lasts as long as it
-    player = LivePlayer(start, given, Seat(0, 1, 1), scenario)
+    counting = Script(path=script, sha256="", args=("count", "cuda"))
+    start = Start(scenario, counting)  # keeps the script's scratch folder alive
+    player = LivePlayer(start, counting, Seat(0, 1, 1), scenario)
     try:
         steps = _steps(player, 2 * len(names) + 1)
     finally:
         player.close()
-    gpu, found = cluster.host.gpu, dict[str, Counted]()
+    gpu, counts = cluster.host.gpu, dict[str, Counted]()
     for name, once, twice in zip(names, steps[1::2], steps[2::2], strict=True):
         counted = _between(once, twice, gpu)
         if counted.work != NO_WORK:
-            found[name] = counted
-    return found
+            counts[name] = counted
+    return counts
 
 
 def _steps(player: LivePlayer, count: int) -> list[list[Turn]]:
@@ -67,7 +68,7 @@ def _steps(player: LivePlayer, count: int) -> list[list[Turn]]:
 
 
 def _between(once: Sequence[Turn], twice: Sequence[Turn], gpu: Gpu) -> Counted:
-    """Return what the second run of two has added, without what ends a step."""
+    """Return the counts that the second run adds: warm-up and the end of the step are in both."""
     single, double = _sum(once, gpu), _sum(twice, gpu)
     more = zip(single.work, double.work, strict=True)
     return Counted(
@@ -79,10 +80,10 @@ def _between(once: Sequence[Turn], twice: Sequence[Turn], gpu: Gpu) -> Counted:
 
 
 def _sum(step: Sequence[Turn], gpu: Gpu) -> Counted:
-    given = [each for turn in step for each in turn.spent]
-    kernels = [each.kernel for each in given if isinstance(each, LaunchKernel)]
+    items = [each for turn in step for each in turn.spent]
+    kernels = [each.kernel for each in items if isinstance(each, LaunchKernel)]
     return Counted(
-        work=total(each for each in given if isinstance(each, HostWork)),
+        work=total(each for each in items if isinstance(each, HostWork)),
         collectives=sum(isinstance(turn.request, IssueCall) for turn in step),
         launches_ns=sum(gpu.launches_ns.get(each.kind, gpu.launch_ns) * each.launches for each in kernels),
         moved_bytes=tuple(each.bytes_read + each.bytes_written for each in kernels),

@@ -1,8 +1,8 @@
-"""From the host's times for snippets to the prices of what it does, and how far off these are; pure arithmetic.
+"""Fits prices of the host's work to its times for snippets, and judges their errors; pure arithmetic.
 
-A snippet takes the launches of its kernels, which the profile has, and each count times its price. Errors are relative
-and the logarithm's. Prices are `like`'s times factors that the snippets give; as some prices are seen together alone,
-or not at all, factors are drawn to their mean, weakly: a price that no snippet has changes by that mean.
+A snippet's time is the launches of its kernels, at the profile's price, and each count times its price. Errors are
+differences of logarithms. Prices are `like`'s times factors; because some prices occur only together, or not at all,
+factors are weakly pulled to their mean: a price that no snippet shows changes by that mean.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from scenarios.seam.host_work import HostWork
 
 Floats = npt.NDArray[np.float64]
 
-# By price of `Eager`, the count that it prices.
+# Maps each price of `Eager` to the count that it prices.
 PRICES = {
     **dict(zip(("dispatch", "operator", "product", "pass", "node"), HostWork._fields[:5], strict=True)),
     **{"gradient": "gradients", "bags": "bags", "call": "calls", "collective": "collectives"},
 }
-# Snippets are off by a tenth, and a machine's prices by half from their mean: what a factor's distance weighs.
+# Snippets deviate by a tenth, and prices by half from their mean: the weight of a factor's distance from the mean.
 _TIE = 0.1 / 0.5
 # Beyond this error a snippet no longer counts with its square (Huber).
 _ROBUST = 0.25
-# Of Gauss-Newton, on logarithms: the most steps, the longest, and the one that is short enough to be the last.
+# Gauss-Newton on logarithms: most steps, longest step, and the step short enough to stop.
 _STEPS, _STRIDE, _CLOSE = 100, 0.5, 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A snippet: its counts, and what the host took for it, in ns, once a round."""
+    """A snippet: its counts, and the host's time for it in ns, one per round."""
 
     name: str
     counted: Counted
@@ -46,11 +46,11 @@ class Timed:
 
     @property
     def median_ns(self) -> float:
-        """The median of the rounds."""
+        """The median time of the rounds, in ns."""
         return median(self.taken_ns)
 
     def predicted_ns(self, eager: Eager) -> float:
-        """Return what the host takes with these prices."""
+        """Return the host's time with these prices, in ns."""
         return self.counted.launches_ns + float(_row(self.counted) @ _prices(eager))
 
     def error(self, eager: Eager) -> float:
@@ -60,7 +60,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFit:
-    """Fitted prices: `unseen` are those that no snippet has, `factor` is what these were multiplied with."""
+    """A set of fitted prices: `unseen` are the prices that no snippet shows, multiplied by `factor`."""
 
     eager: Eager
     factor: float
@@ -68,32 +68,34 @@ class HostFit:
 
 
 def fit(timed: Sequence[Timed], like: Eager) -> HostFit:
-    """Return the prices with which the counts give what snippets took, beginning from those of `like`."""
+    """Fit prices to the snippets' times, starting from the prices of `like`."""
     known = np.array([each.counted.launches_ns for each in timed], float)
     parts = np.stack([_row(each.counted) for each in timed]) * _prices(like)
-    taken = np.array([each.median_ns for each in timed])
+    measured_ns = np.array([each.median_ns for each in timed])
     count = len(PRICES)
     ties = _TIE * np.concatenate([np.eye(count), -np.ones((count, 1))], axis=1)
     factors = np.zeros(count + 1)  # logarithms; the last is the mean
     for _ in range(_STEPS):
         shares = parts * np.exp(factors[:count])
         predicted = known + shares.sum(axis=1)
-        errors = np.log(taken / predicted)
+        errors = np.log(measured_ns / predicted)
         weights = np.sqrt(np.minimum(1.0, _ROBUST / np.maximum(np.abs(errors), 1e-12)))
         slopes = np.concatenate([shares / predicted[:, None], np.zeros((len(timed), 1))], axis=1)
+        # Ties are rows of the same least-squares problem: they keep it solvable where snippets cannot tell prices
+        # apart.
         matrix = np.concatenate([slopes * weights[:, None], ties])
         step = np.linalg.lstsq(matrix, np.concatenate([errors * weights, -ties @ factors]), rcond=None)[0]
         factors = factors + np.clip(step, -_STRIDE, _STRIDE)
         if np.max(np.abs(step)) < _CLOSE:
             break
     prices = _prices(like) * np.exp(factors[:count])
-    found = {f"{name}_ns": max(1, round(price)) for name, price in zip(PRICES, prices.tolist(), strict=True)}
+    fitted = {f"{name}_ns": max(1, round(price)) for name, price in zip(PRICES, prices.tolist(), strict=True)}
     unseen = tuple(name for name, part in zip(PRICES, parts.T, strict=True) if not part.any())
-    return HostFit(eager=dataclasses.replace(like, **found), factor=float(np.exp(factors[count])), unseen=unseen)
+    return HostFit(eager=dataclasses.replace(like, **fitted), factor=float(np.exp(factors[count])), unseen=unseen)
 
 
 def judge(timed: Sequence[Timed], eager: Eager) -> Group:
-    """Return how far the prices are off the snippets; sizes are bytes that their kernels move."""
+    """Return the error of the prices over the snippets; sizes are bytes that their kernels move."""
     spreads = [float(np.subtract(*np.quantile(each.taken_ns, [0.75, 0.25]))) / each.median_ns for each in timed]
     sizes = [size for each in timed for size in each.counted.moved_bytes]
     return group_of("host of eager programs", [each.error(eager) for each in timed], spreads, sizes)
@@ -102,7 +104,9 @@ def judge(timed: Sequence[Timed], eager: Eager) -> Group:
 def together(
     counts: Mapping[str, Counted], taken_ns: Mapping[str, Sequence[int]], held_out: Collection[str]
 ) -> tuple[list[Timed], list[Timed]]:
-    """Return the snippets that prices are fitted to, and those that they are checked on, of those that ran."""
+    """Return the snippets to fit prices to, and the held-out snippets to check them on; both without those that did not
+    run.
+    """
     timed = [
         Timed(name=name, counted=counts[name], taken_ns=tuple(taken_ns[name])) for name in counts if name in taken_ns
     ]

@@ -1,7 +1,7 @@
-"""Pieces of eager training of which a host is the bottleneck.
+"""Pieces of eager training whose bottleneck is the host.
 
-Tensors are so small that a GPU never holds its host up, and no piece launches as many kernels as a stream's queue has
-places (1,024).
+Tensors are so small that a GPU never delays its host, and no piece launches more kernels than a stream's queue holds
+(1,024).
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class _Nested(nn.Module):
         self.scale = 1 / (depth + 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self._scaled(self.inner(x))
-        return made
+        output: Tensor = self._scaled(self.inner(x))
+        return output
 
     def _scaled(self, x: Tensor) -> Tensor:
         return x if self._is_large() else x.detach()
@@ -104,13 +104,13 @@ class _Nested(nn.Module):
 
 
 def modules(device: torch.device) -> Run:
-    """Return modules that call modules, and functions of the script, with little to compute."""
+    """Return modules that call modules, and functions of the script, with little computation."""
     x, model = torch.rand(BATCH, WIDTH, device=device), nn.Sequential(*(_Nested(6) for _ in range(12)))
     return lambda: model(x) + 1
 
 
 class _Ragged:
-    """Rows of several features one after the other, as libraries for recommenders keep them."""
+    """A batch of rows of several features, concatenated, as libraries for recommenders keep them."""
 
     def __init__(self, keys: list[str], values: Tensor, lengths: list[int]) -> None:
         if len(keys) != len(lengths):
@@ -161,8 +161,8 @@ def bookkeeping(device: torch.device) -> Run:
         for _ in range(4):
             with torch.profiler.record_function("features"):
                 rows = _Ragged(keys, values, [8] * 16)
-                found = {key: part.part(key) for part in rows.split([4] * 4) for key in part.keys}
-                flat, spec = tree_flatten({"found": found, "device": rows.device, "lengths": (1, 2)})
+                parts = {key: part.part(key) for part in rows.split([4] * 4) for key in part.keys}
+                flat, spec = tree_flatten({"found": parts, "device": rows.device, "lengths": (1, 2)})
                 tree_unflatten(flat, spec)
         values + 1
 
@@ -175,7 +175,7 @@ def _mlp(device: torch.device, layers: int = _LAYERS) -> nn.Sequential:
 
 
 def forward(device: torch.device) -> Run:
-    """Return the forward pass of a multi-layer perceptron that keeps what its backward pass needs."""
+    """Return the forward pass of a multi-layer perceptron that saves tensors for its backward pass."""
     x, model = torch.rand(BATCH, WIDTH, device=device), _mlp(device, 2 * _LAYERS)
     return lambda: model(x)
 
@@ -192,7 +192,7 @@ def perceptron(device: torch.device) -> Run:
 
 
 def accumulation(device: torch.device) -> Run:
-    """Return two backward passes whose gradients are added up, in a smaller dtype by autocast."""
+    """Return two backward passes whose gradients accumulate, under autocast."""
     x, model = torch.rand(BATCH, WIDTH, device=device), _mlp(device, _LAYERS // 2)
 
     def run() -> None:
@@ -219,7 +219,7 @@ def pointwise(device: torch.device) -> Run:
 
 
 def passes(device: torch.device) -> Run:
-    """Return backward passes of next to nothing."""
+    """Return nearly empty backward passes."""
     w = torch.rand(WIDTH, device=device, requires_grad=True)
 
     def run() -> None:
@@ -275,7 +275,7 @@ def functions(device: torch.device) -> Run:
     """Return functions with a backward pass in Python, and hooks of modules and of gradients."""
     x, model = torch.rand(BATCH, WIDTH, device=device), _mlp(device, 3)
     for layer in model:
-        layer.register_forward_hook(lambda _module, _given, made: made * 1.0)
+        layer.register_forward_hook(lambda _module, _given, output: output * 1.0)
     for parameter in model.parameters():
         parameter.register_hook(lambda gradient: gradient * 0.5)
 
@@ -297,7 +297,7 @@ def _with_gradients(device: torch.device) -> list[nn.Parameter]:
 
 
 def adamw(device: torch.device) -> Run:
-    """Return AdamW as a step makes it, of all parameters at once, and the norm of the gradients."""
+    """Return a step of AdamW over all parameters at once, and the norm of the gradients."""
     parameters = _with_gradients(device)
     optimizer = torch.optim.AdamW(parameters, lr=1e-4)
 

@@ -1,4 +1,4 @@
-"""Whole training steps, as small as the pieces: what predictions with fitted prices are checked on."""
+"""Whole training steps, as small as the pieces, on which predictions with fitted prices are checked."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class _Block(nn.Module):
         query, key, value = parts.unbind(0)
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.made(mixed.transpose(1, 2).reshape(batch, length, width))
-        made: Tensor = x + self.wide(self.second(x))
-        return made
+        output: Tensor = x + self.wide(self.second(x))
+        return output
 
 
 def _step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[], Tensor]) -> Run:
@@ -71,15 +71,15 @@ class _Recommender(nn.Module):
 
     def forward(self, dense: Tensor, ids: dict[str, Tensor]) -> Tensor:
         bottom = self.bottom(dense)
-        found = [table(of) for table, of in zip(self.tables, ids.values(), strict=True)]
-        together = torch.stack([bottom, *found], 1)
+        looked_up = [table(of) for table, of in zip(self.tables, ids.values(), strict=True)]
+        together = torch.stack([bottom, *looked_up], 1)
         crossed = torch.bmm(together, together.transpose(1, 2))[:, self.pairs[0], self.pairs[1]]
-        made: Tensor = self.top(torch.cat([bottom, crossed], 1))
-        return made.squeeze(1)
+        output: Tensor = self.top(torch.cat([bottom, crossed], 1))
+        return output.squeeze(1)
 
 
 def recommender(device: torch.device) -> Run:
-    """Return a step of a recommender of tables by torch, with Adagrad."""
+    """Return a step of a recommender with torch's own embeddings, and Adagrad."""
     dense, clicks = torch.rand(BATCH, 13, device=device), torch.ones(BATCH, device=device)
     ids = {f"table {index}": torch.randint(0, 100, (BATCH,), device=device) for index in range(8)}
     model = _Recommender().to(device)

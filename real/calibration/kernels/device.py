@@ -1,4 +1,4 @@
-"""Kernel probes of a core as a program, and what its recording says beside the kernels' spans."""
+"""Probes of a core's kernels as a program, and the rates that their recording shows."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 
-# Which kernels tell what the memory reaches: those that touch each byte once, and so much of what the largest of them
-# moves, which no cache holds.
+# Kinds of kernels that show the memory's rate: they touch each byte once. Only those count that move at least this
+# share
+# of the largest one's bytes, which no cache holds.
 _STREAMING, _LARGE = ("permute", "elementwise", "reduction", "optimizer"), 0.25
 
 
 class DeviceProbes(Program):
-    """The probes of a CPU's kernels as a program; a scenario gives the cluster, and its steps the rounds."""
+    """A program of the probes of a CPU's kernels; a scenario gives the cluster, and its steps the rounds."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._computing, self._rounds = computing_ranks(scenario.cluster), scenario.steps
 
     async def __call__(self, rank: Rank) -> None:
-        """On every rank."""
         await probe_kernels(rank, self._computing, rounds=self._rounds, sizes=HOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """The best kernel's rate: `what` is "memory", in bytes/s, or the dtype of products, in flop/s."""
+    """A rate of the best kernel: `what` is "memory", in bytes/s, or the dtype of products, in FLOP/s."""
 
     what: str
     per_s: float
 
 
 def reached(timed: Sequence[Timed]) -> list[Reached]:
-    """Return the rates of the memory, and of the products of each dtype."""
+    """Return the memory's rate, and the rate of products of each dtype."""
     streams = [each for each in timed if each.kind in _STREAMING]
     large_bytes = _LARGE * max(each.moved_bytes for each in streams)
     moved = max(each.moved_bytes / each.median_s for each in streams if each.moved_bytes >= large_bytes)
@@ -53,5 +53,5 @@ def reached(timed: Sequence[Timed]) -> list[Reached]:
 
 
 def cpu_here(like: Gpu) -> Gpu:
-    """`like` under the name of this machine's processor."""
+    """Return `like` under the name of this machine's processor."""
     return dataclasses.replace(like, name=f"a core of {cpu_name()}")

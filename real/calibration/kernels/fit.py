@@ -1,9 +1,9 @@
-"""From the times of probed kernels to the compute model's parameters, and how far off these are; pure arithmetic.
+"""Fits the compute model's parameters to the times of probed kernels, and judges their errors; pure arithmetic.
 
 The model is that of `sim.engine.roofline`: launches * launch of the kind + max(flops / (peak * efficiency), bytes /
-(memory rate * efficiency)). Only products of peak and efficiency can be seen: on CPUs the memory rate is chosen so
-that the best kind has an efficiency of 1. Errors are relative and the logarithm's, so that twice and half the
-time weigh alike.
+(memory rate * efficiency)). Only products of peak and efficiency can be seen: on CPUs the memory rate is chosen so that
+the best kind has an efficiency of 1. Errors are differences of logarithms, so that twice and half the time have equal
+weight.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from scenarios.seam.trace import Span
 Floats = npt.NDArray[np.float64]
 
 _MAIN_DTYPE = "float32"
-# The kind whose kernels are bound by arithmetic as well as by memory, and so tell the ratio of the two peaks.
+# The kind whose kernels are bound by arithmetic as well as by memory, and so show the ratio of the two peaks.
 _ARITHMETIC = "gemm"
-# Whose repeats say how times vary: shorter ones vary with what interrupts them.
+# Kernels of at least this time show how times vary: interruptions dominate shorter ones.
 _LONG_S = 100e-6
-_LEAST_KERNELS = 3  # of a kind: two parameters go through any two
-# flop per byte between which the two roofs of a machine may meet, and how finely that is looked for.
+_LEAST_KERNELS = 3  # of a kind: any two kernels fit two parameters exactly
+# Range of the ridge (FLOP per byte) at which a machine's two roofs may meet, and the resolution of its search.
 _RIDGES, _RIDGE_STEPS, _RIDGE_ROUNDS = (0.25, 4096.0), 33, 4
 _DIGITS = 4
 # Beyond this many times its size a residual no longer counts with its square (Huber).
 _ROBUST = 0.25
-# Of Gauss-Newton, on logarithms: the most steps, the longest, and the one that is short enough to be the last.
+# Gauss-Newton on logarithms: most steps, longest step, and the step short enough to stop.
 _STEPS, _STRIDE, _CLOSE = 60, 0.5, 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """One probed kernel: the median of its repeats, and all of them over it."""
+    """A probed kernel: the median of its repeats, and each repeat over the median."""
 
     kind: str
     label: str
@@ -56,14 +56,14 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFit:
-    """The fitted GPU, and by kind of kernel how far the model with it is off, over the bytes that kernels moved."""
+    """A fitted GPU, and for each kind of kernel the error of its model, over the bytes that kernels moved."""
 
     gpu: Gpu
     groups: tuple[Group, ...]
 
 
 def observe(recordings: Iterable[Iterable[Span]]) -> list[Timed]:
-    """The probed kernels in recordings, all ranks and rounds of each taken together, warm-ups left out."""
+    """Return the probed kernels of all ranks and rounds in recordings, without warm-ups."""
     times: dict[Timed, list[int]] = defaultdict(list)
     for span in chain.from_iterable(recordings):
         launches = launches_in(span.label) if span.kind == "compute" else None
@@ -82,10 +82,10 @@ def observe(recordings: Iterable[Iterable[Span]]) -> list[Timed]:
 
 
 def fit(timed: Sequence[Timed], like: Gpu) -> KernelFit:
-    """`like` with the fitted parameters. Times vary alike for all, and are predicted as their mean.
+    """Return `like` with the fitted parameters. All kernels' times vary alike, and their mean is predicted.
 
     Raises:
-        ValueError: products, or kernels of some kind, are too few for its parameters.
+        ValueError: there are too few products, or too few kernels of some kind, for its parameters.
     """
     by_kind, quantiles = _means(timed)
     for kind in {_ARITHMETIC: 0, **by_kind}:
@@ -107,7 +107,7 @@ def fit(timed: Sequence[Timed], like: Gpu) -> KernelFit:
 
 
 def predicted_s(kernel: Timed, gpu: Gpu) -> float:
-    """What the model gives for a probed kernel on an idle GPU whose host has launched it in time."""
+    """Return the model's time of a probed kernel on an idle GPU whose host has launched it in time, in s."""
     efficiency = gpu.efficiency.get(kernel.kind, gpu.efficiency.get("default", 1.0))
     operator_ns = gpu.ramps_ns.get(kernel.kind, gpu.ramp_ns)
     if gpu.device.runs_on_cores:
@@ -119,7 +119,7 @@ def predicted_s(kernel: Timed, gpu: Gpu) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Roof:
-    """One kind: what an operator takes beyond its work, the rate for bytes, and the misfit."""
+    """A kind's roofline: time of an operator beyond its work, rate for bytes, and misfit."""
 
     launch_s: float
     bytes_per_s: float
@@ -127,12 +127,13 @@ class _Roof:
 
 
 def _fit_roofs(by_kind: Mapping[str, Sequence[Timed]]) -> tuple[dict[str, _Roof], float]:
-    """By kind; and the flop per byte at which arithmetic takes over."""
+    """Return the roof of each kind, and the FLOP per byte at which arithmetic takes over."""
 
     def line(kind: str, ridge: float) -> _Roof:
         members = _main(by_kind[kind])
         return _fit_line(members, [max(each.moved_bytes, each.flops / ridge) for each in members])
 
+    # The misfit has one minimum along the ridge: search a coarse grid, then ever finer around its best point.
     least, most = _RIDGES
     for _ in range(_RIDGE_ROUNDS):
         ridges = np.geomspace(least, most, _RIDGE_STEPS).tolist()
@@ -143,11 +144,11 @@ def _fit_roofs(by_kind: Mapping[str, Sequence[Timed]]) -> tuple[dict[str, _Roof]
 
 
 def _fit_line(members: Sequence[Timed], work_bytes: Sequence[float]) -> _Roof:
-    """launches * x + work * y = time, x and y above 0, by Gauss-Newton on logarithms with Huber's weights."""
+    """Fit launches * x + work * y = time, x and y positive, by Gauss-Newton on logarithms with Huber's weights."""
     launches = np.array([each.launches for each in members], float)
     work = np.array(work_bytes)
     times = np.array([each.median_s for each in members])
-    # Whoever is smallest is all launch, whoever is largest all work, more or less.
+    # The kernel with the least time is mostly launch, the one with the most mostly work.
     guess = np.log([np.min(times / launches), np.median(times / work)])
     for _ in range(_STEPS):
         parts = np.stack([launches, work], axis=1) * np.exp(guess)
@@ -168,7 +169,7 @@ def _huber(errors: Floats) -> float:
 
 
 def _peaks(products: Sequence[Timed], roof: _Roof, ridge: float, memory_rate: float) -> dict[str, float]:
-    """flop/s by dtype: that of the fit, and of other dtypes what their products show beyond the launch."""
+    """Return FLOP/s by dtype: float32's from the fit, other dtypes' from their products' times beyond the launch."""
     efficiency = roof.bytes_per_s / memory_rate
     peaks = {_MAIN_DTYPE: _rounded(ridge * memory_rate)}
     for dtype in dict.fromkeys(each.dtype for each in products if each.dtype != _MAIN_DTYPE):
@@ -188,7 +189,7 @@ def _judge(name: str, members: Sequence[Timed], gpu: Gpu) -> Group:
 
 
 def group_of(name: str, errors: Sequence[float], spreads: Sequence[float], sizes: Sequence[float]) -> Group:
-    """How far off the model is for some probes, from their relative errors, the spreads of repeats, and bytes."""
+    """Return the model's error over some probes, from their relative errors, spreads of repeats, and bytes."""
     worst: float = max(errors, key=abs)
     return Group(
         name=name,
@@ -207,13 +208,13 @@ def _with_times(key: Timed, times_ns: Sequence[int]) -> Timed:
 
 
 def _range(repeats: Sequence[float]) -> float:
-    """Between their quartiles."""
+    """Return the distance between the quartiles."""
     first, third = np.quantile(repeats, [0.25, 0.75]) if repeats else (1.0, 1.0)
     return float(third - first)
 
 
 def _means(timed: Sequence[Timed]) -> tuple[dict[str, list[Timed]], tuple[float, ...]]:
-    """By kind, with means for medians; and how all times vary."""
+    """Return kernels by kind, with means in place of medians, and the quantiles of all times."""
     share, quantiles = _variation(timed)
     by_kind: dict[str, list[Timed]] = defaultdict(list)
     for each in timed:
@@ -222,7 +223,7 @@ def _means(timed: Sequence[Timed]) -> tuple[dict[str, list[Timed]], tuple[float,
 
 
 def _variation(timed: Sequence[Timed]) -> tuple[float, tuple[float, ...]]:
-    """What the mean of a kernel is over its median, and its quantiles over the mean; none if all take the same."""
+    """Return a kernel's mean over its median, and its quantiles over the mean; no quantiles if all times are equal."""
     long = [each for each in timed if each.median_s >= _LONG_S] or timed
     repeats = [one for each in long for one in each.repeats]
     if len(set(repeats)) < _LEAST_KERNELS:
@@ -239,7 +240,7 @@ def _with_default(shares: dict[str, float]) -> dict[str, float]:
 
 
 def _rounded(value: float) -> float:
-    """To as many digits as a measurement can mean."""
+    """Round to the digits that a measurement supports."""
     return float(f"{value:.{_DIGITS}g}")
 
 
@@ -247,7 +248,7 @@ _QUANTILES = 20
 
 
 def spread(times: Sequence[float]) -> tuple[float, tuple[float, ...]]:
-    """Their mean, and their quantiles over it; the least and the most are left out, which others have made."""
-    found = quantiles(times, n=_QUANTILES, method="inclusive")
-    middle = mean((low + high) / 2 for low, high in pairwise(found))
-    return middle, tuple(round(one / middle, 3) for one in found)
+    """Return the mean of times and their quantiles over it, without the least and the greatest, which are outliers."""
+    cuts = quantiles(times, n=_QUANTILES, method="inclusive")
+    middle = mean((low + high) / 2 for low, high in pairwise(cuts))
+    return middle, tuple(round(one / middle, 3) for one in cuts)

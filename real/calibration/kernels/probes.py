@@ -1,8 +1,8 @@
-"""Plays the kernel probes on a rank: which kernels they are is `workloads`, what follows from their times `kernel_fit`.
+"""Runs the kernel probes on a rank (`workloads` lists them; `fit` evaluates their times).
 
-All are played in turn, round after round, from the quickest to the slowest, so that each finds the caches as a
-program's kernels do: full of what others of its size left. Ranks begin each together, so that what they share of the
-machine's memory is in the figures.
+All workloads run in turn, round after round, from the quickest to the slowest, so that each finds the caches as a
+program's kernels do: full of data of other kernels of its size. Ranks begin each workload together, so that contention
+for the machine's memory is part of the times.
 """
 
 from __future__ import annotations
@@ -25,27 +25,29 @@ from scenarios.seam.rank import Rank
 
 T = TypeVar("T")
 
-# Of each kernel these first rounds are dropped: numba compiles, and PowerSGD does not compress before the third.
+# First rounds that are dropped: numba compiles, and PowerSGD does not compress before the third.
 WARM_UP = 4
-# Of one launch: a kernel takes 15 % more or less in another process, or a minute later. `calibrate` makes several.
+# Rounds of one launch. A kernel's time changes by 15 % in another process, or a minute later: `calibrate` launches
+# several.
 ROUNDS = 9
-# What a launch may take, and how many rounds it has at least.
+# Time limit of a launch in s, and the least number of rounds.
 _LIMIT_S, _ENOUGH = 20.0, WARM_UP + 3
 
 
 async def probe_kernels(rank: Rank, computing: Collection[int], *, rounds: int, sizes: Sizes) -> None:
-    """Up to `WARM_UP + rounds` rounds, each a step; all ranks call this, those of `computing` compute.
+    """Run up to `WARM_UP + rounds` rounds, each a step; all ranks call this, the `computing` ranks compute.
 
-    After some time, drawing inputs included, no further round begins once there are enough of them for a median. More
-    ranks at once than there are cores would wait for each other, and their kernels' times would contain it.
+    After the time limit, which includes drawing inputs, no further round begins once there are enough rounds for a
+    median. Use no more computing ranks than cores: ranks that wait for each other's cores would show that wait in
+    kernels' times.
     """
     active = sorted(computing)
     group = rank.new_group(active)
-    made: list[Workload] = []
+    drawn: list[Workload] = []
     began_s = time.monotonic()
     if rank.rank in active:
         load_autograd(rank.device)
-        made = workloads(rank.device, rank.control_device, sizes)
+        drawn = workloads(rank.device, rank.control_device, sizes)
     for step in range(WARM_UP + rounds):
         spent_s = torch.tensor([time.monotonic() - began_s], device=rank.control_device)
         await rank.all_reduce(spent_s, ReduceOp.MAX, label="time spent")
@@ -53,24 +55,24 @@ async def probe_kernels(rank: Rank, computing: Collection[int], *, rounds: int, 
             break
         taken_s = []
         with rank.step(step):
-            for workload in made:
+            for workload in drawn:
                 await rank.barrier(group, label="begin")
                 begun_s = time.monotonic()
                 await workload.play(cast(Rank, Alone(rank, workload.name)))
                 taken_s.append(time.monotonic() - begun_s)
-        if made and step == 1:  # numba has compiled in the first
-            made = await _in_order_of_time(rank, group, made, taken_s)
+        if drawn and step == 1:  # numba has compiled in step 0
+            drawn = await _in_order_of_time(rank, group, drawn, taken_s)
 
 
-async def _in_order_of_time(rank: Rank, group: Group, made: list[Workload], taken_s: list[float]) -> list[Workload]:
-    """The same on all: that of the group's first rank."""
-    order = torch.tensor(sorted(range(len(made)), key=taken_s.__getitem__), device=rank.control_device)
+async def _in_order_of_time(rank: Rank, group: Group, drawn: list[Workload], taken_s: list[float]) -> list[Workload]:
+    """Return the workloads in the order of the group's first rank, quickest first: all ranks need one order."""
+    order = torch.tensor(sorted(range(len(drawn)), key=taken_s.__getitem__), device=rank.control_device)
     await rank.broadcast(order, group.ranks[0], group, label="order")
-    return [made[index] for index in order.tolist()]
+    return [drawn[index] for index in order.tolist()]
 
 
 def computing_ranks(cluster: Cluster) -> list[int]:
-    """As many ranks as have a core each."""
+    """Return the ranks that have a core each."""
     gpus, cores = cluster.host.gpus, cluster.host.cores
     if cluster.hosts_share_cores:
         return list(range(min(cluster.world_size, cores)))
@@ -78,9 +80,9 @@ def computing_ranks(cluster: Cluster) -> list[int]:
 
 
 class Alone:
-    """A rank in a world of its own: what the programs' functions compute is labelled, what they reduce is reduced.
+    """A rank in a world of its own, which labels computation and reduces nothing.
 
-    It has the verbs that the workloads need of a `Rank`; a label ends with the number of launches, which spans lack.
+    It has the verbs of `Rank` that the workloads need; a label ends with the number of launches, which spans lack.
     """
 
     world_size = 1
@@ -92,7 +94,7 @@ class Alone:
     def compute(
         self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "", role: str = ""
     ) -> Work[T]:
-        """On the true rank."""
+        """Compute on the true rank, with a probe's label."""
         return self._rank.compute(kernel, function, *arguments, label=probe_label(self._name, label, kernel.launches))
 
     def all_reduce(
@@ -109,11 +111,11 @@ class Alone:
 
 
 def probe_label(workload: str, label: str, launches: int) -> str:
-    """What the span of a probed kernel is called."""
+    """Return the label of a probed kernel's span."""
     return f"probe {workload}: {label} x{launches}"
 
 
 def launches_in(label: str) -> int | None:
-    """The launches that a `probe_label` tells; None for other labels."""
+    """Return the launches in a `probe_label`; None for other labels."""
     launches = label.rpartition(" x")[2]
     return int(launches) if label.startswith("probe ") and launches.isdecimal() else None

@@ -1,7 +1,7 @@
-"""What the kernel probes compute: the programs' own functions on inputs of a range of sizes; playing them is `kernels`.
+"""Workloads of the kernel probes: the programs' own functions on inputs of a range of sizes.
 
-Sizes run from those that are all launch to those that stream through memory: 64 samples and some ten elements a row, as
-the small scenarios have, up to tensors of 16 MiB (`HOST`).
+Sizes run from inputs that are all launch to inputs that stream through memory: from 64 samples and some ten elements a
+row, as in the small scenarios, up to tensors of 16 MiB (`HOST`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,21 @@ from scenarios.workloads.dlrm.tables.prices import RowPrices
 from scenarios.workloads.powersgd.program import Products, draw_pool, update_cost, update_sgd, weight_gradient
 
 _SGD = Optimizer()
-_MEMBERS = 2  # buckets, or sources, of an exchange
+_MEMBERS = 2  # sources of an exchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What the inputs are.
+    """A set of input sizes.
 
-    `linear`: samples, inputs and outputs; `cross`: samples, width and low rank; `dot`: samples, features and their
-    elements; `other_linear` are computed in all `other_dtypes`. `bags`: tables, their rows, elements of a row, samples,
-    ids of a sample. `squares`: sides of square gradients, how many of them, and the rank that approximates them.
-    `checksums`: elements.
+    Attributes:
+        linear: samples, inputs and outputs.
+        cross: samples, width and low rank.
+        dot: samples, features and their elements.
+        other_linear: like `linear`, computed in all `other_dtypes`.
+        bags: tables, rows of a table, elements of a row, samples, ids of a sample.
+        squares: side of square gradients, number of gradients, and the rank that approximates them.
+        checksums: elements.
     """
 
     linear: tuple[tuple[int, int, int], ...]
@@ -53,7 +57,7 @@ class Sizes:
     checksums: tuple[int, ...]
 
 
-# Linear layers of small recommenders, then of larger ones. Peaks of other dtypes than float32 come from `other_linear`.
+# Linear layers of small recommenders, then of larger ones. `other_linear` gives the peaks of other dtypes than float32.
 HOST = Sizes(
     linear=((64, 13, 64), (64, 64, 32), (64, 432, 64), (256, 256, 256), (512, 512, 512), (1024, 1024, 512)),
     cross=((64, 432, 16), (256, 432, 64)),
@@ -76,14 +80,14 @@ Play = Callable[[Rank], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Some kernels, computed one after the other by `play` on the rank that it is given."""
+    """A sequence of kernels, computed one after the other by `play` on a rank."""
 
     name: str
     play: Play
 
 
 def workloads(device: torch.device, control_device: torch.device, sizes: Sizes = HOST) -> list[Workload]:
-    """All of them, the same on every rank: inputs on a rank's `device`, but ids and lengths where they can be read."""
+    """Return all workloads, equal on every rank; inputs are on `device`, ids and lengths on `control_device`."""
     generator = torch.Generator().manual_seed(0)
     return [
         *_dense(sizes, device, generator),
@@ -94,7 +98,7 @@ def workloads(device: torch.device, control_device: torch.device, sizes: Sizes =
 
 
 def _drawn(*shape: int, device: torch.device, generator: torch.Generator) -> Tensor:
-    """Normal numbers, drawn on the CPU in float32."""
+    """Draw normal numbers on the CPU in float32."""
     if device.type == "meta":
         return torch.empty(shape, device=device)
     return torch.randn(*shape, generator=generator).to(device)
@@ -114,7 +118,7 @@ def _dense(sizes: Sizes, device: torch.device, generator: torch.Generator) -> It
 
 
 def _block(name: str, block: Block, dtype: str, batch: int, drawn: Callable[..., Tensor]) -> Workload:
-    """A block's forward and backward."""
+    """Return a block's forward and backward."""
 
     def draw(*shape: int) -> Tensor:
         return drawn(*shape).mul_(0.05).to(getattr(torch, dtype))
@@ -131,7 +135,7 @@ def _block(name: str, block: Block, dtype: str, batch: int, drawn: Callable[...,
 
 
 def _gradients(sizes: Sizes, device: torch.device) -> Iterator[Workload]:
-    """A backward pass and an update as the program `powersgd` has them, and a bucket filled."""
+    """Yield a backward pass, a filled bucket and an update as in the program `powersgd`, and checksums."""
     for side, count, _ in sizes.squares:
         yield Workload(f"gradients {count} x {side}", _training(side, count, device))
     for elements in sizes.checksums:
@@ -175,7 +179,7 @@ def _features(
 
 
 async def _embed(held: Rows, features: KeyedJagged, rows: int, rank: Rank) -> None:
-    """Bucketized and reordered as on the way through an exchange; then looked up and updated."""
+    """Bucketize and reorder ids as an exchange does, then look up and update their rows."""
     blocks = [-(-rows // _MEMBERS)] * len(features.keys)
     cut, _ = await bucketize_features(rank, features, blocks, _MEMBERS, positions=False, device=None, label="ids")
     assert features.stride is not None

@@ -1,7 +1,6 @@
-"""More ranks than cores: calls and work, as a program, and how often a thread's spinning holds a message up.
+"""Measures with more ranks than cores how often a spinning thread delays a message.
 
-How often they might follows from what waits for what, which the simulator knows; of each time it may happen, it does
-in a share that only a crowd can show.
+The simulator knows how often a spin could delay a message; the share of these in which it does shows only in a crowd.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ from scenarios.seam.trace import Metric, Span
 
 WARM_UP = 5
 REPEATS = 100
-# Of each call in a simulation, which takes seconds: enough for a mean.
+# Repetitions of each call in a simulation, which takes seconds: enough for a mean.
 PLAYED = 30
 _BYTES = 1 << 10
 _CALLS = ("barrier", "all_reduce", "all_gather", "broadcast")
-# The longest that a thread spins, about: until the system's tick takes its core. Of 1,704 spins of more than 30 us that
+# About the longest that a thread spins: until the system's tick takes its core. Of 1,704 spins of more than 30 us that
 # one rank of three on 2 cores had in 4,200 short calls, ten lasted longer.
 _SPIN_NS = 4_000_000
 _SPINS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.17, 0.22)
-# Steps of work: between their calls, ranks have each so much to do.
+# Steps of work: between their calls, ranks compute for these times.
 WORKED = 40
 _WORK_S = (0.001, 0.004, 0.002)
 _WORK = "work"
-# Pairs of ranks, all at once, call barriers while no core is idle; of one block the time of a core is taken.
+# Pairs of ranks call barriers, all at once, while no core is idle; a block's core time is measured.
 BLOCKS, BARRIERS = 60, 20
 _TOGETHER = "barrier_cpu_s"
 
@@ -50,7 +49,7 @@ Play = Callable[[Cluster], Typical]
 
 
 class Crowd(Program):
-    """Each call in turn, each repetition a step after a barrier; then steps of work and calls."""
+    """A program of each call in turn, each repetition a step after a barrier; then steps of work and calls."""
 
     def __init__(self, scenario: Scenario, repeats: int = REPEATS) -> None:
         self._called = (WARM_UP + repeats) * len(_CALLS)
@@ -79,7 +78,7 @@ class Crowd(Program):
                 for kernel, work_s in self._works:
                     await rank.compute(kernel, _work, 0.0 if rank.device.type == "meta" else work_s, label=_WORK)
                     await rank.all_reduce(whole)
-        if rank.device.type != "meta":  # a simulation knows what a barrier costs
+        if rank.device.type != "meta":  # a simulation knows the barrier's core time
             await self._barriers(rank, pairs)
 
     async def _barriers(self, rank: Rank, pairs: Sequence[Group]) -> None:
@@ -92,22 +91,23 @@ class Crowd(Program):
 
 
 def barrier_s(metrics: Iterable[Metric]) -> float:
-    """Core seconds of a barrier of two ranks on one of them, of gloo's threads alone, where cores are taken.
+    """Return the core seconds of a barrier of two ranks on one of them, of gloo's threads alone, on busy cores.
 
-    Of the blocks the lower quartile: what is more was spent on spinning.
+    The lower quartile of the blocks counts: time beyond it was spent on spinning.
     """
     return quantiles((metric.value for metric in metrics if metric.name == _TOGETHER), method="inclusive")[0]
 
 
 def _work(work_s: float) -> None:
-    """Keep a core busy for so long, however long that takes."""
+    """Keep a core busy for `work_s` of its own time, however long that takes."""
+    # thread_time stands still while another thread has the core.
     until_s = time.thread_time() + work_s
     while time.thread_time() < until_s:
         pass
 
 
 def typical(spans: Iterable[Span], repeats: int = REPEATS) -> Typical:
-    """Seconds from the first rank's start to the last rank's end: of calls the mean, of steps of work the median."""
+    """Return seconds from the first rank's start to the last rank's end: mean of each call, median of steps of work."""
     steps: dict[int, list[Span]] = defaultdict(list)
     for span in spans:
         if span.kind == "step":
@@ -119,21 +119,24 @@ def typical(spans: Iterable[Span], repeats: int = REPEATS) -> Typical:
             times[_CALLS[step % len(_CALLS)]].append(whole_s(own))
         elif step >= called + WARM_UP:
             times[_WORK].append(whole_s(own))
-    return {name: (median if name == _WORK else mean)(taken) for name, taken in times.items()}
+    return {name: (median if name == _WORK else mean)(times_s) for name, times_s in times.items()}
 
 
 def fit(cluster: Cluster, measured: Typical, play: Play) -> Cluster:
-    """The cluster with the share of spins whose simulated times are nearest to the measured ones, by their ratios.
+    """Return the cluster with the share of spins whose simulated times are nearest to the measured times, by ratio.
 
-    What counts are the steps of work and all calls together. A median of steps is known about three times as well as a
-    mean of calls, of which a few are held up for long.
+    Steps of work and all calls together count. A median of steps is known about three times as well as a mean of calls,
+    a few of which are delayed for long.
 
-    `cluster` is what was measured on, with its other parameters known; `play` simulates the program on one.
+    Args:
+        cluster: the measured cluster, with its other parameters known.
+        measured: seconds by call, and of steps of work.
+        play: simulates the program on a cluster.
     """
 
     def off(candidate: Cluster) -> float:
         played = play(candidate)
-        ratios = {name: math.log(played[name] / taken) for name, taken in measured.items()}
+        ratios = {name: math.log(played[name] / times_s) for name, times_s in measured.items()}
         work = ratios.pop(_WORK)
         return (3 * work) ** 2 + mean(ratios.values()) ** 2
 
@@ -141,7 +144,7 @@ def fit(cluster: Cluster, measured: Typical, play: Play) -> Cluster:
 
 
 def with_spins(cluster: Cluster, share: float) -> Cluster:
-    """The cluster with this share of posts held up."""
+    """Return the cluster with this share of posts delayed."""
     assert cluster.tcp is not None
     tcp = dataclasses.replace(cluster.tcp, spin_ns=_SPIN_NS if share else 0, spin_share=share)
     return dataclasses.replace(cluster, tcp=tcp)

@@ -1,8 +1,7 @@
-"""What the probes of `network` say about a cluster: the parameters with which the simulator shows the same.
+"""Fits a cluster's parameters to its network probes, so that the simulator shows the same times.
 
-Each parameter has one observation that it moves most. It is found by playing the same probes in the simulator, so that
-what else an observation contains (other threads' wake-ups, headers, a segment's way through the switch) is not counted
-twice.
+Each parameter has one observation that it moves most. The fit simulates the same probes, so that what else an
+observation contains (other threads' wake-ups, headers, a segment's way through the switch) is not counted twice.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from scenarios.seam.trace import Metric, Span
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a probe showed at one size: seconds of each repetition but the first ones."""
+    """A probe's times at one size, in s, without the warm-up."""
 
     probe: Probe
     whole_s: tuple[float, ...]
@@ -34,11 +33,11 @@ class Seen:
 def observe(
     probes: Iterable[Probe], spans: Iterable[Span], metrics: Iterable[Metric] = ()
 ) -> dict[tuple[str, int], Seen]:
-    """A recording of these probes (see `schedule`), by probe and size.
+    """Return a recording of these probes (see `schedule`), by probe and size.
 
-    `whole_s` are rank 0's steps, but of "loaded ping" the ping's, and of "barrier" all ranks': who comes late has a
-    short one. `parts_s` are of its sends ("send"), from a barrier's
-    call until the program awaits it ("issue"), and the numbers recorded by each rank ("cpu_process_s/0").
+    `whole_s` are rank 0's steps; for "loaded ping" the ping's time, and for "barrier" all ranks' time, because a rank
+    that comes late has a short step. `parts_s` are rank 0's sends ("send"), from a barrier's call until the program
+    awaits it ("issue"), and the numbers recorded by each rank ("cpu_process_s/0").
     """
     by_step: dict[int, list[Span]] = defaultdict(list)
     both: dict[int, list[Span]] = defaultdict(list)
@@ -50,7 +49,7 @@ def observe(
     numbers: dict[int, list[Metric]] = defaultdict(list)
     for metric in metrics:
         numbers[metric.step].append(metric)
-    seen: dict[tuple[str, int], Seen] = {}
+    observed: dict[tuple[str, int], Seen] = {}
     first = 0
     for probe in probes:
         steps = range(first + WARM_UP, first + probe.repeats)
@@ -65,17 +64,17 @@ def observe(
             for metric in numbers[step]:
                 parts[f"{metric.name}/{metric.rank}"].append(metric.value)
         key = probe.name, probe.size_bytes
-        before = seen.get(key, Seen(probe, (), {}))  # a probe may come several times
-        seen[key] = Seen(
+        before = observed.get(key, Seen(probe, (), {}))  # a schedule may repeat a probe
+        observed[key] = Seen(
             probe,
             before.whole_s + tuple(_duration_s(probe.name, by_step[step], both[step]) for step in steps),
             {name: before.parts_s.get(name, ()) + tuple(values) for name, values in parts.items()},
         )
-    return seen
+    return observed
 
 
 def whole_s(steps: Sequence[Span]) -> float:
-    """Seconds of one step, of which these are all ranks': from the first's start to the last's end."""
+    """Return seconds from the first rank's start of a step to the last rank's end."""
     return (max(span.end_ns for span in steps) - min(span.start_ns for span in steps)) / 1e9
 
 
@@ -98,21 +97,20 @@ _SWEEPS = 3
 # A socket's buffer and a connection's queue hold at least one segment.
 _LEAST = 1 << 14
 _QUEUES = [segments * _LEAST for segments in (*range(1, 17), 20, 24, 32, 48, 64)]
-# What a simulation of the probes has no times of.
+# Probes that are measured only.
 _NOT_PLAYED = ("idle", "wake", "path")
-# After that an idle core is asleep. On KVM the host looks for work for a guest's idle core for some time before it lets
-# another guest have it (Documentation/virt/kvm/halt-polling.rst); a thread woken on a virtual machine of 2 cores took
-# 1 us when the other core had been idle for 50 us, 1 or 40 us after 100 us, and 40 us after 200 us.
+# Time after which an idle core is asleep. On KVM the host looks for work for a guest's idle core for some time before
+# it lets another guest have it (Documentation/virt/kvm/halt-polling.rst); a thread woken on a virtual machine of 2
+# cores took 1 us when the other core had been idle for 50 us, 1 or 40 us after 100 us, and 40 us after 200 us.
 _NAP_NS = 100_000
-# Of what varies, equally far apart.
-# Of a barrier of two ranks, beside what the program's thread does: a rank writes three messages, reads three, and a
-# worker is woken.
+# Handlings of a barrier of two ranks by gloo's threads: a rank writes three messages, reads three, and
+# wakes a worker.
 _WRITTEN_AND_READ = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """A probe at a size, in seconds, measured and with the fitted parameters."""
+    """A probe at a size: measured and fitted times, in s."""
 
     probe: str
     size_bytes: int
@@ -123,15 +121,15 @@ class Residual:
 
     @property
     def error(self) -> float:
-        """Signed, relative to what was measured."""
+        """The signed error relative to the measured time."""
         return self.predicted_s / self.measured_s - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """Its bounds, how far aside to look for its effect, and the observation (in seconds) that decides it.
+    """A parameter: its bounds, the offset at which to look for its effect, and the observation (in s) that decides it.
 
-    `below` names a parameter that it is not to exceed.
+    `below` names a parameter that this one must not exceed.
     """
 
     name: str
@@ -145,17 +143,20 @@ class _Parameter:
 def fit(
     cluster: Cluster, measured: Sight, play: Play, crowded_s: float | None = None
 ) -> tuple[Cluster, list[Residual]]:
-    """A cluster whose simulated probes show what was measured, and what is left between them.
+    """Fit a cluster whose simulated probes show the measured times; return the residuals too.
 
-    `cluster` says the hosts, their NICs' nominal rates and bursts, and whether they share cores; its `tcp` is replaced.
-    `play` simulates the probes. `crowded_s`: what gloo's threads take of cores that are never idle for a barrier (see
-    `crowd`); to wake up idle ones costs a virtual machine's core time, too.
+    Args:
+        cluster: hosts, their NICs' nominal rates and bursts, and whether they share cores; its `tcp` is replaced.
+        measured: the measured probes.
+        play: simulates the probes on a cluster.
+        crowded_s: core seconds of a barrier by gloo's threads on busy cores (see `crowded_cores`): waking idle cores
+            costs a virtual machine core time, too.
     """
     values = _direct(cluster, measured, crowded_s)
     bulk = bulk_bytes(cluster)
     parameters = [
-        # A core that was at work just now does not take longer than one that sleeps: without that bound, barriers that
-        # the system was slow with are explained by the one alone.
+        # A core that was busy just now wakes no slower than one that sleeps: without that bound, this parameter alone
+        # would absorb barriers that the system delayed.
         _Parameter("wake_soon_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "barrier", 0), below="wake_ns"),
         _Parameter("wake_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "late barrier", 0)),
         _Parameter(
@@ -182,7 +183,7 @@ def fit(
 
 
 def _best_queue(cluster: Cluster, values: dict[str, float], measured: Sight, play: Play) -> float:
-    """What a ping waits for is in whole segments, which gives a slope no meaning: the best of some."""
+    """Return the best of some queue sizes: a ping waits for whole segments, so that slopes mean nothing."""
     bulk = bulk_bytes(cluster)
     wanted_s = _whole(measured, "loaded ping", bulk)
 
@@ -194,22 +195,23 @@ def _best_queue(cluster: Cluster, values: dict[str, float], measured: Sight, pla
 
 
 def _improve(parameter: _Parameter, values: dict[str, float], wanted_s: float, look: Callable[[], Sight]) -> None:
-    """One step of the secant method; a parameter that moves nothing here stays."""
+    """Improve a parameter by one step of the secant method; a parameter without effect stays."""
     most = parameter.most if parameter.below is None else max(values[parameter.below], parameter.least)
     here = min(values[parameter.name], most)
     values[parameter.name] = here
-    found_s = parameter.observe(look())
+    here_s = parameter.observe(look())
     aside = here + parameter.aside if here + parameter.aside <= most else max(here - parameter.aside, parameter.least)
     if aside == here:
         return
+    # Some parameters depend on each other: later sweeps correct what one step leaves.
     values[parameter.name] = aside
-    slope = (parameter.observe(look()) - found_s) / (aside - here)
-    step = (wanted_s - found_s) / slope if slope else 0.0
+    slope = (parameter.observe(look()) - here_s) / (aside - here)
+    step = (wanted_s - here_s) / slope if slope else 0.0
     values[parameter.name] = min(max(here + step, parameter.least), most)
 
 
 def _direct(cluster: Cluster, measured: Sight, crowded_s: float | None) -> dict[str, float]:
-    """What needs no model, and where the search for the others begins."""
+    """Return the parameters that need no model, and starting values of the others."""
     bulk = bulk_bytes(cluster)
     bulk_s = _busy_s(cluster, measured, bulk)
     barrier_s = min(_barrier_s(measured), math.inf if crowded_s is None else crowded_s)
@@ -235,30 +237,33 @@ def _direct(cluster: Cluster, measured: Sight, crowded_s: float | None) -> dict[
 
 
 def _busy_s(cluster: Cluster, measured: Sight, size_bytes: int) -> tuple[float, float]:
-    """Core seconds of a one-way message on the sender's and on the receiver's side, without what others did.
+    """Return core seconds of a one-way message on the sender's and on the receiver's side, without other processes'
+    work.
 
-    What the kernel does for a message it counts to whom it interrupts. So a machine's time is ours, and where the hosts
-    share one machine, the receiver's is what the sender's process leaves.
+    The kernel charges a message's work to whichever process it interrupts. So the whole machine's time counts as the
+    message's, and where the hosts share one machine, the receiver's is what the sender's process leaves.
     """
-    seen = measured["cpu", size_bytes]
-    whole_s = sum(seen.whole_s)
-    messages = len(seen.whole_s) * calls_timed(size_bytes)
+    observed = measured["cpu", size_bytes]
+    whole_s = sum(observed.whole_s)
+    messages = len(observed.whole_s) * calls_timed(size_bytes)
 
     def machine_s(rank: int) -> float:
         idle = median(measured["idle", 0].parts_s[f"busy_cores/{rank}"])
-        return (sum(seen.parts_s[f"cpu_machine_s/{rank}"]) - idle * whole_s) / messages
+        return (sum(observed.parts_s[f"cpu_machine_s/{rank}"]) - idle * whole_s) / messages
 
     if not cluster.hosts_share_cores:
         return machine_s(0), machine_s(cluster.host.gpus)
-    sending_s, reading_s = (sum(seen.parts_s[f"cpu_process_s/{rank}"]) / messages for rank in (0, cluster.host.gpus))
-    # /proc/stat counts ticks, and may miss what is short: the receiver's own account is the least.
+    sending_s, reading_s = (
+        sum(observed.parts_s[f"cpu_process_s/{rank}"]) / messages for rank in (0, cluster.host.gpus)
+    )
+    # /proc/stat counts ticks, and may miss short work: the receiver's own account is a bound.
     return sending_s, max(machine_s(0) - sending_s, reading_s)
 
 
 def _barrier_s(measured: Sight) -> float:
-    """Core seconds of a barrier on one rank, of gloo's threads alone, by its process's own account.
+    """Return core seconds of a barrier on one rank, of gloo's threads alone, by its process's own account.
 
-    The least: what is more was spent on spinning (see `crowd`).
+    The least of all repetitions counts: time beyond it was spent on spinning (see `crowded_cores`).
     """
     return min(measured["cpu", 0].parts_s["cpu_others_s/0"]) / calls_timed(0)
 
@@ -293,10 +298,10 @@ def _whole(sight: Sight, name: str, size_bytes: int) -> float:
 
 def _residuals(measured: Sight, predicted: Sight) -> list[Residual]:
     rows = []
-    for key, seen in measured.items():
+    for key, observed in measured.items():
         if key[0] in _NOT_PLAYED:
             continue
-        ordered = sorted(seen.whole_s)
+        ordered = sorted(observed.whole_s)
         tenth = len(ordered) // 10
         rows.append(
             Residual(

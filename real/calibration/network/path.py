@@ -1,4 +1,6 @@
-"""Times the path between two ranks without gloo and without sleeping threads: a round trip of a word, both spinning."""
+"""Times the path between two ranks without gloo and without sleeping threads: round trips of a word, both ends
+spinning.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,21 @@ _TIMEOUT_S = 10.0
 
 
 class PathEnd:
-    """One end of a TCP connection of our own between two ranks; the leader's listens first."""
+    """An end of a TCP connection between two ranks; the leader's end listens first."""
 
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
         self._socket: socket.socket | None = None
 
     def listen(self) -> tuple[str, int]:
-        """Where the other end finds us: on the interface that gloo would take."""
+        """Listen on the interface that gloo would use; return the address for the other end."""
         self._listener = socket.create_server((own_address(), 0))
         self._listener.settimeout(_TIMEOUT_S)
         host, port = self._listener.getsockname()
         return host, port
 
     def meet(self, address: tuple[str, int]) -> None:
-        """Connect, or let the other end.
+        """Connect, or accept the other end's connection.
 
         Raises:
             OSError: the two cannot reach each other.
@@ -44,12 +46,12 @@ class PathEnd:
         self._socket.setblocking(False)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close this end's connection."""
         if self._socket is not None:
             self._socket.close()
 
     def one_way_s(self, *, leads: bool) -> float:
-        """Half of the median round trip, in seconds; both ends call it at the same time."""
+        """Return half of the median round trip, in seconds; both ends call this at the same time."""
         times_s = []
         for _ in range(_ROUND_TRIPS):
             begin_s = time.perf_counter()
@@ -67,17 +69,18 @@ class PathEnd:
 
     def _hear(self) -> None:
         assert self._socket is not None, "they have met"
-        heard, until_s = 0, time.monotonic() + _TIMEOUT_S
-        while heard < len(_WORD):
+        received, until_s = 0, time.monotonic() + _TIMEOUT_S
+        # The socket does not block: a sleeping receiver would add its wake-up.
+        while received < len(_WORD):
             try:
-                heard += len(self._socket.recv(len(_WORD) - heard))
+                received += len(self._socket.recv(len(_WORD) - received))
             except BlockingIOError:
                 if time.monotonic() > until_s:
                     raise TimeoutError("the other end of the path does not answer") from None
 
 
 def own_address() -> str:
-    """The address of the interface that GLOO_SOCKET_IFNAME names, else of this host's name, as gloo takes it."""
+    """Return the address of the interface that GLOO_SOCKET_IFNAME names, else of this host's name, as gloo does."""
     name = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     if not name:
         return socket.gethostbyname(socket.gethostname())

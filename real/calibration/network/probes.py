@@ -1,6 +1,6 @@
 """Micro-benchmarks of the network and of the hosts' side of it, as a program.
 
-Every repetition of a probe is a step, so that a recording of them, real or simulated, reads the same.
+Every repetition of a probe is a step, so that real and simulated recordings are read alike.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 
-# Of each probe these first repetitions are dropped: connections, buffers and caches are new.
+# First repetitions of each probe that are dropped: connections, buffers and caches are new.
 WARM_UP = 3
 _WORD = 4
-# Times the bulk: what the rate is seen with.
+# Bytes of the message that shows the rate, in multiples of the bulk.
 LONG = 4
-# A shaped link's bucket is full again after this.
+# Time after which a shaped link's bucket is full again.
 _PAUSE_S = 0.005
-# Long enough for a core to fall asleep, too.
+# Time after which an idle core sleeps, too.
 _NAP_S = 0.001
-# By then whoever waits sleeps soundly.
+# Time after which a waiting thread sleeps.
 _LATE_S = 0.004
 _BULK_S = 0.08
 _IDLE_PAUSES = 200
@@ -45,7 +45,7 @@ SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10)
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One micro-benchmark: `repeats` steps, warm-up included."""
+    """A micro-benchmark of `repeats` steps, warm-up included."""
 
     name: str
     size_bytes: int
@@ -53,25 +53,25 @@ class Probe:
 
 
 def calls_timed(size_bytes: int) -> int:
-    """How many messages a repetition of the "cpu" probe sends; without a size, how many barriers it calls."""
+    """Return the messages that a repetition of the "cpu" probe sends; without a size, the barriers that it calls."""
     return 1 if size_bytes else 100
 
 
 def bulk_bytes(cluster: Cluster) -> int:
-    """What takes a NIC of the cluster about a tenth of a second."""
+    """Return the bytes that a NIC of the cluster sends in about a tenth of a second."""
     wanted = int(cluster.host.nics.link.bytes_per_s * _BULK_S)
     return min(max(1 << wanted.bit_length() - 1, _LEAST_BULK), _MOST_BULK)
 
 
 def schedule(cluster: Cluster, most: int | None = None) -> list[Probe]:
-    """All probes in their order; the steps of a recording are numbered through them.
+    """Return all probes in order; a recording's steps are numbered through them.
 
-    `most`: no more repetitions than these beside the warm-up, which is enough where nothing varies.
+    `most` limits repetitions besides the warm-up, where nothing varies.
     """
     bulk = bulk_bytes(cluster)
     probes = [Probe("idle", 0, WARM_UP + 3), Probe("wake", 0, 1000)]
     probes += [Probe("path", 0, WARM_UP + 5), Probe("verbs", 0, WARM_UP + 10)]
-    # Three times, as threads stay for a while where the system once put them, and barriers are quick or slow for it.
+    # Three times: threads stay for a while on the core where the system put them, which makes barriers quick or slow.
     barriers = [Probe("barrier", 0, 120), Probe("late barrier", 0, 40)]
     probes += [Probe("ping", _WORD, 300), *barriers]
     probes += [Probe("message", size, 25) for size in SIZES if size < bulk]
@@ -86,7 +86,7 @@ def schedule(cluster: Cluster, most: int | None = None) -> list[Probe]:
 
 
 class NetworkProbes(Program):
-    """The program: rank 0 and the first rank of another host probe, the others wait."""
+    """A program in which rank 0 and the first rank of another host probe, while the others wait."""
 
     def __init__(self, scenario: Scenario, most: int | None = None) -> None:
         self._cluster = scenario.cluster
@@ -111,7 +111,7 @@ class NetworkProbes(Program):
 
 
 class _Pair:
-    """Two ranks that probe what is between them."""
+    """A pair of ranks that probe the path between them."""
 
     def __init__(self, rank: Rank, first: int, second: int, cluster: Cluster) -> None:
         self._rank = rank
@@ -127,7 +127,7 @@ class _Pair:
         self._partner = _Partner() if self.is_member and rank.device.type != "meta" else None
 
     async def play(self, probe: Probe, step: int) -> None:
-        """One repetition."""
+        """Run one repetition of a probe."""
         kinds: dict[str, Callable[[int], Awaitable[None]]] = {
             "idle": self._idle,
             "wake": self._wake,
@@ -153,19 +153,19 @@ class _Pair:
             await kinds[probe.name.removeprefix("inside ")](probe.size_bytes)
 
     async def _idle(self, _: int) -> None:
-        """What others do on this machine meanwhile."""
+        """Measure the cores that other processes use on this machine."""
         busy_s, begin_s = machine_busy_s(), time.monotonic()
         for _ in range(_IDLE_PAUSES if self._partner is not None else 1):  # a simulation has no others
             await self._pause(_PAUSE_S)
         self._rank.record("busy_cores", (machine_busy_s() - busy_s) / max(time.monotonic() - begin_s, _PAUSE_S))
 
     async def _wake(self, _: int) -> None:
-        """Two threads of a process tell each other to go on: half of there and back is one waking up."""
+        """Exchange a byte between two threads of a process: half of a round trip is one wake-up."""
         if self._partner is not None:
             self._rank.record("wake_s", self._partner.round_trip_s() / 2)
 
     async def _path(self, _: int) -> None:
-        """A word there and back on a connection of its own, on which nobody sleeps."""
+        """Send a word there and back on a separate connection, on which no thread sleeps."""
         if self._partner is None:
             return
         if self._end is None:
@@ -179,15 +179,15 @@ class _Pair:
                 await self._rank.recv(address, self._peer, self._group, label="address")
             *host_bytes, port = address.tolist()
             self._end.meet((socket.inet_ntoa(bytes(host_bytes)), port))
-        self._rank.record("path_s", self._end.one_way_s(leads=self._leads))  # the process's end closes it
+        self._rank.record("path_s", self._end.one_way_s(leads=self._leads))  # the connection ends with the process
 
     async def _verbs(self, _: int) -> None:
-        """Computations of nothing: what they take is the verb's."""
+        """Compute nothing, many times: the time is the verb's."""
         for _ in range(VERBS):
             await self._rank.compute(self._nothing, int, label="nothing")
 
     async def _ping(self, size_bytes: int, label: str = "ping") -> None:
-        """There and back, both receives posted before."""
+        """Send there and back; both receives are posted before."""
         coming = self._rank.recv(self._tensor("in", size_bytes), self._peer, self._group, label=label)
         if not self._leads:
             await coming
@@ -200,7 +200,7 @@ class _Pair:
         await self._rank.barrier(self._group, label="barrier")
 
     async def _message(self, size_bytes: int) -> None:
-        """One way, and a word back."""
+        """Send one way, and a word back."""
         if self._leads:
             back = self._rank.recv(self._tensor("in", _WORD), self._peer, self._group, label="message")
             leaving = self._rank.send(self._tensor("out", size_bytes), self._peer, self._group, label="message")
@@ -211,7 +211,9 @@ class _Pair:
             await self._rank.send(self._tensor("out", _WORD), self._peer, self._group, label="message")
 
     async def _both(self, size_bytes: int) -> None:
-        """Both ways at once: receives first, and heard of, so that no notice waits behind data."""
+        """Send both ways at once; both ranks know before that receives are posted, so that no notice waits
+        behind data.
+        """
         coming = self._rank.recv(self._tensor("in", size_bytes), self._peer, self._group, label="both")
         await self._rank.barrier(self._aside, label="both posted")
         leaving = self._rank.send(self._tensor("out", size_bytes), self._peer, self._group, label="both")
@@ -219,7 +221,7 @@ class _Pair:
         await leaving
 
     async def _loaded_ping(self, size_bytes: int) -> None:
-        """A ping while the other connection of the pair fills the leader's interface."""
+        """Ping while the other connection of the pair fills the leader's interface."""
         outward = self._tensor("bulk", size_bytes)
         if self._leads:
             bulk: Work[Any] = self._rank.send(outward, self._peer, self._aside, label="bulk")
@@ -230,9 +232,8 @@ class _Pair:
         await bulk
 
     async def _cpu(self, size_bytes: int) -> None:
-        """What calls take of the cores, of this process and of the whole machine, which counts in ticks.
-
-        And what gloo's threads take of it: all but the program's.
+        """Record core seconds of calls: of this process, of gloo's threads, and of the whole machine, which counts in
+        ticks.
         """
         process_s, others_s, machine_s = time.process_time(), others_s_so_far(), machine_busy_s()
         for _ in range(calls_timed(size_bytes)):
@@ -262,7 +263,7 @@ class _Partner:
         threading.Thread(target=self._serve, daemon=True, name="answers wake probes").start()
 
     def round_trip_s(self) -> float:
-        """Wake it and be woken by it."""
+        """Wake the thread and be woken by it; return the time of the round trip in s."""
         begin_ns = time.perf_counter_ns()
         os.write(self._ask, b"?")
         os.read(self._answered, 1)
@@ -274,12 +275,12 @@ class _Partner:
 
 
 def others_s_so_far() -> float:
-    """Core seconds of this process's threads without the calling one's."""
+    """Return core seconds of this process's threads without the calling thread."""
     return time.process_time() - time.thread_time()
 
 
 def machine_busy_s() -> float:
-    """For how long, summed over its cores, this machine has been busy; 0 where /proc/stat(5) is not."""
+    """Return the busy time of this machine in core seconds; 0 where there is no /proc/stat(5)."""
     try:
         user, nice, system, _, _, irq, softirq, *_ = map(
             int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]

@@ -1,4 +1,4 @@
-"""Judges a table of measured operators: how far predictions with it are off operators that it does not hold."""
+"""Judges a table of measured operators by the errors of predictions for held-out operators."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import Pointwise
 from scenarios.seam.operations.products import Product
 
-# Every fifth operator of a family is kept out of the table that is judged; no more than this many.
+# Every fifth operator of a family is held out of the judged table, up to a limit.
 _HELD_OUT, _MOST_HELD_OUT = 5, 200
 
-# Seconds of operators, in their order, predicted with a table of these rows over the profile's; without rows by the
-# profile as it is.
+# Predicts seconds of operators, in order, with a table of these rows over the profile's; without rows, with the
+# profile alone.
 Predict = Callable[[Sequence[MeasuredOperator], Sequence[Operation]], list[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """How far operators of a family that a table does not hold are off: predicted over measured, less 1.
+    """A family's errors on held-out operators: predicted over measured, less 1.
 
-    `before` is without the table, `errors` with it. `measured` counts the family's operators, of all of which are the
-    `spreads` of repeats and the `sizes` of tensors, in bytes.
+    Attributes:
+        measured: number of the family's operators.
+        before: errors without the table.
+        errors: errors with the table.
+        spreads: spreads of repeats, of all of the family's operators.
+        sizes: bytes of tensors, of all of the family's operators.
     """
 
     family: str
@@ -41,12 +45,12 @@ class Judged:
 
     @property
     def typical_before(self) -> float | None:
-        """The mean error without the table, signs aside."""
+        """The mean absolute error without the table."""
         return mean(map(abs, self.before)) if self.before else None
 
     @property
     def typical(self) -> float | None:
-        """The mean error with the table, signs aside."""
+        """The mean absolute error with the table."""
         return mean(map(abs, self.errors)) if self.errors else None
 
     @property
@@ -55,22 +59,24 @@ class Judged:
         return bool(self.errors) and mean(map(abs, self.errors)) > mean(map(abs, self.before))
 
     def groups(self) -> tuple[Group, ...]:
-        """Return what a profile says of the family: as it was before, and with the table."""
-        found = ((f"{self.family}, law alone", self.before), (f"{self.family}, with the table", self.errors))
-        return tuple(group_of(name, errors, self.spreads, self.sizes) for name, errors in found if errors)
+        """Return a profile's groups of the family: without the table, and with the table."""
+        counts = ((f"{self.family}, law alone", self.before), (f"{self.family}, with the table", self.errors))
+        return tuple(group_of(name, errors, self.spreads, self.sizes) for name, errors in counts if errors)
 
 
 def judge(measured: Iterable[Measured], predict: Predict, *, is_cold: bool) -> list[Judged]:
-    """Return for each family how far the table of four in five of its operators is off the others."""
+    """Judge each family: a table of four in five of its operators predicts the others."""
     by_family: dict[str, list[Measured]] = defaultdict(list)
     for one in measured:
         by_family[family_of(one.operation)].append(one)
-    held = {family: members[_HELD_OUT - 1 :: _HELD_OUT][:_MOST_HELD_OUT] for family, members in by_family.items()}
-    out = {one.operation for members in held.values() for one in members}
+    by_held_family = {
+        family: members[_HELD_OUT - 1 :: _HELD_OUT][:_MOST_HELD_OUT] for family, members in by_family.items()
+    }
+    out = {one.operation for members in by_held_family.values() for one in members}
     kept = [one.row(is_cold=is_cold) for members in by_family.values() for one in members if one.operation not in out]
-    asked = [one.operation for members in held.values() for one in members]
-    before = dict(zip(asked, predict([], asked), strict=True)) if asked else {}
-    after = dict(zip(asked, predict(kept, asked), strict=True)) if asked else {}
+    held_out = [one.operation for members in by_held_family.values() for one in members]
+    before = dict(zip(held_out, predict([], held_out), strict=True)) if held_out else {}
+    after = dict(zip(held_out, predict(kept, held_out), strict=True)) if held_out else {}
 
     def errors(members: Sequence[Measured], predicted_s: dict[Operation, float]) -> tuple[float, ...]:
         return tuple(1e6 * predicted_s[one.operation] / median(one.times_us) - 1 for one in members)
@@ -79,8 +85,8 @@ def judge(measured: Iterable[Measured], predict: Predict, *, is_cold: bool) -> l
         Judged(
             family=family,
             measured=len(members),
-            before=errors(held[family], before),
-            errors=errors(held[family], after),
+            before=errors(by_held_family[family], before),
+            errors=errors(by_held_family[family], after),
             spreads=tuple((max(one.times_us) - min(one.times_us)) / median(one.times_us) for one in members),
             sizes=tuple(float(one.needed_bytes) for one in members),
         )
@@ -89,15 +95,15 @@ def judge(measured: Iterable[Measured], predict: Predict, *, is_cold: bool) -> l
 
 
 def reasons(refused: Iterable[Refused]) -> dict[str, Counter[str]]:
-    """Return by family why how many of its operators were not measured; sizes are left out of the reasons."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    """Count by family the reasons for which operators were not measured, without sizes."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
     for one in refused:
-        found[family_of(one.operation)][one.why.split(":", maxsplit=1)[0] if "too large" in one.why else one.why] += 1
-    return dict(found)
+        counts[family_of(one.operation)][one.why.split(":", maxsplit=1)[0] if "too large" in one.why else one.why] += 1
+    return dict(counts)
 
 
 def family_of(operation: Operation) -> str:
-    """Return what an operator is judged with: its kind, direction and dtype."""
+    """Return the family of an operator: its kind, direction and dtype."""
     name = _NAMES[type(operation).__name__]
     if isinstance(operation, Product) and operation.batch > 1:
         name = "batched products"

@@ -16,7 +16,7 @@ from real.calibration.operators.timers import Taken, Timer
 from real.launch.launcher import RunEnded
 from scenarios.seam.operations.operation import Operation
 
-# Operators between which a GPU is not waited for: as many as leave its queue of launches with room.
+# Operators between two synchronisations with the GPU: few enough to leave room in its launch queue.
 _BATCH = 24
 _FAILED = "the GPU failed at one of 24 operators, of which it is one"
 
@@ -30,21 +30,21 @@ def measure(
     seconds: float,
     look: Callable[[int], None] = lambda _: None,
 ) -> bool:
-    """Measure the operators of a plan in its order; those that `part` has already are passed over.
+    """Measure the operators of a plan in order; skip operators that `part` has already.
 
     Args:
         plan: may be endless.
         timer: of the device.
         arena: the device's memory.
-        part: takes the outcome.
-        seconds: what all of it may take, with what earlier commands have spent.
-        look: is told how many operators are done.
+        part: receives the outcome.
+        seconds: limit of the total time, earlier commands' time included.
+        look: called with the number of measured operators.
 
     Returns:
-        Whether the plan was through before the time was up.
+        Whether the plan was finished before the time was up.
 
     Raises:
-        RunEnded: the GPU failed. The operators among which it did are not tried again.
+        RunEnded: the GPU failed. The operators among which it failed are not tried again.
     """
     known = part.known()
     fresh = (each for each in plan if each not in known)
@@ -68,7 +68,7 @@ def measure(
 
 
 class _Making:
-    """The operators of a batch as they are made: the bytes of their tensors, or why one is not."""
+    """A batch's operators as they are created: the bytes of their tensors, or why creation failed."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
@@ -76,7 +76,7 @@ class _Making:
         self._refused: dict[Operation, str] = {}
 
     def made(self, operation: Operation) -> Made | None:
-        """Return the operator, ready to run; None if it cannot be made."""
+        """Return the operator, ready to run; None if it cannot be created."""
         try:
             made = make(operation, self._arena)
         except CannotMakeError as error:
@@ -86,12 +86,12 @@ class _Making:
         return made
 
     def outcome(self, operation: Operation, taken: Taken) -> tuple[Operation, Taken, int]:
-        """Return what is known of an operator that the timer has had."""
+        """Return an operator's outcome after the timer has run it."""
         refused = self._refused.get(operation)
         return operation, taken if refused is None else Taken(why_not=refused), self._needed.get(operation, 0)
 
 
 def _batches(plan: Iterator[Operation]) -> Iterator[list[Operation]]:
-    """Yield the plan in pieces."""
+    """Yield the plan in batches."""
     while batch := list(islice(plan, _BATCH)):
         yield batch

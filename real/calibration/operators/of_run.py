@@ -1,4 +1,4 @@
-"""Finds the run whose operators are measured: what `--of` names, and in which order its operators count."""
+"""Finds the run whose operators are measured (`--of`), and the order of its operators."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _FILE = "operators.parquet"
 
 
 def scenario_of(given: Path, args: Sequence[str] | None, profile: str, hosts: int | None, gpus: int | None) -> Scenario:
-    """Return the scenario of what `--of` names, on the profile.
+    """Return the scenario that `--of` names, on the profile.
 
     Args:
         given: a scenario's file or name, a script, or its recording.
-        args: those of a script.
+        args: arguments of a script.
         profile: whose GPUs it runs on.
-        hosts: how many there are, of a script alone; one unless given.
-        gpus: ranks of a host, of a script alone; one unless given.
+        hosts: number of hosts, for a script only; one unless given.
+        gpus: ranks of a host, for a script only; one unless given.
 
     Raises:
-        ScenarioError: it is none of these, or says something wrong.
+        ScenarioError: `given` is none of these, or contains a mistake.
     """
     overrides = {"profile": profile}
     if given.suffix == ".py":
@@ -37,10 +37,10 @@ def scenario_of(given: Path, args: Sequence[str] | None, profile: str, hosts: in
 
 
 def refuse_world(given: Path, hosts: int | None, gpus: int | None) -> None:
-    """Refuse hosts and GPUs of what is no script.
+    """Refuse hosts and GPUs unless a script is given.
 
     Raises:
-        ScenarioError: they are given.
+        ScenarioError: hosts or GPUs are given.
     """
     for name, value in (("hosts", hosts), ("ranks-per-host", gpus)):
         if value is not None:
@@ -50,20 +50,20 @@ def refuse_world(given: Path, hosts: int | None, gpus: int | None) -> None:
 def by_share(
     given: Path, rows: Iterable[OperatorRow], predicted_s: Callable[[Operation], float]
 ) -> list[tuple[Operation, int]]:
-    """Return the operators of a run, those that take most together first, each with how often it runs.
+    """Return a run's operators by their share of time, greatest first, each with its number of calls.
 
     Raises:
-        ScenarioError: there are none, or a row is damaged.
+        ScenarioError: the run has no operators, or a row is damaged.
     """
     try:
-        found = [(each, row.calls) for row in rows for each in operations_of(row.operations)]
+        counted = [(each, row.calls) for row in rows for each in operations_of(row.operations)]
     except (KeyError, TypeError, ValueError) as error:
         raise ScenarioError(f"--of = '{given}': expected descriptions of operators: {error}") from None
-    if not found:
+    if not counted:
         is_older = given.is_dir() and not (given / _FILE).is_file()
         what = f"has no {_FILE}, as an earlier release wrote it" if is_older else "describes no operators with a law"
         raise ScenarioError(
             f"--of = '{given}': {what}; expected a run on GPUs that this release predicted, a recording, a scenario or"
             " a script"
         )
-    return sorted(found, key=lambda one: -one[1] * predicted_s(one[0]))
+    return sorted(counted, key=lambda one: -one[1] * predicted_s(one[0]))

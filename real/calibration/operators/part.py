@@ -1,6 +1,6 @@
-"""The file beside a table in the making: each operator as it was measured, or why it was not, in lines of JSON.
+"""The file of an unfinished measurement: each operator's times, or why it was not measured, in lines of JSON.
 
-A command that was interrupted goes on from it; it is removed when the table is written.
+An interrupted command continues from the file; it is removed when the table is written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SUFFIX = ".part"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What repeats of an operator took, in us, and the bytes of its tensors."""
+    """A measured operator: times of its repeats in us, and the bytes of its tensors."""
 
     operation: Operation
     times_us: tuple[float, ...]
@@ -48,7 +48,7 @@ class Refused:
 
 @dataclass(slots=True)
 class Part:
-    """A measurement's outcome as far as it is known; `spent_s` is how long it has taken."""
+    """A measurement's outcome so far; `spent_s` is the time that it has taken, in s."""
 
     measured: list[Measured] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
@@ -56,11 +56,11 @@ class Part:
     _file: TextIOWrapper | None = None
 
     def known(self) -> set[Operation]:
-        """Return the operators that need not be tried again."""
+        """Return the operators that need no further try."""
         return {one.operation for one in self.measured} | {one.operation for one in self.refused}
 
     def add(self, outcomes: Iterable[tuple[Operation, Taken, int]], spent_s: float) -> None:
-        """Add what a batch has given, to the file at once: operators, their times, the bytes of their tensors."""
+        """Add a batch's operators, times and bytes of tensors, and write them to the file at once."""
         lines: list[dict[str, Any]] = []
         for operation, taken, needed_bytes in outcomes:
             if taken.times_us:
@@ -77,7 +77,7 @@ class Part:
             self._file.flush()
 
     def read(self, line: Mapping[str, Any]) -> None:
-        """Take a line of an earlier command."""
+        """Read a line of an earlier command."""
         if _SPENT in line:
             self.spent_s += float(line[_SPENT])
             return
@@ -96,19 +96,19 @@ _OPERATION, _TIMES, _BYTES, _WHY, _SPENT = "operation", "us", "bytes", "why", "s
 
 @contextmanager
 def keeping(file: Path, of: Mapping[str, str]) -> Iterator[Part]:
-    """Go on with the measurement that `file` has, or begin one; what is added is in the file from then on.
+    """Continue the measurement in `file`, or begin one; everything added is in the file at once.
 
     Args:
-        file: of lines of JSON, the first of which says `of`.
-        of: what is measured: the device, torch, how.
+        file: of lines of JSON, the first of which is `of`.
+        of: identifies the measurement: the device, torch, the method.
 
     Raises:
-        ScenarioError: the file is of another measurement, or none.
+        ScenarioError: the file belongs to another measurement, or to none.
     """
     part = Part()
     if file.exists():
         whole = _read(file, of, part)
-        file.write_text(whole, encoding="utf-8")  # without a last line that was cut off
+        file.write_text(whole, encoding="utf-8")  # drops a last line that was cut off
     else:
         file.write_text(json.dumps(dict(of)) + "\n", encoding="utf-8")
     with file.open("a", encoding="utf-8") as opened:

@@ -1,4 +1,4 @@
-"""Families of operators, and their order: what a GPU is measured on without a run to look at."""
+"""Families of operators, and their order: the plan of a measurement without a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scenarios.seam.operations.sorting import Scan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Operators of one kind: `make` returns the one at a point of the sequence, `share` how many come in a round."""
+    """A family of operators of one kind: `make` returns the operator at a point; `share` operators come in a round."""
 
     name: str
     make: Callable[[Draw], Operation]
@@ -23,7 +23,7 @@ class Family:
 
 
 def planned(families: Sequence[Family], scale: Scale) -> Iterator[tuple[str, Operation]]:
-    """Yield families' operators without end, all families in turn, each with its family's name; none comes twice."""
+    """Yield the families' operators without end, with their family's name, in turn; no operator comes twice."""
     streams = [(family, _stream(family, scale)) for family in families]
     seen: set[Operation] = set()
     while True:
@@ -37,7 +37,7 @@ def planned(families: Sequence[Family], scale: Scale) -> Iterator[tuple[str, Ope
             return
 
 
-# A family whose next operators have all been there has no more.
+# A family that repeats itself this often has no further operators.
 _MOST_REPEATED = 64
 
 
@@ -46,23 +46,25 @@ def _stream(family: Family, scale: Scale) -> Iterator[Operation]:
 
 
 def families(gpu: Gpu, *, has_fbgemm: bool) -> list[Family]:
-    """Return all families for a GPU's arithmetic, fbgemm's operators if it is there."""
+    """Return all families for a GPU's arithmetic; fbgemm's operators if it is installed."""
     dtypes = [each for each in ("float32", "tf32", "bfloat16", "float16") if each in gpu.flops_per_s]
     floats = [each for each in dtypes if each != "tf32"]
-    found = [Family(name=f"products {each}", make=_of(shapes.product, each), share=4) for each in dtypes]
-    found += [Family(name=f"batched products {each}", make=_of(shapes.batched, each)) for each in dtypes]
-    found += [Family(name=f"convolutions {each}", make=_of(shapes.convolution, each), share=2) for each in dtypes]
+    all_families = [Family(name=f"products {each}", make=_of(shapes.product, each), share=4) for each in dtypes]
+    all_families += [Family(name=f"batched products {each}", make=_of(shapes.batched, each)) for each in dtypes]
+    all_families += [
+        Family(name=f"convolutions {each}", make=_of(shapes.convolution, each), share=2) for each in dtypes
+    ]
     for each in floats:
-        found += [Family(name=f"attention {each}", make=_of(shapes.attention, each, False), share=2)]
-        found += [Family(name=f"attention backward {each}", make=_of(shapes.attention, each, True), share=2)]
-        found += [Family(name=f"elementwise {each}", make=_of(shapes.pointwise, each), share=4)]
-        found += [Family(name=f"strided {each}", make=_of(shapes.laid, each), share=3)]
-        found += [Family(name=f"reductions {each}", make=_of(shapes.reduction, each), share=3)]
-        found += [Family(name=f"rows of {each}", make=_of(shapes.rows, each), share=4)]
-        found += [Family(name=f"batch norm {each}", make=_of(shapes.batch_norm, each))]
-        found += [Family(name=f"concatenations {each}", make=_of(shapes.cat, each))]
-        found += [Family(name=f"lists of {each}", make=_of(shapes.foreach, each), share=2)]
-    return [*found, *_others(floats), *(_FBGEMM if has_fbgemm else ())]
+        all_families += [Family(name=f"attention {each}", make=_of(shapes.attention, each, False), share=2)]
+        all_families += [Family(name=f"attention backward {each}", make=_of(shapes.attention, each, True), share=2)]
+        all_families += [Family(name=f"elementwise {each}", make=_of(shapes.pointwise, each), share=4)]
+        all_families += [Family(name=f"strided {each}", make=_of(shapes.laid, each), share=3)]
+        all_families += [Family(name=f"reductions {each}", make=_of(shapes.reduction, each), share=3)]
+        all_families += [Family(name=f"rows of {each}", make=_of(shapes.rows, each), share=4)]
+        all_families += [Family(name=f"batch norm {each}", make=_of(shapes.batch_norm, each))]
+        all_families += [Family(name=f"concatenations {each}", make=_of(shapes.cat, each))]
+        all_families += [Family(name=f"lists of {each}", make=_of(shapes.foreach, each), share=2)]
+    return [*all_families, *_others(floats), *(_FBGEMM if has_fbgemm else ())]
 
 
 def _of(make: Callable[..., Operation], *given: object) -> Callable[[Draw], Operation]:

@@ -22,7 +22,7 @@ from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, Pe
 
 
 def _extent(draw: Draw, least: int, most: int) -> int:
-    """Return an extent of a matrix; one in five is not aligned, as 479 features are not."""
+    """Return an extent of a matrix; one in five is unaligned, like 479 features."""
     size = draw.size(least, most)
     if draw.share() < 0.2:
         return size + (size % 2 == 0)
@@ -59,7 +59,7 @@ def batched(draw: Draw, dtype: str) -> Operation:
 
 
 def attention(draw: Draw, dtype: str, is_backward: bool) -> Operation:
-    """Draw attention with itself, causal or not, or its backward pass."""
+    """Draw self-attention, causal or not, or its backward pass."""
     head_size, heads = draw.one_of((64, 128)), draw.one_of((8, 12, 16, 32, 64))
     work = draw.scale.multiplications // (heads * head_size) // (8 if dtype == "float32" else 1)
     queries = 32 * draw.size(2, max(2, min(256, math.isqrt(work) // 32)))
@@ -127,7 +127,7 @@ def pointwise(draw: Draw, dtype: str) -> Operation:
 
 
 def laid(draw: Draw, dtype: str) -> Operation:
-    """Draw an operator whose operands are broadcast, transposed, cut out of wider ones, or heads of attention."""
+    """Draw an operator whose operands are broadcast, transposed, slices of wider tensors, or heads of attention."""
     elements, width = draw.elements(1 << 12), draw.one_of((64, 96, 128, 256, 512, 768, 1024, 1600, 2048, 4096))
     rows = max(2, elements // width)
     whole, kind = (dtype, (width, 1)), draw.one_of(("bias", "column", "transposed", "slice", "heads"))
@@ -144,9 +144,9 @@ def laid(draw: Draw, dtype: str) -> Operation:
     heads = draw.one_of((8, 12, 16))
     positions = max(2, rows // heads // 8)
     shape = (8, heads, positions, 64)
-    given = (heads * positions * 64, 64, heads * 64, 1)
-    made = (heads * positions * 64, positions * 64, 64, 1)
-    return strided("clone", shape, [(dtype, given)], [(dtype, made)])
+    head_steps = (heads * positions * 64, 64, heads * 64, 1)
+    contiguous_steps = (heads * positions * 64, positions * 64, 64, 1)
+    return strided("clone", shape, [(dtype, head_steps)], [(dtype, contiguous_steps)])
 
 
 def cast(draw: Draw, floats: Sequence[str]) -> Operation:
@@ -158,7 +158,7 @@ def cast(draw: Draw, floats: Sequence[str]) -> Operation:
 
 
 def reduction(draw: Draw, dtype: str) -> Operation:
-    """Draw a reduction over rows, columns, dimensions in the middle, or all."""
+    """Draw a reduction over rows, columns, dimensions in the middle, or all elements."""
     name = draw.one_of(("sum", "sum", "mean", "amax", "max", "linalg_vector_norm"))
     elements, kind = draw.elements(), draw.one_of(("rows", "columns", "whole", "middle"))
     width = draw.size(16, max(16, min(16384, elements // 16)))
@@ -212,14 +212,14 @@ def pool(draw: Draw, floats: Sequence[str]) -> Operation:
 
 
 def gather(draw: Draw) -> Operation:
-    """Draw a lookup of different rows."""
+    """Draw a lookup of unique rows."""
     dim, dtype = draw.one_of((16, 32, 64, 128, 256, 768, 1024)), draw.one_of(("float32", "bfloat16"))
     rows = draw.size(64, max(64, min(1 << 20, draw.scale.elements // (4 * dim))))
     return Gather(rows=rows, dim=dim, dtype=dtype, unique=rows)
 
 
 def index(draw: Draw) -> Operation:
-    """Draw an index by pairs, as of a recommender's interaction, or by elements."""
+    """Draw an index by pairs, as in a recommender's interaction, or by elements."""
     side, samples = draw.one_of((8, 27, 64)), draw.size(16, max(16, min(32768, draw.scale.elements >> 12)))
     if draw.one_of((True, False)):
         elements, source = samples * side * (side - 1) // 2, samples * side**2
@@ -337,7 +337,7 @@ def bags(draw: Draw, is_backward: bool) -> Operation:
     rows = draw.size(1000, max(1000, min(1_000_000, draw.scale.elements // (tables * dim))))
     bags = draw.size(64, max(64, min(32768, draw.scale.elements // (tables * dim))))
     length = draw.one_of((1, 3, 20))
-    made = uniform(tables=tables, rows=rows, dim=dim, bags=bags, length=length)
+    contiguous_steps = uniform(tables=tables, rows=rows, dim=dim, bags=bags, length=length)
     if not is_backward:
-        return BagsForward(bags=made)
-    return BagsBackward(bags=made, optimizer=draw.one_of(("sgd", "rowwise_adagrad", "adam")))
+        return BagsForward(bags=contiguous_steps)
+    return BagsBackward(bags=contiguous_steps, optimizer=draw.one_of(("sgd", "rowwise_adagrad", "adam")))

@@ -1,6 +1,6 @@
 """Times operators on a device: on a GPU between two events, with cold caches and the host ahead; on a CPU by its clock.
 
-Measurements of a batch of operators are taken together: a GPU is waited for once for all of them.
+The host waits for a GPU once per batch of operators.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from real.calibration.operators.making.made import Made
 from real.launch.launcher import RunEnded
 from scenarios.seam.operations.operation import Operation
 
-# Makes an operator when its turn has come, as its tensors overwrite those of the one before; None where it cannot.
+# Creates an operator just before it runs, as its tensors overwrite those of the operator before; None if it cannot.
 Maker = Callable[[], Made | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Times of an operator's repeats in us; none, with the reason, where it could not be measured."""
+    """The times of an operator's repeats in us; none, with the reason, if it could not be measured."""
 
     times_us: tuple[float, ...] = ()
     why_not: str = ""
 
     @property
     def us(self) -> float:
-        """The median."""
+        """The median time, in us."""
         return median(self.times_us)
 
 
 class Timer(Protocol):
-    """A clock of one device; `is_cold`: no cache holds anything when an operator begins."""
+    """A clock of one device; `is_cold`: caches hold nothing of an operator's inputs when it begins."""
 
     is_cold: bool
 
     def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
-        """Return what the operators of a batch take, one after the other."""
+        """Time the operators of a batch, one after the other."""
 
 
 @contextmanager
 def arithmetic(*, is_tf32: bool) -> Iterator[None]:
-    """Let products of float32 be rounded to TF32, or not."""
+    """Round products of float32 to TF32, or not, within the context."""
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = is_tf32
     try:
@@ -56,19 +56,18 @@ def arithmetic(*, is_tf32: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
-# How long one operator's repeats may take together, and how many there are at least and at most.
+# Time of one operator's repeats together, in s; least and greatest number of repeats.
 _REPEATS_S, _LEAST, _MOST, _MOST_ON_GPU = 2e-3, 2, 7, 5
 
 
 class CpuTimer:
-    """A clock of a core of this machine: caches hold what the repeat before has left."""
+    """A clock of a core of this machine: caches hold what the previous repeat has left."""
 
     is_cold = False
 
     def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
-        """See `Timer`."""
         threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # threads of one operator wait for each other where cores are busy
+        torch.set_num_threads(1)  # an operator's threads would wait for each other where cores are busy
         try:
             return [taken_or_why(partial(self._one, make)) for _, make in batch]
         finally:
@@ -89,18 +88,19 @@ class CpuTimer:
 
 
 def taken_or_why(take: Callable[[], Taken], device: torch.device | None = None) -> Taken:
-    """Return what is taken, on a GPU if one is given, or why not: torch or fbgemm refuses an operator, or there is no
-    memory left for it.
+    """Return the outcome of `take`, or why it failed: torch or fbgemm refuses an operator, or memory is exhausted.
+
+    `device` is the GPU that may have failed, if there is one.
 
     Raises:
-        RunEnded: the GPU itself has failed, so that nothing more can be measured in this process.
+        RunEnded: the GPU itself has failed, so that this process can measure nothing more.
     """
     try:
         return take()
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return Taken(why_not="too large: out of memory")
-    except Exception as error:  # whatever goes wrong with one operator, the others are measured
+    except Exception as error:  # one operator's failure must not end the others' measurement
         sentence = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if device is not None and sentence.startswith(_FAILED) and _has_failed(device):
             raise RunEnded(f"the GPU failed: {sentence}; the same command goes on behind it") from error
@@ -108,7 +108,7 @@ def taken_or_why(take: Callable[[], Taken], device: torch.device | None = None) 
 
 
 def _has_failed(device: torch.device) -> bool:
-    """Whether the GPU itself has failed: cuBLAS, say, may refuse one operator in the same words."""
+    """Return whether the GPU itself has failed: cuBLAS, for one, may refuse one operator in the same words."""
     try:
         torch.cuda.synchronize(device)
     except RuntimeError:
@@ -119,12 +119,12 @@ def _has_failed(device: torch.device) -> bool:
 _FAILED = "CUDA error"
 _MOST_LETTERS = 120
 
-# More than any GPU's cache.
+# Larger than any GPU's cache.
 _FLUSH_BYTES = 256 << 20
-# The device is held up for as long as the host takes to launch an operator, times this and then some.
+# The device spins for this factor of the host's time to launch an operator, and this much longer.
 _AHEAD, _AHEAD_S, _MOST_AHEAD_S = 1.5, 20e-6, 20e-3
 _WARM_UP, _TINY = 3, 21
-# Cycles by which the rate of `torch.cuda._sleep` is measured.
+# Cycles of `torch.cuda._sleep` with which its rate is measured.
 _CYCLES = 2_000_000
 _BEHIND = "the host could not launch it ahead of the GPU"
 
@@ -132,9 +132,9 @@ _BEHIND = "the host could not launch it ahead of the GPU"
 class CudaTimer:
     """A clock of a CUDA device, on the thread's current stream.
 
-    Before each repeat a fill of 256 MiB leaves nothing of its inputs in a cache, and the device spins until the host
-    has launched the operator and the events around it. What two events hold beside a kernel is measured with a tiny one
-    and subtracted (`held_us`).
+    Before each repeat a fill of 256 MiB evicts inputs from the cache, and the device spins until the host has launched
+    the operator and the events around it. The overhead of two events is measured with a tiny kernel and subtracted
+    (`held_us`).
     """
 
     is_cold = True
@@ -147,7 +147,7 @@ class CudaTimer:
         self.nothing_us, self.held_us = self._held()
 
     def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
-        """See `Timer`; the device is waited for at the end of the batch."""
+        """Time the operators of a batch; wait for the device once, at its end."""
         waiting = [self._launched(make, self._expected_s(operation)) for operation, make in batch]
         taken_or_why(self._wait, self._device)
         return [each if isinstance(each, Taken) else self._read(each) for each in waiting]
@@ -200,8 +200,8 @@ class CudaTimer:
         return Taken(tuple(max(each, _SHORTEST_US) for each in times_us))
 
     def _rate(self) -> float:
-        """Return the cycles of `_sleep` in a second."""
-        torch.cuda._sleep(_CYCLES)  # the clock rises
+        """Return the cycles of `_sleep` per second."""
+        torch.cuda._sleep(_CYCLES)  # raises the clock
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record(self._stream)
         torch.cuda._sleep(_CYCLES)
@@ -210,9 +210,9 @@ class CudaTimer:
         return float(_CYCLES / (begin.elapsed_time(end) / 1e3))
 
     def _held(self) -> tuple[float, float]:
-        """Return what two events with nothing between them, and with a kernel, hold beside it, in us.
+        """Return the time of two events with nothing between them, and their overhead around a kernel, in us.
 
-        A tiny kernel's own time is the profiler's; without one it is what a second tiny kernel adds.
+        A tiny kernel's own time is the profiler's; without a profiler it is what a second tiny kernel adds.
         """
 
         def tiny() -> object:
@@ -231,29 +231,29 @@ class CudaTimer:
 
 
 def buffers(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return more than any cache holds, and one number."""
+    """Return a buffer larger than any cache, and one number."""
     return torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=device), torch.zeros(1, device=device)
 
 
-# A time that rounds to nothing once what events hold is subtracted.
+# Lower bound of times, which the subtraction of overhead could make zero.
 _SHORTEST_US = 0.1
 
 
 @dataclass(slots=True)
 class _Pair:
-    """Two events around an operator; `is_ahead`: the device had not passed the first when the host was through."""
+    """A pair of events around an operator; `is_ahead`: the device had not passed the first when the host was done."""
 
     begin: torch.cuda.Event
     end: torch.cuda.Event
     is_ahead: bool = True
 
     def us(self) -> float:
-        """Return the time between them."""
+        """Return the time between the events, in us."""
         return 1e3 * float(self.begin.elapsed_time(self.end))
 
 
 def profiled_us(run: Callable[[], object]) -> float | None:
-    """Return the time of a kernel by torch's profiler, the median of some; None where it sees none."""
+    """Return a kernel's median time by torch's profiler, in us; None where the profiler sees no kernel."""
     try:
         activities = [torch.profiler.ProfilerActivity.CUDA]
         with torch.profiler.profile(activities=activities) as profile:

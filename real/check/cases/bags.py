@@ -1,4 +1,4 @@
-"""Draws bags of ids from a seed, and says into which bucket the specification puts one id."""
+"""Draws bags of ids from a seed, and computes the bucket of one id as the specification does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ Bag = list[int]
 
 
 def bags_of(rows: Sequence[int], batches: Sequence[int], longest: int, dtype: str, *key: object) -> list[list[Bag]]:
-    """For each feature and sample up to `longest` ids: rows of its table, and sometimes ids beyond them all."""
+    """Draw for each feature and sample up to `longest` ids: rows of the feature's table, sometimes ids beyond the last
+    row.
+
+    Args:
+        rows: rows of each feature's table.
+        batches: samples of each feature.
+        longest: most ids of a bag.
+        dtype: of the ids.
+        key: seeds the draws.
+    """
     draw = random.Random(repr(key))
     return [
         [[_id(draw, size, dtype) for _ in range(draw.randint(0, longest))] for _ in range(batch)]
@@ -24,13 +33,13 @@ def bags_of(rows: Sequence[int], batches: Sequence[int], longest: int, dtype: st
 
 
 def weights_of(bags: Sequence[Sequence[Bag]], *key: object) -> list[list[Bag]]:
-    """A small whole number for each id, in the same bags."""
+    """Draw a small whole number for each id, in the same bags."""
     draw = random.Random(repr((*key, "weights")))
     return [[[draw.randint(-3, 3) for _ in bag] for bag in of_feature] for of_feature in bags]
 
 
 def positions_of(bags: Sequence[Sequence[Bag]]) -> list[list[Bag]]:
-    """Each id's place in its bag."""
+    """Return each id's position in its bag, in the same bags."""
     return [[list(range(len(bag))) for bag in of_feature] for of_feature in bags]
 
 
@@ -43,7 +52,16 @@ def features_of(
     stride: int | None,
     device: torch.device,
 ) -> KeyedJagged:
-    """The bags as a rank holds them. `dtypes`: of ids and of lengths; without `stride` each key has its own."""
+    """Return the bags as a rank's features.
+
+    Args:
+        keys: name of each feature.
+        bags: ids by feature and sample.
+        weights: a weight for each id; None: unweighted.
+        dtypes: of ids and of lengths.
+        stride: samples of every feature; None: each feature has its own number of samples.
+        device: of the tensors.
+    """
     return KeyedJagged(
         keys=tuple(keys),
         values=ids_tensor(flat(bags), dtypes[0]).to(device),
@@ -57,34 +75,34 @@ def features_of(
 
 
 def flat(bags: Sequence[Sequence[Bag]]) -> Bag:
-    """All ids, in order."""
+    """Return all ids, in order."""
     return [item for of_key in bags for bag in of_key for item in bag]
 
 
 def ids_tensor(ids: Sequence[int], dtype: str) -> Tensor:
-    """Ids that are read as unsigned, in their signed dtype."""
+    """Return unsigned ids in their signed dtype."""
     width = 8 * torch_dtype(dtype).itemsize
     signed = [unsigned(item, dtype) - (1 << width) * (unsigned(item, dtype) >> width - 1) for item in ids]
     return torch.tensor(signed, dtype=torch_dtype(dtype))
 
 
 def unsigned(item: int, dtype: str) -> int:
-    """An id as it is read."""
+    """Return an id as an unsigned number of its dtype's width."""
     return item % (1 << 8 * torch_dtype(dtype).itemsize)
 
 
 def bucket_of(item: int, block: int, buckets: int) -> tuple[int, int]:
-    """The bucket that an unsigned id falls into, and its id there."""
+    """Return the bucket of an unsigned id, and its id within the bucket."""
     return divmod(item, block) if item < block * buckets else (item % buckets, item // buckets)
 
 
 def unbucketized(item: int, bucket: int, block: int, buckets: int) -> int:
-    """The unsigned id again: one that was beyond all rows is still beyond its block."""
+    """Invert `bucket_of`: return the unsigned id; ids beyond all rows are beyond their block too."""
     return bucket * block + item if item < block else item * buckets + bucket
 
 
 def block_of(rows: int, buckets: int) -> int:
-    """Rows of a bucket."""
+    """Return the rows of a bucket."""
     return -(-rows // buckets)
 
 

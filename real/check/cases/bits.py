@@ -1,4 +1,4 @@
-"""Makes tensors of arbitrary bits or whole numbers from a dtype and a key, and turns tensors into bytes."""
+"""Creates tensors of arbitrary bits or whole numbers from a dtype and a key, and turns tensors into bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DTYPES = tuple(PARTS)
 
 
 class Bits(NamedTuple):
-    """What a tensor holds, comparable across processes and devices."""
+    """The content of a tensor, comparable across processes and devices."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -45,13 +45,15 @@ class Bits(NamedTuple):
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """torch.float32 for "float32"."""
+    """Return torch.float32 for "float32"."""
     dtype: torch.dtype = getattr(torch, name)
     return dtype
 
 
 def arbitrary(dtype: str, numel: int, *key: object) -> Tensor:
-    """[numel] of any bits: every other is a zero of either sign, subnormal, infinite or a NaN with a payload."""
+    """Return [numel] of arbitrary bits: half of them zeros of either sign, subnormals, infinities or NaNs with a
+    payload.
+    """
     draw = random.Random(repr(key))
     kind = torch_dtype(dtype)
     width, infinity = PARTS[dtype]
@@ -61,7 +63,7 @@ def arbitrary(dtype: str, numel: int, *key: object) -> Tensor:
 
 
 def whole(dtype: str, values: Sequence[int], *key: object, numel: int) -> Tensor:
-    """[numel] whole numbers out of `values`, in both parts of a complex one."""
+    """Return [numel] whole numbers out of `values`, in both parts of a complex number."""
     draw = random.Random(repr(key))
     kind = torch_dtype(dtype)
     if not kind.is_complex:
@@ -71,19 +73,19 @@ def whole(dtype: str, values: Sequence[int], *key: object, numel: int) -> Tensor
 
 
 def bits_of(tensor: Tensor) -> Bits:
-    """The dtype, shape and bytes of a tensor on any device."""
+    """Return the dtype, shape and bytes of a tensor on any device."""
     held = tensor.detach().cpu().resolve_conj().contiguous()
     flat = held.as_strided((held.numel(),), (1,)).view(torch.uint8)
     return Bits(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), bytes(flat.tolist()))
 
 
 def values_of(bits: Bits) -> Tensor:
-    """The tensor again, flat."""
+    """Return the tensor of these bits, flat."""
     return from_bytes(bytearray(bits.data), bits.dtype)
 
 
 def from_bytes(data: bytearray, dtype: str) -> Tensor:
-    """A flat tensor that holds these bytes."""
+    """Return a flat tensor of these bytes."""
     flat = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
     return flat.view(torch_dtype(dtype))
 

@@ -1,4 +1,4 @@
-"""Bucketize: block_bucketize of the same ids on every rank, compared with a loop over ids."""
+"""Checks block_bucketize of the same ids on every rank against a loop over ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from scenarios.sparse.bucketize import block_bucketize, bucketize_kernel
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Bucketize(Case):
-    """A feature for each of `blocks` with `batches[feature]` bags of up to `longest` ids; options as the function's."""
+    """A call of block_bucketize: for each of `blocks` a feature with `batches[feature]` bags of up to `longest` ids.
+
+    The other fields are options of `block_bucketize`.
+    """
 
     hosts: int = 1
     gpus: int = 1
@@ -35,15 +38,15 @@ class Bucketize(Case):
     seed: int = 0
 
     async def play(self, here: RankGroups) -> list[Tensor]:
-        """The operator's results, without those that were not asked for."""
+        """Return the operator's results, without those not requested."""
         ids, lengths, weights = self._given(here.rank.device)
         kernel = bucketize_kernel(lengths, ids, self.my_size, weights, positions=self.positions)
-        done = await here.rank.compute(kernel, self._run, ids, lengths, weights)
-        found = (done.lengths, done.values, done.weights, done.positions, done.unbucketize_permute)
-        return [tensor for tensor in found if tensor is not None]
+        output = await here.rank.compute(kernel, self._run, ids, lengths, weights)
+        results = (output.lengths, output.values, output.weights, output.positions, output.unbucketize_permute)
+        return [tensor for tensor in results if tensor is not None]
 
     def oracle(self) -> list[list[Tensor]]:
-        """Each id to its bucket, one after the other."""
+        """Assign the ids to their buckets, one after the other."""
         bags = self._bags()
         weights, positions = flat(weights_of(bags, self.seed)), flat(positions_of(bags))
         places = [(feature, bag) for feature, of_key in enumerate(bags) for bag in of_key]
@@ -53,20 +56,21 @@ class Bucketize(Case):
                 bucket, local = self._bucket(feature, unsigned(item, self.dtypes[0]))
                 cells.append((bucket, number, at, local))
                 at += 1
+        # Within a bucket, ids keep the order of their bags, and of a bag.
         cells.sort(key=lambda cell: cell[:3])
         lengths = [0] * (self.my_size * count)
         for bucket, number, _, _ in cells:
             lengths[bucket * count + number] += 1
         order = [cell[2] for cell in cells]
         ids, width = self.dtypes[0], torch_dtype(self.dtypes[1])
-        found = [torch.tensor(lengths, dtype=width), ids_tensor([cell[3] for cell in cells], ids)]
-        found += [torch.tensor([weights[index] for index in order], dtype=torch.float32)] if self.weighted else []
-        found += [ids_tensor([positions[index] for index in order], ids)] if self.positions else []
-        found += [ids_tensor([order.index(index) for index in range(at)], ids)] if self.sequence else []
-        return [found] * (self.hosts * self.gpus)
+        results = [torch.tensor(lengths, dtype=width), ids_tensor([cell[3] for cell in cells], ids)]
+        results += [torch.tensor([weights[index] for index in order], dtype=torch.float32)] if self.weighted else []
+        results += [ids_tensor([positions[index] for index in order], ids)] if self.positions else []
+        results += [ids_tensor([order.index(index) for index in range(at)], ids)] if self.sequence else []
+        return [results] * (self.hosts * self.gpus)
 
     def _bucket(self, feature: int, item: int) -> tuple[int, int]:
-        """As the specification of the options says."""
+        """Return the bucket of an id, and its id there, as the options' specification says."""
         total = self.my_size if self.totals is None or self.bounds is not None else self.totals[feature]
         block = self.blocks[feature] * (total // self.my_size)
         limit = block * self.my_size if self.bounds is None else self.bounds[feature][-1]

@@ -1,4 +1,4 @@
-"""Case: what the ranks of a small world do, and what each must end with; GroupSpec: where its calls are made."""
+"""A case: the calls of a small world's ranks, and the tensors that each rank must end with; GroupSpec: its groups."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from scenarios.seam.rank import Rank
 
 
 class ShortRepr:
-    """Base of dataclasses whose repr omits fields that have their default."""
+    """A base of dataclasses whose repr omits fields that have their default."""
 
     def __repr__(self) -> str:
-        told = [field for field in dataclasses.fields(self) if getattr(self, field.name) != field.default]  # type: ignore[arg-type]
-        return f"{type(self).__name__}({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in told)})"
+        changed = [field for field in dataclasses.fields(self) if getattr(self, field.name) != field.default]  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in changed)})"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Case(ShortRepr):
-    """One or several calls of all ranks; frozen, and its repr builds it again."""
+    """One or several calls of all ranks; frozen, and evaluating its repr builds an equal case."""
 
     hosts: int
     gpus: int
 
     @property
     def rounding(self) -> float:
-        """How far a result may be from the oracle's; 0: equal to the bit."""
+        """The largest absolute difference between a result and the oracle's; 0: equal to the bit."""
         return 0.0
 
     async def play(self, here: RankGroups) -> list[Tensor]:
-        """Run the calls of this rank; the tensors that it ends with."""
+        """Run the calls of this rank; return the tensors that it ends with."""
         raise NotImplementedError
 
     def oracle(self) -> list[list[Tensor]]:
-        """The tensors that each rank must end with, computed in one process without the project's code."""
+        """Return the tensors that each rank must end with, computed in one process without the project's code."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, repr=False)
 class GroupSpec(ShortRepr):
-    """A process group: "world", "intra", "cross", or a "new" one of `ranks` in this order.
+    """A process group: "world", "intra", "cross", or a "new" group of `ranks` in this order.
 
     Its calls are issued on a second stream if `is_aside`.
     """
@@ -54,7 +54,7 @@ class GroupSpec(ShortRepr):
     is_aside: bool = False
 
     def members(self, hosts: int, gpus: int) -> list[tuple[int, ...]]:
-        """The groups of this kind in a world, each by its global ranks in group order."""
+        """Return the groups of this kind in a world, each as its global ranks in group order."""
         if self.kind == "intra":
             return [tuple(range(host * gpus, (host + 1) * gpus)) for host in range(hosts)]
         if self.kind == "cross":
@@ -66,7 +66,7 @@ WORLD = GroupSpec()
 
 
 class RankGroups:
-    """One rank's streams and groups, made when first asked for; every rank must ask in the same order."""
+    """A rank's streams and groups, created on first use; every rank must use them in the same order."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
@@ -81,7 +81,7 @@ class RankGroups:
         return self._aside
 
     def join(self, places: Sequence[GroupSpec]) -> list[tuple[Rank, Group]]:
-        """For each spec: this rank on its stream, and its group."""
+        """Return for each spec this rank on the spec's stream, and the group."""
         for place in places:
             if place not in self._made:
                 on = self.aside if place.is_aside else self.rank
@@ -96,5 +96,5 @@ def _group(rank: Rank, place: GroupSpec) -> Group:
 
 
 async def play(here: RankGroups, cases: Sequence[Case]) -> list[list[Bits]]:
-    """Play cases one after the other; the tensors that this rank ends with, by case."""
+    """Run cases one after the other; return the tensors that this rank ends with, by case."""
     return [[bits_of(tensor) for tensor in await case.play(here)] for case in cases]

@@ -1,4 +1,4 @@
-"""AllToAll: all-to-all calls of every form, dtype and group, several in flight."""
+"""Checks all-to-all calls of every form, dtype and group, several in flight."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ from scenarios.seam.rank import Rank
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Exchange(ShortRepr):
-    """One all-to-all among the ranks of each group at `place`: `counts[source][target]` rows, by global rank.
+    """An all-to-all among the ranks of each group at `place`.
 
-    Each rank's inputs and outputs are views of one memory, of arbitrary bits: outputs lie `shift` elements after the
-    inputs, over them where that is less than their size (0: in place), or, with None, apart. `trailing` are the other
-    dimensions of a row; a `scalar` is a chunk without any, in the list form. `omits_splits` leaves out those that are
-    equal on a side. `conjugates` sends the lazy conjugate of the input.
+    A rank's inputs and outputs are views of one memory of arbitrary bits, in which inputs begin at 1.
+
+    Attributes:
+        is_list: whether the call takes lists of tensors.
+        counts: rows by global rank, [source][target].
+        trailing: the other dimensions of a row.
+        scalar: whether chunks have no dimension at all (list form only).
+        omits_splits: whether equal splits of a side are left out.
+        shift: elements from inputs to outputs, which overlap if it is less than their size (0: in place); None: apart.
+        conjugates: whether the input is a lazy conjugate.
     """
 
     place: GroupSpec = WORLD
@@ -37,23 +43,23 @@ class Exchange(ShortRepr):
     seed: int = 0
 
     def sizes(self, rank: int, members: tuple[int, ...]) -> tuple[list[int], list[int]]:
-        """Rows to and from each member."""
+        """Return the rows sent to and received from each member."""
         return [self.counts[rank][peer] for peer in members], [self.counts[peer][rank] for peer in members]
 
     def memory(self, rank: int, members: tuple[int, ...]) -> Tensor:
-        """What a rank's memory holds before."""
+        """Return a rank's memory before the call."""
         sent, got = (sum(rows) * prod(self.trailing) for rows in self.sizes(rank, members))
         memory = arbitrary(self.dtype, self.output_start(sent) + max(sent, got) + 1, self.seed, rank)
-        if self.conjugates:  # whether negating a NaN turns its sign is the device's business: CPUs do, GPUs do not
+        if self.conjugates:  # CPUs turn a NaN's sign when they negate it, GPUs do not
             memory.imag[memory.imag.isnan()] = 0
         return memory
 
     def output_start(self, sent: int) -> int:
-        """Where in the memory outputs begin; inputs begin at 1."""
+        """Return the element of the memory at which outputs begin."""
         return 1 + (sent + 1 if self.shift is None else self.shift)
 
     def issue(self, rank: Rank, group: Group) -> tuple[Tensor, Work[Tensor] | Work[list[Tensor]]]:
-        """The memory, and the call on its way."""
+        """Issue the call; return the memory and the call's work."""
         memory = self.memory(rank.rank, group.ranks).to(rank.device)
         sends, receives = self.sizes(rank.rank, group.ranks)
         sent, got = (sum(rows) * prod(self.trailing) for rows in (sends, receives))
@@ -66,7 +72,7 @@ class Exchange(ShortRepr):
         return memory, rank.all_to_all_single(*rows, self._splits(receives), self._splits(sends), group)
 
     def after(self, members: tuple[int, ...]) -> dict[int, Tensor]:
-        """The oracle: every member's memory, with each chunk that was sent to it in its place."""
+        """Compute the oracle: every member's memory, with each chunk that was sent to it in its place."""
         before = {rank: self.memory(rank, members) for rank in members}
         after = {rank: memory.clone() for rank, memory in before.items()}
         row = prod(self.trailing)
@@ -91,10 +97,10 @@ class Exchange(ShortRepr):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AllToAll(Case):
-    """Exchanges that are all issued before the first is awaited.
+    """A set of exchanges that are all issued before the first is awaited.
 
-    Rank r begins with the calls of group `turns[r]`, then those of the next group: in a group all keep one order. With
-    `is_backwards` the last is awaited first.
+    Rank r begins with the calls of group `turns[r]`, then those of the next group: all members of a group issue its
+    calls in one order. With `is_backwards` the last call is awaited first.
     """
 
     exchanges: tuple[Exchange, ...]
@@ -102,7 +108,7 @@ class AllToAll(Case):
     is_backwards: bool = False
 
     async def play(self, here: RankGroups) -> list[Tensor]:
-        """Each exchange's memory."""
+        """Return each exchange's memory."""
         groups, me = here.join([exchange.place for exchange in self.exchanges]), here.rank.rank
         issued = {at: self.exchanges[at].issue(*groups[at]) for at in self._order(me) if me in groups[at][1]}
         for at in reversed(issued) if self.is_backwards else issued:
@@ -110,7 +116,7 @@ class AllToAll(Case):
         return [issued[at][0] for at in sorted(issued)]
 
     def oracle(self) -> list[list[Tensor]]:
-        """As said."""
+        """Return each exchange's memory, by `Exchange.after`."""
         memories: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
         for exchange in self.exchanges:
             for members in exchange.place.members(self.hosts, self.gpus):

@@ -1,4 +1,4 @@
-"""Gradients: buckets that are averaged while a backward pass computes."""
+"""Checks the averaging of gradient buckets while a backward pass computes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from scenarios.seam.kernel import Kernel
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Gradients(Case):
-    """Parameters of `shapes`, in buckets of `first_bytes` and then `cap_bytes`; in each step each rank's order differs.
+    """A model's gradients, averaged in buckets of `first_bytes` and then `cap_bytes`; each rank's order differs by
+    step.
 
-    Gradients are whole multiples of the number of ranks, so that means are exact; `fractions` are not.
+    `shapes` are the parameters' shapes. Gradients are whole multiples of the number of ranks, so that means are exact;
+    with `fractions` they are not.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -37,28 +39,28 @@ class Gradients(Case):
         return 2 * torch.finfo(torch_dtype(self.dtype)).eps * self.hosts * self.gpus if self.fractions else 0.0
 
     async def play(self, here: RankGroups) -> list[Tensor]:
-        """Where each gradient lies (bucket, element), and the averages of each step."""
+        """Return each gradient's position (bucket, element), and the averages of each step."""
         buckets = Buckets(first_bytes=self.first_bytes, cap_bytes=self.cap_bytes)
         reducer = GradientReducer(here.aside, self.shapes, dtype=torch_dtype(self.dtype), buckets=buckets)
-        found: list[Tensor] = []
+        tensors: list[Tensor] = []
         for step in range(self.steps):
             for index in self._order(here.rank.rank, step):
                 reducer.add(index, self._gradient(here.rank.rank, step, index).to(here.rank.device))
                 await here.rank.compute(Kernel(kind="gemm"), int)
             averages = await reducer.finish()
-            found += [] if found else [_places(averages)]
-            found += [average.clone() for average in averages]
-        return found
+            tensors += [] if tensors else [_places(averages)]
+            tensors += [average.clone() for average in averages]
+        return tensors
 
     def oracle(self) -> list[list[Tensor]]:
-        """Buckets fill from the last parameter on; means of one process."""
+        """Fill buckets from the last parameter on, and compute the means in one process."""
         ranks = self.hosts * self.gpus
-        found = [self._assigned()]
+        tensors = [self._assigned()]
         for step in range(self.steps):
             for index in range(len(self.shapes)):
                 total = sum(self._gradient(rank, step, index).double() for rank in range(ranks))
-                found.append((torch.as_tensor(total) / ranks).to(torch_dtype(self.dtype)))
-        return [found] * ranks
+                tensors.append((torch.as_tensor(total) / ranks).to(torch_dtype(self.dtype)))
+        return [tensors] * ranks
 
     def _assigned(self) -> Tensor:
         places: list[tuple[int, int]] = []
@@ -82,7 +84,7 @@ class Gradients(Case):
 
 
 def _places(views: list[Tensor]) -> Tensor:
-    """By the buffers that they are views of, last first."""
+    """Return each view's buffer, counted from the last view on, and its offset."""
     buffers = list(dict.fromkeys(id(view._base) for view in reversed(views)))
     places = [(buffers.index(id(view._base)), view.storage_offset()) for view in views]
     return torch.tensor(places, dtype=torch.int64).view(-1, 2)

@@ -1,4 +1,4 @@
-"""Gather, Broadcast and Messages move arbitrary bits of every dtype; Reduction reduces whole numbers."""
+"""Checks calls that move arbitrary bits of every dtype (Gather, Broadcast, Messages) and that reduce whole numbers."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from scenarios.seam.rank import Rank
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class _GroupCall(Case):
-    """One collective of each group at `place`."""
+    """A collective of each group at `place`."""
 
     place: GroupSpec = WORLD
     dtype: str = "float32"
 
     async def play(self, here: RankGroups) -> list[Tensor]:
-        """What a member ends with."""
+        """Return the tensor that a member ends with."""
         ((rank, group),) = here.join([self.place])
         return [await self._call(rank, group)] if rank.rank in group else []
 
     def oracle(self) -> list[list[Tensor]]:
-        """What each member of each group must end with."""
-        found: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
+        """Return the tensor that each member of each group must end with."""
+        tensors: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
         for members in self.place.members(self.hosts, self.gpus):
             for rank, tensor in zip(members, self._results(members), strict=True):
-                found[rank] = [tensor]
-        return found
+                tensors[rank] = [tensor]
+        return tensors
 
     async def _call(self, rank: Rank, group: Group) -> Tensor:
         raise NotImplementedError
@@ -47,7 +47,7 @@ class _GroupCall(Case):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Gather(_GroupCall):
-    """all_gather_into_tensor of `numel` elements a rank; `in_place`: the input is this rank's part of the output."""
+    """An all_gather_into_tensor of `numel` elements a rank; `in_place`: the input is this rank's part of the output."""
 
     numel: int = 1
     in_place: bool = False
@@ -68,7 +68,7 @@ class Gather(_GroupCall):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Broadcast(_GroupCall):
-    """From the member of each group that stands at `source`, modulo the group's size."""
+    """A broadcast from the member of each group at index `source`, modulo the group's size."""
 
     shape: tuple[int, ...] = (1,)
     source: int = 0
@@ -89,38 +89,41 @@ class Broadcast(_GroupCall):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Messages(Case):
-    """Sends and receives, (source, target, elements) each, all issued in this order before the first is awaited."""
+    """A list of sends and receives, (source, target, elements) each, all issued in this order before the first is
+    awaited.
+    """
 
     dtype: str = "float32"
     messages: tuple[tuple[int, int, int], ...] = ()
     seed: int = 0
 
     async def play(self, here: RankGroups) -> list[Tensor]:
-        """What this rank received."""
+        """Return the tensors that this rank received."""
         rank, sent, received = here.rank, [], []
         for at, (source, target, numel) in enumerate(self.messages):
             if rank.rank == source:
                 sent.append(rank.send(arbitrary(self.dtype, numel, self.seed, at).to(rank.device), target))
             elif rank.rank == target:
                 received.append(rank.recv(arbitrary(self.dtype, numel, self.seed).to(rank.device), source))
-        found = [await work for work in received]
+        tensors = [await work for work in received]
         for work in sent:
             await work
-        return found
+        return tensors
 
     def oracle(self) -> list[list[Tensor]]:
-        """What was sent, in order."""
-        found: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
+        """Return the tensors sent to each rank, in order."""
+        tensors: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
         for at, (_, target, numel) in enumerate(self.messages):
-            found[target].append(arbitrary(self.dtype, numel, self.seed, at))
-        return found
+            tensors[target].append(arbitrary(self.dtype, numel, self.seed, at))
+        return tensors
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Reduction(_GroupCall):
-    """all_reduce of `numel` whole numbers, or with `scatters` reduce_scatter_tensor of so many a member.
+    """An all_reduce of `numel` whole numbers, or with `scatters` a reduce_scatter_tensor of `numel` a member.
 
-    They are so small that they, their sums and products are exact in every dtype; `big` ones are so in integers only.
+    Numbers are so small that their sums and products are exact in every dtype; `big` numbers are exact in integers
+    only.
     """
 
     numel: int = 1
@@ -137,7 +140,7 @@ class Reduction(_GroupCall):
         return await rank.reduce_scatter_tensor(output, input, OPS[self.op], group)
 
     def _results(self, members: tuple[int, ...]) -> Sequence[Tensor]:
-        """Python's arithmetic, cut to the dtype's width."""
+        """Reduce with Python's arithmetic, cut to the dtype's width."""
         columns = zip(*(self._of(rank, len(members)).tolist() for rank in members), strict=True)
         results = _tensor([self._combined(column) for column in columns], self.dtype)
         return results.view(len(members), -1).unbind() if self.scatters else [results] * len(members)
@@ -169,7 +172,7 @@ OPS = {
 
 
 def _divided(total: complex, by: int) -> complex:
-    """Integers towards zero, as torch's "trunc"."""
+    """Divide; integers round towards zero, as torch's "trunc" does."""
     if isinstance(total, int):
         return abs(total) // by * (1 if total > 0 else -1)
     return complex(total.real / by, total.imag / by) if isinstance(total, complex) else total / by

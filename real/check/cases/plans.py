@@ -1,4 +1,4 @@
-"""Plan: tables of any sharding type, from their features to pooled rows and back to gradients."""
+"""Checks tables of any sharding type, from their features to pooled rows and back to gradients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from scenarios.sparse.tables import ShardedTable, TableShard
 
 
 class Piece(NamedTuple):
-    """A run of columns of a table: where it begins, how wide it is, and the ranks that cut its rows or hold it."""
+    """A run of columns of a table: its start, its width, and the ranks that share its rows or hold it whole."""
 
     start: int
     width: int
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Table(ShortRepr):
-    """A table cut into columns of `widths`, each by its `owners`: a host, a rank, or everyone, as its kind says."""
+    """A table cut into columns of `widths`; `owners` name a host, a rank, or all ranks of each, by `kind`."""
 
     kind: str
     rows: int
@@ -55,7 +55,7 @@ class Table(ShortRepr):
         return ShardingKind(self.kind)
 
     def pieces(self, hosts: int, gpus: int) -> Iterator[Piece]:
-        """The table's runs of columns."""
+        """Yield the table's runs of columns."""
         everyone = tuple(range(hosts * gpus))
         start = 0
         for width, owner in zip(self.widths, self.owners, strict=True):
@@ -67,12 +67,12 @@ class Table(ShortRepr):
             start += width
 
     def buckets(self, ranks: tuple[int, ...]) -> int:
-        """Into how many parts the rows are cut."""
+        """Return the number of parts into which the rows are cut."""
         return len(ranks) if self.sharding_kind.cuts_rows else 1
 
 
 class Cell(NamedTuple):
-    """One id of a bag, as it is read in the whole table, and how often its row counts there."""
+    """An id of a bag, counted in the whole table, and the weight of its row."""
 
     item: int
     weight: int
@@ -80,7 +80,9 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(Case):
-    """`batches[rank]` samples of every table's feature on each rank; rows are small whole numbers: sums are exact."""
+    """A set of tables with `batches[rank]` samples of every feature; rows are small whole numbers, so that sums are
+    exact.
+    """
 
     tables: tuple[Table, ...]
     batches: tuple[int, ...]
@@ -91,7 +93,9 @@ class Plan(Case):
     seed: int = 0
 
     async def play(self, here: RankGroups) -> list[Tensor]:
-        """This rank's pooled rows of every table; then of each of its shards the ids met, and their rows' gradients."""
+        """Return this rank's pooled rows of every table, then for each of its shards the looked-up ids and their rows'
+        gradients.
+        """
         rank, names = here.rank, [f"t{at}" for at in range(len(self.tables))]
         groups = build_groups(self._sharded(), rank.world_size, self.gpus, need_pos=self.need_pos)
         grads = tables_to_outputs(
@@ -99,26 +103,26 @@ class Plan(Case):
         )
         outputs, shards = [], dict[tuple[int, int], list[Tensor]]()
         for group, grad in zip(groups, grads, strict=True):
-            given = await group.input(rank, self._features(rank))
+            features = await group.input(rank, self._features(rank))
             lookups = group.lookups(rank.rank)
-            cells = [self._read(rank, given, at, one) for at, one in enumerate(lookups)]
-            none = torch.zeros(given.stride or 0, 0)
+            cells = [self._read(rank, features, at, one) for at, one in enumerate(lookups)]
+            none = torch.zeros(features.stride or 0, 0)
             pooled = torch.cat([none, *(_pool(one, *bags) for one, bags in zip(lookups, cells, strict=True))], dim=1)
-            outputs.append(await group.forward(rank, pooled.to(rank.device), given.batch_per_rank))
-            came = await group.backward(rank, grad, given.batch_per_rank)
-            parts = torch.split(came.cpu(), [one.columns for one in lookups], dim=1)
+            outputs.append(await group.forward(rank, pooled.to(rank.device), features.batch_per_rank))
+            row_gradients = await group.backward(rank, grad, features.batch_per_rank)
+            parts = torch.split(row_gradients.cpu(), [one.columns for one in lookups], dim=1)
             for one, (at, bags), part in zip(lookups, cells, parts, strict=True):
                 shards[at, one.column_offset] = _row_gradients(bags, part)
         tables = outputs_to_tables(groups, outputs)
         return [*(tables[name] for name in names), *(tensor for place in sorted(shards) for tensor in shards[place])]
 
     def oracle(self) -> list[list[Tensor]]:
-        """A dense model of the whole batch; each shard's gradient is that of the ids in its bucket."""
+        """Compute a dense model of the whole batch; each shard's gradient is that of the ids in its bucket."""
         ranks = self.hosts * self.gpus
         whole_tables = [
             Lookup(table="", row_offset=0, rows=0, column_offset=0, columns=sum(t.widths)) for t in self.tables
         ]
-        found = [
+        tensors = [
             [_pool(one, at, self._cells(rank, at)) for at, one in enumerate(whole_tables)] for rank in range(ranks)
         ]
         for at, table in enumerate(self.tables):
@@ -129,11 +133,11 @@ class Plan(Case):
                         self._in_bucket(bag, table, owners, slot) for rank in sources for bag in self._cells(rank, at)
                     ]
                     grad = torch.cat([self._grad(rank, at) for rank in sources])
-                    found[owner] += _row_gradients(bags, grad[:, start : start + width])
-        return found
+                    tensors[owner] += _row_gradients(bags, grad[:, start : start + width])
+        return tensors
 
     def _cells(self, rank: int, at: int) -> list[list[Cell]]:
-        """A rank's bags of a table: positions and weights count as the exchanges say that they travel."""
+        """Return a rank's bags of a table; the exchange decides whether positions or weights count."""
         bags = self._bags(rank)
         counts = [[1] * len(bag) for bag in bags[at]]
         if self.weighted:
@@ -155,22 +159,24 @@ class Plan(Case):
         block = block_of(table.rows, buckets)
         return [cell for cell in bag if buckets == 1 or bucket_of(cell.item, block, buckets)[0] == slot]
 
-    def _read(self, rank: Rank, given: KeyedJagged, key: int, lookup: Lookup) -> tuple[int, list[list[Cell]]]:
-        """The table of a key that came, and its bags with ids of the whole table."""
+    def _read(self, rank: Rank, features: KeyedJagged, key: int, lookup: Lookup) -> tuple[int, list[list[Cell]]]:
+        """Return the table of a received key, and its bags with ids of the whole table."""
         at = int(lookup.table[1:])
         kind, rows = self.tables[at].sharding_kind, self.tables[at].rows
         buckets = kind.row_blocks(rank.world_size, rank.local_world_size)
         slot = rank.rank % buckets
-        items = [unsigned(item, self.dtype) for item in torch.split(given.values, given.length_per_key())[key].tolist()]
+        items = [
+            unsigned(item, self.dtype) for item in torch.split(features.values, features.length_per_key())[key].tolist()
+        ]
         if buckets > 1:
             items = [unbucketized(item, slot, block_of(rows, buckets), buckets) for item in items]
         weights = (
             [1.0] * len(items)
-            if given.weights is None
-            else torch.split(given.weights, given.length_per_key())[key].tolist()
+            if features.weights is None
+            else torch.split(features.weights, features.length_per_key())[key].tolist()
         )
         cells = iter([Cell(item, int(weight)) for item, weight in zip(items, weights, strict=True)])
-        lengths = given.lengths.view(len(given.keys), -1)[key].tolist()
+        lengths = features.lengths.view(len(features.keys), -1)[key].tolist()
         return at, [list(itertools.islice(cells, length)) for length in lengths]
 
     def _bags(self, rank: int) -> list[list[Bag]]:
@@ -218,7 +224,7 @@ def _shard(table: Table, piece: Piece, slot: int) -> TableShard:
 
 
 def _pool(lookup: Lookup, at: int, bags: list[list[Cell]]) -> Tensor:
-    """[bags, columns]: sums of rows, each as often as it counts. A row is a formula, so that any id has one."""
+    """Return sums of weighted rows, [bags, columns]; a row is computed by formula, so that any id has one."""
     columns = range(lookup.column_offset, lookup.column_offset + lookup.columns)
     rows = [
         [sum(cell.weight * ((31 * cell.item + 7 * column + 13 * at) % 17 - 8) for cell in bag) for column in columns]
@@ -228,7 +234,7 @@ def _pool(lookup: Lookup, at: int, bags: list[list[Cell]]) -> Tensor:
 
 
 def _row_gradients(bags: list[list[Cell]], grad: Tensor) -> list[Tensor]:
-    """The ids met, in order, and what their rows' gradients add up to: [ids], [ids, columns]."""
+    """Return the looked-up ids in order, [ids], and the sums of their rows' gradients, [ids, columns]."""
     totals: dict[int, Tensor] = {}
     for bag, row in zip(bags, grad, strict=True):
         for cell in bag:

@@ -1,4 +1,4 @@
-"""Twrw: the input exchange of tables that lie on one host each, cut by rows over its ranks."""
+"""Checks the input exchange of tables that lie on one host each, cut by rows over its ranks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from scenarios.sparse.input_dist import TwRwSparseFeaturesDist
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Twrw(Case):
-    """Tables of `rows`, the first `features[0]` of them on host 0; `batches[rank][feature]` samples, if `is_per_key`.
+    """A set of tables of `rows`, the first `features[0]` of them on host 0, the next `features[1]` on host 1, and so
+    on.
 
-    Else a rank has `batches[rank][0]` samples of every feature.
+    A rank has `batches[rank][feature]` samples if `is_per_key`, else `batches[rank][0]` samples of every feature.
     """
 
     features: tuple[int, ...]
@@ -42,10 +43,12 @@ class Twrw(Case):
     seed: int = 0
 
     async def play(self, here: RankGroups) -> list[Tensor]:
-        """What this rank is to look up: lengths, ids, weights if any, samples by key and source, batches by rank."""
+        """Return this rank's input of lookups: lengths, ids, weights if any, samples by key and source, batches by
+        rank.
+        """
         rank = here.rank
         bags = self.bags(rank.rank)
-        given = features_of(
+        features = features_of(
             [f"f{index}" for index in range(len(self.rows))],
             bags,
             weights_of(bags, self.seed, rank.rank) if self.weighted else None,
@@ -56,17 +59,17 @@ class Twrw(Case):
         counts = [count for count in self.features for _ in range(self.gpus)]
         group = Group("world", tuple(range(rank.world_size)))
         options = self.has_feature_processor, self.need_pos
-        got = await TwRwSparseFeaturesDist(group, self.gpus, counts, self.rows, None, *options)(rank, given)
+        got = await TwRwSparseFeaturesDist(group, self.gpus, counts, self.rows, None, *options)(rank, features)
         weights = [] if got.weights is None else [got.weights]
         strides = [list(one) for one in got.stride_per_key_per_rank or ()]
         return [got.lengths, got.values, *weights, _ints(strides), _ints(list(got.batch_per_rank))]
 
     def oracle(self) -> list[list[Tensor]]:
-        """For each key: by local rank, by host, that rank's samples with the ids of this bucket."""
+        """Return for each key, by local rank and host, that rank's samples with the ids of this bucket."""
         return [self._received(*divmod(rank, self.gpus)) for rank in range(self.hosts * self.gpus)]
 
     def bags(self, rank: int) -> list[list[list[int]]]:
-        """A rank's ids by feature and sample."""
+        """Return a rank's ids by feature and sample."""
         batches = self.batches[rank] if self.is_per_key else self.batches[rank][:1] * len(self.rows)
         return bags_of(self.rows, batches[: len(self.rows)], self.longest, self.dtypes[0], self.seed, rank)
 
@@ -77,24 +80,24 @@ class Twrw(Case):
         bags = [self._cut(source, key, local) for key in keys for source in sources]
         cells = [cell for samples in bags for bag in samples for cell in bag]
         lengths = [len(bag) for samples in bags for bag in samples]
-        found = [torch.tensor(lengths, dtype=torch_dtype(self.dtypes[1]))]
-        found += [ids_tensor([item for item, _, _ in cells], self.dtypes[0])]
+        tensors = [torch.tensor(lengths, dtype=torch_dtype(self.dtypes[1]))]
+        tensors += [ids_tensor([item for item, _, _ in cells], self.dtypes[0])]
         if self.need_pos if self.weighted else self.has_feature_processor:
-            found += [ids_tensor([position for _, position, _ in cells], self.dtypes[0])]
+            tensors += [ids_tensor([position for _, position, _ in cells], self.dtypes[0])]
         elif self.weighted:
-            found += [torch.tensor([weight for _, _, weight in cells], dtype=torch.float32)]
+            tensors += [torch.tensor([weight for _, _, weight in cells], dtype=torch.float32)]
         strides = [[self.batches[source][key] for source in sources] for key in keys] if self.is_per_key else []
         batches = [] if self.is_per_key else [row[0] for row in self.batches]
-        return [*found, _ints(strides), _ints(batches)]
+        return [*tensors, _ints(strides), _ints(batches)]
 
     def _cut(self, source: int, key: int, local: int) -> list[list[tuple[int, int, int]]]:
-        """A rank's samples of a key: (id, position, weight) of what falls into a bucket."""
+        """Return a rank's samples of a key: (id, position, weight) of the ids of a bucket."""
         bags = self.bags(source)
         weights, positions = weights_of(bags, self.seed, source)[key], positions_of(bags)[key]
         cut = []
         for bag, places, numbers in zip(bags[key], positions, weights, strict=True):
-            found = [bucket_of(unsigned(item, self.dtypes[0]), self._block(key), self.gpus) for item in bag]
-            cells = zip(found, places, numbers, strict=True)
+            placed = [bucket_of(unsigned(item, self.dtypes[0]), self._block(key), self.gpus) for item in bag]
+            cells = zip(placed, places, numbers, strict=True)
             cut.append([(item, place, weight) for (bucket, item), place, weight in cells if bucket == local])
         return cut
 

@@ -140,7 +140,7 @@ REMARKS = st.dictionaries(st.sampled_from(["", "cluster", "cluster.gpu", "cluste
 
 @examples(50)
 @given(clusters(), MEASURED, TEXT, REMARKS)
-def test_what_is_written_reads_back_the_same(
+def test_written_profile_reads_back_equal(
     cluster: Cluster, measured: Measured, description: str, remarks: dict[str, str]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -151,7 +151,7 @@ def test_what_is_written_reads_back_the_same(
         assert read_toml(str(path))["description"] == description
 
 
-def test_quantities_are_written_as_people_write_them(tmp_path: Path) -> None:
+def test_quantities_have_the_largest_fitting_unit(tmp_path: Path) -> None:
     link = Link(bytes_per_s=1.25e9, latency_ns=12_500)
     gpu = Gpu(
         name="core", kind="cpu", memory_bytes=3 << 29, memory_bytes_per_s=1.812e10, flops_per_s={"float32": 1.5e11}
@@ -178,7 +178,7 @@ def test_quantities_are_written_as_people_write_them(tmp_path: Path) -> None:
         assert line in lines
 
 
-def test_a_remark_stands_before_its_table_and_that_on_the_whole_before_all(tmp_path: Path) -> None:
+def test_remarks_precede_their_tables(tmp_path: Path) -> None:
     cluster = load_profile("cpu_local")
     measured = measured_here("command", 2, time.monotonic(), ())
     remarks = {"": "Of\nall.", "cluster.nic": "Not measured."}
@@ -188,7 +188,7 @@ def test_a_remark_stands_before_its_table_and_that_on_the_whole_before_all(tmp_p
     assert [line for line in lines if line.startswith("#")] == ["# Of", "# all.", "# Not measured."]
 
 
-def test_the_processor_is_named_as_the_kernel_does_or_by_its_architecture(tmp_path: Path) -> None:
+def test_cpu_name_is_the_kernels_or_the_architecture(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: A fast one\nmodel name\t: A slow one\n")
     assert cpu_name(tmp_path / "cpuinfo") == "A fast one"
     assert cpu_name(tmp_path / "none") != ""

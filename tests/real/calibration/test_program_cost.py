@@ -31,14 +31,14 @@ def test_the_program_has_kernels_calls_and_compression() -> None:
 
 
 @pytest.mark.parametrize(("verb_ns", "cold_ns"), [(40_000, 100_000), (150_000, 300_000)])
-def test_what_python_takes_is_found_again(verb_ns: int, cold_ns: int) -> None:
+def test_fit_recovers_the_cost_of_python(verb_ns: int, cold_ns: int) -> None:
     """From a recording of few steps, as nothing varies in it."""
     found = fit(TCP, play(verb_ns=verb_ns, cold_ns=cold_ns), play())
     assert found.verb_ns == pytest.approx(verb_ns, rel=0.15)
     assert found.cold_ns == pytest.approx(cold_ns, rel=0.15)
 
 
-def test_what_a_short_kernel_takes_more_than_alone_is_the_verbs() -> None:
+def test_extra_time_of_short_kernels_counts_as_the_verbs() -> None:
     """If a verb's time shows inside of the kernel and not before it, that changes nothing."""
     quick = play(verb_ns=40_000, cold_ns=0)
     slow = [dataclasses.replace(span, start_ns=span.start_ns - 30_000) if is_kernel(span) else span for span in quick]

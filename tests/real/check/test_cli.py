@@ -82,7 +82,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def test_all_properties_hold_on_ranks_that_it_starts() -> None:
+def test_properties_hold_on_ranks_started_by_the_command() -> None:
     done = run(["-m", "real", "check", "--plays", "2", "--hosts", "1", "--gpus-per-host", "2", "--json"])
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -56,7 +56,7 @@ def test_a_rank_that_begins_anew_where_others_resume_is_told_on_every_rank() -> 
     assert "; the generator of draws is " in found[0]
 
 
-def test_what_may_differ_does() -> None:
+def test_logging_options_may_differ() -> None:
     assert told((PLAIN, other(compression_stats_logging_frequency=3))) == ["nothing was refused"] * 2
     assert told((PLAIN, other(min_compression_rate=2.0))) == ["nothing was refused"] * 2
 

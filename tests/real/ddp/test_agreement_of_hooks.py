@@ -136,7 +136,7 @@ def test_powersgd_is_the_same_in_the_simulation_and_on_real_ranks(case: Any) -> 
 
 @examples(8)
 @given(cases())
-def test_the_hooks_do_what_torchs_do(case: Any) -> None:
+def test_hooks_equal_torchs_hooks(case: Any) -> None:
     ours, theirs = results("real", 1, RANKS, as_hook, *case), results("real", 1, RANKS, as_torch, *case)
     for one, other in zip(ours, theirs, strict=True):
         alike(one, other, case[2])

@@ -86,7 +86,7 @@ def test_a_training_stored_before_compression_resumes_with_the_same_bits(store_a
 
 
 @pytest.mark.parametrize("ddp", [{"static_graph": True}, {"find_unused_parameters": True}], ids=str)
-def test_other_ways_of_making_buckets_resume_with_the_same_bits(ddp: dict[str, Any]) -> None:
+def test_other_bucket_options_resume_with_the_same_bits(ddp: dict[str, Any]) -> None:
     options = {**OPTIONS, "start_powerSGD_iter": 3, "use_error_feedback": False, "warm_start": False}
     resumes_with_the_same_bits(Training("batched", options, ddp={**DDP, **ddp}), store_at=4)
     resumes_with_the_same_bits(Training("layerwise", OPTIONS, ddp={**DDP, **ddp}), store_at=4)
@@ -191,7 +191,7 @@ def test_an_error_of_the_reduction_is_raised_by_the_backward_pass() -> None:
         ),
     ],
 )
-def test_another_model_than_the_stored_one_is_refused(kind: str, sentence: str) -> None:
+def test_model_that_differs_from_the_stored_one_is_refused(kind: str, sentence: str) -> None:
     stored = tuple(kept for _, kept in trained(Training("layerwise", OPTIONS), 0, 4, 3))
     changed = Training("layerwise", OPTIONS, kind=kind)
     assert results("real", 1, 2, hook_scripts.mistake, changed, 2, stored) == [sentence] * 2
@@ -237,7 +237,7 @@ class Given:
 
 
 @pytest.mark.parametrize("hook", HOOKS.values())
-def test_what_a_hook_cannot_take_is_refused_with_a_sentence(hook: Any) -> None:
+def test_unsupported_gradients_are_refused_with_a_sentence(hook: Any) -> None:
     for state, buffer, sentence in (
         (
             TorchState(None, 1, 2),

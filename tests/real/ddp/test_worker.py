@@ -38,7 +38,7 @@ def test_the_caller_does_not_wait() -> None:
     assert promise.future.done()
 
 
-def test_after_a_failure_nothing_runs_and_everyone_hears_of_it() -> None:
+def test_failure_stops_later_jobs_and_fails_their_promises() -> None:
     worker, order = Worker(), list[str]()
     promises = [worker.promise(torch.zeros(1)) for _ in range(2)]
 

@@ -156,7 +156,7 @@ def test_traffic_is_counted_on_every_cable_of_its_way(leaves: EmulatedHosts) -> 
     assert sum(after.values()) < (len(way) + 0.5) * SENT_BYTES / PAYLOAD_SHARE  # acknowledgements come back
 
 
-def test_nothing_of_it_is_in_the_root_namespace(leaves: EmulatedHosts) -> None:
+def test_root_namespace_has_no_interface_of_the_cluster(leaves: EmulatedHosts) -> None:
     def interfaces() -> set[str]:
         return {name for _, name in socket.if_nameindex()}
 
@@ -246,7 +246,7 @@ def _until(holds: Callable[[], bool], for_s: float = END_S) -> None:
         time.sleep(0.05)
 
 
-def test_nothing_is_left_of_a_run_that_was_killed(able: None, tmp_path: Path) -> None:
+def test_killed_run_leaves_no_namespace(able: None, tmp_path: Path) -> None:
     """Nor of its ranks, which are in the hosts' namespaces."""
     run, hosts = _stalls(tmp_path / "run")
     children = psutil.Process(run.pid).children(recursive=True)
@@ -258,7 +258,7 @@ def test_nothing_is_left_of_a_run_that_was_killed(able: None, tmp_path: Path) ->
     assert psutil.wait_procs(children, timeout=END_S)[1] == []
 
 
-def test_what_a_killed_run_and_its_killed_cleanup_process_have_left_is_found(able: None) -> None:
+def test_sweep_removes_hosts_of_killed_owner_and_cleanup(able: None) -> None:
     code = "import time; from real.emulate.cluster import *; from real.emulate.fabric import *\n"
     code += (
         "with emulated(Fabric(hosts=2, nic_bytes_per_s=25e6)) as hosts: print(hosts.name, flush=True); time.sleep(1000)"

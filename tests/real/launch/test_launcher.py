@@ -220,7 +220,7 @@ def test_a_run_that_is_whole_stays_so_if_a_signal_comes_before_its_ranks_have_go
     assert os.listdir(tmp_path) == ["run"]
 
 
-def test_what_cannot_be_recovered_is_one_sentence_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_unrecoverable_spool_is_one_sentence_and_stays(tmp_path: Path) -> None:
     given = job(tmp_path / "run", "trains")
     done = command_of("reports", "recover", given.out)
     nothing = f"there is no {tmp_path}/.run.*.spool; expected the spool folder of a run whose launcher was killed"
@@ -315,7 +315,7 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, sentence)
 
 
-def test_as_many_ranks_as_the_scenario_has_must_be_started(tmp_path: Path) -> None:
+def test_number_of_started_ranks_must_be_the_scenarios(tmp_path: Path) -> None:
     done = _run(
         [sys.executable, "-m", "real", str(SCENARIO), "--out", str(tmp_path / "run")], _srun(0, 3, _free_port())
     )

@@ -25,11 +25,11 @@ SRUN = {
 }
 
 
-def test_nobody_has_given_a_place() -> None:
+def test_place_is_none_without_a_launcher() -> None:
     assert place({"HOME": "/"}) is None
 
 
-def test_torchrun_gives_one() -> None:
+def test_place_is_read_from_torchrun() -> None:
     assert place(TORCHRUN) == Place(
         by="torchrun",
         rank=5,
@@ -42,7 +42,7 @@ def test_torchrun_gives_one() -> None:
     )
 
 
-def test_srun_gives_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_place_is_read_from_srun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")  # no scontrol
     assert place(SRUN) == Place(by="srun", rank=5, world_size=8, local_rank=1, address="gpu003", port=23456)
 

@@ -177,7 +177,7 @@ def test_rows_say_when_the_device_did_what(script: Script) -> None:
     ]
 
 
-def test_what_a_script_that_hangs_has_finished_is_handed_over(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_rows_of_a_hanging_script_are_handed_over(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the thread that is asked where the script stands."""
     script.link.ask(StepEnd())
     a_step(script)
@@ -301,14 +301,14 @@ def test_a_script_ends_behind_its_unrecorded_steps(unrecorded: Script) -> None:
     assert unrecorded.told.said[-1] == ("end", {"steps": RECORDED, "seen": None, "has_called": True})
 
 
-def test_what_was_begun_while_calls_were_recorded_is_awaited_so(unrecorded: Script) -> None:
+def test_recorded_calls_are_awaited_as_recorded_calls(unrecorded: Script) -> None:
     unrecorded.begun.wait()
     rows = [row for row in unrecorded.rows() if row["kind"] == "all_reduce"]
     assert len(rows) == 2 * RECORDED + 1
     assert all(round((row["end"] - row["start"]) / MS) >= 3 for row in rows)
 
 
-def test_groups_that_are_made_later_are_handed_on_to_too(unrecorded: Script) -> None:
+def test_later_groups_bypass_recording_too(unrecorded: Script) -> None:
     unrecorded.link.ask(NewGroup([0]))
     assert unrecorded.link._group.ranks == (0,)
     assert "allreduce" in vars(unrecorded.group)
@@ -332,9 +332,7 @@ def test_a_script_that_fails_behind_its_recorded_steps_is_a_run(
     assert "the script ended before 3 steps were timed with the recording off" in said
 
 
-def test_who_is_asked_where_it_stands_disturbs_no_unrecorded_step(
-    unrecorded: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_position_requests_disturb_no_unrecorded_step(unrecorded: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a call is a move, so that a long step does not pass for one that hangs."""
     moves = []
     for _ in range(2):
@@ -368,7 +366,7 @@ def test_a_long_step_moves_as_long_as_recorded_ones_took(unrecorded: Script) -> 
     assert not unrecorded.link._is_usual(steps)
 
 
-def test_each_way_to_begin_a_call_is_handed_on() -> None:
+def test_every_collective_bypasses_recording() -> None:
     """Of the methods that give a work or, like `monitored_barrier`, await one."""
     begin = {
         name

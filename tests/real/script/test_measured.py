@@ -80,7 +80,7 @@ def calls(found: Any, rank: int) -> pd.DataFrame:
 @pytest.mark.supports("ZeroRedundancyOptimizer", "CPUs", "real")
 @pytest.mark.supports("local SGD: PostLocalSGDOptimizer, PeriodicModelAverager", "CPUs", "real")
 @pytest.mark.supports("every collective and message of torch.distributed", "CPUs", "real")
-def test_both_worlds_make_the_same_calls(
+def test_simulated_and_real_scripts_make_the_same_calls(
     script: Path, words: list[str], ranks: tuple[int, int], steps: int, tmp_path: Path
 ) -> None:
     """In order, byte for byte, each named after the same line; and what the script trains on is the same."""
@@ -110,7 +110,7 @@ def test_a_call_that_is_over_when_the_script_ends_is_a_row(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("script", ["ddp.py", pytest.param("parts.py", marks=pytest.mark.slow)])
-def test_what_is_between_two_calls_is_computed(script: str, tmp_path: Path) -> None:
+def test_time_between_two_calls_is_computation(script: str, tmp_path: Path) -> None:
     """On each rank, in both worlds at the same places, for the same modules; and the rank's log has what it printed."""
     real, simulated = (run(room, tmp_path, SCRIPTS / script, ranks=(2, 1), steps=3) for room in ("real", "sim"))
     for rank in range(2):
@@ -271,7 +271,7 @@ dist.barrier()
 
 @pytest.mark.parametrize("words", [[], pytest.param(["--step-every", "all_reduce:3"], marks=pytest.mark.slow)])
 @pytest.mark.supports("steps of hand-written loops: `twinstep.step()`, `--step-every`", "real")
-def test_both_worlds_take_the_same_for_a_step(words: list[str], tmp_path: Path) -> None:
+def test_simulated_and_real_step_times_agree(words: list[str], tmp_path: Path) -> None:
     """Where the script marks it, or a call; what follows the last mark belongs to no step in either."""
     file = tmp_path / "train.py"
     file.write_text(BY_HAND.lstrip())
@@ -297,7 +297,7 @@ def test_both_worlds_take_the_same_for_a_step(words: list[str], tmp_path: Path) 
     ],
     ids=["no step", "raises"],
 )
-def test_what_all_ranks_do_wrong_is_said_once(body: str, sentence: str, tmp_path: Path) -> None:
+def test_mistake_of_all_ranks_is_reported_once(body: str, sentence: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.py"
     file.write_text(f"import torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n{body}")
     done = command("real", "--hosts", "1", "--gpus-per-host", "2", "--quiet", "--out", tmp_path / "out", file)

@@ -50,7 +50,7 @@ def test_the_first_steps_settle_and_each_later_one_lies_between_two_marks() -> N
     assert not metrics
 
 
-def test_no_step_holds_a_look_at_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_readings_lie_outside_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unrecorded, "SPOOLED_EVERY_S", 0.0)
     journal, lane, looks = Journal(0, 0, 1), lanes.Lane(), list[int]()
     monkeypatch.setattr(lane, "between_steps", lambda: looks.append(lanes.now_ns()), raising=False)
@@ -94,9 +94,7 @@ def test_a_thread_that_hands_over_rows_leaves_the_steps_to_the_one_that_ends_the
         (0, "", True, 0),
     ],
 )
-def test_how_many_steps_are_timed_with_the_recording_off(
-    given: int | None, step_every: str, is_on_gpu: bool, count: int
-) -> None:
+def test_number_of_unrecorded_steps(given: int | None, step_every: str, is_on_gpu: bool, count: int) -> None:
     script = Script(path=Path("train.py"), sha256="", unrecorded_steps=given, step_every=step_every)
     assert _unrecorded_steps(script, 20, is_on_gpu=is_on_gpu) == count
 

@@ -67,7 +67,7 @@ def test_a_rank_is_heard_until_it_is_done(office: Office) -> None:
     assert not office.table.members[0].is_here
 
 
-def test_of_many_steps_the_last_is_told_and_of_the_others_few(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_of_many_steps_is_reported_and_few_others(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
     hear = RankStatusTable.hear
 
@@ -88,7 +88,7 @@ def test_of_many_steps_the_last_is_told_and_of_the_others_few(office: Office, mo
     assert 1 <= len(told) <= (time.monotonic() - began_s) / STEP_S + 1
 
 
-def test_a_step_that_lasts_is_told_while_it_lasts(office: Office) -> None:
+def test_long_step_is_reported_before_its_end(office: Office) -> None:
     ours = line(office, "secret", [])
     for index in range(3):
         ours.step = index
@@ -97,7 +97,7 @@ def test_a_step_that_lasts_is_told_while_it_lasts(office: Office) -> None:
     until(lambda: office.table.members[1].is_done)
 
 
-def test_a_rank_is_told_that_the_run_is_over(office: Office) -> None:
+def test_rank_receives_the_end_of_the_run(office: Office) -> None:
     heard: list[str] = []
     line(office, "secret", heard)
     until(lambda: office.table.members[1].is_here)

@@ -33,7 +33,7 @@ def in_call(call: int, ranks: list[int]) -> list[object]:
     return [[WORLD, "world", call, ranks]]
 
 
-def test_all_is_well_until_something_happens() -> None:
+def test_verdict_is_none_without_news() -> None:
     assert table().verdict(30.9) is None
 
 
@@ -47,7 +47,7 @@ def test_a_killed_rank_is_named_with_its_signal_and_step_whatever_others_say_fir
     assert watched.verdict(5.6) == "rank 2 was killed by SIGKILL in step 3"
 
 
-def test_steps_that_are_seen_count_like_steps_that_are_told() -> None:
+def test_shared_memory_steps_count_like_reported_steps() -> None:
     watched = table()
     watched.hear(1, {"step": 4}, 2.0)
     watched.see([7, None, 0], 20.0)
@@ -72,14 +72,14 @@ def test_a_rank_that_raised_is_named_before_one_that_lost_its_connection() -> No
     assert watched.verdict(5.2) == "rank 1 raised ValueError: no"
 
 
-def test_of_several_that_raised_the_lowest_rank_is_named() -> None:
+def test_lowest_of_several_raising_ranks_is_named() -> None:
     watched = table()
     watched.hear(2, {"failed": "rank 2 raised ValueError: no"}, 5.0)
     watched.hear(1, {"failed": "rank 1 raised ValueError: no"}, 5.1)
     assert watched.verdict(5.3) == "rank 1 raised ValueError: no"
 
 
-def test_ranks_that_say_the_same_are_named_together() -> None:
+def test_ranks_with_equal_sentences_are_named_together() -> None:
     watched = table()
     for rank, sentence in ((2, "no data"), (1, "no"), (0, "no data")):
         watched.hear(rank, {"failed": f"rank {rank}: train.py:6: ValueError: {sentence}\n  File 'train.py'"}, 5.0)
@@ -113,7 +113,7 @@ def test_ranks_that_waited_for_the_last_to_be_ready_have_only_just_begun() -> No
     )
 
 
-def test_a_lost_connection_is_told_when_nothing_better_is_known() -> None:
+def test_lost_connection_is_reported_without_better_evidence() -> None:
     watched = table()
     watched.hear(0, {"lost": "rank 0: x failed: Connection closed"}, 5.0)
     assert watched.verdict(6.9) is None
@@ -154,7 +154,7 @@ def test_a_rank_that_goes_on_keeps_the_others_from_being_blamed_but_not_for_ever
     )
 
 
-def test_of_a_chain_of_waiting_ranks_the_one_that_waits_for_nobody_is_named() -> None:
+def test_rank_at_the_end_of_a_waiting_chain_is_named() -> None:
     watched = table()
     watched.hear(0, at(9, 6, waits=in_call(5, [0, 1])), 3.0)
     watched.hear(1, at(8, 5, waits=[["recv", "world", -1, [2]]]), 3.0)

@@ -11,7 +11,7 @@ from real.supervise import spool as steps
 
 
 def _hurries(folder: Path, rank: int, last: int) -> None:
-    own = steps.found(folder)
+    own = steps.open_steps(folder)
     assert own is not None
     for index in range(last + 1):
         own.enter(rank, index)
@@ -28,12 +28,12 @@ def test_the_step_in_which_a_rank_was_killed_is_seen_by_others(tmp_path: Path) -
     assert seen.of_all() == [None, 12_345, None]
 
 
-def test_any_step_can_be_told_from_none(tmp_path: Path) -> None:
+def test_every_step_differs_from_no_step(tmp_path: Path) -> None:
     seen = steps.lay_out(tmp_path, 2)
     for index in (0, -1, 2**62):
         seen.enter(0, index)
         assert seen.of_all() == [index, None]
 
 
-def test_where_nothing_was_laid_out_nothing_is_found(tmp_path: Path) -> None:
-    assert steps.found(tmp_path) is None
+def test_open_steps_is_none_without_a_file(tmp_path: Path) -> None:
+    assert steps.open_steps(tmp_path) is None

@@ -115,7 +115,7 @@ def test_steps_before_the_start_are_the_exact_mean(algorithm: Algorithm, start: 
 
 
 @BOTH
-def test_all_ranks_get_the_same_bits(algorithm: Algorithm) -> None:
+def test_ranks_get_equal_bits(algorithm: Algorithm) -> None:
     run = Run(algorithm, SHAPES, random_gradients(SHAPES, 4, 5, dtype=torch.float32), start_powerSGD_iter=2)
     for results in run.by_rank[1:]:
         assert all(torch.equal(mine, first) for mine, first in zip(results, run.results, strict=True))
@@ -243,7 +243,7 @@ def test_batching_changes_draws_but_not_what_is_sent() -> None:
 @pytest.mark.parametrize("rank", [1, 2, 4])
 @pytest.mark.parametrize("use_error_feedback", [True, False])
 @pytest.mark.parametrize("epsilon", [0.0, 1e-8])
-def test_training_outlives_zero_gradients_when_asked(
+def test_training_survives_zero_gradients_with_the_option(
     algorithm: Algorithm, rank: int, use_error_feedback: bool, epsilon: float
 ) -> None:
     shapes = [(20, 20), (9, 20), (20,)]

@@ -50,7 +50,7 @@ def test_epsilon_is_added_to_the_norm() -> None:
     torch.testing.assert_close(column, torch.tensor([[0.3], [0.4]]))
 
 
-def test_zero_columns_become_nan_or_zero_as_asked() -> None:
+def test_zero_columns_become_nan_or_zero_by_option() -> None:
     plain, safe = torch.zeros(4, 2), torch.zeros(4, 2)
     orthogonalise(plain)
     orthogonalise(safe, 0.0, zero_vanished=True)
@@ -58,7 +58,7 @@ def test_zero_columns_become_nan_or_zero_as_asked() -> None:
     assert torch.equal(safe, torch.zeros(4, 2))
 
 
-def test_a_column_that_depends_on_another_becomes_zero_only_when_asked() -> None:
+def test_dependent_column_becomes_zero_only_with_the_option() -> None:
     column = random(50, 1, dtype=torch.float32)
     plain = torch.cat([column, column * 3], dim=1)
     safe = plain.clone()

@@ -216,7 +216,7 @@ def test_stacks_may_be_deep():
     assert len(rows_of([call], []).rows) == 1
 
 
-def test_what_no_shapes_explain_is_left_out_with_its_time():
+def test_unexplained_lists_are_left_out_with_their_time():
     found = rows_of([adam(77), Call("mine::op", kernels=[Kernel(us=3)])], [[512, 256]])
     assert (found.rows, dict(found.left_out)) == ([], {"aten::_fused_adam_": 9, "mine::op": 3})
 

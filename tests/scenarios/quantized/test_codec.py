@@ -21,7 +21,7 @@ ROWS = [rows_host, rows_device]
 
 
 @pytest.mark.parametrize("name", ENCODED)
-def test_encodes_and_decodes_as_torchrec(name: str) -> None:
+def test_codecs_equal_torchrecs_bits(name: str) -> None:
     codec, wanted = codec_of(name), recorded(f"{name}.encoded")
     encoded = codec.encode(recorded(f"{name}.input"))
     if isinstance(codec, HalfCodec):
@@ -61,7 +61,7 @@ def precision_of(codec: Codec | None) -> str:
 
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16", "int8", "fp8"])
-def test_falls_back_as_torchrec_on_gpus(kind: CommPrecision) -> None:
+def test_gpu_fallback_equals_torchrecs(kind: CommPrecision) -> None:
     made = quantized_comms(QComms(forward_precision=kind, backward_precision=kind, fp8_quantize_dim=4))
     for name, codecs in (
         ("POOLED_EMBEDDINGS_ALL_TO_ALL", made.all_to_all),
@@ -72,7 +72,7 @@ def test_falls_back_as_torchrec_on_gpus(kind: CommPrecision) -> None:
         assert [precision_of(codecs.forward), precision_of(codecs.backward)] == wanted
 
 
-def test_each_direction_has_its_own_format() -> None:
+def test_directions_have_separate_formats() -> None:
     given = QComms(backward_precision="fp8", fp8_quantize_dim=8, fp8_quantize_dim_bwd=16)
     made = quantized_comms(given).all_to_all
     assert made.forward is None
@@ -158,7 +158,7 @@ def test_fp8_is_what_the_nearest_of_its_numbers_is(of: object) -> None:
 
 
 @given(rows(INT8_ROW_SIZE))
-def test_both_kinds_of_device_encode_the_same(values: Tensor) -> None:
+def test_host_and_device_encodings_are_equal(values: Tensor) -> None:
     assert torch.equal(rows_host.encode_int8(values, 32), rows_device.encode_int8(values, 32))
     for of in (FORWARD_FP8, BACKWARD_FP8):
         host, device = (where.encode_fp8(values, 16, of) for where in ROWS)

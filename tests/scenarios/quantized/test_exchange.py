@@ -80,7 +80,7 @@ def squares(size: int) -> st.SearchStrategy[list[list[int]]]:
     st.sampled_from(["fp16", "bf16", "int8", "fp8"]),
     st.integers(1, 3),
 )
-def test_what_arrives_is_what_was_sent_encoded_and_decoded(sends: list[list[int]], kind: str, divisor: int) -> None:
+def test_received_values_are_the_sent_ones_after_the_codec(sends: list[list[int]], kind: str, divisor: int) -> None:
     """Also where a rank sends nothing, whatever the splits: rows do not reach over from one member to the next."""
     made = QComms(forward_precision=kind, fp8_quantize_dim=16)  # type: ignore[arg-type]
     codec = quantized_comms(made).all_to_all.forward

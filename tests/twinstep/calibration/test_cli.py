@@ -36,7 +36,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--out", "a.toml", "--like", "dgx_h100"], "--like = 'dgx_h100': expected with --kernels or --host"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_wrong_options_are_one_sentence(
     arguments: list[str],
     sentence: str,
     tmp_path: Path,
@@ -50,7 +50,7 @@ def test_what_cannot_be_is_one_sentence(
 
 
 @pytest.mark.parametrize("name", [PROGRAM, WRITER, *PROGRAMS.values()])
-def test_what_ranks_are_told_to_call_is_a_function(name: str) -> None:
+def test_programs_name_functions(name: str) -> None:
     assert callable(function(name))
 
 
@@ -60,7 +60,7 @@ def test_more_ranks_than_cores_can_serve_are_refused(tmp_path: Path, capsys: pyt
     assert sentence == f"--ranks-per-host = {most + 1}: expected 1 to {most}, four for each core"
 
 
-def test_before_it_measures_it_knows_the_machine_and_the_rate() -> None:
+def test_nominal_cluster_has_the_machine_and_the_rate() -> None:
     cluster = nominal(4, 2, 25e6)
     assert (cluster.hosts, cluster.world_size, cluster.hosts_share_cores, cluster.tcp) == (4, 8, True, None)
     assert cluster.host.cores == cores()

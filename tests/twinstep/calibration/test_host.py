@@ -35,7 +35,7 @@ from twinstep.calibration.snippets import HELD_OUT, SNIPPETS
         ),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_wrong_host_options_are_one_sentence(
     words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)

@@ -39,22 +39,20 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
         (["--like", "cpu_local", "--of", "dlrm_x"], "--of = dlrm_x: expected with --kernels and a profile of GPUs"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_wrong_kernel_options_are_one_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused(["--out", str(tmp_path / "a.toml"), *arguments], capsys) == sentence
 
 
-def test_each_rank_needs_a_core_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_ranks_than_cores_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     most = cores()
     out = ["--out", str(tmp_path / "a.toml"), "--like", "cpu_local"]
     sentence = refused([*out, "--ranks-per-host", str(most + 1)], capsys)
     assert sentence == f"--ranks-per-host = {most + 1}: expected 1 to {most}, one for each core"
 
 
-def test_a_profile_that_is_not_there_is_said_as_scenarios_say_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_profile_has_the_scenarios_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "'dgx_x'" in refused(["--out", str(tmp_path / "a.toml"), "--like", "dgx_x"], capsys)
 
 

@@ -68,7 +68,7 @@ def calibrate(out: Path, *words: object, like: str = "hgx_h200") -> tuple[int, s
         (["--device", "cpu", "--of", "twrw_2x2", "--hosts", "2"], "--hosts = 2: expected with --of a script; twrw_2x2"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_wrong_operator_options_are_one_sentence(
     words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
@@ -136,9 +136,7 @@ def predicted(profile: Path, operations: list[Operation]) -> list[float]:
     return [prices.seconds(each) for each in operations]
 
 
-def test_of_a_script_just_its_operators_are_measured_those_that_take_most_first(
-    tmp_path: Path, timer: LawTimer
-) -> None:
+def test_script_operators_are_measured_by_share_of_time(tmp_path: Path, timer: LawTimer) -> None:
     script, out = tmp_path / "train.py", tmp_path / "mine.toml"
     script.write_text(SCRIPT)
     code, said, error = calibrate(out, "--device", "cpu", "--json", "--of", script, "479")
@@ -155,7 +153,7 @@ def test_of_a_script_just_its_operators_are_measured_those_that_take_most_first(
         assert 0.3 < 1e6 * alone_s[operation] / cold_us < 1.05
 
 
-def test_of_a_scenario_and_of_its_run_folder_the_same_operators_are_measured(tmp_path: Path, timer: LawTimer) -> None:
+def test_scenario_and_its_run_folder_give_the_same_operators(tmp_path: Path, timer: LawTimer) -> None:
     own = tmp_path / "own.toml"
     own.write_text('include = "twrw_2x2"\n[run]\nsteps = 3\n[cluster]\nprofile = "hgx_h200"\n')
     run = tmp_path / "run"
@@ -170,7 +168,7 @@ def test_of_a_scenario_and_of_its_run_folder_the_same_operators_are_measured(tmp
     assert len(first) > 10
 
 
-def test_of_the_run_folder_of_a_script_its_operators_are_measured(tmp_path: Path, timer: LawTimer) -> None:
+def test_script_run_folder_gives_its_operators(tmp_path: Path, timer: LawTimer) -> None:
     script, run = tmp_path / "train.py", tmp_path / "run"
     script.write_text(SCRIPT)
     given = ("--profile", "hgx_h200", "--hosts", "1", "--gpus-per-host", "1", "--out", run, "--quiet", script, "479")
@@ -208,7 +206,7 @@ def test_a_folder_without_descriptions_is_one_sentence(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_path_without_a_run_is_refused(tmp_path: Path) -> None:
     for text, sentence in (
         (None, f"{tmp_path}: not a run folder: it has no run.json"),
         ("[]", f"{tmp_path / 'run.json'}: not written by this project: it has no schema_version"),
@@ -247,7 +245,7 @@ def test_a_command_that_was_interrupted_goes_on_where_it_stood(
     assert code == 0, error
 
 
-def test_no_time_is_said_by_family(tmp_path: Path, timer: LawTimer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_families_without_time_are_reported(tmp_path: Path, timer: LawTimer, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
     monkeypatch.setattr(measuring.time, "monotonic", lambda: now_s[0])
     take = timer.take
@@ -307,7 +305,7 @@ def test_a_gpu_is_written_with_its_table_its_hosts_prices_and_its_drivers_figure
     assert {row.is_cold for row in read_table(tmp_path / "mine.parquet")} == {True}
 
 
-def test_what_a_table_makes_worse_is_left_out_of_it_and_named(
+def test_worse_families_are_left_out_and_named(
     tmp_path: Path, timer: LawTimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge = cli.judge

@@ -115,7 +115,7 @@ def test_a_command_that_is_interrupted_goes_on_where_it_stopped(
     assert len({(job.scenario.digest(), job.out.name) for job in launched}) == 4 * 2
 
 
-def test_a_point_that_fails_is_told_and_measured_again_where_asked(
+def test_failed_point_is_reported_and_measured_again_with_again(
     study: Path, launched: list[Job], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plays, lost = twinstep.regret.cli.launch, []
@@ -203,7 +203,7 @@ def test_mistakes_are_one_sentence_before_anything_is_played(
     assert not Path("runs").exists()
 
 
-def test_without_root_it_is_said(
+def test_missing_root_is_one_sentence(
     study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)

@@ -14,7 +14,7 @@ def never(medians_ns: Sequence[float]) -> bool:
     return False
 
 
-def test_all_points_have_a_round_before_any_has_the_next_each_time_in_another_order() -> None:
+def test_every_round_covers_all_points_in_a_new_order() -> None:
     measured: dict[str, Measured] = defaultdict(Measured)
     taken = []
     for number, point in order(POINTS, measured, rounds=3, is_known=never):
@@ -26,7 +26,7 @@ def test_all_points_have_a_round_before_any_has_the_next_each_time_in_another_or
     assert len({tuple(one) for one in rounds}) == 3
 
 
-def test_what_is_known_has_failed_or_was_measured_before_is_left() -> None:
+def test_known_failed_and_measured_points_are_skipped() -> None:
     """Of four points: one is alike in two rounds, one differs, one fails, one has two rounds already."""
     measured: dict[str, Measured] = defaultdict(Measured, {"d3": Measured([5.0, 9.0])})
     times = {"d0": [1.0, 1.0], "d1": [1.0, 2.0, 1.5]}

@@ -56,7 +56,7 @@ def test_workers_of_a_scheduler_that_is_there_are_used(client: Client, tmp_path:
             assert dict(play_all(other, counted, iter([Call(str(tmp_path / "one"), 1)]), print)) == {1: 1}
 
 
-def test_what_is_no_scheduler_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_scheduler_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_WAIT_S", 1.0)
     with (
         pytest.raises(ScenarioError, match=r"^--scheduler = 'tcp://127.0.0.1:9': expected a Dask scheduler's address"),

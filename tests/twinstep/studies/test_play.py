@@ -68,7 +68,7 @@ def test_ids_that_are_kept_are_those_that_would_be_drawn(small: Scenario) -> Non
     assert played(small).measures == pytest.approx(first.measures, rel=0, abs=0, nan_ok=True)
 
 
-def test_what_is_kept_is_bounded_and_nobodys_own() -> None:
+def test_kept_ids_are_bounded_and_copied() -> None:
     import numpy as np  # noqa: PLC0415
 
     kept, made = Kept(), []
@@ -89,7 +89,7 @@ def test_what_is_kept_is_bounded_and_nobodys_own() -> None:
     assert made == [1, 1, 1, 2, 3, 1]
 
 
-def test_run_folders_have_the_spans_that_are_asked_for(small: Scenario, tmp_path: Path) -> None:
+def test_run_folders_have_the_spans_of_keep(small: Scenario, tmp_path: Path) -> None:
     whole = set(twinstep.predict(small).spans["kind"])
     for keep, kinds in (("runs", {"step"}), ("spans", whole)):
         with tarfile.open(fileobj=io.BytesIO(played(small, keep=keep).folder)) as archive:
@@ -100,7 +100,7 @@ def test_run_folders_have_the_spans_that_are_asked_for(small: Scenario, tmp_path
         assert len(run.steps) == 3
 
 
-def test_what_goes_wrong_is_a_kind_and_a_sentence(small: Scenario) -> None:
+def test_errors_have_a_kind_and_a_sentence(small: Scenario) -> None:
     gpu = dataclasses.replace(small.cluster.host.gpu, memory_bytes=1 << 16)
     cluster = dataclasses.replace(small.cluster, host=dataclasses.replace(small.cluster.host, gpu=gpu))
     result = played(dataclasses.replace(small, cluster=cluster))

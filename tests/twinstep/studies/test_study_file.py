@@ -126,7 +126,7 @@ baseline = false
         ({"from": "0.5 MiB", "to": "1.5 MiB", "step": "0.5 MiB"}, ("0.5 MiB", "1 MiB", "1.5 MiB")),
     ],
 )
-def test_a_range_has_both_ends_and_keeps_its_unit(given: object, expected: tuple[object, ...]) -> None:
+def test_range_includes_its_ends_and_keeps_its_unit(given: object, expected: tuple[object, ...]) -> None:
     assert values_of(given) == expected
     assert list(map(type, values_of(given))) == list(map(type, expected))
 
@@ -230,7 +230,7 @@ def test_a_scenario_lies_beside_the_study_and_so_do_files_that_values_name(tmp_p
     assert second.sentence == "sub/study.toml: run.compute_times = 'no.csv': expected sub/no.csv to be a file"
 
 
-def test_what_is_the_same_scenario_has_the_same_digest(write: Write) -> None:
+def test_equal_scenarios_have_equal_digests(write: Write) -> None:
     study = read_study(
         write(
             'scenario = "criteo_dlrm_2x4"\n[vary]\n'

@@ -65,7 +65,7 @@ def swept(text: str, player: Callable[[Task], Any] = quick, *, again: bool = Fal
     return study, sweep
 
 
-def test_what_fails_is_a_row_with_its_kind_and_its_sentence() -> None:
+def test_failed_points_are_rows_with_kind_and_sentence() -> None:
     _, sweep = swept(STUDY)
     frame = study_frame(Path("out")).set_index("index")
     assert len(frame) == 13
@@ -79,7 +79,7 @@ def test_what_fails_is_a_row_with_its_kind_and_its_sentence() -> None:
     assert sweep.played == 10  # what cannot be loaded is not played
 
 
-def test_nothing_is_played_twice() -> None:
+def test_no_point_is_simulated_twice() -> None:
     swept(STUDY)
     first = study_frame(Path("out"))
     _, sweep = swept(STUDY)
@@ -171,7 +171,7 @@ def test_stages_pass_the_best_on_and_the_baseline() -> None:
     assert swept(text + stages)[1].played == 0
 
 
-def test_where_no_point_comes_out_there_is_no_next_stage() -> None:
+def test_stage_without_successful_points_is_the_last() -> None:
     stages = '[[stages]]\nfidelity = "links"\nkeep = 2\n[[stages]]\nfidelity = "flows"\n'
     text = "baseline = false\n" + STUDY.replace("[1024, 13, 17, 0]", "[13, 17]") + stages
     assert swept(text)[1].played == 6

@@ -158,7 +158,7 @@ def found_in(out: Path) -> dict[str, Any]:
     return found
 
 
-def test_what_is_predicted_right_passes_after_two_rounds(tmp_path: Path, launched: list[Launch]) -> None:
+def test_right_prediction_passes_after_two_rounds(tmp_path: Path, launched: list[Launch]) -> None:
     launched.append(plays)
     out = tmp_path / "out"
     assert validate([str(scenario_file(tmp_path, "a")), "--out", str(out), "--max-error", "0.01"]) == 0
@@ -247,7 +247,7 @@ def test_a_signal_ends_all_and_is_the_exit_code(tmp_path: Path, launched: list[L
     assert not found["is_complete"]
 
 
-def test_steps_given_are_those_of_both_sides(tmp_path: Path, launched: list[Launch]) -> None:
+def test_steps_option_applies_to_prediction_and_measurement(tmp_path: Path, launched: list[Launch]) -> None:
     launched.append(plays)
     out = tmp_path / "out"
     assert validate([str(scenario_file(tmp_path, "a")), "--out", str(out), "--steps", "12", "--rounds", "1"]) == 0

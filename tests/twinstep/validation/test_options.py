@@ -37,7 +37,7 @@ def test_an_option_that_cannot_be_is_one_sentence(
     assert not (tmp_path / "out").exists()
 
 
-def test_all_bad_files_are_said_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_files_are_reported_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = scenario_file(tmp_path, "good"), tmp_path / "bad.toml"
     bad.write_text('program = "all_to_all"\n[run]\nsteps = 0\n[cluster]\nprofile = "cpu_local"\nhosts = 1\n')
     none = tmp_path / "none.toml"

@@ -1,1 +1,1 @@
-"""Curves of a scenario: how it scales, on which figures of its hardware it depends, where communication is hidden."""
+"""Curves of a scenario: scaling over hosts, sensitivity to figures of its hardware, and hidden communication."""

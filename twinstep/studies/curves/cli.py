@@ -1,4 +1,4 @@
-"""The command `python -m sim curves`: plays the studies that make a scenario's curves, and shows these."""
+"""Command `python -m sim curves`: simulates the studies that make a scenario's curves, and shows the curves."""
 
 from __future__ import annotations
 
@@ -41,8 +41,15 @@ _CHANGE, _THRESHOLD = 0.1, 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """Which curves, into which folder: hosts up to `hosts`, parameters times and over 1 + `change`, `batches` of a
-    rank (None: around the scenario's), and communication that is hidden if at most `threshold` of a step is exposed."""
+    """A choice of curves, and of their extent.
+
+    Attributes:
+        folder: of the curves.
+        hosts: most hosts of the scaling curve.
+        change: parameters are multiplied and divided by 1 + `change`.
+        threshold: communication is hidden if at most this share of a step is exposed.
+        batches: batches of a rank; None: around the scenario's.
+    """
 
     folder: Path
     names: Sequence[str] = NAMES
@@ -53,7 +60,7 @@ class Curves:
 
 
 def curves_command(arguments: Sequence[str], prog: str) -> int:
-    """Run the command. 0: done, whatever points ended with; 2: a mistake; 128 + n: signal n."""
+    """Run the command; return 0 whatever points ended with, 2 for a mistake, or 128 + n for signal n."""
     options = _parser(prog).parse_args(arguments)
     with report_mistakes():
         of = start(options.scenario, given_by(options.sets), options.batch_key)
@@ -102,7 +109,11 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _wanted(options: argparse.Namespace, folder: Path) -> Curves:
-    """What the options ask for; ScenarioError with a sentence for each that asks for nothing."""
+    """Return the curves that the options select.
+
+    Raises:
+        ScenarioError: with a sentence for each impossible value.
+    """
     least, most = options.batches or (1, 1)
     wrong = [
         f"{option}: expected {expected}"
@@ -129,10 +140,10 @@ def _wanted(options: argparse.Namespace, folder: Path) -> Curves:
 
 
 def play_curves(of: Start, wanted: Curves, jobs: int | None, *, quiet: bool) -> None:
-    """Play what is not known yet of the curves, each a study in a folder of its own.
+    """Simulate the curves' missing points; each curve is a study in a folder of its own.
 
     Raises:
-        ReportError: a folder is something else, or the disk refuses.
+        ReportError: a folder is no study's, or the disk refuses.
     """
     from twinstep.studies.engine import Where, cores
     from twinstep.studies.sweep import crew
@@ -146,7 +157,7 @@ def play_curves(of: Start, wanted: Curves, jobs: int | None, *, quiet: bool) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Playing:
-    """Curves on their way, on workers that they have in common."""
+    """A run of curves, on workers that all curves share."""
 
     of: Start
     wanted: Curves
@@ -155,7 +166,7 @@ class _Playing:
     quiet: bool
 
     def curve(self, name: str) -> None:
-        """Play one of them."""
+        """Simulate one curve."""
         plays: Mapping[str, Callable[[], None]] = {
             "scaling": self._scaling,
             "sensitivity": self._sensitivity,
@@ -179,9 +190,9 @@ class _Playing:
         )
 
     def _sensitivity(self) -> None:
-        found = parameters(self.of.tree, self.of.scenario.measured, self.wanted.change)
-        study = studies.sensitivity(self.of, found, self.wanted.folder)
-        self._sweep("sensitivity", study, change=self.wanted.change, parameters=[asdict(one) for one in found])
+        figures = parameters(self.of.tree, self.of.scenario.measured, self.wanted.change)
+        study = studies.sensitivity(self.of, figures, self.wanted.folder)
+        self._sweep("sensitivity", study, change=self.wanted.change, parameters=[asdict(one) for one in figures])
 
     def _overlap(self) -> None:
         if self.of.batch is None:
@@ -189,6 +200,7 @@ class _Playing:
             return
         batches = list(self.wanted.batches or studies.batches_around(self.of.batch))
         more = batches
+        # The crossing of the threshold is bracketed ever closer, until no batch between is left.
         while more:
             study = studies.overlap(self.of, batches)
             self._sweep("overlap", study, batch_key=self.of.batch_key, threshold=self.wanted.threshold)
@@ -225,11 +237,11 @@ def curves_into(
     jobs: int | None = None,
     only: Sequence[str] = NAMES,
 ) -> Path:
-    """Play a scenario's curves without a word, and return their folder; for Python.
+    """Simulate a scenario's curves without output, and return their folder; for Python.
 
     Raises:
-        ScenarioError: a mistake in the scenario.
-        ReportError: the folder is something else, or the disk refuses.
+        ScenarioError: the scenario has a mistake.
+        ReportError: the folder is no study's, or the disk refuses.
     """
     if not only or not set(only) <= set(NAMES):
         raise ScenarioError(f"only = {list(only)}: expected some of {', '.join(NAMES)}")

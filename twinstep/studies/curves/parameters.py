@@ -1,4 +1,4 @@
-"""The figures of a scenario's hardware: which there are, each somewhat more or less, and how far each may be off."""
+"""Lists the figures of a scenario's hardware, each also increased and decreased, with their uncertainty."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scenarios.config.toml.tree import Tree
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(\S.*?)\s*")
 _TABLES = ("cluster", "launching")
-# Sizes that bound what fits, not how long it takes; and figures of money and energy.
+# Sizes that bound what fits, not times; and figures of money and energy.
 _NO_TIME = frozenset({"memory", "host_memory", "context", "fragmentation", "cost"})
 _KERNELS = re.compile(r"cluster\.gpu\.(?:efficiency|launches|ramps)\.(\w+)")
 _PEAKS = re.compile(r"cluster\.gpu\.(?:flops\.\w+|memory_rate)")
@@ -21,14 +21,14 @@ _TRANSPORT = re.compile(r"cluster\.(?:nic|network|tcp)\.")
 _TCP_GROUP = "gloo over TCP"
 
 ASSUMED = 0.10
-OF_EFFICIENCY = "in efficiency"  # of kernels, which is what is uncertain of the product
+OF_EFFICIENCY = "in efficiency"  # of kernels: the uncertainty of the product of peak and efficiency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A figure by its key; `more` and `less` are its value times and over what it is changed by.
+    """A figure by its key; `more` and `less` are its value times and over 1 + the change.
 
-    `uncertainty` is relative, with where it comes from in `source`; parameters of one `group` are off together.
+    `uncertainty` is relative, with its origin in `source`; parameters of one `group` share their errors.
     """
 
     key: str
@@ -41,20 +41,20 @@ class Parameter:
 
 
 def parameters(tree: Tree, measured: Measured | None, change: float) -> list[Parameter]:
-    """All figures above 0 in the order of the file: rates, times, shares, and sizes of caches and buffers."""
+    """Return all figures above 0 in the file's order: rates, times, shares, and sizes of caches and buffers."""
     errors = {group.name: group.typical_error for group in measured.groups} if measured is not None else {}
-    found = []
+    figures = []
     for name in _TABLES:
         for key, value in _figures(tree.values.get(name), name):
             if (more := scaled(value, 1 + change)) is not None:
                 uncertainty, source, group = _uncertainty(key, tree, errors)
                 less = scaled(value, 1 / (1 + change))
-                found.append(
+                figures.append(
                     Parameter(
                         key=key, value=value, more=more, less=less, uncertainty=uncertainty, source=source, group=group
                     )
                 )
-    return found
+    return figures
 
 
 def _figures(table: Any, above: str) -> Iterator[tuple[str, object]]:
@@ -68,7 +68,9 @@ def _figures(table: Any, above: str) -> Iterator[tuple[str, object]]:
 
 
 def scaled(value: object, factor: float) -> object:
-    """A quantity or a share, times a factor, as it is written; None for what is no figure above 0, such as a count."""
+    """Return a quantity or a share times a factor, with its unit; None for values that are no figure above 0, such as
+    counts.
+    """
     if isinstance(value, float):
         return float(f"{value * factor:.12g}") if value > 0 else None
     parts = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
@@ -78,7 +80,7 @@ def scaled(value: object, factor: float) -> object:
 
 
 def _uncertainty(key: str, tree: Tree, errors: Mapping[str, float]) -> tuple[float, str, str]:
-    """How far a figure may be off, why, and the group whose residuals say so."""
+    """Return a figure's uncertainty, its origin, and the group of figures that share it."""
     kind = _KERNELS.fullmatch(key)
     group = f"{kind[1]} kernels" if kind is not None else _TCP_GROUP if _TRANSPORT.match(key) else ""
     if group in errors:

@@ -1,4 +1,4 @@
-"""The studies that make curves of a scenario: over hosts, over figures of its hardware, over the batch of a rank."""
+"""Builds the studies of a scenario's curves: over hosts, over figures of its hardware, over the batch of a rank."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from twinstep.studies.study_file import Axis, Study
 
 HOSTS, BATCH = "cluster.hosts", "run.batch_size"
 MOST_HOSTS = 16
-# From a sixteenth of the scenario's batch to four times as much.
+# Batches run from the scenario's over the first to the scenario's times the second.
 _LESS, _MORE = 16, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """The scenario from which curves start; `batch` is of a rank, under the key `batch_key`, or None without one."""
+    """A scenario from which curves start; `batch` is a rank's, under the key `batch_key`, or None without one."""
 
     scenario: Scenario
     tree: Tree
@@ -38,7 +38,7 @@ class Start:
 
     @property
     def without_batch(self) -> str:
-        """Why what needs a batch is left out; "" where there is one."""
+        """The reason why curves over batches are left out; "" where there is a batch."""
         if self.batch is not None:
             return ""
         program = self.scenario.program
@@ -46,12 +46,12 @@ class Start:
 
     @property
     def plans(self) -> bool:
-        """Return whether a planner places the tables anew for each point."""
+        """True if a planner places the tables anew for each point."""
         planner = find(self.scenario.program, self.scenario.program_folder).plan
         return bool(planner) and self.scenario.workload.plan_file is None
 
     def study(self, keys: Sequence[str], rows: Iterable[Sequence[object]], *, has_baseline: bool = False) -> Study:
-        """A study of this scenario with a point for each row; None leaves a key as it is."""
+        """Return a study of this scenario with a point for each row; None leaves a key as it is."""
         axis = Axis(tuple(keys), tuple(map(tuple, rows)))
         return Study(
             file=Path(),
@@ -64,10 +64,10 @@ class Start:
 
 
 def start(path: str | os.PathLike[str], given: Mapping[str, object], batch_key: str = BATCH) -> Start:
-    """Load what curves start from.
+    """Load the scenario from which curves start.
 
     Raises:
-        ScenarioError: mistakes in it, or `batch_key` has no whole number.
+        ScenarioError: the scenario has mistakes, or `batch_key` has no whole number.
     """
     file = scenario_file(path)
     if not os.path.isfile(file) and not is_script(Path(file)):
@@ -91,7 +91,7 @@ def start(path: str | os.PathLike[str], given: Mapping[str, object], batch_key: 
 
 
 def scaling(of: Start, most_hosts: int) -> tuple[Study, list[int]]:
-    """Weak scaling, then strong; and the hosts over which the whole batch cannot be divided.
+    """Return weak scaling followed by strong scaling, and the hosts by which the whole batch is not divisible.
 
     Rows without a batch are those of weak scaling. Hosts are 1, 2, 4 ... and the scenario's own number.
     """
@@ -107,8 +107,8 @@ def scaling(of: Start, most_hosts: int) -> tuple[Study, list[int]]:
 
 
 def sensitivity(of: Start, parameters: Sequence[Parameter], folder: Path) -> Study:
-    """Return a study of each parameter somewhat more, then less, with the plan of tables as it is, which is written
-    into the folder.
+    """Return a study of each parameter increased, then decreased, with the current plan of tables, written into the
+    folder.
     """
     keys = [one.key for one in parameters]
     rows = [
@@ -121,11 +121,11 @@ def sensitivity(of: Start, parameters: Sequence[Parameter], folder: Path) -> Stu
 
 
 def overlap(of: Start, batches: Iterable[int]) -> Study:
-    """The batches of a rank."""
+    """Return a study of batches of a rank."""
     return of.study([of.batch_key], [[batch] for batch in batches])
 
 
 def batches_around(batch: int) -> list[int]:
-    """The batch times powers of two, whole numbers only."""
-    found = {batch * 2**power for power in range(_MORE.bit_length())}
-    return sorted(found | {batch >> power for power in range(_LESS.bit_length()) if batch % 2**power == 0})
+    """Return the batch times powers of two, whole numbers only."""
+    larger = {batch * 2**power for power in range(_MORE.bit_length())}
+    return sorted(larger | {batch >> power for power in range(_LESS.bit_length()) if batch % 2**power == 0})

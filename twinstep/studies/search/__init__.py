@@ -1,1 +1,1 @@
-"""Searches a study's space for its best points with Optuna, which asks for points and is told how they came out."""
+"""Searches a study's space for its best points with Optuna, which proposes points and learns their results."""

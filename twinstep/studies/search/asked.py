@@ -1,6 +1,6 @@
-"""The points for which Optuna asks, one as each worker becomes free, and which is told how they came out.
+"""A source of points that Optuna proposes, one as each worker becomes free, and whose results it learns.
 
-What Optuna knows is kept in a journal in the study's folder, so that the same command goes on.
+Optuna's trials are kept in a journal in the study's folder, so that the same command continues a search.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from twinstep.studies.study_file import Study
 JOURNAL = "search.journal"
 Row = Mapping[str, Any]
 
-# Optuna takes no nan, and in an infinite goal no distance.
+# Optuna accepts no nan, and computes no distances to an infinite goal.
 _UNKNOWN = 1e30
-# So often in a row only points that are known: then one at random.
+# After this many repeated points in a row one is drawn at random.
 _REPEATS = 20
 _DRAWS = 1_000
-# TPE takes longer for each point the more it has been told of several goals, NSGA-II does not.
+# TPE's time for each point grows with the number of results with several goals, NSGA-II's does not.
 _MOST_OF_TPE = 500
 # NSGA-II with 80 to 120 trials found more of known fronts in 10 to 15 generations than in 5 or 8.
 _LEAST_POPULATION, _MOST_POPULATION, _GENERATIONS = 8, 50, 15
@@ -42,15 +42,15 @@ _LEAST_POPULATION, _MOST_POPULATION, _GENERATIONS = 8, 50, 15
 
 @dataclass(slots=True)
 class _Seen:
-    """A point that Optuna has asked for, its row when it has one, and the trials that wait for it."""
+    """A point that Optuna has proposed, its row when it has one, and the trials that wait for the row."""
 
-    point: Point | None  # None: the study skips it
+    point: Point | None  # None: the study skips the point
     trials: list[Trial] = field(default_factory=list)
     row: Row | None = None
 
 
 class Asked:
-    """A source of points: those of earlier commands, then further ones, until there are as many as wanted."""
+    """A source of points: those of earlier commands, then new ones, up to the limit."""
 
     def __init__(self, study: Study, folder: Path, version: str, proposals: Iterable[Mapping[str, object]]) -> None:
         self._study, self._space = study, Space(study)
@@ -64,7 +64,7 @@ class Asked:
             load_if_exists=True,
         )
         earlier = self._optuna.get_trials(deepcopy=False)
-        # From the number of trials, as a sampler that begins anew would draw the same again.
+        # Seeded by the number of trials too: a sampler that starts anew would repeat its first draws.
         self._draw = random.Random(f"{study.search.seed} {len(earlier)}")
         self._optuna.sampler = _sampler(study, self._draw.getrandbits(32))
         for values in proposals:
@@ -72,13 +72,11 @@ class Asked:
 
     @property
     def total(self) -> int:
-        """How many points there will be, with the baseline."""
+        """The number of points of the search, with the baseline."""
         return self._study.search.most_trials + self._study.has_baseline
 
     def points(self) -> Iterator[Point]:
-        """Yield the baseline, what was asked for earlier, then what the sampler asks for by what it has been told so
-        far.
-        """
+        """Yield the baseline, earlier commands' points, then the sampler's points, chosen by the results so far."""
         if self._study.has_baseline:
             yield Point(BASELINE, {})
         yield from self._earlier()
@@ -91,6 +89,7 @@ class Asked:
                 repeats = 0
                 yield seen.point
                 continue
+            # Repeated points cost no worker, but their trials must end, or the sampler would propose them for ever.
             repeats += 1
             if seen.point is None or seen.row is not None:
                 self._tell(seen)
@@ -101,27 +100,27 @@ class Asked:
                 self._optuna.enqueue_trial(other)
 
     def ended(self, row: Row) -> None:
-        """Tell Optuna how a point came out."""
+        """Report a point's result to Optuna."""
         if (seen := self._by_index.get(row["index"])) is not None:
             seen.row = row
             self._tell(seen)
 
     def _earlier(self) -> Iterator[Point]:
-        """Points of earlier commands, in the order in which they were asked for, so that each has its number again."""
+        """Yield points of earlier commands in order, so that each point keeps its number."""
         for trial in self._optuna.get_trials(deepcopy=False):
-            if len(trial.params) < len(self._space.distributions):  # waiting, or not asked to the end
+            if len(trial.params) < len(self._space.distributions):  # enqueued, or interrupted while it was drawn
                 if trial.state == TrialState.RUNNING:
                     self._optuna.tell(trial.number, state=TrialState.FAIL)
                 continue
             seen, is_new = self._look_up(trial.params)
-            if trial.state == TrialState.RUNNING:  # when the command ended
+            if trial.state == TrialState.RUNNING:  # its command was interrupted
                 self._optuna.tell(trial.number, state=TrialState.FAIL)
                 self._optuna.enqueue_trial(trial.params)
             if is_new and seen.point is not None:
                 yield seen.point
 
     def _look_up(self, params: Params) -> tuple[_Seen, bool]:
-        """The point of these parameters, and whether nobody has asked for it before."""
+        """Return the point of these parameters, and whether it is new."""
         values = self._space.values(params)
         text = text_of(values)
         if text in self._seen:
@@ -135,7 +134,7 @@ class Asked:
         return seen, True
 
     def _tell(self, seen: _Seen) -> None:
-        """Tell its trials, also those that asked for it again, which keep a good point among a generation's parents."""
+        """Report a point's trials, also repeated ones, which keep a good point among a generation's parents."""
         for trial in seen.trials:
             for name, violation in self._violations(seen.row).items():
                 trial.set_constraint(name, violation)
@@ -143,13 +142,13 @@ class Asked:
         seen.trials.clear()
 
     def _violations(self, row: Row | None) -> dict[str, float]:
-        """What did not come out keeps no constraint."""
+        """Return the violations of a row; a point without result violates every constraint."""
         if row is None or row["status"] != "done":
             return dict.fromkeys(("status", *self._study.constraints), 1.0)
         return {"status": 0.0, **violations(row, self._study.constraints)}
 
     def _unseen(self) -> dict[str, int] | None:
-        """A point at random that nobody has asked for; None if none is found."""
+        """Draw a new point at random; return None if none is found."""
         for _ in range(_DRAWS):
             params = self._space.drawn(self._draw)
             values = self._space.values(params)
@@ -159,10 +158,10 @@ class Asked:
 
 
 class _Journal(JournalFileBackend):
-    """Optuna's journal in a file that nobody else writes, as the study's folder is locked."""
+    """A journal of Optuna in a file with a single writer, as the study's folder is locked."""
 
     def __init__(self, path: Path) -> None:
-        if path.exists():  # a command that was killed may have left half a line
+        if path.exists():  # a killed command may have left half a line
             content = path.read_bytes()
             with path.open("r+b") as stream:
                 stream.truncate(content.rfind(b"\n") + 1)
@@ -194,11 +193,11 @@ def _sampler(study: Study, seed: int) -> BaseSampler:
 
 
 def _name(study: Study, version: str) -> str:
-    """Of all on which it depends what a trial is and how it comes out, so that nothing is taken for something else."""
+    """Return a digest of everything that decides what a trial is and how it ends, so that no journal is misread."""
     axes = [[axis.keys, axis.rows, axis.only_if and axis.only_if.keys] for axis in study.axes]
     skip = [condition.keys for condition in study.skip]
-    told = [study.goals, study.constraints, study.stages[0].fidelity, study.search.seed, version]
-    content = [resolve(study, Point(BASELINE, {})).digest, axes, skip, told]
+    settings = [study.goals, study.constraints, study.stages[0].fidelity, study.search.seed, version]
+    content = [resolve(study, Point(BASELINE, {})).digest, axes, skip, settings]
     return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Where a search begins: the baseline, and with its other values the sharding types that the planner proposes."""
+"""Proposes the first points of a search: the baseline, and variants of it with the planner's sharding types."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _TABLES = ("model", "tables")
 
 
 def proposals(study: Study) -> Iterator[dict[str, object]]:
-    """Values by key, some of them twice; keys that one does not have are the sampler's to choose.
+    """Yield values by key, possibly repeated; the sampler chooses missing keys.
 
-    The baseline; the types of the planner's plan for the baseline, each table group's; each type alone, as the planner
-    proposes them; each value of what the planner may do.
+    Proposals are the baseline; the types of the planner's plan for the baseline, for each table group; each type alone,
+    as the planner proposes it; each value of the planner's options.
     """
     base = as_it_is(study)
     yield base
@@ -39,19 +39,19 @@ def proposals(study: Study) -> Iterator[dict[str, object]]:
 
 
 def _groups(study: Study, scenario: Scenario) -> dict[str, list[int]]:
-    """The tables whose sharding types each varied key sets."""
+    """Return the tables whose sharding types each varied key sets."""
     count = len(scenario.workload.tables)
-    found: dict[str, list[int]] = {}
+    by_key: dict[str, list[int]] = {}
     for key in study.keys:
         path = path_of(key) or ()
         if path[:2] == _TABLES and len(path) == 4 and path[3] == "sharding":
             several = indices_of(str(path[2]), count) if is_several(path[2]) else [int(path[2])]
-            found[key] = [index for index in several if index < count]
-    return {key: tables for key, tables in found.items() if tables}
+            by_key[key] = [index for index in several if index < count]
+    return {key: tables for key, tables in by_key.items() if tables}
 
 
 def _planned_types(scenario: Scenario) -> dict[int, str]:
-    """The sharding type of each table in the planner's own plan; nothing where none fits."""
+    """Return the sharding type of each table in the planner's own plan; empty where no plan fits."""
     numbers = {table.name: number for number, table in enumerate(scenario.workload.tables)}
     with suppress(ScenarioError):
         planner = replace(Recommender.of(scenario.workload).planner, choose="estimated")
@@ -61,14 +61,14 @@ def _planned_types(scenario: Scenario) -> dict[int, str]:
 
 
 def _closest(study: Study, wanted: Mapping[str, Sequence[str]]) -> dict[str, object]:
-    """Of each key the value that allows the most of the wanted types, and of those the one that allows the fewest."""
-    found: dict[str, object] = {}
+    """Return for each key the value that allows the most of the wanted types, and the fewest others."""
+    by_key: dict[str, object] = {}
     for key, types in wanted.items():
         of_value = [(sum(kind in _types(value) for kind in types), value) for value in study.values_of(key)]
         most, value = max(of_value, key=lambda each: (each[0], -len(_types(each[1]))))
         if most:
-            found[key] = value
-    return found
+            by_key[key] = value
+    return by_key
 
 
 def _types(value: object) -> list[str]:

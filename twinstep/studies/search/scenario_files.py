@@ -13,13 +13,13 @@ from scenarios.workloads.script.command import is_script, lines_of
 from twinstep.studies.study_file import Study
 
 FOLDER = "front"
-# Endings of files that a scenario may name.
+# Endings of files that a scenario may refer to.
 _ENDINGS = (".toml", ".csv", ".json", ".py")
 
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """A point, the fidelity that its row has, and what it reaches, in words."""
+    """A point, its row's fidelity, and its measures in words."""
 
     index: int
     fidelity: str
@@ -28,7 +28,7 @@ class Best:
 
 
 def write_scenarios(study: Study, points: Iterable[Best], into: Path) -> None:
-    """A file NNN.toml for each point, in place of those that are there.
+    """Write a file NNN.toml for each point, in place of earlier ones.
 
     Raises:
         OSError: the disk refuses.
@@ -55,20 +55,20 @@ def _text(study: Study, point: Best, into: Path) -> str:
 
 
 def _included(scenario: str, into: Path) -> str:
-    """A ready scenario by its name, which is good on any machine; else its path from here."""
+    """Return a ready scenario's name, which works on any machine; else the path from the written file."""
     file = Path(scenario).resolve()
     is_ready = any(file == ready.resolve() for ready in library_files())
     return file.stem if is_ready else os.path.relpath(file, into.resolve())
 
 
 def _moved(value: object, beside: Path, into: Path) -> object:
-    """A value with the paths in it, which are relative to the study, relative to these files instead."""
+    """Return a value with its paths, which are relative to the study, relative to the written files."""
     if isinstance(value, list):
         return [_moved(one, beside, into) for one in value]
     if isinstance(value, Mapping):
         return {key: _moved(one, beside, into) for key, one in value.items()}
     if not isinstance(value, str):
         return value
-    path, colon, name = value.partition(":")  # of a program, ./file.py:factory
+    path, colon, name = value.partition(":")  # a program is ./file.py:factory
     is_beside = path.endswith(_ENDINGS) and not os.path.isabs(path) and (beside / path).is_file()
     return f"{os.path.relpath((beside / path).resolve(), into.resolve())}{colon}{name}" if is_beside else value

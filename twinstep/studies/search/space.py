@@ -1,4 +1,4 @@
-"""A study's axes as Optuna's parameters, whose values are numbers of an axis's rows, and back."""
+"""Maps a study's axes to Optuna's parameters, which number an axis's rows, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Params = Mapping[str, int]
 
 
 class Space:
-    """A parameter for each axis, by the names of its keys: ordered where its values are, else a choice."""
+    """A space with a parameter for each axis, named by its keys: ordered where its values are, else categorical."""
 
     def __init__(self, study: Study) -> None:
         self._axes = {", ".join(axis.keys): axis for axis in study.axes}
@@ -29,40 +29,40 @@ class Space:
         }
 
     def values(self, params: Params) -> dict[str, object]:
-        """The values by key of a point, without those whose condition does not hold."""
+        """Return a point's values by key, without axes whose condition does not hold."""
         rows = [axis.rows[params[name]] for name, axis in self._axes.items()]
         return combined(tuple(self._axes.values()), rows)
 
     def params(self, values: Mapping[str, object]) -> dict[str, int]:
-        """The parameters of those axes that have these values, or may leave their keys as they are in the scenario.
+        """Return the parameters of axes that have these values, or may leave their keys unset.
 
-        The others are left to the sampler.
+        The sampler chooses the other parameters.
         """
-        found = {name: _row_of(axis, values) for name, axis in self._axes.items()}
-        return {name: row for name, row in found.items() if row is not None}
+        matching = {name: _row_of(axis, values) for name, axis in self._axes.items()}
+        return {name: row for name, row in matching.items() if row is not None}
 
     def drawn(self, draw: random.Random) -> dict[str, int]:
-        """A point at random."""
+        """Draw a point at random."""
         return {name: draw.randrange(len(axis.rows)) for name, axis in self._axes.items()}
 
 
 def _row_of(axis: Axis, values: Mapping[str, object]) -> int | None:
     unset = (None,) * len(axis.keys)
     wanted = tuple(values.get(key) for key in axis.keys)
-    found = (at for at, row in enumerate(axis.rows) if all(map(same, row, wanted)))
-    return next(found, axis.rows.index(unset) if unset in axis.rows else None)
+    matching = (at for at, row in enumerate(axis.rows) if all(map(same, row, wanted)))
+    return next(matching, axis.rows.index(unset) if unset in axis.rows else None)
 
 
 def _is_ordered(rows: Sequence[Sequence[object]]) -> bool:
-    """Whether the first key's values are numbers, or quantities of one unit, each above the one before."""
-    found = [_number(row[0]) for row in rows]
-    numbers = [number for number, _ in found]
+    """Return whether the first key's values are rising numbers, or quantities of one unit."""
+    matching = [_number(row[0]) for row in rows]
+    numbers = [number for number, _ in matching]
     is_rising = all(one < other for one, other in pairwise(numbers))
-    return is_rising and len({unit for _, unit in found}) == 1 and found[0][1] is not None
+    return is_rising and len({unit for _, unit in matching}) == 1 and matching[0][1] is not None
 
 
 def _number(value: object) -> tuple[float, str | None]:
-    """A number and its unit, "" where it has none; None instead of a unit: it is no number."""
+    """Return a number and its unit, "" without unit; the unit None means that the value is no number."""
     try:
         return number_of(value)
     except ValueError:

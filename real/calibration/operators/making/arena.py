@@ -1,8 +1,8 @@
-"""Memory of a device that is allocated and filled once, from which the tensors of all measured operators are cut.
+"""Memory of a device, allocated and filled once, from which the tensors of all measured operators are cut.
 
-What it cuts out for one operator overlaps with what it cut out for the one before: on one stream these run one after
-the other. Tensors that an operator changes come from other memory than those that it only reads, so that numbers which
-grow with each repetition stay out of later inputs.
+An operator's tensors overlap those of the operator before: on one stream operators run one after the other. Tensors
+that an operator changes come from other memory than its inputs, so that numbers which grow with each repetition stay
+out of later inputs.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from torch import Tensor
 
 # Tensors of torch's allocator on a GPU begin at multiples of this.
 _APART_BYTES = 512
-# How much is drawn; the rest are copies of it.
+# Number of drawn elements; the rest of a pool repeats them.
 _DRAWN = 1 << 20
 _SEED = 0
-# Integers are drawn below this: any number of rows is far below, and sums of two fit into an int64.
+# Integers are drawn below this bound: any number of rows is far below, and sums of two fit into an int64.
 _MOST_INTEGER = 1 << 62
 
 
 class CannotMakeError(Exception):
-    """A described operator that is not made here; its text is the reason, for the reader."""
+    """A described operator that cannot be created here; its text is the reason, for the reader."""
 
 
 class TooLargeError(CannotMakeError):
-    """An operator whose tensors do not fit into the memory that is set aside."""
+    """An operator whose tensors do not fit into the reserved memory."""
 
 
 class Arena:
-    """Memory of `device`, `size_bytes` a dtype for what operators read and as much for what they change.
+    """A pool of `size_bytes` of `device`'s memory for each dtype, and another for tensors that operators change.
 
     Pools are allocated when a dtype first needs one. Results of an operator may take `result_bytes` of torch's own
     memory, embedding tables `table_bytes`.
@@ -48,7 +48,7 @@ class Arena:
         self.taken_bytes = 0
 
     def begin(self) -> None:
-        """Give all memory free again."""
+        """Free all tensors."""
         self._taken.clear()
         self.taken_bytes = 0
 
@@ -61,17 +61,17 @@ class Arena:
         offset_bytes: int = 0,
         is_changed: bool = False,
     ) -> Tensor:
-        """Cut out a tensor, contiguous unless `strides` (in elements) say how it lies.
+        """Cut out a tensor, contiguous unless `strides` are given.
 
         Args:
             shape: the extents.
             dtype: of the elements.
             strides: elements between neighbours along each dimension.
-            offset_bytes: by how much the tensor misses an address that 512 divides.
-            is_changed: the operator writes it.
+            offset_bytes: distance of the tensor from an address divisible by 512.
+            is_changed: whether the operator writes the tensor.
 
         Raises:
-            TooLargeError: it does not fit.
+            TooLargeError: the tensor does not fit.
         """
         if strides is None:
             strides = packed(shape)
@@ -85,10 +85,10 @@ class Arena:
         return self._pool(*key).as_strided(tuple(shape), tuple(strides), begin // each)
 
     def tensors(self, numels: Sequence[int], dtype: torch.dtype, *, is_changed: bool = False) -> list[Tensor]:
-        """Cut out one-dimensional tensors, each at an address of its own as torch's allocator has it.
+        """Cut out one-dimensional tensors, each aligned as by torch's allocator.
 
         Raises:
-            TooLargeError: they do not fit.
+            TooLargeError: the tensors do not fit.
         """
         return [self.tensor((each,), dtype, is_changed=is_changed) for each in numels]
 
@@ -96,7 +96,7 @@ class Arena:
         """Check that an operator's result has room.
 
         Raises:
-            TooLargeError: it has none.
+            TooLargeError: it has no room.
         """
         self.taken_bytes += elements * dtype.itemsize
         if elements * dtype.itemsize > self._result_bytes:
@@ -106,31 +106,32 @@ class Arena:
         """Check that embedding tables have room.
 
         Raises:
-            TooLargeError: they have none.
+            TooLargeError: they have no room.
         """
         self.taken_bytes += size_bytes
         if size_bytes > self._table_bytes:
             raise TooLargeError(_too_large(size_bytes, self._table_bytes))
 
     def host(self, size_bytes: int, *, is_pinned: bool) -> Tensor:
-        """Return bytes of the host's memory, page-locked or not; they are allocated once, as pinning takes long."""
-        held = self._host.get(is_pinned)
-        if held is None or held.numel() < size_bytes:
-            held = self._host[is_pinned] = torch.zeros(size_bytes, dtype=torch.uint8, pin_memory=is_pinned)
-        return held[:size_bytes]
+        """Return bytes of the host's memory, page-locked or not; allocated once, as pinning takes long."""
+        buffer = self._host.get(is_pinned)
+        if buffer is None or buffer.numel() < size_bytes:
+            buffer = self._host[is_pinned] = torch.zeros(size_bytes, dtype=torch.uint8, pin_memory=is_pinned)
+        return buffer[:size_bytes]
 
     def ids(self, count: int, rows: int, *, unique: int = 0, dtype: torch.dtype = torch.int64) -> Tensor:
-        """Return `count` ids of `rows` rows in no order, drawn uniformly; with `unique`, of that many rows, each once
-        before one comes again.
+        """Return `count` ids of `rows` rows in no order, drawn uniformly.
+
+        With `unique`, ids come from that many rows, each once before one repeats.
 
         Raises:
-            TooLargeError: they do not fit.
+            TooLargeError: the ids do not fit.
         """
         ids = self.tensor((count,), torch.int64, is_changed=True)
         if not unique:
             ids.random_(rows)
         else:
-            # A number without a common divisor steps through all rows before it comes back to one.
+            # Multiples of a coprime number visit all rows before one repeats.
             torch.remainder(self._numbers(count) * _coprime(unique), unique, out=ids)
             if unique < rows:
                 ids.mul_(rows // unique)
@@ -161,7 +162,7 @@ def packed(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def near_square(elements: int, count: int) -> tuple[int, ...]:
-    """Return extents that make so many elements, as near to each other as powers of two allow."""
+    """Return `count` extents with the product `elements`, as close to each other as powers of two allow."""
     extents: list[int] = []
     for left in range(count, 1, -1):
         extent = math.gcd(elements, 1 << round(math.log2(max(elements, 2)) / left))
@@ -171,21 +172,22 @@ def near_square(elements: int, count: int) -> tuple[int, ...]:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return the dtype of a tensor by the name of the arithmetic: "tf32" is a way to multiply float32.
+    """Return the tensor's dtype for a dtype of arithmetic: "tf32" multiplies float32 tensors.
 
     Raises:
-        CannotMakeError: torch has none of that name.
+        CannotMakeError: torch has no dtype of that name.
     """
-    found = getattr(torch, "float32" if name == "tf32" else name, None)
-    if not isinstance(found, torch.dtype):
+    candidate = getattr(torch, "float32" if name == "tf32" else name, None)
+    if not isinstance(candidate, torch.dtype):
         raise CannotMakeError(f"dtype '{name}'")
-    return found
+    return candidate
 
 
 def _filled(elements: int, dtype: torch.dtype, device: torch.device, *, is_zero: bool) -> Tensor:
-    """Return numbers around 0, integers from 0 on, or zeros: kernels of zeros draw less power and run faster."""
+    """Return numbers around 0, integers from 0 on, or zeros for changed tensors."""
     if is_zero or dtype == torch.bool or device.type == "meta":
         return torch.zeros(elements, dtype=dtype, device=device)
+    # Kernels of zeros draw less power and run faster, so inputs are random.
     pool = torch.empty(elements, dtype=dtype, device=device)
     drawn = min(elements, _DRAWN)
     generator = torch.Generator(device=device).manual_seed(_SEED)
@@ -195,7 +197,7 @@ def _filled(elements: int, dtype: torch.dtype, device: torch.device, *, is_zero:
         most = min(_MOST_INTEGER, torch.iinfo(dtype).max)
         one = torch.randint(most, (drawn,), device=device, generator=generator)
     pool[:drawn] = one.to(dtype)
-    while drawn < elements:  # by copies that double
+    while drawn < elements:  # copies that double
         more = min(drawn, elements - drawn)
         pool[drawn : drawn + more] = pool[:more]
         drawn += more
@@ -207,10 +209,10 @@ _DRAWN_AS = {torch.float64: torch.float64, torch.complex64: torch.complex64, tor
 
 def _coprime(number: int) -> int:
     """Return a number near the golden section of `number`, without a common divisor with it."""
-    found = max(1, round(0.618 * number))
-    while math.gcd(found, number) > 1:
-        found += 1
-    return found
+    candidate = max(1, round(0.618 * number))
+    while math.gcd(candidate, number) > 1:
+        candidate += 1
+    return candidate
 
 
 def _too_large(needed: int, there: int) -> str:

@@ -1,4 +1,4 @@
-"""Makes calls of element-by-element operators, and of those on lists of tensors, from their descriptions."""
+"""Creates calls of element-by-element operators, and of operators on lists of tensors, from their descriptions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scenarios.seam.operations.pointwise import Operand, Pointwise
 
 _LIKE = frozenset({"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones"})
 _FACTORIES = frozenset({"zeros", "ones", "full", "rand", "randn", "arange"})
-# What stands for operators that programs describe by their operands alone, by how many tensors they read.
+# Stand-ins for operators that programs describe by their operands alone, by the number of tensors read.
 _PROGRAMS = {
     "elementwise": {0: "zero_", 1: "relu", 2: "add", 3: "addcmul"},
     "softmax": {1: "exp", 2: "sub"},
@@ -30,11 +30,11 @@ def pointwise(one: Pointwise, arena: Arena) -> Made:
     """Return the call of a pointwise operator, a fill, a cast or a copy.
 
     Raises:
-        CannotMakeError: torch has no such operator, or its operands cannot lie so.
+        CannotMakeError: torch has no such operator, or no strides fit its operands.
     """
     name = one.name
     laid = lay(one)
-    if name in _TRIANGLES and len(laid.shape) == 1:  # which are of matrices
+    if name in _TRIANGLES and len(laid.shape) == 1:  # these operators need matrices
         shape = near_square(one.elements, 2)
         laid = Laid(shape, (packed(shape),), (packed(shape),))
     if name in _PROGRAMS or not hasattr(torch.ops.aten, name):
@@ -44,16 +44,16 @@ def pointwise(one: Pointwise, arena: Arena) -> Made:
     if name in _FACTORIES:
         return _factory(name, one, arena)
     inputs = [_operand(arena, *each, laid.shape, False) for each in zip(one.inputs, laid.inputs, strict=True)]
-    if is_in_place(name) or name in _LIKE:  # of which an operator in place may read what it changes first
+    if is_in_place(name) or name in _LIKE:  # an operator in place may read its first argument before it changes it
         changed = _operand(arena, one.outputs[0], laid.outputs[0], laid.shape, True)
-        given = [changed, *(inputs if name in OVERWRITTEN else inputs[1:])]
+        tensors_given = [changed, *(inputs if name in OVERWRITTEN else inputs[1:])]
     else:
-        given = inputs
+        tensors_given = inputs
     if not is_in_place(name):
         for each in one.outputs:
             arena.result(each.elements, torch_dtype(each.dtype))
-    made = _first(name, given, _named(name, one, laid, arena))
-    return Made(made, needed_bytes=arena.taken_bytes)
+    run = _first(name, tensors_given, _named(name, one, laid, arena))
+    return Made(run, needed_bytes=arena.taken_bytes)
 
 
 def _operand(
@@ -74,14 +74,14 @@ def _factory(name: str, one: Pointwise, arena: Arena) -> Made:
 
 
 def _named(name: str, one: Pointwise, laid: Laid, arena: Arena) -> dict[str, Any]:
-    """Return values of parameters that follow from the description."""
+    """Return the values of parameters that follow from the description."""
     dtype = torch_dtype(one.outputs[0].dtype) if one.outputs else torch.float32
     if name in _FIXED:
         return _FIXED[name]
     if name == "clone":
         is_packed = one.inputs[0].stride != 1 or one.dims > 1
         return {"memory_format": torch.contiguous_format if is_packed else None}
-    if "loss" in name or "cross_entropy" in name:  # each element's loss: what sums them up is another operator
+    if "loss" in name or "cross_entropy" in name:  # the loss of each element; its sum is another operator
         is_backward, of_one = name.endswith("_backward"), arena.tensor((), dtype)
         return {"reduction": int(is_backward), **({"grad_output": of_one} if is_backward else {})}
     if name in ("new_zeros", "new_ones"):
@@ -89,7 +89,7 @@ def _named(name: str, one: Pointwise, laid: Laid, arena: Arena) -> dict[str, Any
     return {"dtype": dtype} if name == "_to_copy" or name in _LIKE else {}
 
 
-# Values of parameters that have no usual ones.
+# Values of parameters without usual values.
 _BOUNDS, _TANH_BOUNDS = {"min": -1.0, "max": 1.0}, {"min_val": -1.0, "max_val": 1.0}
 _FIXED: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("clamp", "clamp_"), _BOUNDS),
@@ -101,17 +101,17 @@ _FIXED: dict[str, dict[str, Any]] = {
 
 
 def _first(name: str, tensors: Sequence[Tensor | Sequence[Tensor]], named: dict[str, Any]) -> Callable[[], object]:
-    found = next(calls(name, tensors, named), None)
-    if found is None:
+    call = next(calls(name, tensors, named), None)
+    if call is None:
         raise CannotMakeError(f"no overload of '{name}' takes {len(tensors)} tensors")
-    return found
+    return call
 
 
 def foreach(one: Foreach, arena: Arena) -> Made:
     """Return the call of an operator on lists of tensors.
 
     Raises:
-        CannotMakeError: torch has no such operator, or none on so many lists.
+        CannotMakeError: torch has no such operator, or none on this number of lists.
     """
     dtype, named = torch_dtype(one.dtype), dict[str, Any]()
     if one.name.startswith("_fused_"):
@@ -126,14 +126,16 @@ def foreach(one: Foreach, arena: Arena) -> Made:
 
 
 def _lists(one: Foreach) -> int:
-    """Return how many lists the kernel handles; where the first tensor is one number the description has only one."""
+    """Return the number of lists that the kernel handles; if the first tensor has one element, only one is
+    described.
+    """
     if one.numels[0] > 1 or not one.name.startswith("_fused_"):
         return one.lists
     return {"_fused_sgd_": 3, "_fused_adagrad_": 3}.get(one.name, 4)
 
 
 def _steps(one: Foreach, arena: Arena) -> dict[str, Any]:
-    """Return the values of a fused optimizer's parameters beside its lists."""
+    """Return the values of a fused optimizer's parameters besides its lists."""
     count = arena.tensor((len(one.numels),), torch.float32, is_changed=True).fill_(1)
     named: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "lr": 1e-3}
     named |= {"momentum": 0.9, "dampening": 0.0, "lr_decay": 0.0}

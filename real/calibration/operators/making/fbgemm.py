@@ -1,4 +1,4 @@
-"""Makes fbgemm's operators from their descriptions, where fbgemm_gpu is installed: jagged tensors and embeddings."""
+"""Creates fbgemm's operators from their descriptions, where fbgemm_gpu is installed: jagged tensors and embeddings."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse
 
 _NOT_INSTALLED = "fbgemm_gpu is not installed"
-# Tables of a call whose description tells bags of all tables together.
+# Numbers of tables to try for a call whose description counts bags of all tables together.
 _TABLES = (26, 8, 16, 4, 2, 1)
 _WIDTH = 128
-# Embedding modules whose names of optimizers are the descriptions' in upper case, or else these.
+# fbgemm's names of optimizers, where they are not the descriptions' names in upper case.
 _OPTIMIZERS = {"sgd": "EXACT_SGD", "rowwise_adagrad": "EXACT_ROWWISE_ADAGRAD", "adagrad": "EXACT_ADAGRAD"}
 
 
 @cache
 def is_installed() -> bool:
-    """Return whether fbgemm_gpu can be imported; its operators are then there."""
+    """Return whether fbgemm_gpu can be imported, so that its operators are registered."""
     try:
         import fbgemm_gpu  # noqa: F401, PLC0415
     except (ImportError, OSError, RuntimeError, AttributeError):  # built for another torch
@@ -39,7 +39,7 @@ def _check_installed() -> None:
 
 
 def permute_sparse(one: PermuteSparse, arena: Arena) -> Made:
-    """Return `permute_2D_sparse_data`: lengths and ids, reversed by tables.
+    """Return `permute_2D_sparse_data` of lengths and ids, in reversed order of tables.
 
     Raises:
         CannotMakeError: fbgemm_gpu is missing, or ids and weights have no such size.
@@ -75,7 +75,7 @@ def bucketize_sparse(one: BucketizeSparse, arena: Arena) -> Made:
 
 
 def permute_pooled(one: PermutePooled, arena: Arena) -> Made:
-    """Return `permute_pooled_embs` of float32 embeddings of 128 elements, reversed by tables.
+    """Return `permute_pooled_embs` of float32 embeddings of 128 elements, in reversed order of tables.
 
     Raises:
         CannotMakeError: fbgemm_gpu is missing, or the bytes are no embeddings.
@@ -94,7 +94,7 @@ def permute_pooled(one: PermutePooled, arena: Arena) -> Made:
 
 
 def look_up(one: BagsForward, arena: Arena) -> Made:
-    """Return a look-up of table-batched embeddings.
+    """Return a lookup of table-batched embeddings.
 
     Raises:
         CannotMakeError: fbgemm_gpu is missing, or has no such tables.
@@ -111,7 +111,7 @@ def look_up(one: BagsForward, arena: Arena) -> Made:
 
 
 def update(one: BagsBackward, arena: Arena) -> Made:
-    """Return the backward pass of table-batched embeddings with the update of rows, by autograd: fbgemm has no other.
+    """Return the backward pass of table-batched embeddings with the update of rows, by autograd, fbgemm's only way.
 
     Raises:
         CannotMakeError: fbgemm_gpu is missing, or has no such tables or optimizer.
@@ -136,17 +136,17 @@ def _module(bags: Bags, optimizer: str, arena: Arena, *, checks_bounds: bool = T
     dtypes = bags.weight_dtype, bags.output_dtype
     key = (bags.tables, bags.rows, bags.dim, *dtypes, bags.pooled, optimizer, checks_bounds, arena.device)
     if not _kept or _kept[0][0] != key:
-        _kept.clear()  # its tables first, then those of another
+        _kept.clear()  # frees the old tables before new ones are allocated
         _kept.append((key, _tables(bags, optimizer, arena.device, checks_bounds)))
     return _kept[0][1]
 
 
 def forget() -> None:
-    """Give the memory of the last tables free."""
+    """Free the memory of the last tables."""
     _kept.clear()
 
 
-# The last module: families ask for the same tables again and again.
+# The last module: families need the same tables again and again.
 _kept: list[tuple[tuple[object, ...], Callable[..., Any]]] = []
 
 
@@ -182,9 +182,10 @@ def _tables(bags: Bags, optimizer: str, device: torch.device, checks_bounds: boo
 
 
 def _bags(bags: Bags, arena: Arena) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return ids, offsets and weights: of each table as many different ids, and its first one as often, as described.
+    """Return ids, offsets and weights with each table's described number of unique ids and of repeats of its first id.
 
-    Ids that are as if drawn uniformly are; else each row comes once before one comes again.
+    Ids are drawn uniformly if their number of unique ids is that of uniform ids; else each row comes once before one
+    repeats.
     """
     each, unique = bags.ids // bags.tables, max(1, bags.unique // bags.tables)
     drawn = bags.rows * -math.expm1(each * math.log1p(-1 / bags.rows)) if bags.rows > 1 else 1.0
@@ -200,19 +201,19 @@ def _bags(bags: Bags, arena: Arena) -> tuple[Tensor, Tensor, Tensor | None]:
     return ids, offsets, weights
 
 
-# How far the number of different ids may be from that of uniform ones.
+# Largest relative difference between the number of unique ids and that of uniform ids.
 _UNIFORM = 0.03
 
 
 def _lengths(ids: int, bags: int, arena: Arena) -> Tensor:
-    """Return how many ids each bag has, as even as can be."""
+    """Return the number of ids of each bag, as even as possible."""
     lengths = torch.full((bags,), ids // bags, dtype=torch.int64, device=arena.device)
     lengths[: ids % bags] += 1
     return lengths
 
 
 def _ids(count: int, id_bytes: int, arena: Arena) -> tuple[Tensor, Tensor | None]:
-    """Return ids, and weights where an id and its weight have more bytes than an id."""
+    """Return ids, and weights where `id_bytes` include a weight."""
     if id_bytes not in (4, 8, 12):
         raise CannotMakeError(f"ids and weights of {id_bytes} bytes")
     ids = arena.tensor((count,), torch.int32 if id_bytes == 4 else torch.int64, is_changed=True)

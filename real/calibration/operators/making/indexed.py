@@ -1,4 +1,4 @@
-"""Makes operators that read or write by index, concatenations and copies from their descriptions."""
+"""Creates operators that read or write by index, concatenations and copies from their descriptions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from scenarios.seam.operations.moves import Cat, HostCopy
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
 
 _aten = torch.ops.aten
-# Rows of a table that a description does not tell, for each id.
+# Rows of a table for each id, where the description does not give the table's size.
 _ROWS_AN_ID = 4
 _WIDTH = 128
 
 
 def gather(one: Gather, arena: Arena) -> Made:
-    """Return the look-up of rows by `embedding`; ids name as many different rows as described."""
+    """Return the lookup of rows by `embedding`, with the described number of unique rows."""
     unique = one.unique or one.rows
     rows = max(unique, min(_ROWS_AN_ID * unique, 1 << 24))
     dtype = torch_dtype(one.dtype)
@@ -35,10 +35,11 @@ def gather(one: Gather, arena: Arena) -> Made:
 def index(one: Index, arena: Arena) -> Made:
     """Return `index` by one to three tensors, or a write of elements where no source is described.
 
-    Two indices that can be those below the diagonal of square matrices are, as in a recommender's interaction.
+    Two indices address the elements below the diagonal of square matrices where they can, as in a recommender's
+    interaction.
 
     Raises:
-        CannotMakeError: the source cannot be divided among so many indices.
+        CannotMakeError: the source cannot be divided among the indices.
     """
     dtype = torch_dtype(one.dtype)
     if not one.source_elements:
@@ -63,7 +64,7 @@ def index_put(one: IndexPut, arena: Arena) -> Made:
     """Return the accumulating `index_put_`.
 
     Raises:
-        CannotMakeError: the target's elements are not divided by those before and behind the index.
+        CannotMakeError: the extents before and behind the index do not divide the target's elements.
     """
     rows = one.target_elements // max(one.slices * one.inner, 1)
     if rows * one.slices * one.inner != one.target_elements or one.is_contiguous != (one.slices == 1):
@@ -103,10 +104,10 @@ def scatter_add(one: ScatterAdd, arena: Arena) -> Made:
 
 
 def cat(one: Cat, arena: Arena) -> Made:
-    """Return the concatenation of as many tensors: one behind the other, or columns beside columns.
+    """Return the concatenation of `inputs` tensors, one behind the other or column by column.
 
     Raises:
-        CannotMakeError: so many tensors cannot make so many elements.
+        CannotMakeError: this number of tensors cannot have this number of elements.
     """
     dtype, count = torch_dtype(one.dtype), one.inputs
     arena.result(one.elements, dtype)
@@ -117,13 +118,13 @@ def cat(one: Cat, arena: Arena) -> Made:
         return Made(lambda: _aten.cat.default(pieces, 0), needed_bytes=arena.taken_bytes)
     rows = _rows(one.elements, count)
     outer = [1] * (one.dims - 2)
-    if outer:  # dimensions before the rows that no call can merge
+    if outer:  # dimensions before the rows that no kernel can merge with them
         outer[0] = 2 if rows % 2 == 0 else 1
         rows //= outer[0]
     widths = _parts(one.elements // (rows * math.prod(outer)), count)
     if not widths[-1] or rows * math.prod(outer) == 1:
         raise CannotMakeError(f"{count} tensors cannot make {one.elements} elements in {one.dims} dimensions")
-    gap = 8 if one.dims > 2 else 0  # slices, which no call copies as if they were contiguous
+    gap = 8 if one.dims > 2 else 0  # slices, which no kernel copies as if they were contiguous
     pieces = []
     for width in widths:
         shape = (*outer, rows, width)
@@ -147,7 +148,7 @@ def host_copy(one: HostCopy, arena: Arena) -> Made:
 
 
 def _triangle(elements: int, source: int) -> int:
-    """Return the side of square matrices of which the indices may be those below the diagonal; 0 if they are not."""
+    """Return the side of square matrices whose elements below the diagonal may be the indices; 0 if there is none."""
     beside = source - 2 * elements
     if beside <= 0 or source % beside:
         return 0
@@ -160,7 +161,7 @@ def _below_diagonal(arena: Arena, side: int) -> list[Tensor]:
 
 
 def _rows(elements: int, count: int) -> int:
-    """Return rows of which each has some 128 elements of each of `count` tensors, as far as elements are divided."""
+    """Return a number of rows with some 128 elements of each of `count` tensors, as far as it divides the elements."""
     for width in (_WIDTH, 64, 256, 32, 16, 8, 4, 2, 1):
         if elements % (width * count) == 0 and elements > width * count:
             return elements // (width * count)

@@ -1,4 +1,4 @@
-"""An operator that was made from its description, ready to run."""
+"""An operator created from its description, ready to run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An operator on a device's tensors: `run` runs it once, below autograd, and nothing else.
+    """An operator on a device's tensors.
 
-    `is_tf32`: products of float32 are rounded to TF32 while it runs. `waits`: its host waits for the device, so that
-    it cannot be ahead. `needed_bytes` are those of its tensors, results included as far as they are large.
+    Attributes:
+        run: runs the operator once, below autograd, and nothing else.
+        is_tf32: whether products of float32 are rounded to TF32.
+        waits: whether the host waits for the device, and so cannot run ahead.
+        needed_bytes: bytes of the operator's tensors, large results included.
     """
 
     run: Run

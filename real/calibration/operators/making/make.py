@@ -1,4 +1,4 @@
-"""Makes any operator from its description."""
+"""Creates any operator from its description."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, Pe
 
 
 def make(operation: Operation, arena: Arena) -> Made:
-    """Return a call that runs just the operator described, on tensors of the arena.
+    """Return a call that runs exactly the described operator, on tensors of the arena.
 
-    What a description leaves open is chosen: which rows of a table that is not described, extents of which only the
-    product is told, the padding of a convolution. Tensors of earlier operators of the arena are overwritten.
+    Properties that a description leaves open are chosen: the looked-up rows, extents of which only the product is
+    known, the padding of a convolution. Tensors of the arena's earlier operators are overwritten.
 
     Raises:
-        CannotMakeError: it is not made here, with the reason; `TooLargeError`, a kind of it, if it has no room.
-        RuntimeError: torch refuses what is run to make it, as a forward pass of a backward one.
+        CannotMakeError: the operator cannot be created here, with the reason; `TooLargeError`, a subclass, if it has
+            no room.
+        RuntimeError: torch refuses a call that prepares it, such as the forward pass of a backward pass.
     """
     arena.begin()
     return _MAKERS[type(operation)](operation, arena)

@@ -1,4 +1,4 @@
-"""Makes matrix products, attention and convolutions from their descriptions."""
+"""Creates matrix products, attention and convolutions from their descriptions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scenarios.seam.operations.of_tensors import product_of
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
 
 _aten = torch.ops.aten
-# Dilations that are tried for a convolution whose description tells its extents alone.
+# Dilations to try for a convolution, whose description gives its extents alone.
 _DILATIONS = (1, 2, 3, 4, 6, 8, 12)
 
 
@@ -26,17 +26,17 @@ def product(one: Product, arena: Arena) -> Made:
     """Return an `mm` or `bmm` whose operands and result lie in memory as described.
 
     Raises:
-        CannotMakeError: they cannot lie so.
+        CannotMakeError: the operands cannot lie as described.
     """
     dtype = torch_dtype(one.dtype)
     left = _matrix(arena, one, (one.rows, one.inner), one.left_alignment, is_transposed=one.left_is_transposed)
     right = _matrix(arena, one, (one.inner, one.columns), one.right_alignment, is_transposed=one.right_is_transposed)
     arena.result(one.batch * one.rows * one.columns, dtype)
-    found = product_of(left, right, one.dtype)
-    is_padded = one.result_alignment > found.result_alignment
+    actual = product_of(left, right, one.dtype)
+    is_padded = one.result_alignment > actual.result_alignment
     if is_padded:
-        found = replace(found, result_alignment=one.result_alignment)
-    if _told(found) != _told(one):
+        actual = replace(actual, result_alignment=one.result_alignment)
+    if _comparable(actual) != _comparable(one):
         raise CannotMakeError("operands of these extents cannot be aligned so")
     packet = _aten.bmm if one.batch > 1 else _aten.mm
     run: Callable[[], object] = partial(packet.default, left, right)
@@ -46,8 +46,8 @@ def product(one: Product, arena: Arena) -> Made:
     return Made(run, is_tf32=one.dtype == "tf32", needed_bytes=arena.taken_bytes)
 
 
-def _told(one: Product) -> Product:
-    """Return a product without alignments of what has no two rows."""
+def _comparable(one: Product) -> Product:
+    """Return a product without the alignments of operands that have a single row."""
     has_no_rows = one.inner == 1
     return replace(
         one,
@@ -65,7 +65,7 @@ def _matrix(
     is_transposed: bool = False,
     is_changed: bool = False,
 ) -> Tensor:
-    """Return a matrix, or a batch of them, whose rows (or columns) lie as far apart as the alignment wants."""
+    """Return a matrix, or a batch of them, whose rows (or columns) have the distance that the alignment needs."""
     dtype = torch_dtype(one.dtype)
     outer, inner = reversed(shape) if is_transposed else shape
     unit = max(1, alignment // dtype.itemsize)
@@ -83,7 +83,7 @@ def _matrix(
 def attention(one: Attention, arena: Arena) -> Made:
     """Return the fused attention that torch runs for these tensors on the arena's device, or its backward pass.
 
-    Queries, keys and values are [batch, positions, heads, head size] in memory, as linear layers make them.
+    Queries, keys and values are [batch, positions, heads, head size] in memory, as linear layers write them.
 
     Raises:
         CannotMakeError: torch has no fused attention of this kind.
@@ -105,18 +105,18 @@ def attention(one: Attention, arena: Arena) -> Made:
 
 
 def _library(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> str:
-    """Return whose fused attention torch takes for these tensors: of cuDNN, say, on a Hopper.
+    """Return the library whose fused attention torch chooses for these tensors: cuDNN on a Hopper, for example.
 
     Raises:
-        CannotMakeError: of none.
+        CannotMakeError: torch chooses no fused attention.
     """
     if q.device.type != "cuda":
         return "cpu"
     chosen = torch._fused_sdp_choice(q, k, v, is_causal=is_causal, enable_gqa=q.shape[1] != k.shape[1])
-    found = _BACKENDS.get(int(chosen))
-    if found is None:
+    actual = _BACKENDS.get(int(chosen))
+    if actual is None:
         raise CannotMakeError("torch has no fused attention for these tensors")
-    return found
+    return actual
 
 
 def _cudnn(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor | None, is_causal: bool) -> Callable[[], object]:
@@ -167,7 +167,7 @@ def convolution(one: Convolution, arena: Arena) -> Made:
     """Return a convolution, or one of its gradients.
 
     Raises:
-        CannotMakeError: no padding gives the extents described.
+        CannotMakeError: no padding gives the described extents.
     """
     dtype, dims = torch_dtype(one.dtype), len(one.size)
     extents = zip(one.size, one.out_size, one.kernel, one.stride, strict=True)
@@ -192,7 +192,7 @@ def convolution(one: Convolution, arena: Arena) -> Made:
 
 
 def _padded(size: int, out: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Return padding and dilation with which a dimension becomes `out` long.
+    """Return the padding and dilation with which a dimension becomes `out` long.
 
     Raises:
         CannotMakeError: there are none.

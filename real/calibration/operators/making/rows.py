@@ -1,4 +1,4 @@
-"""Makes reductions, normalisations, sorts and scans from their descriptions."""
+"""Creates reductions, normalisations, sorts and scans from their descriptions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _EPSILON = 1e-5
 _MEAN = 1  # of a loss over its rows: at::Reduction::Mean
 _KEYS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 _SCANNED = {8: torch.int64, 4: torch.float32, 2: torch.float16}
-# Sides of images that are tried where a description tells elements alone.
+# Sides of images to try where a description counts elements alone.
 _SIDES = (56, 28, 14, 7, 112, 32, 16, 8, 4, 2, 1)
-# Reductions that also take one dimension by itself, or none at all.
+# Overloads of reductions that can also reduce one dimension alone, or all.
 _OVERLOADS: Mapping[str, str] = {
     **{"sum": "dim_IntList", "mean": "dim", "max": "dim", "min": "dim", "prod": "dim_int", "norm": "ScalarOpt_dim"},
     **{"var": "correction", "std": "correction", "var_mean": "correction", "any": "dim", "all": "dim"},
@@ -122,7 +122,7 @@ def softmax(one: Softmax, arena: Arena) -> Made:
     """Return the softmax of rows, or its backward pass.
 
     Raises:
-        CannotMakeError: it is that of torch 2.0.
+        CannotMakeError: the description is of torch 2.0's softmax.
     """
     if not one.is_staged:
         raise CannotMakeError("the softmax of torch 2.0")
@@ -142,7 +142,7 @@ def row_norm(one: RowNorm, arena: Arena) -> Made:
     given, gradient = (arena.tensor(shape, dtype) for _ in range(2))
     weight, bias = (arena.tensor((one.dim,), dtype) for _ in range(2))
     arena.result(given.numel(), dtype)
-    if one.weights == 1 and arena.device.type == "cuda":  # fused there alone
+    if one.weights == 1 and arena.device.type == "cuda":  # torch fuses RMS norms on GPUs only
         rms = _aten._fused_rms_norm.default
         if not one.backward:
             return Made(lambda: rms(given, [one.dim], weight, _EPSILON), needed_bytes=arena.taken_bytes)
@@ -197,13 +197,13 @@ def batch_norm(one: BatchNorm, arena: Arena) -> Made:
 
 
 def _is_cudnns(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether torch has cuDNN normalise these in training."""
+    """Return whether torch chooses cuDNN for this batch norm in training."""
     chosen = torch._C._select_batch_norm_backend(*tensors, True, _EPSILON)
-    return bool(chosen.name == "Cudnn")  # of torch._C._BatchNormBackend, which torch's stubs call otherwise
+    return bool(chosen.name == "Cudnn")  # torch._C._BatchNormBackend, for which torch's stubs have another name
 
 
 def nll_loss(one: NllLoss, arena: Arena) -> Made:
-    """Return the loss behind a log-softmax, its mean over rows, or its backward pass."""
+    """Return the loss after a log-softmax, its mean over rows, or its backward pass."""
     given = arena.tensor((one.rows, one.classes), torch_dtype(one.dtype))
     target = arena.ids(one.rows, one.classes)
     if not one.backward:
@@ -219,7 +219,7 @@ def sort(one: Sort, arena: Arena) -> Made:
     """Return the sort of rows of integers.
 
     Raises:
-        CannotMakeError: keys are of no integer's size, or of fewer bits than torch sorts by.
+        CannotMakeError: torch has no integers of the keys' size, or sorts by more bits.
     """
     dtype = _KEYS.get(one.key_bytes)
     if dtype is None or one.bits != 8 * one.key_bytes:

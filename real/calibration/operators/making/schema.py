@@ -1,4 +1,4 @@
-"""Finds the overload of a torch operator that takes given tensors, and fills in the numbers that it wants besides."""
+"""Finds the overload of a torch operator that takes given tensors, and fills in its other parameters."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Numbers that a call is given where its schema has no usual value: a number of any kind, and whether something is so.
+# Values for parameters without a default: a number of any kind, an integer, a flag.
 _NUMBER, _WHOLE, _IS_SO = 0.5, 1, False
 _MISSING = object()
-# Values of parameters that would make another operator of the call, by name.
+# Values by name for parameters whose usual value would run another operator.
 _NAMED: Mapping[str, Any] = {"train": True, "lr": 1e-3, "is_first_step": False, "exponent": 2, "ord": 2}
-# Overloads that take a number where another takes a tensor of the same name, of which torch calls the first.
+# Overloads that take a number where these take a tensor of the same name; torch prefers these.
 _TENSORS_FIRST = ("Tensor", "self", "List", "default")
 
 
 def calls(
     name: str, tensors: Sequence[Tensor | Sequence[Tensor]], named: Mapping[str, Any] | None = None
 ) -> Iterator[Callable[[], object]]:
-    """Yield calls of `torch.ops.aten.NAME` with all of the tensors, or lists of them, in the order of its parameters;
-    those that torch itself prefers first.
+    """Yield calls of `torch.ops.aten.NAME` with all tensors, or lists of tensors, in order; torch's preferred ones
+    first.
 
     Args:
         name: the operator's, without the overload.
-        tensors: for its parameters that are tensors, or lists of them.
+        tensors: for its parameters that are tensors, or lists of tensors.
         named: values of parameters by name.
     """
     packet = getattr(torch.ops.aten, name, None)
@@ -64,7 +64,7 @@ def _filled(
 
 
 def _value(one: Any, tensors: list[Any], named: Mapping[str, Any], with_number: bool) -> Any:
-    """Return the value of a parameter, taking the next of the tensors if it is one; `_MISSING` if there is none."""
+    """Return a parameter's value, for tensors the next tensor; `_MISSING` if there is none."""
     kind = str(one.type)
     if one.name in named:
         return named[one.name]
@@ -85,5 +85,5 @@ def _tensor(name: str, kind: str, tensors: list[Any], with_number: bool) -> Any:
     return [] if name.startswith("max_") and not tensors else _MISSING
 
 
-# Parameters for which Python's numbers stand in.
+# Parameters that accept Python numbers in place of tensors.
 _NUMBERS = frozenset({"other", "value", "exponent", "min", "max", "end", "weight"})

@@ -10,10 +10,10 @@ from itertools import combinations, islice, product
 from real.calibration.operators.making.arena import CannotMakeError, packed
 from scenarios.seam.operations.pointwise import Operand, Pointwise, Strided, strided
 
-# Extents that are tried where the description leaves them open.
+# Extents to try where the description leaves them open.
 _EXTENTS = (128, 64, 1024, 32, 16, 8, 4, 12, 26, 27, 3, 2, 5, 7, 13)
 _MOST_TRIED = 4096
-# Operands with gaps reach over that many times their elements, unless no others are found.
+# Operands with gaps may span this many times their elements, unless no others are found.
 _DENSE = 3
 # Operators in place that write without reading first.
 OVERWRITTEN = frozenset({"copy_", "zero_", "fill_", "bernoulli_", "uniform_", "normal_", "random_"})
@@ -23,7 +23,7 @@ _Strides = tuple[tuple[int, ...], ...]  # of each operand
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """Operands of one operator: the result's shape, and the strides of each operand expanded to it."""
+    """A layout of an operator's operands: the result's shape, and each operand's strides, expanded to the shape."""
 
     shape: tuple[int, ...]
     inputs: tuple[tuple[int, ...], ...]
@@ -31,13 +31,13 @@ class Laid:
 
 
 def lay(call: Pointwise) -> Laid:
-    """Return shapes and strides that `strided` describes as `call`; extents that it does not tell are chosen.
+    """Return shapes and strides that `strided` describes as `call`, with a choice of extents that it leaves open.
 
-    An output that torch makes is contiguous; one that is given lies as described, and is the first input as well
+    An output that torch allocates is contiguous; an output passed in lies as described, and is the first input too
     unless the operator overwrites it.
 
     Raises:
-        CannotMakeError: none of those that were tried is described so.
+        CannotMakeError: no tried layout matches the description.
     """
     every = (*call.inputs, *call.outputs)
     cut = len(call.inputs)
@@ -47,10 +47,10 @@ def lay(call: Pointwise) -> Laid:
     sparse = None
     for strides, shape in islice(_candidates(call), _MOST_TRIED):
         if (not is_read or strides[0] == strides[cut]) and _fits(call, every, shape, strides):
-            found = Laid(shape, strides[:cut], strides[cut:])
+            layout = Laid(shape, strides[:cut], strides[cut:])
             if max(_reach(each, shape) for each in strides) <= _DENSE * call.elements:
-                return found
-            sparse = sparse or found
+                return layout
+            sparse = sparse or layout
     if sparse is None:
         raise CannotMakeError("no shapes found that lie in memory as described")
     return sparse
@@ -61,14 +61,14 @@ def _reach(steps: tuple[int, ...], shape: tuple[int, ...]) -> int:
 
 
 def is_in_place(name: str) -> bool:
-    """Return whether an operator changes what it is given."""
+    """Return whether an operator changes its first argument."""
     return name.endswith("_")
 
 
 def _candidates(call: Pointwise) -> Iterator[tuple[_Strides, tuple[int, ...]]]:
-    """Yield strides and shapes: first of tensors without gaps, then of slices of wider ones."""
+    """Yield strides and shapes: first of tensors without gaps, then of slices of wider tensors."""
     is_given = is_in_place(call.name)
-    # Results of other operators have the order of dimensions of what these are given.
+    # New results have the order of dimensions of their inputs.
     may_permute = is_given or call.name == "clone"
     for has_gaps in (False, True):
         for shape in _shapes(call):
@@ -89,12 +89,12 @@ def _fits(call: Pointwise, every: Sequence[Operand], shape: Sequence[int], strid
 
 
 def _shapes(call: Pointwise) -> Iterator[tuple[int, ...]]:
-    """Yield shapes of as many dimensions as are described, innermost last."""
+    """Yield shapes with the described number of dimensions, innermost last."""
     whole, every = call.elements, (*call.inputs, *call.outputs)
-    told = {each.elements for each in every} | {each.stride for each in every}
-    told |= {whole // each for each in told if each and whole % each == 0}
-    told |= {a // b for a in told for b in told if b and a % b == 0}
-    extents = [each for each in (*sorted(told, reverse=True), *_EXTENTS) if 1 < each < whole and whole % each == 0]
+    sizes = {each.elements for each in every} | {each.stride for each in every}
+    sizes |= {whole // each for each in sizes if each and whole % each == 0}
+    sizes |= {a // b for a in sizes for b in sizes if b and a % b == 0}
+    extents = [each for each in (*sorted(sizes, reverse=True), *_EXTENTS) if 1 < each < whole and whole % each == 0]
     # Transposed operands without gaps first.
     across = [whole // each.stride for each in every if each.stride > 1 and whole % each.stride == 0]
     extents = list(dict.fromkeys(each for each in (*across, *extents) if 1 < each < whole))
@@ -107,7 +107,7 @@ def _shapes(call: Pointwise) -> Iterator[tuple[int, ...]]:
 
 
 def _strides(operand: Operand, shape: tuple[int, ...], may_permute: bool) -> Iterator[tuple[int, ...]]:
-    """Yield ways in which an operand of so many elements may lie, expanded to the shape."""
+    """Yield strides of an operand with the described number of elements, expanded to the shape."""
     axes = range(len(shape))
     for count in range(len(shape), -1, -1):
         for own in combinations(axes, count):
@@ -116,7 +116,7 @@ def _strides(operand: Operand, shape: tuple[int, ...], may_permute: bool) -> Ite
 
 
 def _steps(own: tuple[int, ...], shape: tuple[int, ...], inner: int, may_permute: bool) -> Iterator[tuple[int, ...]]:
-    """Yield strides of the dimensions `own`, where the innermost of the shape has the step `inner` if it is one."""
+    """Yield strides of the dimensions `own`; the innermost dimension, if it is one of them, has the step `inner`."""
     last = len(shape) - 1
     if not own or own[-1] != last or inner == 1:
         orders = [own] if inner == 1 else []
@@ -125,7 +125,7 @@ def _steps(own: tuple[int, ...], shape: tuple[int, ...], inner: int, may_permute
         for order in orders:
             yield _packed(order, shape)
         return
-    # Others lie between neighbours of the innermost one as far as they fit, and the rest beyond.
+    # Other dimensions lie between neighbours of the innermost one as far as they fit, and the rest beyond.
     steps, inside, outside = [0] * len(shape), 1, inner * shape[last]
     steps[last] = inner
     for axis in reversed(own[:-1]):
@@ -144,7 +144,7 @@ def _packed(order: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _padded(strides: _Strides, shape: tuple[int, ...], places: Sequence[int]) -> Iterator[_Strides]:
-    """Yield the strides with one operand, or all that lie as it does, cut out of wider tensors."""
+    """Yield the strides with one operand, or all operands of its layout, cut out of wider tensors."""
     for steps in dict.fromkeys(strides[place] for place in places):
         order = sorted((axis for axis in range(len(shape)) if steps[axis]), key=lambda axis: -steps[axis])
         wider, step = list(steps), 0
@@ -156,6 +156,6 @@ def _padded(strides: _Strides, shape: tuple[int, ...], places: Sequence[int]) ->
             step = (wider[axis] * shape[axis] + 7) // 8 * 8 + 8
         if len(order) < 2:
             continue
-        alike = [place for place in places if strides[place] == steps]
-        for changed in (alike[:1], alike[-1:], [alike[0], alike[-1]]):
+        same_layout = [place for place in places if strides[place] == steps]
+        for changed in (same_layout[:1], same_layout[-1:], [same_layout[0], same_layout[-1]]):
             yield tuple(tuple(wider) if place in changed else each for place, each in enumerate(strides))

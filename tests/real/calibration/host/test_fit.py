@@ -39,7 +39,7 @@ def prices(eager: Eager) -> list[int]:
 
 
 @pytest.mark.parametrize("factor", [0.4, 1.0, 3.0])
-def test_a_machine_that_is_as_the_model_is_found_again_and_what_it_does_not_show_moves_with_the_rest(
+def test_fit_recovers_prices_and_unseen_ones_follow_the_mean(
     factor: float,
 ) -> None:
     there = dataclasses.replace(
@@ -51,7 +51,7 @@ def test_a_machine_that_is_as_the_model_is_found_again_and_what_it_does_not_show
     assert found.factor == pytest.approx(factor, rel=0.02)
 
 
-def test_prices_that_differ_from_each_other_are_told_apart() -> None:
+def test_fit_separates_different_prices() -> None:
     there = dataclasses.replace(_LIKE, dispatch_ns=2_000, product_ns=9_000, pass_ns=40_000, call_ns=500)
     times = machine_times(there)
     found = fit(times, _LIKE)
@@ -66,7 +66,7 @@ def test_prices_stay_positive_where_launches_alone_take_longer_than_the_host() -
     assert min(prices(found)) > 0
 
 
-def test_one_snippet_that_was_disturbed_does_not_move_the_others() -> None:
+def test_fit_is_robust_to_a_disturbed_snippet() -> None:
     times = machine_times(_LIKE, **{"mixed 2": 6.0})
     found = fit(times, _LIKE).eager
     assert prices(found) == pytest.approx(prices(_LIKE), rel=0.25)

@@ -16,7 +16,7 @@ def timed(kind: str, label: str, launches: int = 1, **changes: Any) -> Timed:
     return dataclasses.replace(blank, **changes)
 
 
-def test_what_is_reached_is_the_best_product_of_a_dtype_and_the_best_stream_that_fits_no_cache() -> None:
+def test_reached_rates_are_the_best_product_and_the_best_uncached_stream() -> None:
     kernels = [
         timed("gemm", "a", flops=1e12, median_s=0.2),
         timed("gemm", "b", flops=1e12, median_s=0.25),

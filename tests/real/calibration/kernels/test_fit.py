@@ -66,7 +66,7 @@ MACHINES = st.builds(
 
 @examples(25)
 @given(MACHINES)
-def test_a_machine_that_is_as_the_model_is_found_again(gpu: Gpu) -> None:
+def test_fit_recovers_a_machine_that_obeys_the_model(gpu: Gpu) -> None:
     times = machine_times(gpu)
     fitted = fit(times, CORE).gpu
     for each in times:
@@ -74,7 +74,7 @@ def test_a_machine_that_is_as_the_model_is_found_again(gpu: Gpu) -> None:
     assert max(fitted.efficiency.values()) == 1.0
 
 
-def test_one_kernel_that_was_disturbed_does_not_move_the_others() -> None:
+def test_fit_is_robust_to_a_disturbed_kernel() -> None:
     gpu = gpu_like(1e10, 10.0, (0.5, 0.9, 0.1), (40_000, 10_000, 20_000))
     times = machine_times(gpu)
     disturbed = [
@@ -92,7 +92,7 @@ def test_one_kernel_that_was_disturbed_does_not_move_the_others() -> None:
     assert (group.least_bytes, group.most_bytes) == (100, 10**8)
 
 
-def test_how_times_vary_is_that_of_the_long_kernels_and_their_mean_is_predicted() -> None:
+def test_spread_is_the_long_kernels_and_the_mean_is_predicted() -> None:
     gpu = gpu_like(1e10, 10.0, (0.5, 1.0, 0.1), (40_000, 10_000, 20_000))
     often = (0.9,) * 30 + (1.0,) * 40 + (1.5,) * 30
     times = [

@@ -53,7 +53,7 @@ def test_real_ranks_probe_all_kinds_and_those_without_a_core_only_wait() -> None
     assert {span.step for span in computed} == set(range(WARM_UP + 1))
 
 
-def test_as_many_ranks_compute_at_once_as_have_a_core() -> None:
+def test_computing_ranks_are_those_with_a_core() -> None:
     assert computing_ranks(cluster(2, 2, cores=4)) == [0, 1, 2, 3]
     assert computing_ranks(cluster(2, 2, cores=1)) == [0, 2]
     assert computing_ranks(cluster(4, 2, cores=3, hosts_share_cores=True)) == [0, 1, 2]

@@ -34,14 +34,14 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("share", [pytest.param(0.0, marks=pytest.mark.slow), 0.1])
-def test_the_share_is_found_again(share: float) -> None:
+def test_fit_recovers_the_share_of_spins(share: float) -> None:
     found = fit(crowd(), play(with_spins(crowd(), share), draw=7), play).tcp
     assert found is not None
     assert found.spin_share == share
     assert (found.spin_ns > 0) == (found.spin_share > 0)
 
 
-def test_whoever_spins_holds_all_up() -> None:
+def test_spinning_threads_delay_all_calls() -> None:
     quick, spinning = (play(with_spins(crowd(), share)) for share in (0.0, 0.1))
     assert set(quick) == {"barrier", "all_reduce", "all_gather", "broadcast", "work"}
     assert max(time_s for name, time_s in quick.items() if name != "work") < 3e-3
@@ -54,6 +54,6 @@ def test_work_takes_the_cores_that_there_are() -> None:
     assert 14e-3 < play(crowd())["work"] < 20e-3
 
 
-def test_of_barriers_the_quick_ones_count() -> None:
+def test_barrier_time_is_the_lower_quartile() -> None:
     taken = [Metric(rank=0, step=-1, name="barrier_cpu_s", value=value) for value in (3e-4, 1e-4, 2e-4, 9e-4, 4e-4)]
     assert barrier_s([*taken, Metric(rank=0, step=-1, name="other", value=1e-5)]) == 2e-4

@@ -91,7 +91,7 @@ def test_a_barrier_on_cores_that_are_never_idle_counts_where_it_takes_less() -> 
 @pytest.mark.parametrize(
     ("rate", "burst", "shares"), [(25e6, 16 << 10, True), (25e6, 16 << 10, False), (125e6, 64 << 10, True)]
 )
-def test_the_parameters_are_found_again(rate: float, burst: int, shares: bool) -> None:
+def test_fit_recovers_the_parameters(rate: float, burst: int, shares: bool) -> None:
     on = known(rate, burst, shares)
     nominal = dataclasses.replace(known(rate, burst, shares), tcp=None, payload_share=1.0)
     found, residuals = fit(nominal, measured(on), play)

@@ -9,7 +9,7 @@ import pytest
 from real.calibration.network.path import PathEnd, own_address
 
 
-def test_both_ends_see_about_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_times_agree_at_the_two_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     assert own_address() == "127.0.0.1"
     leader, other = PathEnd(), PathEnd()
@@ -31,7 +31,7 @@ def test_both_ends_see_about_the_same_time(monkeypatch: pytest.MonkeyPatch) -> N
     assert times["leader"] == pytest.approx(times["other"], rel=0.5)
 
 
-def test_an_end_that_nobody_answers_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unanswered_end_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("real.calibration.network.path._TIMEOUT_S", 0.2)
     leader, other = PathEnd(), PathEnd()
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")

@@ -35,7 +35,7 @@ def test_every_family_that_the_law_misses_is_nearer_with_a_table_of_others_of_it
     assert sum(each.measured for each in found) == 2000
 
 
-def test_every_fifth_of_a_family_is_held_out_and_a_family_that_gets_worse_is_told() -> None:
+def test_every_fifth_is_held_out_and_worse_families_are_reported() -> None:
     rows = [Measured(operation=contiguous("relu", size, "float32"), times_us=(10.0,)) for size in range(1, 23)]
     asked: list[int] = []
 
@@ -52,7 +52,7 @@ def test_every_fifth_of_a_family_is_held_out_and_a_family_that_gets_worse_is_tol
     assert (before.typical_error, after.typical_error) == (0.1, 0.2)
 
 
-def test_few_operators_say_nothing() -> None:
+def test_few_operators_are_not_judged() -> None:
     rows = [Measured(operation=contiguous("relu", 8, "float32"), times_us=(10.0,))]
     assert judge(rows, lambda table, operations: [], is_cold=False) == [
         Judged(family="elementwise float32", measured=1, before=(), errors=(), spreads=(0.0,), sizes=(0.0,))

@@ -50,7 +50,7 @@ class Counting:
         return [Taken() if each is None else Taken((3.0, 3.1)) for each in made]
 
 
-def test_all_of_a_plan_is_measured_and_what_cannot_be_made_says_why() -> None:
+def test_plan_is_measured_and_refusals_have_reasons() -> None:
     part, bad = Part(), Sort(elements=8, bits=3)
     assert measure([*operators(30), bad], Counting(), arena(), part, seconds=60)
     assert [one.operation for one in part.measured] == operators(30)
@@ -120,7 +120,7 @@ def test_time_that_earlier_commands_have_spent_counts(tmp_path: Path) -> None:
     assert timer.made == []
 
 
-def test_what_another_device_measured_is_not_mixed_with_this(tmp_path: Path) -> None:
+def test_part_file_of_another_device_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "a.parquet.part"
     with keeping(file, OF):
         pass
@@ -140,7 +140,7 @@ def test_a_file_that_is_no_measurement_is_refused(text: str, tmp_path: Path) -> 
     assert str(error.value) == f"{file}: expected a measurement that was interrupted; remove the file"
 
 
-def test_a_core_measures_what_it_is_given() -> None:
+def test_core_measures_a_plan() -> None:
     part = Part()
     assert measure(operators(5), CpuTimer(), arena(), part, seconds=60)
     assert all(min(one.times_us) > 0 for one in part.measured)

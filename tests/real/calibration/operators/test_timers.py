@@ -103,7 +103,7 @@ def test_a_batch_is_waited_for_once_and_long_operators_are_repeated_less(
     assert {len(each.times_us) for each in found} == {2}
 
 
-def test_what_torch_refuses_is_said_and_the_next_is_measured(device: Device) -> None:
+def test_refused_operator_has_a_reason_and_the_next_is_measured(device: Device) -> None:
     def refused() -> object:
         raise RuntimeError("no kernel for this\nand a long story")
 
@@ -116,7 +116,7 @@ def test_what_torch_refuses_is_said_and_the_next_is_measured(device: Device) -> 
     assert [len(each.times_us) for each in found] == [0, 0, 5, 0]
 
 
-def test_what_cublas_refuses_in_the_words_of_a_failed_gpu_is_one_operator(device: Device) -> None:
+def test_cublas_refusal_does_not_end_the_measurement(device: Device) -> None:
     def refused() -> object:
         raise RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling cublasGemmEx")
 
@@ -143,7 +143,7 @@ def test_a_gpu_that_fails_ends_the_measurement(device: Device, monkeypatch: pyte
         taken(timer, lambda: Made(failed))
 
 
-def test_a_gpu_that_fails_later_ends_it_too(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_gpu_failure_ends_the_measurement(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     timer = CudaTimer(NAME, lambda _: 1e-6)
     fails(device, monkeypatch, "CUDA error: misaligned address")
     with pytest.raises(RunEnded, match=r"^the GPU failed: CUDA error: misaligned address; "):

@@ -117,7 +117,7 @@ def test_the_batch_from_which_gradients_are_hidden_is_found_within_2_percent(
     assert "communication: never hidden at a batch from 60 to 960: at least 50.0 % of the step exposed" in said
 
 
-def test_what_is_played_is_not_played_again(
+def test_known_points_are_not_simulated_again(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     curves = ["curves", str(model), "--only", "scaling", "--only", "overlap", "--hosts", "2", "--json"]

@@ -114,7 +114,7 @@ def test_several_goals_with_a_constraint_and_ends_that_are_none() -> None:
     assert frame.loc[frame["index"] > 30, "feasible"].mean() > 0.7
 
 
-def test_one_worker_and_one_seed_give_the_same_points() -> None:
+def test_search_repeats_with_one_worker_and_seed() -> None:
     searched(out="a")
     searched(out="b")
     assert study_frame(Path("a")).drop(columns="seconds").equals(study_frame(Path("b")).drop(columns="seconds"))
@@ -153,13 +153,13 @@ def test_more_trials_go_on_and_a_changed_study_takes_what_it_knows() -> None:
     assert len(changed.played) == len(set(frame["digest"]) - set(longer["digest"])) < 40
 
 
-def test_what_cannot_be_loaded_does_not_end_a_search() -> None:
+def test_unloadable_points_do_not_end_a_search() -> None:
     frame = searched(STUDY.replace("[13, 17,", "[0, -3,"))
     assert len(frame) == 41
     assert frame.loc[frame["status"] == "scenario error", "sentence"].str.contains("run.steps = ").all()
 
 
-def test_a_space_that_is_used_up_ends_it() -> None:
+def test_exhausted_space_ends_the_search() -> None:
     text = STUDY.replace("{from = 1, to = 25, step = 1}", "[1]").replace("[13, 17, 1024, 2048, 4096, 16384]", "[16384]")
     frame = searched(text)  # 9 numbers of hosts, each with values, and with sizes skewed by 0.1 or 0.2
     assert len(frame) == 28

@@ -228,7 +228,7 @@ def test_an_operator_is_described_as_what_it_was_made_from(given: list[Operation
 
 
 @pytest.mark.parametrize(("scale", "device", "count"), [(CPU_SCALE, "cpu", 250), (GPU_SCALE, "meta", 500)])
-def test_operators_of_the_ranges_are_too_but_for_how_many_ids_differ(scale: Scale, device: str, count: int) -> None:
+def test_drawn_operators_are_described_as_made_up_to_unique_ids(scale: Scale, device: str, count: int) -> None:
     there = arena(device, 1 << (26 if device == "cpu" else 40))
     every = planned(families(load_profile("hgx_h200").host.gpu, has_fbgemm=False), scale)
     for _, operation in islice(every, count):
@@ -251,7 +251,7 @@ def test_ids_name_as_many_rows_as_described() -> None:
     assert embedding is torch.ops.aten.embedding.default
 
 
-def test_what_an_operator_changes_is_not_what_others_read() -> None:
+def test_changed_tensors_are_no_inputs() -> None:
     there = arena()
     read = make(contiguous("relu", 1000, F), there)
     before = read.run()
@@ -280,13 +280,13 @@ def test_what_an_operator_changes_is_not_what_others_read() -> None:
         ),
     ],
 )
-def test_what_cannot_be_made_says_why(operation: Operation, why: str) -> None:
+def test_impossible_operators_have_reasons(operation: Operation, why: str) -> None:
     with pytest.raises(CannotMakeError) as refused:
         make(operation, arena())
     assert str(refused.value) == why
 
 
-def test_what_has_no_room_is_told_apart() -> None:
+def test_too_large_operators_raise_too_large_error() -> None:
     with pytest.raises(TooLargeError):
         make(contiguous("zeros_like", 1 << 28, F, inputs=0), arena())
 
