@@ -90,18 +90,18 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
         ReportError: the run has no such step.
     """
     shown = step_shown(run, step)
-    sections = [text.paragraph("\n".join(headline(run, spread)), style="bold"), *_what_it_is(run, shown), _steps(run)]
-    if shown is not None:
-        sections += [_waited_for(run, shown), *_dominant(run, shown)]
+    sections = [text.paragraph("\n".join(headline(run, spread)), style="bold"), *_what_it_is(run, shown)]
     kept = steady_kept(run)
-    sections += _stragglers(run, kept)
+    if shown is not None:
+        sections += _dominant(run, shown)
+    sections += [*_stragglers(run, kept), *changes.summarize(run), _steps(run)]
     if kept:
-        sections += [_operations(run, kept), *_bandwidths(run, kept), *_formulas(run, kept), _ranks(run, kept)]
+        sections += [_ranks(run, kept), _operations(run, kept), *_bandwidths(run, kept), *_formulas(run, kept)]
     elif len(run.steps):
         sections.append(text.paragraph("Operations: no spans of these steps were kept."))
-    sections += rank_classes.summarize(run)
-    sections += [_links(run), _imbalance(run), *_costs(run, shown), _memory(run), _metrics(run)]
-    sections += changes.summarize(run)
+    sections += [_waited_for(run, shown)] if shown is not None else []
+    sections += [_links(run), *rank_classes.summarize(run), _imbalance(run), _memory(run), *_plan(run, shown)]
+    sections.append(_metrics(run))
     return Group(*sections)
 
 
@@ -322,18 +322,18 @@ def _imbalance(run: Run) -> RenderableType:
     parts = [text.table("Balance of tables", BALANCE_COLUMNS, rows)]
     if causes:
         parts.append(text.table("Tables that cause imbalance", CAUSE_COLUMNS, causes, left=3, kept=_NAMES_KEPT))
-    said = [words for words in (plan_sentence(run), plan_notes(run)) if words]
-    return Group(*parts, *([text.paragraph("\n".join(said))] if said else []))
+    return Group(*parts)
 
 
-def _costs(run: Run, step: int | None) -> Iterator[RenderableType]:
+def _plan(run: Run, step: int | None) -> Iterator[RenderableType]:
     rows = [] if step is None else costs_rows(run, step, _ROWS)
-    if step is None or not rows:
-        return
-    more = len(run.table_costs_of(step)) - len(rows)
-    title = f"{COSTS_TITLE}{only(run)}{f'; {more:,} that take less not shown' if more else ''}"
-    yield text.table(title, COSTS_COLUMNS, rows, left=2, kept=[24, 17])
-    yield text.paragraph("\n".join([COSTS_NOTE.format(step=step), f"{busiest_sentence(run, step)}."]))
+    if step is not None and rows:
+        more = len(run.table_costs_of(step)) - len(rows)
+        title = f"{COSTS_TITLE}{only(run)}{f'; {more:,} that take less not shown' if more else ''}"
+        yield text.table(title, COSTS_COLUMNS, rows, left=2, kept=[24, 17])
+        yield text.paragraph("\n".join([COSTS_NOTE.format(step=step), f"{busiest_sentence(run, step)}."]))
+    if said := [words for words in (plan_sentence(run), plan_notes(run)) if words and len(run.plan)]:
+        yield text.paragraph("\n".join(said))
 
 
 def balance_rows(run: Run, most_causes: int) -> tuple[list[list[str]], list[list[str]]]:

@@ -22,7 +22,7 @@ def folded(recording: Recording) -> str:
 
 
 def test_the_terminal_has_both_plans_in_a_line_and_what_they_rest_on():
-    assert f"{SENTENCE} {'; '.join(NOTES)} Memory" in folded(of_script(by_hand()))
+    assert f"{SENTENCE} {'; '.join(NOTES)} Recorded metrics" in folded(of_script(by_hand()))
     assert "Plan" not in folded(by_hand())
 
 
@@ -41,7 +41,7 @@ def test_the_page_has_them_table_by_table():
 
 def test_where_there_is_no_plan_of_ours_its_sentence_stands_there():
     recording = by_hand(plan_notes=("no plan of ours: it does not fit",))
-    assert "no plan of ours: it does not fit Memory" in folded(recording)
+    assert "no plan of ours: it does not fit Recorded metrics" in folded(recording)
     _, words = plan(Run.of(recording), 1).blocks
     assert isinstance(words, Words)
     assert list(words.items) == ["no plan of ours: it does not fit."]
