@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from reports.compare.calls import errors_by_size
 from reports.compare.checks import WORLDS, Check
 from reports.run import Run
+from reports.sections.run.headline import folded, of_recording, rests_on, thinned, warm_up
 from reports.terminal import text
-from reports.terminal.headline import folded, of_recording, rests_on, thinned, warm_up
 from reports.terminal.rows import cells, named, operation_name, records
 
 _ROWS = 20

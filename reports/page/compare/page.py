@@ -22,11 +22,12 @@ from reports.compare.tables import (
     size_ranges,
     typical_and_worst,
 )
-from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words
+from reports.page.blocks import Chart, Page
 from reports.page.compare import error_charts
 from reports.page.compare.error_charts import COLORS, SIDES, TITLES
 from reports.page.timeline import address
 from reports.run import Run
+from reports.sections.model import Block, Cell, Fact, Facts, Link, Shown, Table, Words
 from reports.terminal import text
 from reports.terminal.rows import cells, operation_names, records
 
@@ -61,7 +62,7 @@ def places(comparison: Comparison) -> list[tuple[int, int]]:
     return list(dict.fromkeys(zip(comparison.worst["step"].tolist(), comparison.worst["rank"].tolist(), strict=True)))
 
 
-def sections(comparison: Comparison, pages: tuple[str, str]) -> list[Section]:
+def sections(comparison: Comparison, pages: tuple[str, str]) -> list[Shown]:
     """From the headline to the checks; `pages` as `page` has them."""
     return [
         _summary(comparison),
@@ -80,7 +81,7 @@ def _foot(role: str, run: Run) -> str:
     return f"{role}: {info.world} run of {info.started or 'an unknown time'}, scenario {info.digest}, {versions}"
 
 
-def _summary(comparison: Comparison) -> Section:
+def _summary(comparison: Comparison) -> Shown:
     facts, steps = [], comparison.steps
     both = steps[steps["error"].notna().to_numpy(bool)]
     if len(both):
@@ -96,7 +97,7 @@ def _summary(comparison: Comparison) -> Section:
     for name, check in zip(("bytes", "order", "recorded metrics"), comparison.checks, strict=True):
         facts.append(Fact(name, _verdict(check), _of(check)))
     explained = Words("An error is (predicted - measured) / measured: below zero the prediction is too fast.")
-    return Section("summary", "Accuracy", [Facts(facts), explained])
+    return Shown("summary", "Accuracy", [Facts(facts), explained])
 
 
 def _verdict(check: Check) -> str:
@@ -118,14 +119,14 @@ def _named(comparison: Comparison) -> pd.DataFrame:
     return comparison.operations.assign(name=operation_names(comparison.operations))
 
 
-def _scatter(comparison: Comparison) -> Section:
+def _scatter(comparison: Comparison) -> Shown:
     frame, title = _known(_named(comparison)), "Predicted against measured"
     if not len(frame):
-        return Section("scatter", title, absent="No operation took time in both runs.")
+        return Shown("scatter", title, absent="No operation took time in both runs.")
     points = frame.rename(columns=lambda name: name.removesuffix("_ns")).assign(group=frame["part"].map(TITLES))
     drawn = error_charts.scatter(points, {TITLES[part]: COLORS[part] for part in COLORS})
     chart = Chart("scatter", "Times per rank and step", drawn, _SCATTER_NOTE)
-    return Section("scatter", title, [chart, _operation_table(comparison)])
+    return Shown("scatter", title, [chart, _operation_table(comparison)])
 
 
 def _operation_table(comparison: Comparison) -> Table:
@@ -144,22 +145,22 @@ def _first(frame: pd.DataFrame, most: int = _ROWS) -> str:
     return f": the first {most:,} of {len(frame):,}" if len(frame) > most else f": {len(frame):,}"
 
 
-def _steps(comparison: Comparison) -> Section:
+def _steps(comparison: Comparison) -> Shown:
     frame = comparison.steps
     known = frame[frame["error"].notna().to_numpy(bool)]
     if not len(known):
-        return Section("steps", "Steps", absent="No step was completed in both runs.")
+        return Shown("steps", "Steps", absent="No step was completed in both runs.")
     drawn, note = error_charts.step_errors(known)
     rows = cells(frame.head(_ROWS), ["step", *TIMES])
     table = Table(f"All steps{_first(frame)}", ["step", *TIMES_COLUMNS], rows, folded=True)
-    return Section("steps", "Steps", [Chart("steps", "Step time, and its error below", drawn, note), table])
+    return Shown("steps", "Steps", [Chart("steps", "Step time, and its error below", drawn, note), table])
 
 
-def _operations(comparison: Comparison) -> Section:
+def _operations(comparison: Comparison) -> Shown:
     frame, title = _named(comparison), "Errors by operation"
     known = frame[frame["error"].notna().to_numpy(bool)]
     if not len(known):
-        return Section("operations", title, absent="No operation is in both runs.")
+        return Shown("operations", title, absent="No operation is in both runs.")
     shown = known.loc[known["error_of_step"].abs().sort_values(ascending=False, kind="stable").index].head(_BARS)
     step_ns = float(comparison.steps["measured_ns"].median())
     drawn = error_charts.error_bars(
@@ -174,15 +175,15 @@ def _operations(comparison: Comparison) -> Section:
         },
     )
     of = f"the {len(shown)} of {len(known)} that differ by most time" if len(shown) < len(known) else "most time first"
-    return Section("operations", title, [Chart("operations", f"Signed errors, {of}", drawn, _OPERATIONS_NOTE)])
+    return Shown("operations", title, [Chart("operations", f"Signed errors, {of}", drawn, _OPERATIONS_NOTE)])
 
 
-def _sizes(comparison: Comparison) -> Section:
+def _sizes(comparison: Comparison) -> Shown:
     calls, title = comparison.calls, "Errors by size"
     known = calls[calls["error"].notna().to_numpy(bool)]
     known = known.assign(name=_names(comparison, known))
     if not len(known):
-        return Section("sizes", title, absent="No operation of one size is in both runs.")
+        return Shown("sizes", title, absent="No operation of one size is in both runs.")
     by_part = errors_by_size(calls, by="part")
     medians = {
         part: [(int(row["size_from_bytes"]), float(row["signed_median"])) for row in records(rows)]
@@ -192,7 +193,7 @@ def _sizes(comparison: Comparison) -> Section:
     drawn = error_charts.errors_over_sizes(known, medians)
     blocks: list[Block] = [Chart("sizes", "Signed errors of single calls", drawn, _SIZES_NOTE)]
     blocks.append(_by_size_table(pd.concat([by_part.assign(kind="all"), comparison.errors_by_size])))
-    return Section("sizes", title, [*blocks, _call_table(comparison)])
+    return Shown("sizes", title, [*blocks, _call_table(comparison)])
 
 
 def _by_size_table(frame: pd.DataFrame) -> Table:
@@ -211,10 +212,10 @@ def _call_table(comparison: Comparison) -> Table:
     return Table(f"Single calls{_first(calls)}", columns, rows, left=3, folded=True)
 
 
-def _worst(comparison: Comparison, pages: tuple[str, str]) -> Section:
+def _worst(comparison: Comparison, pages: tuple[str, str]) -> Shown:
     frame, title = comparison.worst, "The worst cases"
     if not len(frame):
-        return Section("worst", title, absent="The runs have no operation of a rank and step in common.")
+        return Shown("worst", title, absent="The runs have no operation of a rank and step in common.")
     names = _names(comparison, frame)
     numbers = cells(frame, ["rank", "step", *TIMES, "error_of_step"])
     rows: list[Sequence[Cell]] = [
@@ -224,7 +225,7 @@ def _worst(comparison: Comparison, pages: tuple[str, str]) -> Section:
     timelines = ["timeline", "timeline"] if any(pages) else []
     columns = ["operation", *timelines, "rank", "step", *TIMES_COLUMNS, "of the step"]
     table = Table("Largest single differences", columns, rows, left=1 + len(timelines), note=_WORST_NOTE)
-    return Section("worst", title, [table])
+    return Shown("worst", title, [table])
 
 
 def _names(comparison: Comparison, frame: pd.DataFrame) -> list[str]:
@@ -247,11 +248,11 @@ def _links(comparison: Comparison, pages: tuple[str, str], row: dict[str, Any], 
     ]
 
 
-def _checks(comparison: Comparison) -> Section:
+def _checks(comparison: Comparison) -> Shown:
     blocks: list[Block] = []
     for check in comparison.checks:
         blocks += [Words(sentence(check)), *([_differences(check)] if len(check.differences) else [])]
-    return Section("checks", "Consistency checks", blocks)
+    return Shown("checks", "Consistency checks", blocks)
 
 
 def _differences(check: Check) -> Table:

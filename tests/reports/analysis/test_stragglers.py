@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 
 from reports.run import Run
+from reports.sections.run import report as tables
 from reports.store import run_folder as store
-from reports.terminal import run_tables as tables
 from reports.terminal import text
 from reports.terminal.rows import straggler_sentence as sentence
 from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import twinstep
-from reports.page.blocks import Table
+from reports.sections.model import Table
 from reports.page.run import what_a_step_is
 from reports.study.measures import measures_of
-from reports.terminal.headline import rests_on
+from reports.sections.run.headline import rests_on
 from scenarios.config.load import load
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.include import read_tree

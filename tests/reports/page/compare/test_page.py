@@ -12,10 +12,11 @@ import pytest
 from reports.compare.comparison import Comparison, compare
 from reports.compare.tables import typical_and_worst
 from reports.page import render
-from reports.page.blocks import Chart, Facts, Link, Section, Table, Words
+from reports.page.blocks import Chart
 from reports.page.compare import error_charts
 from reports.page.compare import page as pages
 from reports.run import Run
+from reports.sections.model import Facts, Link, Shown, Table, Words
 from reports.terminal import text
 from scenarios.seam.trace import Recording
 from tests.reports.page.browser import Browser
@@ -40,7 +41,7 @@ def comparison() -> Comparison:
     return compare(Run.of(by_hand()), Run.of(measured()))
 
 
-def blocks(sections: list[Section], name: str) -> list:
+def blocks(sections: list[Shown], name: str) -> list:
     return list(next(one for one in sections if one.name == name).blocks)
 
 
