@@ -34,7 +34,8 @@ from reports.store.drafts import whole_folder
 from reports.study import tables as study_tables
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
-from reports.terminal import run_tables, text
+from reports.sections.run import report as run_tables
+from reports.terminal import text
 from reports.terminal.present import Tell, check_free, print_json, progress_line, write_kernels
 from reports.validation import folder as validation_folder
 from reports.validation import tables as validation_tables

@@ -22,12 +22,12 @@ from reports.compare.tables import (
     size_ranges,
     typical_and_worst,
 )
-from reports.page.blocks import Chart, Page
+from reports.page.blocks import Chart, Page, PageBlock
 from reports.page.compare import error_charts
 from reports.page.compare.error_charts import COLORS, SIDES, TITLES
 from reports.page.timeline import address
 from reports.run import Run
-from reports.sections.model import Block, Cell, Fact, Facts, Link, Shown, Table, Words
+from reports.sections.model import Cell, Fact, Facts, Link, Shown, Table, Words
 from reports.terminal import text
 from reports.terminal.rows import cells, operation_names, records
 
@@ -191,7 +191,7 @@ def _sizes(comparison: Comparison) -> Shown:
         if len(rows)
     }
     drawn = error_charts.errors_over_sizes(known, medians)
-    blocks: list[Block] = [Chart("sizes", "Signed errors of single calls", drawn, _SIZES_NOTE)]
+    blocks: list[PageBlock] = [Chart("sizes", "Signed errors of single calls", drawn, _SIZES_NOTE)]
     blocks.append(_by_size_table(pd.concat([by_part.assign(kind="all"), comparison.errors_by_size])))
     return Shown("sizes", title, [*blocks, _call_table(comparison)])
 
@@ -249,7 +249,7 @@ def _links(comparison: Comparison, pages: tuple[str, str], row: dict[str, Any], 
 
 
 def _checks(comparison: Comparison) -> Shown:
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     for check in comparison.checks:
         blocks += [Words(sentence(check)), *([_differences(check)] if len(check.differences) else [])]
     return Shown("checks", "Consistency checks", blocks)

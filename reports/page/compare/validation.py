@@ -13,10 +13,10 @@ import pandas as pd
 from reports.analysis import statistics
 from reports.compare.tables import TIMES, TIMES_COLUMNS
 from reports.page import theme
-from reports.page.blocks import Chart, Page
+from reports.page.blocks import Chart, Page, PageBlock
 from reports.page.compare import error_charts
 from reports.page.compare.error_charts import COLORS, SIDES, TITLES
-from reports.sections.model import Block, Cell, Fact, Facts, Link, Shown, Table, Words
+from reports.sections.model import Cell, Fact, Facts, Link, Shown, Table, Words
 from reports.terminal import text
 from reports.terminal.rows import cells, operation_name, records
 from reports.validation.folder import Validated
@@ -90,7 +90,7 @@ def _scenarios(found: Validated) -> Shown:
     known, title = _known(found), "Errors by scenario"
     if not len(found.scenarios):
         return Shown("scenarios", title, absent="No scenario had its turn.")
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     if len(known):
         ordered = known.loc[known["error"].abs().sort_values(ascending=False, kind="stable").index].head(_BARS)
         blocks.append(_scenario_chart(ordered, len(known)))

@@ -10,10 +10,10 @@ import pandas as pd
 
 from reports.analysis.step_breakdown import PARTS
 from reports.page import charts, theme
-from reports.page.blocks import Chart, Page
+from reports.page.blocks import Chart, Page, PageBlock
 from reports.page.side_by_side import charts as run_charts
 from reports.page.side_by_side import loads
-from reports.sections.model import Block, Cell, Fact, Facts, Link, Shown, Table, Words
+from reports.sections.model import Cell, Fact, Facts, Link, Shown, Table, Words
 from reports.sections.run.headline import WORLDS, folded, of_recording, thinned, warm_up
 from reports.side_by_side.frames import CHANGES, SideBySide
 from reports.side_by_side.words import (
@@ -62,7 +62,7 @@ def sections(found: SideBySide, hrefs: Sequence[str]) -> list[Shown]:
 
 
 def _glance(found: SideBySide, hrefs: Sequence[str]) -> Shown:
-    said, blocks = sentences(found), list[Block]()
+    said, blocks = sentences(found), list[PageBlock]()
     if len(said) == 1:
         blocks += [Words(said[0]), Facts(_facts(found))]
     elif said:
@@ -120,7 +120,7 @@ def _settings(found: SideBySide) -> Shown:
 
 
 def _parts(found: SideBySide) -> Shown:
-    frame, blocks = found.results, list[Block]()
+    frame, blocks = found.results, list[PageBlock]()
     has = frame["compute_ns"].notna()
     if has.any():
         names = [label for label, own in zip(labels(found).values(), has, strict=True) if own]
@@ -156,7 +156,7 @@ def _steps(found: SideBySide) -> Shown:
     kept = {label: own for label, own in zip(labels(found).values(), by_run, strict=True) if len(own)}
     if not kept:
         return Shown("steps", "Step times", absent="No rank of any run completed a step.")
-    blocks: list[Block] = []
+    blocks: list[PageBlock] = []
     if any(len(own) > 1 for own in kept.values()):
         drawn = run_charts.over_steps(kept, run_charts.colors(found))
         blocks.append(Chart("steps", "Time of each step", drawn, "From the first rank's start to the last rank's end."))
@@ -187,7 +187,7 @@ def _operations(found: SideBySide) -> Shown:
     count = len(found.operations) // len(held)
     note = "The largest changes first; medians over ranks and steady steps. The ring is the first run."
     title = "Operations that change most" if len(held) > 1 else "Operations"
-    blocks: list[Block] = [Chart("operations", title, drawn, note), _operation_table(pairs, short, count)]
+    blocks: list[PageBlock] = [Chart("operations", title, drawn, note), _operation_table(pairs, short, count)]
     return Shown("operations", "Operations", blocks)
 
 
