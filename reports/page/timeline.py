@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import numpy as np
 import pandas as pd
@@ -28,6 +27,7 @@ from reports.page import charts, theme
 from reports.page.blocks import Operation, Place, Timeline
 from reports.page.run.shown_spans import Shown, choose
 from reports.run import Run
+from reports.sections.address import NAME
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import operation_names
@@ -35,20 +35,6 @@ from reports.terminal.rows import operation_names
 # px of a row; less where very many overlap.
 _LANE, _LEAST_LANE, _HEIGHT = 15, 3, 1800
 _STEPS_NAMED = 12
-NAME = "timeline"
-
-
-def address(page: str, run: Run, operation: str, span_ns: tuple[int, int]) -> str:
-    """Where a page opens with one span in the middle of its timeline, and its operation marked."""
-    from_ns, until_ns = span_ns
-    margin = max(until_ns - from_ns, 1000) * 2
-    origin = run.outline.first_ns
-    place = {
-        "from": f"{(from_ns - margin - origin) / 1e6:.6f}",
-        "until": f"{(until_ns + margin - origin) / 1e6:.6f}",
-        "operation": operation,
-    }
-    return f"{quote(page)}#{NAME}?{urlencode(place, quote_via=quote)}"
 
 
 def timeline(view: RunView) -> list[Timeline] | str:

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis import statistics
-from reports.compare.tables import TIMES, TIMES_COLUMNS
 from reports.page import theme
 from reports.page.blocks import Chart, Page, PageBlock
 from reports.page.compare import error_charts
-from reports.page.compare.error_charts import COLORS, SIDES, TITLES
+from reports.page.compare.error_charts import COLORS
+from reports.sections.comparison import SIDES, TIMES, TITLES
 from reports.sections.model import Cell, Fact, Facts, Link, Shown, Table, Words
 from reports.terminal import text
 from reports.terminal.rows import cells, operation_name, records
@@ -181,5 +181,5 @@ def _operation_table(named: pd.DataFrame) -> Table:
     shown = ordered.assign(part=ordered["part"].map(TITLES)).head(_ROWS)
     rows = cells(shown, ["name", "scenario", "part", *TIMES, "error_of_step"])
     more = f": the first {_ROWS} of {len(ordered):,}" if len(ordered) > _ROWS else f": {len(ordered):,}"
-    columns = ["operation", "scenario", "part", *TIMES_COLUMNS, "of the step"]
+    columns = ["operation", "scenario", "part", *TIMES.values(), "of the step"]
     return Table(f"Each in its scenario{more}", columns, rows, left=3, folded=True)

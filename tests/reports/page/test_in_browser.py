@@ -16,8 +16,8 @@ from reports import report
 from reports.analysis.frames import KEYS, STEP
 from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, typical_step, utilisation_of
 from reports.compare.comparison import compare
-from reports.page.timeline import address
 from reports.run import Run
+from reports.sections.address import address
 from reports.side_by_side.frames import side_by_side
 from reports.store import run_folder as store
 from reports.terminal import text
