@@ -63,13 +63,13 @@ class Run:
         return cls(recording.info, stored, Held(stored["spans"]))
 
     def __repr__(self) -> str:
-        from reports.terminal.headline import as_text  # noqa: PLC0415  (knows runs)
+        from reports.sections.run.headline import as_text  # noqa: PLC0415  (knows runs)
 
         return as_text(self)
 
     def _repr_html_(self) -> str:
         """What notebooks show."""
-        from reports.terminal.headline import as_html  # noqa: PLC0415  (knows runs)
+        from reports.sections.run.headline import as_html  # noqa: PLC0415  (knows runs)
 
         return as_html(self)
 

@@ -25,9 +25,9 @@ from reports.compare.calls import (
     worst_cases,
 )
 from reports.compare.checks import WORLDS, Check, check_all
-from reports.compare.tables import summarize
 from reports.errors import ReportError
 from reports.run import Run
+from reports.sections.comparison import summarize
 from reports.store.columns import fixed
 from reports.terminal.text import as_text
 from reports.user_keys import user_key

@@ -16,7 +16,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports.page import theme
-from reports.page.blocks import Chart, Link, Page, Timeline
+from reports.page.blocks import Chart, Page, Timeline
+from reports.page.sections import sentences
+from reports.sections.model import Link, Table
 from reports.store.replace import replaced
 
 
@@ -52,8 +54,16 @@ def _environment() -> Environment:
         "dark": theme.DARK,
     }
     found.filters |= {"item": _item, "embedded": _embedded, "kind": lambda block: type(block).__name__.lower()}
+    found.filters |= {"sentences": sentences, "grid": lambda table: table.grid("page"), "note": _note}
     found.tests["link"] = lambda cell: isinstance(cell, Link)
     return found
+
+
+def _note(table: Table) -> str:
+    """How to read a table, and where the rows are that it leaves out."""
+    left_out = table.grid("page").left_out
+    more = f"{left_out:,} more are in {table.file}." if table.file else f"{left_out:,} more are not shown."
+    return " ".join(filter(None, [table.note, more if left_out else ""]))
 
 
 def _text(name: str) -> Markup:

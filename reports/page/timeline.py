@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import numpy as np
 import pandas as pd
@@ -28,34 +27,24 @@ from reports.page import charts, theme
 from reports.page.blocks import Operation, Place, Timeline
 from reports.page.run.shown_spans import Shown, choose
 from reports.run import Run
+from reports.sections.address import NAME
+from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import operation_names
 
 # px of a row; less where very many overlap.
 _LANE, _LEAST_LANE, _HEIGHT = 15, 3, 1800
 _STEPS_NAMED = 12
-NAME = "timeline"
 
 
-def address(page: str, run: Run, operation: str, span_ns: tuple[int, int]) -> str:
-    """Where a page opens with one span in the middle of its timeline, and its operation marked."""
-    from_ns, until_ns = span_ns
-    margin = max(until_ns - from_ns, 1000) * 2
-    origin = run.outline.first_ns
-    place = {
-        "from": f"{(from_ns - margin - origin) / 1e6:.6f}",
-        "until": f"{(until_ns + margin - origin) / 1e6:.6f}",
-        "operation": operation,
-    }
-    return f"{quote(page)}#{NAME}?{urlencode(place, quote_via=quote)}"
-
-
-def timeline(run: Run, step: int | None, also: Sequence[tuple[int, int]] = ()) -> Timeline | None:
-    """The block, with the critical path of that step; None where a run has no spans of operations."""
-    shown = choose(run, step, also)
+def timeline(view: RunView) -> list[Timeline] | str:
+    """Draw spans of operations, with the critical path of the view's step; say why not where a run has none."""
+    run, step = view.run, view.step
+    shown = choose(run, step, view.also)
     spans = shown.spans
     if not len(spans):
-        return None
+        outside = "No operation has ended inside a step."
+        return "This run has not kept spans of operations." if run.info.thinned else outside
     operations, numbers = _operations(run, spans)
     lanes = _Lanes.of(spans)
     origin = run.outline.first_ns
@@ -86,14 +75,8 @@ def timeline(run: Run, step: int | None, also: Sequence[tuple[int, int]] = ()) -
     begun = run.steps.loc[run.steps["step"].isin([place.step for place in places]).to_numpy(bool), "start_ns"]
     for begin in charts.ms(begun - origin):
         charts.rule(drawn, float(begin), dashed=True)
-    return Timeline(
-        name=NAME,
-        title=f"{text.steps(shown.steps)}, {text.counted(len(shown.ranks), 'rank')}".capitalize(),
-        model=drawn,
-        operations=operations,
-        places=places,
-        note=_note(run, shown),
-    )
+    title = f"{text.steps(shown.steps)}, {text.counted(len(shown.ranks), 'rank')}".capitalize()
+    return [Timeline(NAME, title, drawn, operations, places, _note(run, shown))]
 
 
 def _note(run: Run, shown: Shown) -> str:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 
 from reports.analysis import statistics
+from reports.sections.run.operations import DIFFERS
 from reports.store.columns import fixed
 from reports.terminal import text
 from reports.terminal.rows import cells, records
-from reports.terminal.run_tables import DIFFERS
 
 # From here on bandwidth decides, not latency.
 LARGE_BYTES = 16 * 2**20

@@ -18,9 +18,9 @@ import pandas as pd
 from reports.analysis.frames import KEYS, memory_at_peak
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, timed_steps
 from reports.run import Run
+from reports.sections.run.headline import WORLDS
 from reports.store.columns import TEXT, fixed
 from reports.terminal import text
-from reports.terminal.headline import WORLDS
 from reports.user_keys import user_key
 
 Runs = Sequence[tuple[str, Run]]

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from reports.analysis.step_breakdown import ADDING_UP
+from reports.sections.run.headline import folded, of_recording, thinned, warm_up
 from reports.side_by_side.frames import CHANGES, SideBySide
 from reports.side_by_side.words import (
     DIFFERENT_BATCHES,
@@ -26,7 +27,6 @@ from reports.side_by_side.words import (
     settings_shown,
 )
 from reports.terminal import text
-from reports.terminal.headline import folded, of_recording, thinned, warm_up
 from reports.terminal.rows import records, written
 
 # So many runs have columns of their own; of more, each is a row.

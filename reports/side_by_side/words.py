@@ -10,10 +10,10 @@ import pandas as pd
 
 from reports.analysis.frames import KEYS
 from reports.analysis.step_breakdown import ADDING_UP, PARTS, steady_kept
+from reports.sections.run.causes import latest
+from reports.sections.run.headline import WORLDS, rests_on
 from reports.side_by_side.frames import SideBySide
 from reports.terminal import text
-from reports.terminal.causes import latest
-from reports.terminal.headline import WORLDS, rests_on
 from reports.terminal.rows import operation_names, records
 from scenarios.seam.trace import RunInfo
 

@@ -15,9 +15,9 @@ from typing import Protocol
 from reports.analysis.repeats import Plays
 from reports.errors import ReportError
 from reports.run import Run
+from reports.sections.run import report as tables
 from reports.store import drafts, replace
 from reports.store import run_folder as store
-from reports.terminal import run_tables as tables
 from reports.terminal import text
 from reports.validation.tables import spread_json, spread_line
 from scenarios.progress_line import ProgressLine

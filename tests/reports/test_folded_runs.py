@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reports.compare.tables import summarize
 
 from reports.compare.comparison import compare
-from reports.compare.tables import summarize
 from reports.errors import ReportError
 from reports.kineto import compute_times as times
 from reports.perfetto import trace as perfetto
 from reports.run import Run
+from reports.sections.run import report as tables
 from reports.store import run_folder as store
 from reports.store.parts import Held
-from reports.terminal import run_tables as tables
 from reports.terminal import text
 from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Recording, Thinned
 from tests.reports.recordings import PATIENT, by_hand, info, link, on_nccl, recordings, with_spans

@@ -8,7 +8,7 @@ import pytest
 
 from reports.analysis.step_breakdown import utilisation_of
 from reports.run import Run
-from reports.terminal.headline import arithmetic
+from reports.sections.run.headline import arithmetic
 from tests.sim.test_gpu_script import played
 
 BATCH, DIM, LAYERS = 4096, 1024, 4

@@ -15,7 +15,6 @@ from rich.console import RenderableType
 from reports import report, trace_table
 from reports.analysis.step_breakdown import check_steps, step_shown, timed_steps
 from reports.compare import comparison
-from reports.compare import tables as compare_tables
 from reports.errors import ReportError
 from reports.kineto import compute_times, recording
 from reports.kineto import tables as kernel_tables
@@ -26,6 +25,8 @@ from reports.published.collectives import Measurements, Prediction, PublishedRow
 from reports.published.kernels import KernelPrediction, KernelRow
 from reports.published.steps import StepPrediction, StepRow
 from reports.run import Run
+from reports.sections import comparison as compare_tables
+from reports.sections.run import report as run_tables
 from reports.side_by_side import frames as side_by_side
 from reports.side_by_side import tables as side_by_side_tables
 from reports.store import replace
@@ -34,7 +35,7 @@ from reports.store.drafts import whole_folder
 from reports.study import tables as study_tables
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
-from reports.terminal import run_tables, text
+from reports.terminal import text
 from reports.terminal.present import Tell, check_free, print_json, progress_line, write_kernels
 from reports.validation import folder as validation_folder
 from reports.validation import tables as validation_tables

@@ -14,13 +14,13 @@ from bokeh.layouts import column
 from bokeh.models import ColumnDataSource, CustomJSTickFormatter, FactorRange, HoverTool, Range1d
 
 from reports.analysis.intervals import Floats
-from reports.compare.tables import TIMES, TIMES_COLUMNS, size_of_power, size_ranges
+from reports.compare.sizes import size_of_power, size_ranges
 from reports.page import charts, theme
+from reports.sections.comparison import SIDES, TIMES, TITLES
 from reports.terminal import text
 from reports.terminal.rows import cells
 
 COLORS = {"compute": theme.COMPUTE, "communication": theme.EXPOSED, "host": theme.IDLE}
-TITLES = {"compute": "computation", "communication": "communication", "host": "neither"}
 _BANDS = (0.25, 0.1)
 # Beyond a factor of 1,000 an error is drawn as one of that.
 _FURTHEST = float(np.log2(1000))
@@ -45,7 +45,6 @@ _DURATION = """
 """
 
 
-SIDES = ("predicted", "measured")
 # As many as a wide screen has room for.
 _MOST = 1000
 # Of more, dots would hide each other.
@@ -214,7 +213,7 @@ def errors_over_sizes(calls: pd.DataFrame, medians: Mapping[str, Sequence[tuple[
 
 def _size_source(calls: pd.DataFrame) -> ColumnDataSource:
     """Rows of one size stand beside each other by name, so that few hide another."""
-    times = dict(zip(TIMES_COLUMNS, zip(*cells(calls, TIMES), strict=True), strict=True))
+    times = dict(zip(TIMES.values(), zip(*cells(calls, list(TIMES)), strict=True), strict=True))
     places = [_place(at) for at in calls["size_from_bytes"].tolist()]
     return ColumnDataSource(
         {"x": places, "ratio": calls["ratio"].to_numpy(float), "name": calls["name"].tolist(),

@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis import statistics
-from reports.compare.tables import TIMES, TIMES_COLUMNS
 from reports.page import theme
-from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words
+from reports.page.blocks import Chart, Page, PageBlock
 from reports.page.compare import error_charts
-from reports.page.compare.error_charts import COLORS, SIDES, TITLES
+from reports.page.compare.error_charts import COLORS
+from reports.sections.comparison import SIDES, TIMES, TITLES
+from reports.sections.model import Cell, Fact, Facts, Link, Shown, Table, Words
 from reports.terminal import text
 from reports.terminal.rows import cells, operation_name, records
 from reports.validation.folder import Validated
@@ -42,7 +43,7 @@ def page(found: Validated) -> Page:
     return Page(title=f"Validation {found.folder.resolve().name}", about=about, sections=sections(found), foot=foot)
 
 
-def sections(found: Validated) -> list[Section]:
+def sections(found: Validated) -> list[Shown]:
     """From the headline to single operations."""
     return [_summary(found), _scatter(found), _scenarios(found), _operations(found)]
 
@@ -52,13 +53,13 @@ def _known(found: Validated) -> pd.DataFrame:
     return kept
 
 
-def _summary(found: Validated) -> Section:
+def _summary(found: Validated) -> Shown:
     known, title = _known(found), "Accuracy"
     notes = [f"{row['scenario']}: ended early: {row['ended']}" for row in records(found.scenarios) if row["ended"]]
     if noisy := int(found.scenarios["is_too_noisy"].sum()):
         notes.append(f"{text.counted(noisy, 'scenario')} measured less precisely than was asked for")
     if not len(known):
-        return Section("summary", title, [Words("No scenario has both a prediction and a measurement.", notes)])
+        return Shown("summary", title, [Words("No scenario has both a prediction and a measurement.", notes)])
     errors = statistics.errors(known["error"].tolist())
     worst = str(known["scenario"].iloc[int(known["error"].abs().to_numpy().argmax())])
     inside = f"{int(known['inside'].sum())} of {len(known)}"
@@ -69,31 +70,31 @@ def _summary(found: Validated) -> Section:
         Fact("worst", text.signed_percent(errors.worst), worst, errors.worst),
         Fact("inside", inside, "measured medians within the predicted p10-p90"),
     ]
-    return Section("summary", title, [Facts(facts), Words(_EXPLAINED, notes)])
+    return Shown("summary", title, [Facts(facts), Words(_EXPLAINED, notes)])
 
 
-def _scatter(found: Validated) -> Section:
+def _scatter(found: Validated) -> Shown:
     known, title = _known(found), "Predicted against measured"
     if not len(known):
-        return Section("scatter", title, absent="No scenario has both a prediction and a measurement.")
+        return Shown("scatter", title, absent="No scenario has both a prediction and a measurement.")
     points = known.rename(columns={"scenario": "name", "library": "group"})
     for side in SIDES:
         median = known[f"{side}_median_ns"]
         bounds = {f"{side}_{end}": known[f"{side}_median_{end}_ns"].fillna(median) for end in ("low", "high")}
         points = points.assign(**{side: median}, **bounds)
     drawn = error_charts.scatter(points, dict(zip(_LIBRARIES, (theme.EXPOSED, theme.COMPUTE), strict=True)))
-    return Section("scatter", title, [Chart("scatter", "Median step of each scenario", drawn, _SCATTER_NOTE)])
+    return Shown("scatter", title, [Chart("scatter", "Median step of each scenario", drawn, _SCATTER_NOTE)])
 
 
-def _scenarios(found: Validated) -> Section:
+def _scenarios(found: Validated) -> Shown:
     known, title = _known(found), "Errors by scenario"
     if not len(found.scenarios):
-        return Section("scenarios", title, absent="No scenario had its turn.")
-    blocks: list[Block] = []
+        return Shown("scenarios", title, absent="No scenario had its turn.")
+    blocks: list[PageBlock] = []
     if len(known):
         ordered = known.loc[known["error"].abs().sort_values(ascending=False, kind="stable").index].head(_BARS)
         blocks.append(_scenario_chart(ordered, len(known)))
-    return Section("scenarios", title, [*blocks, _scenario_table(found)])
+    return Shown("scenarios", title, [*blocks, _scenario_table(found)])
 
 
 def _scenario_table(found: Validated) -> Table:
@@ -143,11 +144,11 @@ def _page_of(folder: Path, scenario: str, side: str) -> Cell:
     return Link(side, quote(path.as_posix())) if (folder / path).is_file() else ""
 
 
-def _operations(found: Validated) -> Section:
+def _operations(found: Validated) -> Shown:
     title = "Errors by operation"
     frame = found.operations[found.operations["error"].notna().to_numpy(bool)]
     if not len(frame):
-        return Section("operations", title, absent="No operation was both predicted and measured.")
+        return Shown("operations", title, absent="No operation was both predicted and measured.")
     named = frame.assign(name=[operation_name(row) for row in records(frame)], size=frame["error_of_step"].abs())
     of_name = named.groupby("name", sort=True)
     each = of_name.agg(
@@ -172,7 +173,7 @@ def _operations(found: Validated) -> Section:
     )
     of = f", the {len(shown)} of {len(each)} that matter most" if len(shown) < len(each) else ""
     chart = Chart("operations", f"Signed errors{of}", drawn, _OPERATIONS_NOTE)
-    return Section("operations", title, [chart, _operation_table(named)])
+    return Shown("operations", title, [chart, _operation_table(named)])
 
 
 def _operation_table(named: pd.DataFrame) -> Table:
@@ -180,5 +181,5 @@ def _operation_table(named: pd.DataFrame) -> Table:
     shown = ordered.assign(part=ordered["part"].map(TITLES)).head(_ROWS)
     rows = cells(shown, ["name", "scenario", "part", *TIMES, "error_of_step"])
     more = f": the first {_ROWS} of {len(ordered):,}" if len(ordered) > _ROWS else f": {len(ordered):,}"
-    columns = ["operation", "scenario", "part", *TIMES_COLUMNS, "of the step"]
+    columns = ["operation", "scenario", "part", *TIMES.values(), "of the step"]
     return Table(f"Each in its scenario{more}", columns, rows, left=3, folded=True)

@@ -1,4 +1,4 @@
-"""Sections on links: bytes between hosts, load over time, the hottest links."""
+"""Charts of links: bytes between hosts, load over time."""
 
 from __future__ import annotations
 
@@ -9,30 +9,22 @@ from bokeh.models import ColumnDataSource
 
 from reports.analysis.link_load import HostMatrix, class_load, host_matrix
 from reports.page import charts, theme
-from reports.page.blocks import Block, Chart, Section, Table, Words
-from reports.run import Run
+from reports.page.blocks import Chart
+from reports.sections.model import Words
+from reports.sections.run.subject import RunView
 from reports.terminal import text
-from reports.terminal.rows import cells, represented
-from reports.terminal.run_tables import CLASS_CELLS, CLASS_COLUMNS
 
 _HOSTS = 48
 _TIMES = 240
-_LINKS = 24
 
 
-def links(run: Run, step: int | None) -> Section:
-    """All of it, or why there is nothing; load over time is that of one step."""
-    if not len(run.links):
-        why = "Not available for real runs." if run.info.world == "real" else "This run used no links."
-        return Section("links", "Links", absent=why)
-    return Section("links", "Links", [_hosts(run), *_over_time(run, step), *_tables(run)])
-
-
-def _hosts(run: Run) -> Block:
+def hosts(view: RunView) -> list[Chart | Words]:
+    """Draw how much each host gave to each other, or say why not."""
+    run = view.run
     matrix = host_matrix(run.traffic, _HOSTS)
     if matrix is None:
         why = "no traffic between hosts" if len(run.traffic) else "not available for this run"
-        return Words(f"Load from host to host: {why}.")
+        return [Words(f"Load from host to host: {why}.")]
     names = _names(matrix)
     words = [[text.size(value) for value in row] for row in np.nan_to_num(matrix.bytes_carried).tolist()]
     unit, factor = text.size_unit(float(np.nanmax(matrix.bytes_carried)))
@@ -45,7 +37,7 @@ def _hosts(run: Run) -> Block:
         note += f" Each square is of {of}{', and of all hosts that they represent' if run.info.host_counts else ''}."
     elif run.info.host_counts:
         note += " Each square: from one host of the row's class to one of the column's."
-    return Chart("hosts", "Load from host to host", drawn, note)
+    return [Chart("hosts", "Load from host to host", drawn, note)]
 
 
 def _names(matrix: HostMatrix) -> list[str]:
@@ -53,7 +45,9 @@ def _names(matrix: HostMatrix) -> list[str]:
     return [text.representative(first, count) if first == last else f"{first}-{last}" for first, last, count in each]
 
 
-def _over_time(run: Run, step: int | None) -> list[Block]:
+def over_time(view: RunView) -> list[Chart | Words]:
+    """Draw the load of each class of links in one step, or say why not."""
+    run, step = view.run, view.step
     if not len(run.loads):
         return [Words("Load over time: not available for this run.")]
     outline = run.outline
@@ -81,22 +75,3 @@ def _over_time(run: Run, step: int | None) -> list[Block]:
 def _points(own: Any, name: str, origin_ns: int) -> dict[str, Any]:
     left = charts.ms(own["from_ns"] - origin_ns)
     return {"left": left, "load": own["utilisation"].to_numpy(float), "name": [name] * len(own)}
-
-
-def _tables(run: Run) -> list[Block]:
-    classes = run.link_classes
-    classes = classes.assign(hottest=classes["hottest_link"] + " " + classes["hottest_direction"])
-    hottest = run.links.head(_LINKS)
-    hottest = hottest.assign(link=represented(hottest, "link"))
-    numbers = ["bytes_carried", "bytes_per_s", "utilisation", "busy_share", "busy_utilisation"]
-    columns = ["link", "direction", "class", "carried", "rate", "mean load", "busy", "while busy"]
-    more = f"{len(run.links) - _LINKS:,} more are in links.csv." if len(run.links) > _LINKS else ""
-    raw = {"bytes": float((run.links["bytes_carried"] * run.links["link_count"]).sum())}
-    class_rows, rows = (
-        cells(classes, [*CLASS_CELLS, "hottest"]),
-        cells(hottest, ["link", "direction", "link_class", *numbers]),
-    )
-    return [
-        Table("Classes of links, over the whole run", [*CLASS_COLUMNS, "hottest"], class_rows, raw=raw),
-        Table("Hottest links", columns, rows, left=3, note=more),
-    ]

@@ -1,26 +1,23 @@
-"""Where the time of a run went: its steps, their parts, what was hidden, the critical path, recorded metrics."""
+"""Charts of where the time of a run went: steps, their parts, what was hidden, the critical path, metrics."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from reports.analysis.step_breakdown import PARTS, parts_of_step, ranks_of_step, steady_kept
+from reports.analysis.step_breakdown import PARTS, ranks_of_step
 from reports.page import charts, theme
-from reports.page.blocks import Block, Chart, Section, Table
+from reports.page.blocks import Chart
 from reports.run import Run
-from reports.terminal import headline as about
+from reports.sections.run.subject import RunView
 from reports.terminal import text
-from reports.terminal.rows import cells, operation_name, operation_names, records, represented
-from reports.terminal.run_tables import PART_COLUMNS, part_rows
+from reports.terminal.rows import operation_name, operation_names, records, represented
 
 _BARS = 24
-_ROWS = 200
 _METRICS = 6
-_BANDWIDTH = ["algbw_bytes_per_s", "busbw_bytes_per_s"]
-_BANDWIDTH_NOTE = " algbw and busbw as nccl-tests has them, since a call's last rank entered."
 # Bars of operations by their part: which column is a layer of what name and colour.
 _LAYERS = {
     "communication": {
@@ -32,35 +29,10 @@ _LAYERS = {
 }
 
 
-def why_absent(run: Run) -> str:
-    """Why a run shows nothing of its steady steps."""
-    return "This run has not kept spans of these steps." if len(run.steps) else "No rank completed a step."
-
-
-def steps(run: Run) -> Section:
-    """Draw how long each step took."""
-    frame = run.steps
-    if not len(frame):
-        return Section("steps", "Step times", absent=why_absent(run))
-    blocks: list[Block] = []
-    if len(frame) > 1:
-        blocks.append(Chart("steps", "Time of each step", _over_steps(frame), _steps_note(frame)))
-    rows = [_phase(group) for _, group in frame.groupby(["phase", "warm_up"], sort=False)]
-    columns = ["steps", "count", "median", "min", "max", "samples/s"]
-    has_phases = frame["phase"].nunique() > 1
-    title = "Steps by phase" if has_phases else "Steps"
-    note = "A phase is a stretch of steps that use the same operations." if has_phases else ""
-    blocks.append(Table(title, columns, rows, note=note, raw={"sum": float(frame["step_ns"].sum())}))
-    return Section("steps", "Step times", blocks)
-
-
-def _phase(group: pd.DataFrame) -> list[str]:
-    times = group["step_ns"].agg(["median", "min", "max"])
-    rate = text.number(float(group["samples_per_s"].median()))
-    numbers = text.ranges(group["step"].tolist())
-    early = ", warm-up" if bool(group["warm_up"].any()) else ""
-    early += "" if bool(group["complete"].all()) else ", not all complete"
-    return [numbers + early, f"{len(group):,}", *map(text.duration, times), rate]
+def steps(view: RunView) -> list[Chart]:
+    """Draw how long each step took; nothing of a single one."""
+    frame = view.run.steps
+    return [Chart("steps", "Time of each step", _over_steps(frame), _steps_note(frame))] if len(frame) > 1 else []
 
 
 def _steps_note(frame: pd.DataFrame) -> str:
@@ -80,23 +52,9 @@ def _over_steps(frame: pd.DataFrame) -> Any:
     return drawn
 
 
-def parts(run: Run) -> Section:
-    """What a step is made of, for a rank."""
-    kept = steady_kept(run)
-    spent = parts_of_step(run, kept) if kept else None
-    if spent is None or not len(spent):
-        return Section("parts", "Parts of a step", absent=why_absent(run))
-    blocks: list[Block] = [
-        Chart("parts", f"Step breakdown, mean of {text.steps(kept)}{about.only(run)}", _parts_bars(run, kept))
-    ]
-    note = (
-        "Compute, exposed transfer, waiting for other ranks, idle and step skew add up to the step. A rank that has"
-        " entered a collective waits until the last member has; in step skew it waits for others to start or finish"
-        " the step. Hidden communication overlaps compute."
-    )
-    raw = dict(zip((name.removesuffix("_ns") for name in PARTS), spent["mean_ns"], strict=True))
-    blocks.append(Table("Breakdown over ranks", PART_COLUMNS, part_rows(spent), note=note, raw=raw))
-    return Section("parts", "Parts of a step", blocks)
+def parts(view: RunView) -> list[Chart]:
+    """Draw what a step is made of, for a rank."""
+    return [Chart("parts", f"Step breakdown, mean of {view.which}", _parts_bars(view.run, view.kept))]
 
 
 def _parts_bars(run: Run, kept: list[int]) -> Any:
@@ -113,15 +71,12 @@ def _parts_bars(run: Run, kept: list[int]) -> Any:
     return charts.stacked_bars(names, layers, x="ms per step")
 
 
-def hidden(run: Run) -> Section:
-    """What of communication ran beside compute, and what did not."""
-    kept = steady_kept(run)
-    if not kept:
-        return Section("hidden", "Hidden and exposed", absent=why_absent(run))
-    frame = run.operations_of(kept).sort_values(["mean_ns", "label", "kind"], ascending=[False, True, True])
+def hidden(view: RunView) -> Iterator[Chart]:
+    """Draw what of communication ran beside compute, and what did not."""
+    frame = view.run.operations_of(view.kept)
+    frame = frame.sort_values(["mean_ns", "label", "kind"], ascending=[False, True, True])
     frame = frame.assign(name=operation_names(frame), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
-    blocks: list[Block] = []
-    of = f"of one rank in one of {text.steps(kept)}{about.only(run)}"
+    of = f"of one rank in one of {view.which}"
     overlaps = "; hidden overlaps with computation of the same rank, in waiting others have not entered yet"
     for part, name, title, note in (
         ("communication", "hidden", "Communication", overlaps),
@@ -132,52 +87,17 @@ def hidden(run: Run) -> Section:
             top = own.head(_BARS)
             bars = {word: (charts.ms(top[column]), color) for word, (column, color) in _LAYERS[part].items()}
             drawn = charts.stacked_bars(top["name"].tolist(), bars, x="ms per step")
-            blocks.append(Chart(name, title, drawn, f"Mean times {of}{note}.{_more(own, f'{title.lower()}s')}"))
-    blocks.append(_operations(frame, of))
-    return Section("hidden", "Hidden and exposed", blocks)
+            yield Chart(name, title, drawn, f"Mean times {of}{note}.{_more(own, f'{title.lower()}s')}")
 
 
 def _more(frame: pd.DataFrame, noun: str) -> str:
     return f" {len(frame) - _BARS} shorter {noun} are in the table." if len(frame) > _BARS else ""
 
 
-def _operations(frame: pd.DataFrame, of: str) -> Table:
-    columns = ["name", "kind", "calls_per_step", "mean_ns", "median_ns", "max_ns"]
-    sent = ["bytes_sent", "transfer_ns", "wait_ns", "hidden_share", *_BANDWIDTH]
-    shown = frame.head(_ROWS)
-    rows = [
-        [*row, *(own if part == "communication" else [""] * len(sent))]
-        for row, own, part in zip(cells(shown, columns), cells(shown, sent), shown["part"], strict=True)
-    ]
-    columns = [
-        "operation",
-        "kind",
-        "calls",
-        "mean",
-        "median",
-        "max",
-        "payload",
-        "exposed transfer",
-        "waiting",
-        "hidden",
-        "algbw",
-        "busbw",
-    ]
-    more = f" {len(frame) - _ROWS} more are in steady_operations.csv." if len(frame) > _ROWS else ""
-    raw = {name: float(frame[name].sum()) for name in ("mean_ns", "exposed_ns", "wait_ns", "hidden_ns")}
-    return Table(
-        "All operations", columns, rows, left=2, note=f"Times {of}.{_BANDWIDTH_NOTE}{more}", folded=True, raw=raw
-    )
-
-
-def critical_path(run: Run, step: int | None) -> Section:
-    """What one step waited for."""
-    title = "Critical path"
-    if step is None:
-        return Section("critical-path", title, absent=why_absent(run))
-    waited = run.waited_for_of(step)
-    if not len(waited):
-        return Section("critical-path", title, absent=f"Step {step} took no time.")
+def critical_path(view: RunView) -> list[Chart]:
+    """Draw what one step waited for."""
+    assert view.step is not None
+    waited, title = view.run.waited_for_of(view.step), f"Critical path of step {view.step}, in order"
     kept = waited.sort_values("duration_ns", ascending=False, kind="stable").head(_BARS).sort_values("order")
     names = [operation_name(row) for row in records(kept)]
     layers = {
@@ -186,43 +106,21 @@ def critical_path(run: Run, step: int | None) -> Section:
     }
     took = float(waited["duration_ns"].sum())
     note = (
-        f"Step {step} takes {text.duration(took)}: the sum of these segments over all ranks{about.only(run)};"
+        f"Step {view.step} takes {text.duration(took)}: the sum of these segments over all ranks{view.seen};"
         " shortening one shortens the step until another path becomes critical. Host is the program's own time, and"
         " whatever no span accounts for."
     )
     rest = waited.drop(kept.index)
     if len(rest):
         note += f" {len(rest)} shorter segments, {text.duration(float(rest['duration_ns'].sum()))}, are in the table."
-    shown = waited.head(_ROWS)
-    shown = shown.assign(name=[operation_name(row) for row in records(shown)])
-    rows = cells(shown, ["name", "part", "segments", "duration_ns", "share"])
-    columns = ["operation", "part", "segments", "time", "share"]
-    drawn = charts.stacked_bars(names, layers, x="ms")
-    blocks: list[Block] = [
-        Chart("critical-path", f"Critical path of step {step}, in order", drawn, note),
-        Table("The whole path", columns, rows, left=2, folded=True, raw={"sum": took}),
-    ]
-    return Section("critical-path", title, blocks)
+    return [Chart("critical-path", title, charts.stacked_bars(names, layers, x="ms"), note)]
 
 
-def metrics(run: Run) -> Section:
-    """Numbers that the program recorded."""
-    frame = run.metrics_by_step
-    if not len(frame):
-        return Section("numbers", "Recorded metrics", absent="The program recorded no metrics.")
-    blocks: list[Block] = []
-    names = list(dict.fromkeys(frame["name"].tolist()))
-    rows = []
-    for at, name in enumerate(names):
-        own = frame[(frame["name"] == name).to_numpy(bool)]
+def metrics(view: RunView) -> Iterator[Chart]:
+    """Draw numbers that the program recorded, the first ones that have several steps."""
+    for at, (name, own) in enumerate(view.run.metrics_by_step.groupby("name", sort=False)):
         if at < _METRICS and len(own) > 1:
-            blocks.append(Chart(f"number-{at}", name, _over_time(own), "Mean over ranks; band: min to max."))
-        numbers = own["mean"].iloc[0], own["mean"].iloc[-1], own["min"].min(), own["max"].max()
-        rows.append([name, f"{len(own):,}", *(f"{value:.7g}" for value in numbers)])
-    columns = ["number", "steps", "first", "last", "min", "max"]
-    more = f"{len(rows) - _ROWS} more are in metrics_by_step.csv." if len(rows) > _ROWS else ""
-    blocks.append(Table("Recorded metrics, mean over ranks", columns, rows[:_ROWS], note=more))
-    return Section("numbers", "Recorded metrics", blocks)
+            yield Chart(f"number-{at}", str(name), _over_time(own), "Mean over ranks; band: min to max.")
 
 
 def _over_time(own: pd.DataFrame) -> Any:

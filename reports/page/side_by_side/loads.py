@@ -8,23 +8,24 @@ from bokeh.models import BasicTicker
 
 from reports.analysis.step_breakdown import PARTS
 from reports.page import charts, theme
-from reports.page.blocks import Block, Chart, Section, Table
+from reports.page.blocks import Chart, PageBlock
 from reports.page.side_by_side import charts as run_charts
+from reports.sections.model import Shown, Table
+from reports.sections.run.tables import MEASURE_WORDS
 from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import labels, marks, placement
 from reports.terminal import text
 from reports.terminal.rows import cells, records
-from reports.terminal.run_tables import MEASURE_WORDS
 
 _ROWS = 200
 _LAYERS = 9
 
 
-def memory(found: SideBySide) -> Section:
+def memory(found: SideBySide) -> Shown:
     """Memory of each run's fullest rank, by part."""
     frame = found.memory
     if not len(frame):
-        return Section("memory", "Memory of the fullest rank", absent="No run has recorded its memory.")
+        return Shown("memory", "Memory of the fullest rank", absent="No run has recorded its memory.")
     table = frame.pivot_table(index="part", columns="run", values="size_bytes", aggfunc="sum", fill_value=0)
     label = labels(found)
     held = [name for name in found.names if name in table.columns]
@@ -40,15 +41,15 @@ def memory(found: SideBySide) -> Section:
     rows = [[str(part), *(text.size(float(one)) for one in row.tolist())] for part, row in table.iterrows()]
     rows.append(["total", *(text.size(float(one)) for one in table.sum().tolist())])
     columns = ["part", *(short[name] for name in held)]
-    blocks: list[Block] = [Chart("memory", "By part", drawn), Table("Memory by part", columns, rows)]
-    return Section("memory", "Memory of the fullest rank", blocks)
+    blocks: list[PageBlock] = [Chart("memory", "By part", drawn), Table("Memory by part", columns, rows)]
+    return Shown("memory", "Memory of the fullest rank", blocks)
 
 
-def links(found: SideBySide) -> Section:
+def links(found: SideBySide) -> Shown:
     """The load of each class of links."""
     frame = found.link_classes
     if not len(frame):
-        return Section("links", "Links", absent="Not available: no run has links, as real runs record none.")
+        return Shown("links", "Links", absent="Not available: no run has links, as real runs record none.")
     label = labels(found)
     table = frame.pivot(index="link_class", columns="run", values="peak_utilisation")
     table = table[[name for name in found.names if name in table.columns]]
@@ -64,15 +65,15 @@ def links(found: SideBySide) -> Section:
     absent = [label[name] for name in found.names if name not in table.columns]
     note = f"Not available: {', '.join(absent)}." if absent else ""
     title = "Hottest link of each class, over the whole run"
-    blocks: list[Block] = [Chart("links", title, drawn), Table("Links by class", columns, rows, left=3, note=note)]
-    return Section("links", "Links", blocks)
+    blocks: list[PageBlock] = [Chart("links", title, drawn), Table("Links by class", columns, rows, left=3, note=note)]
+    return Shown("links", "Links", blocks)
 
 
-def balance(found: SideBySide) -> Section:
+def balance(found: SideBySide) -> Shown:
     """How far the most loaded rank is from the mean."""
     loads, label = _loads(found), labels(found)
     if not len(loads):
-        return Section("balance", "Balance of ranks", absent="No run has a plan, or spans of its steady steps.")
+        return Shown("balance", "Balance of ranks", absent="No run has a plan, or spans of its steady steps.")
     table = loads.pivot(index="load", columns="run", values="ratio").reindex(loads["load"].unique())
     values = {label[name]: table[name].tolist() for name in found.names if name in table}
     names = [str(load) for load in table.index]
@@ -84,8 +85,8 @@ def balance(found: SideBySide) -> Section:
         for row in records(loads)
     ]
     note = "Compute is from spans; the others are the plan's expectations."
-    blocks: list[Block] = [Chart("balance", "Max over mean by load", drawn, note)]
-    return Section("balance", "Balance of ranks", [*blocks, Table("Balance", columns, rows, left=2)])
+    blocks: list[PageBlock] = [Chart("balance", "Max over mean by load", drawn, note)]
+    return Shown("balance", "Balance of ranks", [*blocks, Table("Balance", columns, rows, left=2)])
 
 
 def _loads(found: SideBySide) -> pd.DataFrame:
@@ -110,21 +111,19 @@ def _ratio(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.3f}"
 
 
-def plans(found: SideBySide) -> Section:
+def plans(found: SideBySide) -> Shown:
     """Tables that are not placed identically."""
     frame, short = found.plans, dict(zip(found.names, marks(found.names), strict=True))
     alike = f"{text.counted(found.same_tables, 'table')} {'is' if found.same_tables == 1 else 'are'} placed identically"
     if not len(frame):
         two = sum(len(run.plan) > 0 for _, run in found.runs) > 1
-        return Section(
-            "plan", "Plan", absent=f"No differences; {alike}." if two else "Fewer than two runs have a plan."
-        )
+        return Shown("plan", "Plan", absent=f"No differences; {alike}." if two else "Fewer than two runs have a plan.")
     each = list(frame.groupby("table", sort=False))
     rows = [[str(table), *(_placed(row) for row in records(own))] for table, own in each[:_ROWS]]
     left_out = f"; {len(each) - _ROWS} more are in plans.csv" if len(each) > _ROWS else ""
     columns = ["table", *(short[name] for name in each[0][1]["run"])]
     note = f"How a table is sharded, on which ranks, and its storage there in total. {alike}{left_out}."
-    return Section("plan", "Plan", [Table("Tables placed differently", columns, rows, left=len(columns), note=note)])
+    return Shown("plan", "Plan", [Table("Tables placed differently", columns, rows, left=len(columns), note=note)])
 
 
 def _placed(row: dict[str, object]) -> str:

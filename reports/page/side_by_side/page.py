@@ -10,9 +10,11 @@ import pandas as pd
 
 from reports.analysis.step_breakdown import PARTS
 from reports.page import charts, theme
-from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words
+from reports.page.blocks import Chart, Page, PageBlock
 from reports.page.side_by_side import charts as run_charts
 from reports.page.side_by_side import loads
+from reports.sections.model import Cell, Fact, Facts, Link, Shown, Table, Words
+from reports.sections.run.headline import WORLDS, folded, of_recording, thinned, warm_up
 from reports.side_by_side.frames import CHANGES, SideBySide
 from reports.side_by_side.words import (
     DIFFERENT_BATCHES,
@@ -29,7 +31,6 @@ from reports.side_by_side.words import (
     settings_shown,
 )
 from reports.terminal import text
-from reports.terminal.headline import WORLDS, folded, of_recording, thinned, warm_up
 from reports.terminal.rows import records, written
 
 _DRAWN = 16
@@ -45,7 +46,7 @@ def page(found: SideBySide, hrefs: Sequence[str], tables: str = "") -> Page:
     return Page(title=title, about=about, sections=sections(found, hrefs), foot=[where] if tables else [])
 
 
-def sections(found: SideBySide, hrefs: Sequence[str]) -> list[Section]:
+def sections(found: SideBySide, hrefs: Sequence[str]) -> list[Shown]:
     """What differs, then times, operations, memory, links, balance and plan; `hrefs` lead to each run's own page."""
     return [
         _glance(found, hrefs),
@@ -60,8 +61,8 @@ def sections(found: SideBySide, hrefs: Sequence[str]) -> list[Section]:
     ]
 
 
-def _glance(found: SideBySide, hrefs: Sequence[str]) -> Section:
-    said, blocks = sentences(found), list[Block]()
+def _glance(found: SideBySide, hrefs: Sequence[str]) -> Shown:
+    said, blocks = sentences(found), list[PageBlock]()
     if len(said) == 1:
         blocks += [Words(said[0]), Facts(_facts(found))]
     elif said:
@@ -73,7 +74,7 @@ def _glance(found: SideBySide, hrefs: Sequence[str]) -> Section:
         notes += [f"{name}: {words}." for words in of_run if words]
     if notes:
         blocks.append(Words("Notes:", notes))
-    return Section("glance", "What differs", blocks)
+    return Shown("glance", "What differs", blocks)
 
 
 def _notes(name: str, complete: bool, error: str) -> list[str]:
@@ -107,19 +108,19 @@ def _runs(found: SideBySide, hrefs: Sequence[str]) -> Table:
     return Table("Runs", columns, rows, left=3, raw=raw)
 
 
-def _settings(found: SideBySide) -> Section:
+def _settings(found: SideBySide) -> Shown:
     rows, alike = settings_shown(found), f"{text.counted(found.same_settings, 'setting')} identical"
     if not rows:
-        return Section("settings", "Settings", absent=f"No differences; {alike}.")
+        return Shown("settings", "Settings", absent=f"No differences; {alike}.")
     left_out = f"; {len(rows) - _ROWS} more are in settings.csv" if len(rows) > _ROWS else ""
     columns = ["setting", *marks(found.names)]
     cut = [[key, *map(text.told_apart(dict.fromkeys(values), 48).__getitem__, values)] for key, *values in rows[:_ROWS]]
     note = f"{alike[0].upper()}{alike[1:]}{left_out}."
-    return Section("settings", "Settings", [Table("Settings that differ", columns, cut, left=len(columns), note=note)])
+    return Shown("settings", "Settings", [Table("Settings that differ", columns, cut, left=len(columns), note=note)])
 
 
-def _parts(found: SideBySide) -> Section:
-    frame, blocks = found.results, list[Block]()
+def _parts(found: SideBySide) -> Shown:
+    frame, blocks = found.results, list[PageBlock]()
     has = frame["compute_ns"].notna()
     if has.any():
         names = [label for label, own in zip(labels(found).values(), has, strict=True) if own]
@@ -129,8 +130,8 @@ def _parts(found: SideBySide) -> Section:
         drawn = charts.stacked_bars(names, layers, x="ms per step")
         blocks.append(Chart("parts", "Parts of a step", drawn, note))
     if not frame["step_ns"].notna().any():
-        return Section("parts", "Step time and its parts", absent="No rank of any run completed a step.")
-    return Section("parts", "Step time and its parts", [*blocks, _numbers(found)])
+        return Shown("parts", "Step time and its parts", absent="No rank of any run completed a step.")
+    return Shown("parts", "Step time and its parts", [*blocks, _numbers(found)])
 
 
 def _numbers(found: SideBySide) -> Table:
@@ -150,12 +151,12 @@ def _numbers(found: SideBySide) -> Table:
     return Table("Numbers of the runs", columns, rows, note=note, raw=raw)
 
 
-def _steps(found: SideBySide) -> Section:
+def _steps(found: SideBySide) -> Shown:
     by_run = [found.steps[(found.steps["run"] == name).to_numpy(bool)] for name in found.names]
     kept = {label: own for label, own in zip(labels(found).values(), by_run, strict=True) if len(own)}
     if not kept:
-        return Section("steps", "Step times", absent="No rank of any run completed a step.")
-    blocks: list[Block] = []
+        return Shown("steps", "Step times", absent="No rank of any run completed a step.")
+    blocks: list[PageBlock] = []
     if any(len(own) > 1 for own in kept.values()):
         drawn = run_charts.over_steps(kept, run_charts.colors(found))
         blocks.append(Chart("steps", "Time of each step", drawn, "From the first rank's start to the last rank's end."))
@@ -167,13 +168,13 @@ def _steps(found: SideBySide) -> Section:
             rows.append([name, f"{len(group):,}", *(text.duration(float(one)) for one in times)])
     note = "Steps that warm a measured run up are not among its others." if early else ""
     blocks.append(Table("All steps", ["run", "steps", "median", "min", "max"], rows, note=note))
-    return Section("steps", "Step times", blocks)
+    return Shown("steps", "Step times", blocks)
 
 
-def _operations(found: SideBySide) -> Section:
+def _operations(found: SideBySide) -> Shown:
     held = list(dict.fromkeys(found.operations["run"].tolist()))
     if not held:
-        return Section("operations", "Operations", absent=no_operations(found))
+        return Shown("operations", "Operations", absent=no_operations(found))
     pairs = list(islice(operations_by_change(found), _ROWS))
     label = labels(found)
     short = [mark for mark, name in zip(marks(found.names), found.names, strict=True) if name in held]
@@ -186,8 +187,8 @@ def _operations(found: SideBySide) -> Section:
     count = len(found.operations) // len(held)
     note = "The largest changes first; medians over ranks and steady steps. The ring is the first run."
     title = "Operations that change most" if len(held) > 1 else "Operations"
-    blocks: list[Block] = [Chart("operations", title, drawn, note), _operation_table(pairs, short, count)]
-    return Section("operations", "Operations", blocks)
+    blocks: list[PageBlock] = [Chart("operations", title, drawn, note), _operation_table(pairs, short, count)]
+    return Shown("operations", "Operations", blocks)
 
 
 def _operation_table(pairs: Sequence[tuple[str, pd.DataFrame]], short: Sequence[str], count: int) -> Table:

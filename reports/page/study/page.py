@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from reports.page.blocks import Block, Cell, Chart, Link, Listing, Own, Page, Section, Table, View, Words
+from reports.page.blocks import Chart, Own, Page
 from reports.page.study import front
 from reports.page.study.payload import ABSENT, FIRST, labels_of, links, named_points, payload
+from reports.sections.model import Block, Cell, Link, Listing, Shown, Table, View, Words
 from reports.study.frame import Goal, baseline_of, best_first, goals_of, pareto
 from reports.study.measures import SHOWN
 from reports.study.options import command, option
@@ -36,7 +37,7 @@ def page(frame: pd.DataFrame, about: About, folder: Path, away: str = "") -> Pag
     sections = [
         _glance(frame, about, [away + href if href else "" for href in links(frame, folder)]),
         *(_of_charts(keys) if not none else []),
-        Section("points", "All points", [View("table", _TABLE)]) if len(frame) else _empty(none),
+        Shown("points", "All points", [View("table", _TABLE)]) if len(frame) else _empty(none),
         _failures(frame),
     ]
     lines = [headline(frame), f"Variations of {about['scenario']}."]
@@ -65,16 +66,14 @@ _LEVELS = (
 _PAIR = "Of the points shown. A click on a square filters by its two values."
 
 
-def _of_charts(keys: Sequence[str]) -> list[Section]:
+def _of_charts(keys: Sequence[str]) -> list[Shown]:
     drawn = Chart("front", "", front.figure(), _FRONT)
     one = "Only one key is varied."
     return [
-        Section("front", "Pareto front", [View("axes"), drawn]),
-        Section("parallel", "Parallel coordinates", [View("parallel", _PARALLEL)]),
-        Section("keys", "Each key against the goal", [View("levels", _LEVELS)]),
-        Section("pair", "Two keys", [View("pair", _PAIR)])
-        if len(keys) > 1
-        else Section("pair", "Two keys", absent=one),
+        Shown("front", "Pareto front", [View("axes"), drawn]),
+        Shown("parallel", "Parallel coordinates", [View("parallel", _PARALLEL)]),
+        Shown("keys", "Each key against the goal", [View("levels", _LEVELS)]),
+        Shown("pair", "Two keys", [View("pair", _PAIR)]) if len(keys) > 1 else Shown("pair", "Two keys", absent=one),
     ]
 
 
@@ -82,18 +81,18 @@ def _nothing(frame: pd.DataFrame) -> str:
     return "" if (frame["status"] == "done").any() else "No point came out."
 
 
-def _empty(none: str) -> Section:
-    return Section("points", "All points", absent=none or "There are no points.")
+def _empty(none: str) -> Shown:
+    return Shown("points", "All points", absent=none or "There are no points.")
 
 
-def _glance(frame: pd.DataFrame, about: About, hrefs: Sequence[str]) -> Section:
+def _glance(frame: pd.DataFrame, about: About, hrefs: Sequence[str]) -> Shown:
     if none := _nothing(frame):
-        return Section("glance", "At a glance", absent=none)
+        return Shown("glance", "At a glance", absent=none)
     goals, named = goals_of(frame, about), named_points(frame, about)
     titles = [SHOWN[goal.column][0] for goal in goals]
     said = [_NAMES[name].format(goal=titles[0], goals=" and ".join(titles)) for name in named]
     blocks: list[Block] = [_named(frame, about, hrefs, named), Words("", said), *_commands(frame, about, named)]
-    return Section("glance", "At a glance", [*blocks, _best(frame, about, hrefs, goals)])
+    return Shown("glance", "At a glance", [*blocks, _best(frame, about, hrefs, goals)])
 
 
 def _named(frame: pd.DataFrame, about: About, hrefs: Sequence[str], named: Mapping[str, pd.DataFrame]) -> Table:
@@ -161,13 +160,13 @@ def _best(frame: pd.DataFrame, about: About, hrefs: Sequence[str], goals: Sequen
     return Table(title, ["", *labels, *(name for name, _, _ in numbers)], cells, left=1 + len(labels))
 
 
-def _failures(frame: pd.DataFrame) -> Section:
+def _failures(frame: pd.DataFrame) -> Shown:
     found = failures(frame)
     if not len(found):
-        return Section("failed", "Failed points", absent="No point failed.")
+        return Shown("failed", "Failed points", absent="No point failed.")
     rows = [
         [row["status"], f"{row['points']:,}", f"#{row['index']}", row["sentence"]] for row in found.to_dict("records")
     ]
     note = "By their sentences, but for numbers in them; each point has its own under All points."
     table = Table("Why points failed", ["status", "points", "such as", "sentence"], rows, left=4, note=note)
-    return Section("failed", "Failed points", [table])
+    return Shown("failed", "Failed points", [table])

@@ -10,11 +10,11 @@ from reports.analysis import by_what as names
 from reports.analysis.by_what import WHATS, by_what, utilisation, what
 from reports.analysis.step_breakdown import utilisation_of
 from reports.run import Run
+from reports.sections.run import report as run_tables
+from reports.sections.run.glance import LETTERS
+from reports.sections.run.headline import arithmetic
 from reports.store.roles_by_label import role_of
 from reports.study.measures import measures_of
-from reports.terminal import run_tables
-from reports.terminal.headline import arithmetic
-from reports.terminal.what_a_step_is import LETTERS
 from scenarios.seam import roles
 from scenarios.seam.roles import ROLES
 from scenarios.seam.trace import Recording, Span

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from reports.analysis.step_breakdown import ADDING_UP, PARTS, parts_of_step, steady_kept, steady_steps, sync_period
 from reports.run import Run
-from reports.terminal.headline import sync_words
+from reports.sections.run.headline import sync_words
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import (
     PATIENT,

@@ -18,12 +18,13 @@ from reports.page import render
 from reports.page.run import page as run_page
 from reports.page.side_by_side import page as side_by_side_page
 from reports.run import Run
+from reports.sections.run import headline as headline_module
+from reports.sections.run import report as run_tables
+from reports.sections.run.headline import headline
 from reports.side_by_side import tables as beside
 from reports.side_by_side.frames import side_by_side
 from reports.study.measures import measures_of
-from reports.terminal import headline as headline_module
-from reports.terminal import run_tables, text
-from reports.terminal.headline import headline
+from reports.terminal import text
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import info, span
 

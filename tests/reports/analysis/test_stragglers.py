@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 
 from reports.run import Run
+from reports.sections.run import report as tables
 from reports.store import run_folder as store
-from reports.terminal import run_tables as tables
 from reports.terminal import text
 from reports.terminal.rows import straggler_sentence as sentence
 from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
@@ -290,10 +290,10 @@ def test_what_costs_next_to_nothing_is_not_named():
     assert len(sentences(nics(1, 24))) == 1, "a slow one is worth a look sooner"
 
 
-def test_the_summary_shows_the_worst_three_and_json_all():
-    slow = [computed(rank, [took] * STEPS) for rank, took in ((3, 9), (4, 7), (5, 8), (6, 6))]
-    identical = [computed(rank, [4] * STEPS) for rank in range(7, 12)]
-    run = recorded(*slow, *identical, world_size=12)
+def test_the_summary_shows_the_worst_five_and_json_all():
+    slow = [computed(rank, [took] * STEPS) for rank, took in ((3, 12), (4, 10), (5, 11), (6, 9), (1, 8), (2, 7))]
+    identical = [computed(rank, [4] * STEPS) for rank in range(7, 20)]
+    run = recorded(*slow, *identical, world_size=20)
     summary = text.as_text(tables.summarize(run))
     shown = summary[summary.index("Stragglers") :].split("\n\n")[0]
     assert shown.splitlines()[0] == "Stragglers and hot spots, and what they cost per step; 1 more not shown"
@@ -301,9 +301,11 @@ def test_the_summary_shows_the_worst_three_and_json_all():
         "1. GPU 1 of host 1 (rank 3)",
         "2. GPU 1 of host 2 (rank 5)",
         "3. GPU 0 of host 2 (rank 4)",
+        "4. GPU 0 of host 3 (rank 6)",
+        "5. GPU 1 of host 0 (rank 1)",
     ]
-    assert "(rank 6)" not in shown
-    assert [row["rank"] for row in tables.as_json(run)["stragglers"]] == [3, 5, 4, 6]
+    assert "(rank 2)" not in shown
+    assert [row["rank"] for row in tables.as_json(run)["stragglers"]] == [3, 5, 4, 6, 1, 2]
     assert "Stragglers" not in text.as_text(tables.summarize(recorded()))
 
 

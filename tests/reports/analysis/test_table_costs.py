@@ -11,8 +11,8 @@ import pytest
 
 from reports.analysis.table_costs import PARTS
 from reports.run import Run
+from reports.sections.run.report import as_json, summarize
 from reports.terminal import text
-from reports.terminal.run_tables import as_json, summarize
 from scenarios.config.load import load
 from scenarios.seam.trace import PlanRow, Recording
 from scenarios.workloads.build import build

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.compare import tables as compare_tables
 from reports.compare.checks import METRIC_TOLERANCE
 from reports.compare.comparison import compare
-from reports.compare.tables import typical_and_worst
 from reports.errors import ReportError
 from reports.run import Run
+from reports.sections import comparison as compare_tables
+from reports.sections.comparison import typical_and_worst
 from reports.terminal import text
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import SCENARIO, by_hand, thinned, with_spans

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.compare import tables as compare_tables
 from reports.compare.calls import CALL_ERRORS, ERRORS_BY_SIZE, call_errors, calls_of_both, errors_by_size
 from reports.compare.comparison import compare
+from reports.compare.sizes import classes, size_range
 from reports.run import Run
+from reports.sections import comparison as compare_tables
 from reports.terminal import text
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans
@@ -156,7 +157,7 @@ def test_with_nothing_in_common_there_are_columns_and_no_rows():
         assert {name: str(frame[name].dtype) for name in expected} == expected
         assert list(frame) == list(columns)
     printed = text.as_text(compare_tables.summarize(found))
-    assert "By size: no operation is in both runs." in printed
+    assert "Errors by size: no operation of one size is in both runs." in printed
 
 
 @pytest.mark.parametrize(
@@ -171,13 +172,13 @@ def test_with_nothing_in_common_there_are_columns_and_no_rows():
     ],
 )
 def test_size_classes_in_words(size, words):
-    assert compare_tables.size_range(*size) == words
+    assert size_range(*size) == words
 
 
 def test_the_terminal_shows_classes_a_factor_of_16_wide():
     sizes = [0, 1, 15, 16, 255, 256]
     run = Run.of(of_calls(*(("send", size, 10) for size in sizes)))
-    wide = compare_tables.classes(call_errors(calls_of_both(run, run)))
+    wide = classes(call_errors(calls_of_both(run, run)))
     assert wide[["size_from_bytes", "size_until_bytes"]].to_numpy().tolist() == [
         [0, 1], [1, 16], [1, 16], [16, 256], [16, 256], [256, 4096]
     ]  # fmt: skip

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 from hypothesis import given
 
-from reports.compare import tables as compare_tables
 from reports.compare.calls import MOST, MOST_OF_ONE, WORST, calls_of_both, worst_cases
 from reports.compare.comparison import compare
 from reports.run import Run
+from reports.sections import comparison as compare_tables
 from reports.terminal import text
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans

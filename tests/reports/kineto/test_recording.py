@@ -15,7 +15,7 @@ import pytest
 from reports.kineto import recording as kineto
 from reports.kineto import tables as kineto_tables
 from reports.run import Run
-from reports.terminal import run_tables
+from reports.sections.run import report as run_tables
 from reports.terminal.text import as_text
 from tests.reports.kineto.events import CPU, OLD, event, kernel, launch, spans
 

@@ -10,7 +10,8 @@ from PIL import Image, ImageColor
 
 from reports.analysis.by_what import WHATS
 from reports.page import charts, render, theme
-from reports.page.blocks import Chart, Page, Section
+from reports.page.blocks import Chart, Page
+from reports.sections.model import Shown
 from tests.reports.page.browser import Browser
 
 READY = "document.documentElement.dataset.ready == 'yes'"
@@ -31,7 +32,7 @@ def test_bars_keep_their_height_beside_a_legend_of_any_length(browser: Browser, 
     for count in counts:
         layers = {f"{what} {at}.5 %": ([1.0], theme.WHATS[what]) for at, what in enumerate(WHATS[:count])}
         blocks.append(Chart(f"of-{count}", "Parts", charts.stacked_bars(["step 3"], layers, x="ms")))
-    render.write(Page(title="bars", about=[], sections=[Section("bars", "Bars", blocks)]), tmp_path / "page.html")
+    render.write(Page(title="bars", about=[], sections=[Shown("bars", "Bars", blocks)]), tmp_path / "page.html")
     browser.open(tmp_path / "page.html", phone=phone)
     browser.wait_until(READY)
     assert browser.console_errors() == []

@@ -16,8 +16,8 @@ from reports import report
 from reports.analysis.frames import KEYS, STEP
 from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, typical_step, utilisation_of
 from reports.compare.comparison import compare
-from reports.page.timeline import address
 from reports.run import Run
+from reports.sections.address import address
 from reports.side_by_side.frames import side_by_side
 from reports.store import run_folder as store
 from reports.terminal import text
@@ -219,14 +219,14 @@ def totals(browser: Browser, title: str) -> dict[str, float]:
 def test_totals_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
     step = typical_step(typical)
     of_step = typical.steps[typical.steps["step"] == step]
-    assert totals(browser, "Steps by phase") == {"sum": typical.steps["step_ns"].sum()}
+    assert totals(browser, "Steps") == {"sum": typical.steps["step_ns"].sum()}
     assert totals(browser, "The whole path") == {"sum": of_step["step_ns"].sum()}
     operations = typical.operations_of(steady_kept(typical))
     added = ("mean_ns", "exposed_ns", "wait_ns", "hidden_ns")
     assert totals(browser, "All operations") == {name: operations[name].sum() for name in added}
     links = typical.links
     carried = (links["bytes_carried"] * links["link_count"]).sum()
-    assert totals(browser, "Classes of links, over the whole run") == {"bytes": carried}
+    assert totals(browser, "Classes of links") == {"bytes": carried}
     parts = totals(browser, "Breakdown over ranks")
     whole = typical.steps.loc[typical.steps["step"].isin(steady_kept(typical)), "step_ns"].mean()
     assert sum(parts[name] for name in ("compute", "transfer", "wait", "idle", "skew")) == pytest.approx(whole)

@@ -8,16 +8,17 @@ import pytest
 
 from reports.errors import ReportError
 from reports.page import charts, render
-from reports.page.blocks import Chart, Fact, Facts, Link, Listing, Page, Section, Table, Words
+from reports.page.blocks import Chart, Page
 from reports.page.run import page as run_page
 from reports.run import Run
+from reports.sections.model import Fact, Facts, Link, Listing, Shown, Table, Words
 from tests.reports.recordings import by_hand, thinned, with_changes, with_kernels, with_loads, with_spans
 
 WICKED = "</script><script>alert(1)</script>&amp;<b>"
 
 
 def page(*blocks) -> Page:
-    return Page(title="a page", about=["of nothing"], sections=[Section("one", "One", blocks)])
+    return Page(title="a page", about=["of nothing"], sections=[Shown("one", "One", blocks)])
 
 
 def test_whatever_labels_say_is_text():
@@ -74,10 +75,12 @@ def test_a_page_lists_the_twenty_most_expensive_kernels():
     sections = {one.name: one for one in run_page.page(Run.of(with_kernels(by_hand(), 25))).sections}
     (table,) = sections["kernels"].blocks
     assert isinstance(table, Table)
-    assert (table.title, len(table.rows)) == ("The 20 most expensive kernels", 20)
-    assert table.rows[0] == ["mm", "0x8 x 8, float32", "roofline", "10.0 us", "2", "4.0 %"]
+    rows = table.grid("page").rows
+    assert (table.title, len(rows)) == ("The 20 most expensive kernels", 20)
+    assert rows[0] == ["mm", "0x8 x 8, float32", "roofline", "10.0 us", "2", "4.0 %"]
     assert table.raw == {"us": 500.0}
-    assert table.note.endswith("law 96.0 %, roofline 4.0 %. The other 5 are in kernels.csv.")
+    words = render.html(page(table))
+    assert "law 96.0 %, roofline 4.0 %. 5 more are in kernels.csv.</p>" in words
     assert absent(by_hand())["kernels"] == "Only a prediction on GPUs lists its kernels."
 
 

@@ -1,24 +1,33 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
 from hypothesis import given
 
+from reports.page.blocks import Timeline
 from reports.page.run import shown_spans as module
 from reports.page.run.shown_spans import choose
-from reports.page.timeline import address, timeline
+from reports.page.timeline import timeline
 from reports.run import Run
+from reports.sections.address import address
+from reports.sections.run.subject import RunView
 from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans
 
 TYPICAL = 1
 
 
+def of(run: Run, step: int | None, also: Sequence[tuple[int, int]] = ()) -> Timeline:
+    found = timeline(RunView(run, step, also=also))
+    assert not isinstance(found, str), found
+    return found[0]
+
+
 def data_of(run: Run, step: int | None = TYPICAL) -> dict[str, np.ndarray]:
-    block = timeline(run, step)
-    assert block is not None
+    block = of(run, step)
     source = block.model.select_one({"name": "spans"})
     return {name: np.asarray(values) for name, values in source.data.items()}
 
@@ -41,10 +50,10 @@ def test_a_bar_lies_where_its_span_does_in_ms_from_the_first():
 @given(recordings())
 def test_bars_of_a_row_never_overlap_and_operations_count_every_span_once(recording):
     run = Run.of(recording)
-    block = timeline(run, None)
-    if block is None:
-        assert not len(choose(run, None).spans)
+    if not len(choose(run, None).spans):
+        assert isinstance(timeline(RunView(run, None)), str)
         return
+    block = of(run, None)
     data = data_of(run, None)
     for lane in np.unique(data["lane"]):
         own = data["lane"] == lane
@@ -75,8 +84,7 @@ def test_where_there_is_no_room_for_all_ranks_those_are_shown_that_somebody_is_s
     shown = choose(run, 0, also=[(0, 17)])
     assert len(shown.ranks) == 4
     assert {17, 39, 38, 0} == set(shown.ranks)
-    block = timeline(run, 0, also=[(0, 17)])
-    assert block is not None
+    block = of(run, 0, also=[(0, 17)])
     assert "Of 80 spans 8 are shown, those of ranks 0, 17, 38-39 in step 0" in block.note
 
 
@@ -96,8 +104,7 @@ def test_wherever_somebody_is_sent_there_are_spans_however_little_room_there_is(
     assert [place for place in also if place not in places] == []
     assert len(shown.spans) <= 60
     assert shown.in_part == list(range(8, 20))
-    block = timeline(run, 0, also)
-    assert block is not None
+    block = of(run, 0, also)
     assert block.note.endswith("Of steps 8-19 only those ranks are shown to which a comparison leads.")
 
 
@@ -121,8 +128,8 @@ def test_a_thinned_run_shows_what_was_kept():
 
 
 def test_a_run_without_operations_has_no_timeline():
-    assert timeline(Run.of(with_spans(by_hand())), None) is None
-    assert timeline(Run.of(with_spans(by_hand(), span(0, "step", 0, 5))), 0) is None
+    assert isinstance(timeline(RunView(Run.of(with_spans(by_hand())), None)), str)
+    assert isinstance(timeline(RunView(Run.of(with_spans(by_hand(), span(0, "step", 0, 5))), 0)), str)
 
 
 def test_an_address_leads_to_its_span_whatever_the_names():

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from reports.errors import ReportError
 from reports.run import Run
+from reports.sections.run import report as tables
 from reports.store import run_folder as store
 from reports.store.columns import TABLES
 from reports.store.parts import Held, Stored
-from reports.terminal import run_tables as tables
 from reports.terminal import text
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, on_nccl, recordings, span, with_spans

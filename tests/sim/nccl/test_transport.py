@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from reports.run import Run
-from reports.terminal.run_tables import summarize
+from reports.sections.run.report import summarize
 from reports.terminal.text import as_text
 from scenarios.config.hardware import Inside, Link, Network, Nics
 from scenarios.config.load import load_profile

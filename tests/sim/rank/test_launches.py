@@ -7,7 +7,7 @@ import dataclasses
 import torch
 
 from reports.run import Run
-from reports.terminal.headline import bound_by_host
+from reports.sections.run.headline import bound_by_host
 from scenarios.config.hardware import Cluster
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel

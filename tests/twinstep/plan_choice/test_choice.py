@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import twinstep
-from reports.terminal.headline import headline
+from reports.sections.run.headline import headline
 from scenarios.config.load import load
 from scenarios.config.scenario import Recommender, Scenario
 from scenarios.planner.plan import plan_tables

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 import twinstep
-from reports.page.blocks import Table
-from reports.page.run import what_a_step_is
+from reports.sections.run import changes as what_if_section
+from reports.sections.run.headline import rests_on
 from reports.study.measures import measures_of
-from reports.terminal.headline import rests_on
 from scenarios.config.load import load
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.include import read_tree
@@ -92,12 +91,12 @@ def test_it_is_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: Path) 
     assert "plan by simulation: --set sharding.choose=simulated" in " ".join(done.stdout.split())
     assert "largest single gains: setting: " in done.stdout
     titles = [line for line in lines if line.startswith("One change at a time")]
-    tables = [one for one in what_a_step_is.changes_of(twinstep.load(run)).blocks if isinstance(one, Table)]
+    tables = list(what_if_section.tables(what_if_section.ranked(twinstep.load(run))))
     assert [table.title for table in tables] == titles
     assert [title.partition(": ")[2].partition(",")[0] for title in titles] == ["settings", "hardware", "diagnosis"]
-    assert [(table.rows[0][0], table.columns[:4]) for table in tables] == [
-        ("as it is", ["change", "step", "samples/s", "$"])
-    ] * 3
+    assert [
+        (table.rows[0][0], [str(getattr(column, "title", column)) for column in table.columns[:4]]) for table in tables
+    ] == [("as it is", ["change", "step", "samples/s", "$"])] * 3
 
 
 def test_quantities_are_doubled_as_they_are_written(scenario: Path) -> None:

@@ -14,9 +14,9 @@ from reports.analysis.prediction.grounds import grounds
 from reports.analysis.prediction.measured_steps import FILE, MeasuredStep
 from reports.analysis.prediction.uncertainty import Contribution, Uncertainty, half_width, uncertainty
 from reports.run import Run
+from reports.sections.run import report as run_tables
+from reports.sections.run.headline import headline
 from reports.study.measures import measures_of
-from reports.terminal import run_tables
-from reports.terminal.headline import headline
 from scenarios.seam.trace import KernelRow
 from tests.reports.recordings import SCENARIO, by_hand
 

@@ -10,8 +10,9 @@ import pytest
 
 from reports.errors import ReportError
 from reports.page import render
-from reports.page.blocks import Chart, Facts, Link, Table, Words
+from reports.page.blocks import Chart
 from reports.page.compare import validation as pages
+from reports.sections.model import Facts, Link, Table, Words
 from reports.validation import folder as validation_folder
 from reports.validation.folder import OPERATIONS, SCENARIOS, Validated, load
 from reports.validation.validation import Validation

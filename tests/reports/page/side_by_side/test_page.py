@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from reports.page import render
-from reports.page.blocks import Chart, Facts, Link, Section, Table, Words
+from reports.page.blocks import Chart
 from reports.page.side_by_side import page as pages
 from reports.page.side_by_side.charts import colors, dots
+from reports.sections.model import Facts, Link, Shown, Table, Words
 from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import sentences
 from reports.terminal import text
@@ -28,11 +29,11 @@ def both() -> SideBySide:
     return of(by_hand(), placed_elsewhere())
 
 
-def found(sections: list[Section], name: str) -> Section:
+def found(sections: list[Shown], name: str) -> Shown:
     return next(one for one in sections if one.name == name)
 
 
-def table(sections: list[Section], name: str) -> Table:
+def table(sections: list[Shown], name: str) -> Table:
     return next(block for block in found(sections, name).blocks if isinstance(block, Table))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import twinstep
-from reports.terminal.headline import headline
+from reports.sections.run.headline import headline
 from tests.commands import command
 
 SCRIPT = """import sys

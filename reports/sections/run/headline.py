@@ -28,12 +28,11 @@ from reports.analysis.step_breakdown import (
 from reports.analysis.step_times import LEAST_EXCESS, SETTLED
 from reports.errors import ReportError
 from reports.run import Run
+from reports.sections.run.causes import group_name, waiting
+from reports.sections.run.costs import costs_line
+from reports.sections.run.uncertainty import bar, why
 from reports.terminal import text
-from reports.terminal.causes import group_name, waiting
-from reports.terminal.costs import costs_line
-from reports.terminal.kernels import without_a_law
 from reports.terminal.rows import operation_name, records, represented
-from reports.terminal.uncertainty import bar, why
 from scenarios.seam.memory import remedy
 from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
@@ -46,6 +45,8 @@ _LEAST_SHARE = 0.005
 # From this share of a step on in which the GPU waits for launches, the host is what bounds it.
 _BOUND = 0.25
 _MOST_ADVICE = 2
+# A smaller share has no digit of its own.
+_LEAST_DIGIT = 0.0005
 # These lie within others.
 _WITHIN = set(PARTS.values()).difference(ADDING_UP.values())
 
@@ -114,6 +115,23 @@ def would_help(info: RunInfo, *, is_bound_by_host: bool) -> list[str]:
     if is_bound_by_host:
         lines += [f"cannot help: {one.change}: {one.made_by}" for one in info.advice if one.saved_ns <= 0]
     return [*map(text.printable, lines)]
+
+
+def kernel_shares(run: Run) -> dict[str, float] | None:
+    """Return the share of the kernels' time of a step by what prices them, the largest first; None without kernels."""
+    if not len(run.kernels):
+        return None
+    found = run.kernels.groupby("priced_by")["share"].sum().sort_values(ascending=False, kind="stable")
+    return {str(name): float(share) for name, share in found.items()}
+
+
+def without_a_law(run: Run) -> str:
+    """Return the line that says what share of a step's kernel time a roofline prices; "" if none."""
+    share = (kernel_shares(run) or {}).get("roofline", 0.0)
+    if not share:
+        return ""
+    said = text.percent(share) if share >= _LEAST_DIGIT else f"under {text.percent(2 * _LEAST_DIGIT)}"
+    return f"kernels without a law, priced by a roofline: {said} of a step's kernel time"
 
 
 def fits(run: Run) -> str:

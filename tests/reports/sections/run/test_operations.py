@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from reports.run import Run
-from reports.terminal.headline import headline
-from reports.terminal.run_tables import as_json
+from reports.sections.run.headline import headline
+from reports.sections.run.report import as_json
 from tests.reports.recordings import by_hand, with_kernels
 
 LINE = "kernels without a law, priced by a roofline: {} of a step's kernel time"

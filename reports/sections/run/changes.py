@@ -1,4 +1,4 @@
-"""Shows what a run would be with one thing of its scenario changed, by group: settings, hardware and diagnosis."""
+"""What would help: the run with one thing of its scenario changed, by group: settings, hardware and diagnosis."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import RenderableType
 
 from reports.run import Run
+from reports.sections.model import PAGE, Block, Column, Listing, Part, Section, Table, Words
+from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import records
 
@@ -22,6 +23,7 @@ TITLES = {
 }
 _BEST = {"setting": "setting", "hardware": "hardware", "diagnosis": "diagnosis", "": "change"}
 COLUMNS = ["change", "step", "samples/s", "$", "transfer", "waiting", "gain"]
+_NOT_ASKED = "Not asked for: with --what-if a prediction changes one thing at a time, and simulates each."
 SHARES_NOTE = (
     "Transfer and waiting: shares of a step in which the mean rank only communicates, and only waits for other ranks."
 )
@@ -77,24 +79,23 @@ def best(run: Run) -> str:
     return f"largest single gains: {'; '.join(said)}" if said else ""
 
 
-def groups(
-    changes: pd.DataFrame, *, has_shares: bool = True
-) -> Iterator[tuple[str, list[str], list[list[str]], float]]:
-    """Yield title, columns, rows and largest gain of each group of `ranked`; rows begin with the scenario as it is.
+def tables(changes: pd.DataFrame) -> Iterator[Table]:
+    """Yield the table of each group of `ranked`, whose rows begin with the scenario as it is.
 
-    Rows are those that were played to their end; samples a second and $ have no column where none is known, and shares
-    of a step none without `has_shares`.
+    Rows are those that were played to their end; samples a second and $ have no column where none is known.
     """
     done = changes[(changes["status"] == "done").to_numpy(bool)]
     absent = [column for column, name in _MAY_LACK.items() if not done[name].notna().any()]
-    columns = [column for column in COLUMNS if column not in absent and (has_shares or column not in _SHARES)]
+    columns = [column for column in COLUMNS if column not in absent]
     for group, title in TITLES.items():
         own = done.iloc[1:][(done["group"].iloc[1:] == group).to_numpy(bool)]
         if not len(own):
             continue
         shown = [_cells(row) for row in records(pd.concat([done.iloc[:1], own]))]
         shown[0]["gain"] = ""
-        yield title, columns, [[row[column] for column in columns] for row in shown], float(own["gain"].max())
+        heads = [Column(column, PAGE) if column in _SHARES else Column(column) for column in columns]
+        rows, best = [[row[column] for column in columns] for row in shown], float(own["gain"].max())
+        yield Table(title, heads, rows, note=SHARES_NOTE, raw={"best": best})
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
@@ -144,12 +145,24 @@ def options(changes: pd.DataFrame) -> list[str]:
     return [f"{row['change']}: {row['options']}" for row in records(done) if row["options"]]
 
 
-def summarize(run: Run) -> Iterator[RenderableType]:
-    """Yield a table for each group, what was not played and why, then how each change is made; nothing without any."""
-    changes = ranked(run)
-    if not len(changes):
-        return
-    for title, columns, rows, _ in groups(changes, has_shares=False):
-        yield text.table(title, columns, rows)
-    said = [*notes(changes), *not_played(changes), "Each is made by", *options(changes)]
-    yield text.paragraph("\n".join(said))
+def _absent(view: RunView) -> str:
+    if len(view.run.what_if):
+        return ""
+    return _NOT_ASKED if view.run.info.world == "sim" else "Not predicted."
+
+
+def _blocks(view: RunView) -> Iterator[Block]:
+    changes = ranked(view.run)
+    yield from tables(changes)
+    if said := [*notes(changes), *not_played(changes)]:
+        yield Words("\n".join(said))
+    yield Listing("How each is made", "\n".join(options(changes)))
+
+
+CHANGES = Section(
+    name="what-if",
+    title="What would help",
+    absent=_absent,
+    parts=[Part(_blocks)],
+    data=lambda view: {"what_if": ranked(view.run)},
+)

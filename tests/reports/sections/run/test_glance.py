@@ -3,16 +3,26 @@ from __future__ import annotations
 import dataclasses
 
 from reports.run import Run
+from reports.sections.model import Bar
+from reports.sections.run.glance import GLANCE, gradients_hidden
+from reports.sections.run.subject import RunView
 from reports.terminal import text
-from reports.terminal.what_a_step_is import bar, gradients_hidden
+from reports.terminal.render import block
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import SCENARIO, by_hand, info, span, with_spans
 
 CALL = {"group": "world", "call": 0, "label": "dense.gradients.mean", "stream": "side"}
 
 
+def bar_of(run: Run) -> list[str]:
+    """Return the lines of the bar of step 0."""
+    section = GLANCE.shown(RunView.of(run, 0), "terminal")
+    assert section is not None
+    return [line for one in section.blocks if isinstance(one, Bar) for line in text.as_text(block(one)).splitlines()]
+
+
 def test_a_bar_has_a_letter_for_each_80th_of_the_step_and_shares_that_add_up() -> None:
-    title, letters, legend, *_ = text.as_text(bar(Run.of(by_hand()), 0)).splitlines()
+    title, letters, legend, *_ = bar_of(Run.of(by_hand()))
     assert title == "Critical path of step 0 by what it is, 100 ns"
     assert letters == "D" * 48 + "r" * 28 + "." * 4
     assert legend == "D dense 60.0 %   r reductions 35.0 %   . waiting 5.0 %"
@@ -22,7 +32,7 @@ def test_a_long_legend_keeps_each_letter_beside_its_name() -> None:
     kernels = ["gemm", "embedding_lookup", "embedding_update", "optimizer", "permute", "data_loader", "", "memcpy"]
     spans = [span(0, "compute", 10 * at, 10 * at + 10, kernel=kernel) for at, kernel in enumerate(kernels)]
     run = Run.of(Recording(info=info(world_size=1), spans=[span(0, "step", 0, 80), *spans]))
-    lines = text.as_text(bar(run, 0)).splitlines()
+    lines = bar_of(run)
     assert lines[2:4] == [
         "D dense 12.5 %   L look-ups 12.5 %   U table updates 12.5 %   O optimizer 12.5 %",
         "P packing 12.5 %   I input 25.0 %   X other computation 12.5 %",

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from reports.page.run.what_a_step_is import changes_of
 from reports.run import Run
-from reports.terminal import changes
+from reports.sections.run import changes
+from reports.sections.run.subject import RunView
 from tests.reports.recordings import by_hand, with_changes
 
 
@@ -26,13 +26,16 @@ def test_what_gains_most_comes_first_and_what_was_not_played_last(run: Run) -> N
 
 def test_each_is_shown_or_said_why_it_is_not(run: Run) -> None:
     found = changes.ranked(run)
-    [(title, columns, rows, most)] = changes.groups(found)
-    assert (title, columns) == (changes.TITLES["hardware"], ["change", "step", "transfer", "waiting", "gain"])
-    assert rows == [
+    [table] = changes.tables(found)
+    grid = table.grid("page")
+    assert table.title == changes.TITLES["hardware"]
+    assert [column.title for column in grid.columns] == ["change", "step", "transfer", "waiting", "gain"]
+    assert [column.title for column in table.grid("terminal").columns] == ["change", "step", "gain"]
+    assert grid.rows == [
         ["as it is", "100 ns", "30.0 %", "5.0 %", ""],
         ["GPUs twice as fast", "80 ns", "37.5 %", "6.2 %", "+25.0 %"],
     ]
-    assert most == 0.25
+    assert table.raw == {"best": 0.25}
     assert changes.not_played(found) == ["not played: twice the hosts: it has two"]
     assert changes.options(found) == ["GPUs twice as fast: --set a=2"]
     assert changes.best(run) == "largest single gains: hardware: GPUs twice as fast, +25.0 %"
@@ -48,8 +51,8 @@ def test_a_gain_whose_interval_has_both_signs_is_a_range_and_no_largest_gain() -
     ]
     run = Run.of(dataclasses.replace(recording, what_if=rows))
     found = changes.ranked(run)
-    [(_, _, cells, _)] = changes.groups(found)
-    assert [row[-1] for row in cells] == ["", "-2.0 to +20.0 %", "+4.0 %"]
+    [table] = changes.tables(found)
+    assert [row[-1] for row in table.grid("page").rows] == ["", "-2.0 to +20.0 %", "+4.0 %"]
     assert changes.best(run) == "largest single gains: diagnosis: no faults, +4.0 %"
     assert changes.RANGE_NOTE in changes.notes(found)
 
@@ -70,11 +73,13 @@ def test_changes_of_an_earlier_release_have_gains_by_samples_or_steps() -> None:
     rows = [dataclasses.replace(row, group="", samples_per_s=at * 100.0) for at, row in enumerate(recording.what_if, 1)]
     found = changes.ranked(Run.of(dataclasses.replace(recording, what_if=rows)))
     assert found["gain"].tolist()[:2] == [0.0, 2.0]
-    assert [title for title, *_ in changes.groups(found)] == [changes.TITLES[""]]
+    assert [table.title for table in changes.tables(found)] == [changes.TITLES[""]]
 
 
 def test_a_run_that_nobody_asked_has_none() -> None:
     run = Run.of(by_hand())
     assert changes.best(run) == ""
-    assert list(changes.summarize(run)) == []
-    assert "--what-if" in changes_of(run).absent
+    for output in ("terminal", "page"):
+        section = changes.CHANGES.shown(RunView.of(run), output)
+        assert section is not None
+        assert "--what-if" in section.absent

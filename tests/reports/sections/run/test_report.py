@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 
 from reports.errors import ReportError
-from reports.page.run.ranks import ranks
 from reports.run import Run
+from reports.sections.run import report as tables
+from reports.sections.run.ranks import RANKS
+from reports.sections.run.subject import RunView
 from reports.store import run_folder as store
-from reports.terminal import run_tables as tables
 from reports.terminal import text
 from reports.terminal.rows import records
 from scenarios.seam.trace import MemoryRow, Metric, Recording, Span
@@ -90,9 +91,9 @@ def test_what_dominates_the_critical_path_comes_before_what_is_uneven():
     summary = printed(with_spans(by_hand(world_size=1), *spans))
     found = summary[summary.index("What dominates the critical path") :].split("\n\n")[0]
     assert " ".join(found.split()) == (
-        "What dominates the critical path 1. all_to_all_single of int64: 90 ns of the 140 ns step (64.3 %): sizes 30"
-        " ns, lengths 30 ns, values 30 ns. 2. gemm (matrix products) in float32: 36 ns of the 140 ns step (25.7 %):"
-        " layer 90 20 ns, layer 120 6 ns, layer 110 5 ns and 1 more."
+        "What dominates the critical path of step 0 1. all_to_all_single of int64: 90 ns of the 140 ns step (64.3 %):"
+        " sizes 30 ns, lengths 30 ns, values 30 ns. 2. gemm (matrix products) in float32: 36 ns of the 140 ns step"
+        " (25.7 %): layer 90 20 ns, layer 120 6 ns, layer 110 5 ns and 1 more."
     )
     run = Run.of(with_spans(by_hand(world_size=1), *spans))
     dominant = tables.as_json(run)["dominant"]
@@ -228,11 +229,13 @@ def test_what_was_not_recorded_is_said():
     assert [line for line in empty.splitlines() if line] == [
         "by_hand: measured, 2 ranks on 2 hosts, library gloo, payload values",
         "THIS RUN ENDED EARLY: rank 1 was killed by signal 9",
-        "Steps: no rank completed one.",
+        "What would help: not predicted.",
+        "Step times: no rank completed a step.",
+        "Hidden and exposed: no rank completed a step.",
         "Links: not available for real runs.",
-        "Plan: no tables.",
-        "Memory: not recorded.",
-        "Recorded metrics: none.",
+        "Balance of tables: the scenario has no embedding tables.",
+        "Memory: a real run does not tell its parts.",
+        "Recorded metrics: the program recorded no metrics.",
     ]
 
 
@@ -270,7 +273,7 @@ def test_steps_that_were_left_out_cannot_be_shown():
     nothing = with_spans(thinned(ranks=()), *(one for one in thinned().spans if one.kind == "step"))
     summary = printed(nothing)
     assert "spans kept of 0 of 2 ranks" in summary
-    assert "\nOperations: no spans of these steps were kept.\n" in summary
+    assert "\nHidden and exposed: this run has not kept spans of these steps.\n" in summary
     assert "waited for" not in summary
 
 
@@ -306,5 +309,5 @@ def test_classes_of_ranks_are_a_table_of_the_summary_and_of_the_page(tmp_path):
     found = tables.as_json(run)["rank_classes"]
     assert found[0] == {"rank": 0, "count": 1, "ranks": "0"}
     assert len(found) == len(classes)
-    assert ranks(run).blocks[-1].title == title
+    assert RANKS.shown(RunView.of(run), "page").blocks[-1].title == title
     assert title not in printed(by_hand())

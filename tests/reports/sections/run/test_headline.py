@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 
 from reports.run import Run
+from reports.sections.run.headline import headline
 from reports.store import run_folder as store
-from reports.terminal.headline import headline
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, info, recordings, thinned, with_spans
 

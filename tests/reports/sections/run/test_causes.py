@@ -8,7 +8,7 @@ import pytest
 
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.run import Run
-from reports.terminal.causes import dominant
+from reports.sections.run.causes import dominant
 from scenarios.config.scenario import Data, Pipeline
 from tests.sim.test_dlrm_host_memory import played, timed
 

@@ -1,0 +1,20 @@
+"""Renders sections as one JSON document of plain values; it knows no section."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from reports.sections.model import Report, T
+from reports.terminal.rows import records
+from reports.terminal.text import json_ready
+
+
+@json_ready
+def document(report: Report[T], of: T) -> dict[str, Any]:
+    """Return what a report and its sections say of T, by key, as JSON-ready values; frames as lists of rows."""
+    found = dict(report.data(of))
+    for section in report.sections:
+        found |= section.data(of)
+    return {key: records(value) if isinstance(value, pd.DataFrame) else value for key, value in found.items()}

@@ -1,0 +1,55 @@
+"""Renders sections for a page, whose figures are drawn here; it knows no section."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from typing import Any
+
+from reports.page import charts, theme
+from reports.page.blocks import Chart, Timeline
+from reports.sections.model import Bar, Figure, Report, Shown, T, Words
+from reports.terminal import text
+
+# What a figure's function returns: what is drawn, words in its place, or why its section has nothing.
+Drawn = Iterable[Chart | Timeline | Words] | str
+
+
+def drawn(report: Report[T], of: T) -> list[Shown]:
+    """Return the sections of a page, with their figures."""
+    shown = (section.shown(of, "page") for section in report.sections)
+    return [_drawn(one) for one in shown if one is not None]
+
+
+def _drawn(section: Shown) -> Shown:
+    blocks: list[Any] = []
+    absent = section.absent
+    for block in section.blocks:
+        found = drawing(block) if isinstance(block, Figure) else [_bar(block) if isinstance(block, Bar) else block]
+        absent = found if isinstance(found, str) else absent
+        blocks += [] if isinstance(found, str) else found
+    return Shown(section.name, section.title, blocks, "" if blocks else absent)
+
+
+def drawing(figure: Figure) -> Drawn:
+    """Return what the figure's function draws."""
+    module, _, name = figure.draw.rpartition(".")
+    draw: Callable[[Any], Drawn] = getattr(import_module(f"reports.page.{module}"), name)
+    return draw(figure.of)
+
+
+def _bar(bar: Bar) -> Chart:
+    layers = {
+        f"{piece.name} {text.percent(piece.share)}": ([piece.duration_ns / 1e6], theme.WHATS[piece.name])
+        for piece in bar.pieces
+    }
+    return Chart(bar.name, bar.title, charts.stacked_bars([bar.of], layers, x="ms"), bar.note)
+
+
+def sentences(words: Words) -> Iterator[str]:
+    """Yield each line as a sentence; one that leads to items ends with a colon."""
+    for line in words.text.split("\n") if words.text else []:
+        if line.endswith((".", ":", "!", "?")):
+            yield line
+        else:
+            yield f"{line[:1].upper()}{line[1:]}{':' if words.items else '.'}"

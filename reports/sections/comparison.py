@@ -1,0 +1,391 @@
+"""The report of a comparison: errors by step, operation and size, the worst cases, and the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from rich.console import RenderableType
+
+from reports.analysis.frames import KEYS
+from reports.compare.calls import errors_by_size
+from reports.compare.checks import WORLDS, Check
+from reports.compare.sizes import classes, size_ranges
+from reports.json_document import document
+from reports.run import Run
+from reports.sections.address import address
+from reports.sections.model import (
+    PAGE,
+    TERMINAL,
+    Block,
+    Cell,
+    Column,
+    Columns,
+    Fact,
+    Facts,
+    FrameColumns,
+    Link,
+    Most,
+    Part,
+    Report,
+    Section,
+    Table,
+    Words,
+    figure,
+    table_of,
+)
+from reports.sections.run.headline import folded, of_recording, rests_on, thinned, warm_up
+from reports.terminal import text
+from reports.terminal.render import rendered
+from reports.terminal.rows import cells, kind, operation_name, operation_names, records
+
+SIDES = ("predicted", "measured")
+TITLES = {"compute": "computation", "communication": "communication", "host": "neither"}
+_MOST = Most(20, 200)
+_WORST = 8
+_DIFFERENCES = Most(3, 20)
+TIMES = {"predicted_ns": "predicted", "measured_ns": "measured", "error": "error"}
+_WORST_NOTE = (
+    "Pairs of the same call of the same rank and step; of one call the rank that is furthest off, and at most three of"
+    " an operation. The last column is what both differ by, over the measured step."
+)
+# Of a frame of `errors_by_size`.
+SIZE_ERRORS = {"rows": "rows", "signed_median": "signed median", "median": "median", "worst": "worst"}
+
+
+class Compared(Protocol):
+    """A comparison, as far as tables show it; `reports.compare.comparison` has its fields' meanings."""
+
+    @property
+    def predicted(self) -> Run: ...
+    @property
+    def measured(self) -> Run: ...
+    @property
+    def operations(self) -> pd.DataFrame: ...
+    @property
+    def steps(self) -> pd.DataFrame: ...
+    @property
+    def calls(self) -> pd.DataFrame: ...
+    @property
+    def errors_by_size(self) -> pd.DataFrame: ...
+    @property
+    def worst(self) -> pd.DataFrame: ...
+    @property
+    def checks(self) -> tuple[Check, ...]: ...
+    def frames(self) -> dict[str, pd.DataFrame]: ...
+
+
+def typical_and_worst(errors: pd.DataFrame) -> tuple[float, float]:
+    """The median of the errors' sizes, and the error of greatest size with its sign; nan and nan without any."""
+    known = errors["error"].dropna().to_numpy(float)
+    if not len(known):
+        return float("nan"), float("nan")
+    return float(np.median(np.abs(known))), float(known[np.abs(known).argmax()])
+
+
+@dataclass(frozen=True, slots=True)
+class CompareView:
+    """A comparison, and the paths of the two runs' own pages as seen from its page; "" without one."""
+
+    comparison: Compared
+    pages: tuple[str, str] = ("", "")
+
+
+def _errors(frame: pd.DataFrame) -> dict[str, float]:
+    median, worst = typical_and_worst(frame)
+    return {"median_absolute_error": median, "worst_error": worst}
+
+
+def about(comparison: Compared) -> list[str]:
+    """Say in a few lines which runs are compared."""
+    sides = (("predicted", comparison.predicted), ("measured", comparison.measured))
+    lines = [f"{comparison.measured.info.name}: {text.counted(comparison.measured.info.world_size, 'rank')}"]
+    for role, run in sides:
+        world = WORLDS.get(run.info.world, run.info.world)
+        early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'no reason was kept'}"
+        of_run = (rests_on(run.info), folded(run.info), thinned(run.info), warm_up(run), of_recording(run))
+        early += "".join(f"; {words}" for words in of_run if words)
+        lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}")
+    lines += crowded(comparison.measured)
+    residual_ns = comparison.measured.info.clock_residual_ns
+    if residual_ns:
+        lines.append(f"clocks of the measured hosts agree within {text.duration(residual_ns)}")
+    return lines
+
+
+def crowded(measured: Run) -> list[str]:
+    """Where a run's ranks were more than the cores of its machines, in a line; none if they were not."""
+    info = measured.info
+    cluster = info.scenario.get("cluster", {})
+    on_cores = cluster.get("host", {}).get("gpu", {}).get("kind") == "cpu" and not cluster.get("hosts_share_cores")
+    if not (on_cores and 0 < info.cores < info.world_size):
+        return []
+    return [
+        f"measured with {text.counted(info.world_size, 'rank')} on {text.counted(info.cores, 'core')}: what counts on a"
+        " core for each rank predicts too little; docs/calibration.md"
+    ]
+
+
+def _about(frame: pd.DataFrame) -> str:
+    median, worst = typical_and_worst(frame)
+    return f"median error {text.percent(median)}, worst {text.signed_percent(worst)}"
+
+
+def _summary(view: CompareView) -> Iterator[Block]:
+    facts, comparison = [], view.comparison
+    both = comparison.steps[comparison.steps["error"].notna().to_numpy(bool)]
+    for side in SIDES if len(both) else ():
+        median_ns = float(both[f"{side}_ns"].median())
+        note = f"median of {text.steps(both['step'].tolist())}"
+        facts.append(Fact(f"{side} step", text.duration(median_ns), note, median_ns))
+    frames = {"steps": comparison.steps, "operations": comparison.operations, "single calls": comparison.calls}
+    for name, frame in frames.items():
+        typical, worst = typical_and_worst(frame)
+        if not np.isnan(typical):
+            note = f"median size; worst {text.signed_percent(worst)}"
+            facts.append(Fact(f"error of {name}", text.percent(typical), note, typical))
+    for name, check in zip(("bytes", "order", "recorded metrics"), comparison.checks, strict=True):
+        count = len(check.differences)
+        found = f"{count:,} of {check.compared:,} differ" if count else f"{check.compared:,} compared"
+        facts.append(
+            Fact(name, "not checked" if not check.compared else "same" if check.agrees else "different", found)
+        )
+    yield Facts(facts)
+    yield Words("An error is (predicted - measured) / measured: below zero the prediction is too fast.")
+
+
+def _steps(view: CompareView) -> Iterator[Table]:
+    frame = view.comparison.steps
+
+    def rows(most: int) -> list[list[str]]:
+        """Return the steps that are furthest off, in order."""
+        order = frame["error"].abs().sort_values(ascending=False, kind="stable").index
+        return cells(frame if len(frame) <= most else frame.loc[order[:most]].sort_values("step"), ["step", *TIMES])
+
+    title, columns = f"Steps: {_about(frame)}", ["step", *TIMES.values()]
+    yield Table(
+        title, columns, rows, folded=True, name="All steps", most=_MOST, count=len(frame), others="of smaller errors",
+        file="steps.csv",
+    )  # fmt: skip
+
+
+def named_operations(comparison: Compared) -> pd.DataFrame:
+    """Return the operations with the `name` that each has everywhere in the report."""
+    return comparison.operations.assign(name=operation_names(comparison.operations))
+
+
+def _operations(view: CompareView) -> Iterator[Table]:
+    frame = named_operations(view.comparison)
+    spreads = {
+        f"{side}_spread": list(map(text.interval, frame[f"{side}_low_ns"], frame[f"{side}_high_ns"])) for side in SIDES
+    }
+    shown = frame.assign(part=frame["part"].map(TITLES), kind=list(map(kind, records(frame))), **spreads)
+    columns: FrameColumns = {
+        "name": "operation",
+        "kind": "kind",
+        "part": Column("part", PAGE),
+        "predicted_ns": "predicted",
+        "predicted_spread": Column("p10-p90", PAGE),
+        "measured_ns": "measured",
+        "measured_spread": Column("p10-p90", PAGE),
+        "error": "error",
+        "error_of_step": Column("of the step", PAGE),
+    }
+    yield table_of(
+        f"Operations per rank and step: {_about(frame)}", shown, columns, left=3, folded=True, name="All operations",
+        most=_MOST, others="shorter ones", file="operations.csv",
+    )  # fmt: skip
+
+
+def _by_class(view: CompareView) -> Iterator[Table]:
+    frame = errors_by_size(classes(view.comparison.calls), by="part")
+    shown = frame.assign(part=frame["part"].map(TITLES), size=size_ranges(frame))
+    title = "Errors by size: what one call sends, one computation reads and writes"
+    yield table_of(title, shown, {"part": "part", "size": "size of a call", **SIZE_ERRORS}, left=2)
+
+
+def _by_kind(view: CompareView) -> Iterator[Table]:
+    by_part = errors_by_size(view.comparison.calls, by="part")
+    frame = pd.concat([by_part.assign(kind="all"), view.comparison.errors_by_size])
+    shown = frame[(frame["kind"] != "compute").to_numpy(bool)]  # it is all of its part
+    shown = shown.assign(part=shown["part"].map(TITLES), size=size_ranges(shown))
+    columns = {"part": "part", "kind": "kind", "size": "size", **SIZE_ERRORS}
+    yield table_of("Errors by kind and size", shown, columns, left=3, folded=True)
+
+
+def _calls(view: CompareView) -> Iterator[Table]:
+    calls = view.comparison.calls
+    shown = calls.assign(name=names_of(view.comparison, calls), size=size_ranges(calls))
+    columns = {"name": "operation", "kind": "kind", "size": "size", "predicted_count": "calls", **TIMES}
+    yield table_of("Single calls", shown, columns, left=3, folded=True, most=_MOST, file="calls.csv")
+
+
+def _no_sizes(view: CompareView) -> str:
+    known = view.comparison.calls["error"].notna()
+    return "" if known.any() else "No operation of one size is in both runs."
+
+
+def names_of(comparison: Compared, frame: pd.DataFrame) -> list[str]:
+    """Return each row's operation name, as in the table of operations."""
+    named = named_operations(comparison)
+    known = dict(zip(_keys(named), named["name"], strict=True))
+    return [known[key] for key in _keys(frame)]
+
+
+def _keys(frame: pd.DataFrame) -> list[tuple[str, ...]]:
+    return list(frame[KEYS].itertuples(index=False, name=None))
+
+
+def _worst(view: CompareView) -> Iterator[Table]:
+    frame, names = view.comparison.worst, names_of(view.comparison, view.comparison.worst)
+    numbers = cells(frame, ["rank", "step", *TIMES, "error_of_step"])
+    rows: list[list[Cell]] = [
+        [name, *_links(view, row, name), *own] for name, row, own in zip(names, records(frame), numbers, strict=True)
+    ]
+    timelines = [Column("timeline", PAGE)] * (2 if any(view.pages) else 0)
+    columns: Columns = ["operation", *timelines, "rank", "step", *TIMES.values(), "of the step"]
+    title, most = "Largest single differences", Most(_WORST, len(rows))
+    left = 1 + len(timelines)
+    yield Table(title, columns, rows, left=left, note=_WORST_NOTE, most=most, others="smaller ones", file="worst.csv")
+
+
+def _links(view: CompareView, row: dict[str, Any], name: str) -> list[Cell]:
+    """Return what leads to the operation in both timelines."""
+    if not any(view.pages):
+        return []
+    sides = zip(SIDES, (view.comparison.predicted, view.comparison.measured), view.pages, strict=True)
+    return [
+        Link(side, address(path, run, name, (row[f"{side}_start_ns"], row[f"{side}_end_ns"]))) if path else ""
+        for side, run, path in sides
+    ]
+
+
+def _checks(view: CompareView) -> Iterator[Words]:
+    for check in view.comparison.checks:
+        shown = check.differences.head(0 if check.reason else _DIFFERENCES.terminal)
+        yield Words("\n".join([sentence(check), *(f"  {difference(row)}" for row in records(shown))]))
+
+
+def _checks_with_differences(view: CompareView) -> Iterator[Block]:
+    for check in view.comparison.checks:
+        yield Words(sentence(check))
+        rows = [[difference(row)] for row in records(check.differences.head(_DIFFERENCES.page))]
+        more = f": the first {len(rows)} of {len(check.differences):,}" if len(rows) < len(check.differences) else ""
+        if rows:
+            yield Table(f"Differences{more}", ["predicted and measured"], rows, folded=True)
+
+
+def sentence(check: Check) -> str:
+    """What a check found; differences that have no known reason are in capitals."""
+    if not check.compared:
+        return f"Not checked: {check.name}: {check.reason}."
+    if check.agrees:
+        worst = f"; greatest difference {check.worst:.2g} of the value" if check.worst else ""
+        return f"Same {check.name}: all {check.compared:,} compared{worst}."
+    count = f"{check.name}: {len(check.differences):,} of {check.compared:,} compared"
+    why = f", by {text.percent(check.worst)} at most, as {check.reason}" if check.reason else ""
+    return f"{'Different' if why else 'DIFFERENT'} {count}{why}."
+
+
+def difference(row: dict[str, Any]) -> str:
+    """One place where the runs do not agree, in a line."""
+    where = [f"rank {row['rank']}"] + ([f"step {row['step']}"] if "step" in row else [])
+    if "position" in row:
+        return (
+            f"{where[0]}, stream {row['stream']}, operation {row['position']}: {row['predicted']} and {row['measured']}"
+        )
+    if "name" in row:
+        return f"{', '.join(where)}, {row['name']}: {row['predicted']:.9g} and {row['measured']:.9g}"
+    unlike = [
+        f"{column} {row[f'predicted_{column}']:,.0f} and {row[f'measured_{column}']:,.0f}"
+        for column in ("bytes_in", "bytes_out", "bytes_sent")
+        if row[f"predicted_{column}"] != row[f"measured_{column}"]
+    ]
+    return f"{', '.join([*where, operation_name(row)])}: {', '.join(unlike)}"
+
+
+def _frames_and_errors(name: str, view: CompareView) -> dict[str, Any]:
+    frame = view.comparison.frames()[name]
+    return {name: {**_errors(frame), "rows": records(frame)}}
+
+
+def _check_data(view: CompareView) -> dict[str, Any]:
+    names = ("name", "agrees", "compared", "worst", "reason")
+    return {
+        "checks": [
+            {**{name: getattr(check, name) for name in names}, "differences": records(check.differences)}
+            for check in view.comparison.checks
+        ]
+    }
+
+
+def _data(view: CompareView) -> dict[str, Any]:
+    comparison = view.comparison
+    return {
+        "name": comparison.measured.info.name,
+        "worlds": [comparison.predicted.info.world, comparison.measured.info.world],
+        "digest": comparison.measured.info.digest,
+        "warm_up": comparison.measured.warm_up,
+    }
+
+
+COMPARISON: Report[CompareView] = Report(
+    lines=lambda view: about(view.comparison),
+    sections=[
+        Section(name="summary", title="Accuracy", parts=[Part(_summary, PAGE)]),
+        Section(name="scatter", title="Predicted against measured", parts=[figure("compare.page.scatter")]),
+        Section(
+            name="steps",
+            title="Steps",
+            absent=lambda view: "" if len(view.comparison.steps) else "No step was completed in both runs.",
+            parts=[figure("compare.page.steps"), Part(_steps)],
+            data=lambda view: _frames_and_errors("steps", view),
+        ),
+        Section(
+            name="operations",
+            title="Errors by operation",
+            absent=lambda view: "" if len(view.comparison.operations) else "No operation is in both runs.",
+            parts=[figure("compare.page.operations"), Part(_operations)],
+            data=lambda view: _frames_and_errors("operations", view),
+        ),
+        Section(
+            name="sizes",
+            title="Errors by size",
+            absent=_no_sizes,
+            parts=[figure("compare.page.sizes"), Part(_by_class, TERMINAL), Part(_by_kind, PAGE), Part(_calls, PAGE)],
+            data=lambda view: {
+                **_frames_and_errors("calls", view),
+                "errors_by_size": view.comparison.errors_by_size,
+            },
+        ),
+        Section(
+            name="worst",
+            title="The worst cases",
+            absent=lambda view: (
+                "" if len(view.comparison.worst) else "The runs have no operation of a rank and step in common."
+            ),
+            parts=[Part(_worst)],
+            data=lambda view: {"worst": view.comparison.worst},
+        ),
+        Section(
+            name="checks",
+            title="Consistency checks",
+            parts=[Part(_checks, TERMINAL), Part(_checks_with_differences, PAGE)],
+            data=_check_data,
+        ),
+    ],
+    data=_data,
+)
+
+
+def summarize(comparison: Compared) -> RenderableType:
+    """Return errors by step, operation and size, the worst cases, then the checks."""
+    return rendered(COMPARISON, CompareView(comparison))
+
+
+def as_json(comparison: Compared) -> dict[str, Any]:
+    """Return the comparison's frames, whole, as JSON-ready values."""
+    return document(COMPARISON, CompareView(comparison))

@@ -1,0 +1,234 @@
+"""What a section is, for every output: blocks of words, tables and figures, which each renderer shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import pandas as pd
+
+from reports.terminal.rows import cells
+
+T = TypeVar("T")
+Output = Literal["terminal", "page"]
+TERMINAL: tuple[Output, ...] = ("terminal",)
+PAGE: tuple[Output, ...] = ("page",)
+BOTH: tuple[Output, ...] = ("terminal", "page")
+
+
+class Link(NamedTuple):
+    """Words that lead to another page, or to a place on this one."""
+
+    words: str
+    href: str
+
+
+Cell = str | Link
+
+
+class Fact(NamedTuple):
+    """One number that matters, with its name and what it is of.
+
+    `raw` is the same number as it stands in its frame, for whoever reads the page with a program.
+    """
+
+    name: str
+    value: str
+    note: str = ""
+    raw: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A row of tiles."""
+
+    items: Sequence[Fact]
+
+
+class Column(NamedTuple):
+    """A column with the outputs that have it; `kept` letters of it are to be seen where others have to be cut."""
+
+    title: str
+    outputs: Sequence[Output] = BOTH
+    kept: int = 0
+
+
+Columns = Sequence[str | Column]
+FrameColumns = Mapping[str, str | Column]
+
+
+class Most(NamedTuple):
+    """Numbers of rows, by output."""
+
+    terminal: int
+    page: int
+
+
+class Grid(NamedTuple):
+    """A table as one output has it."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    left: int
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells under their columns, of which the first `left` are text and the others numbers on the right.
+
+    `rows` are all of them, or gives the first ones of `count`. Outputs show at most `most`, and say how many `others`
+    there are; on a page, in which `file` they are, too. `note` says there how to read the table. `folded`: shown there
+    only when asked for. `name` and `raw`, numbers of the frame, are for whoever reads the page with a program.
+    """
+
+    title: str
+    columns: Columns
+    rows: Sequence[Sequence[Cell]] | Callable[[int], Sequence[Sequence[Cell]]]
+    left: int = 1
+    note: str = ""
+    folded: bool = False
+    raw: Mapping[str, float] = field(default_factory=dict)
+    name: str = ""
+    most: Most | None = None
+    count: int = 0
+    others: str = "more"
+    file: str = ""
+
+    def grid(self, output: Output) -> Grid:
+        """Return the columns and rows that an output shows, and how many rows it leaves out."""
+        most = len(self.rows) if not callable(self.rows) and self.most is None else getattr(self.most, output)
+        rows = self.rows(most) if callable(self.rows) else self.rows[:most]
+        columns = [Column(one) if isinstance(one, str) else one for one in self.columns]
+        places = [at for at, column in enumerate(columns) if output in column.outputs]
+        left = sum(at < self.left for at in places)
+        count = self.count if callable(self.rows) else len(self.rows)
+        kept = [[row[at] for at in places] for row in rows]
+        return Grid([columns[at] for at in places], kept, left, max(0, count - most))
+
+
+def table_of(title: str, frame: pd.DataFrame, columns: FrameColumns, **others: Any) -> Table:
+    """Return the table of a frame, by name of its columns, which say in which unit cells are written."""
+
+    def rows(most: int) -> list[list[str]]:
+        return cells(frame.head(most), list(columns))
+
+    most = others.pop("most", None) or Most(len(frame), len(frame))
+    return Table(title, list(columns.values()), rows, count=len(frame), most=most, **others)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A line or more; `items` are numbered below it."""
+
+    text: str
+    items: Sequence[str] = ()
+
+
+class Piece(NamedTuple):
+    """A part of a whole; `name` is that of its colour, `letter` stands for it in a line of letters."""
+
+    name: str
+    letter: str
+    duration_ns: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One whole and its pieces, in order; `note` says how to read it, `short_note` in a line."""
+
+    name: str
+    title: str
+    of: str
+    pieces: Sequence[Piece]
+    note: str = ""
+    short_note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Preformatted text, such as a scenario; on a page folded unless `open`."""
+
+    title: str
+    text: str
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A place that one of the page's own scripts fills; `note` says how to read it."""
+
+    name: str
+    note: str = ""
+
+
+class Figure(NamedTuple):
+    """What a page draws of the report's subject: module and function below `reports.page`, such as "run.links.hosts".
+
+    By name, since what draws takes long to load.
+    """
+
+    draw: str
+    of: Any
+
+
+Block = Facts | Table | Words | Bar | Listing | View | Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Blocks under a title; `name` is its address on the page. Without blocks, `absent` says why there is nothing."""
+
+    name: str
+    title: str
+    blocks: Sequence[Any] = ()
+    absent: str = ""
+
+    def __post_init__(self) -> None:
+        assert bool(self.blocks) != bool(self.absent), f"{self.name}: shows something, or says why not"
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T]):
+    """Blocks of a section, made for these outputs only."""
+
+    blocks: Callable[[T], Iterable[Block]]
+    outputs: Sequence[Output] = BOTH
+
+
+def figure(draw: str) -> Part[Any]:
+    """Return the part that a page draws."""
+    return Part(lambda of: [Figure(draw, of)], PAGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section(Generic[T]):
+    """A section of reports on a T. `absent` says why there is nothing of it, which `absent_in` outputs show; "": it is
+    there. `data` are its frames and values in JSON, by key.
+    """
+
+    name: str
+    title: str
+    parts: Sequence[Part[T]] = ()
+    absent: Callable[[T], str] = lambda of: ""
+    absent_in: Sequence[Output] = BOTH
+    data: Callable[[T], Mapping[str, Any]] = lambda of: {}
+
+    def shown(self, of: T, output: Output) -> Shown | None:
+        """Return the section as it is for an output; None where it has nothing of it."""
+        parts = [part for part in self.parts if output in part.outputs]
+        if parts and (why := self.absent(of)):
+            return Shown(self.name, self.title, absent=why) if output in self.absent_in else None
+        blocks = [block for part in parts for block in part.blocks(of)]
+        return Shown(self.name, self.title, blocks) if blocks else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Generic[T]):
+    """What is shown of a T: lines that say what it is, then sections in order; JSON begins with `data`."""
+
+    lines: Callable[[T], Sequence[str]]
+    sections: Sequence[Section[T]]
+    data: Callable[[T], Mapping[str, Any]] = lambda of: {}

@@ -1,0 +1,189 @@
+"""At a glance: the numbers that matter, what a step is, what dominates it, and what holds it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from reports.analysis import by_what, critical_path
+from reports.analysis.by_what import REDUCTIONS
+from reports.analysis.prediction.uncertainty import uncertainty
+from reports.analysis.step_breakdown import (
+    PARTS,
+    parts_of_step,
+    steady_kept,
+    steady_steps,
+    sync_period,
+    timed_steps,
+    utilisation_of,
+)
+from reports.run import Run
+from reports.sections.model import PAGE, Bar, Fact, Facts, Part, Piece, Section, Words
+from reports.sections.run import changes
+from reports.sections.run.causes import dominant
+from reports.sections.run.headline import of_recording
+from reports.sections.run.subject import RunView
+from reports.sections.run.uncertainty import bar
+from reports.terminal import text
+from reports.terminal.rows import records, represented, straggler_sentence
+from scenarios.seam import roles
+from scenarios.seam.traits import TRAITS
+
+# A letter each: capitals are computed, small letters sent.
+LETTERS = {
+    **{by_what.DENSE: "D", by_what.LOOK_UPS: "L", by_what.TABLE_UPDATES: "U", by_what.OPTIMIZER: "O"},
+    **{by_what.COMPRESSION: "C", by_what.PACKING: "P", by_what.INPUT: "I", by_what.OTHER: "X"},
+    **{by_what.IDS: "i", by_what.EMBEDDINGS: "e", by_what.GRADIENTS: "g", by_what.EXCHANGES: "x", REDUCTIONS: "r"},
+    **{by_what.TRANSFERS: "t", by_what.LAUNCHING: "=", by_what.WAITING: ".", by_what.HOST: "_"},
+}
+_BAR_NOTE = (
+    "Shares add up to the step. Waiting: the path is on a rank that computes while at least half of the others"
+    " stand still for it. Launching: a GPU waits for the host."
+)
+_STAND_STILL = "waiting: the path is on a rank that computes while most others stand still for it"
+_STRAGGLERS_SHOWN = 5
+_NO_STRAGGLERS = "No stragglers and no hot spots: no GPU and no link is slower, or has more work, than its peers."
+# What takes less of a step is not named by itself.
+_LEAST_SHARE, _NOTHING = 0.005, 0.0005
+# From here on the exposed transfer of gradients is worth compressing.
+_WORTH = 0.02
+# Gradients of tables that every rank has, and averages of replicas of tables, are not compressed.
+_OF_TABLES = (roles.TABLE_REDUCTION, roles.REPLICAS)
+_REDUCED = [verb for verb, known in TRAITS.items() if known.has_sums and known.size]
+
+
+def _absent(view: RunView) -> str:
+    return "" if view.step is not None or len(timed_steps(view.run)) else "No rank completed a step."
+
+
+def _tiles(view: RunView) -> Iterator[Facts]:
+    if len(timed_steps(view.run)):
+        yield Facts([*_step_facts(view.run), *_part_facts(view), *_machine_facts(view.run)])
+
+
+def _step_facts(run: Run) -> Iterator[Fact]:
+    timed = timed_steps(run)
+    step_ns, rate = float(timed["step_ns"].median()), float(timed["samples_per_s"].median())
+    of = f"median of {text.steps(timed['step'].tolist())}"
+    note = ", ".join(filter(None, (bar(uncertainty(run)), of, of_recording(run))))
+    yield Fact("step time", text.duration(step_ns), note, step_ns)
+    if not np.isnan(rate):
+        yield Fact("samples/s", text.number(rate), "all ranks together", rate)
+    done = utilisation_of(run)
+    if done is not None:
+        note = f"per GPU, of the model; {', '.join(done.dtypes)}"
+        yield Fact("arithmetic", text.flop_rate(done.flops_per_s), note, done.flops_per_s)
+        if not np.isnan(done.mfu):
+            peak = text.flop_rate(done.peak_flops_per_s)
+            yield Fact("MFU", text.percent(done.mfu), f"of {peak}, without recomputation", done.mfu)
+            yield Fact("HFU", text.percent(done.hfu), f"of {peak}, with recomputation", done.hfu)
+    period = sync_period(run)
+    if period is not None and period.steps:
+        note = f"mean over {period.every:,}, of which one averages replicas in {text.duration(period.sync_ns)}"
+        yield Fact("step of a sync period", text.duration(period.mean_ns), note, period.mean_ns)
+
+
+def _part_facts(view: RunView) -> Iterator[Fact]:
+    if not view.kept:
+        return
+    spent = parts_of_step(view.run, view.kept).set_index("part")
+    for name in ("compute_ns", "transfer_ns", "wait_ns", "idle_ns", "hidden_ns"):
+        part = PARTS[name]
+        if part in spent.index:
+            mean, share = (float(spent.loc[part, value]) for value in ("mean_ns", "share"))  # type: ignore[arg-type]
+            yield Fact(part, text.duration(mean), f"{text.percent(share)} of a step, mean rank", mean)
+
+
+def _machine_facts(run: Run) -> Iterator[Fact]:
+    if len(run.rank_memory):
+        share, (rank,) = float(run.rank_memory["used_share"].iloc[0]), represented(run.rank_memory.head(1))
+        free_bytes = float(run.rank_memory["free_bytes"].iloc[0])
+        room = f"{text.size(abs(free_bytes))} {'to spare' if free_bytes >= 0 else 'too much'}"
+        yield Fact("fullest memory", text.percent(share), f"rank {rank}; {room}", share)
+    if len(run.links):
+        load, (link,) = float(run.links["utilisation"].iloc[0]), represented(run.links.head(1), "link")
+        busy = text.percent(float(run.links["busy_utilisation"].iloc[0]))
+        yield Fact("hottest link", text.percent(load), f"{link}, mean over the run; {busy} while busy", load)
+
+
+def _bar(view: RunView) -> Iterator[Bar]:
+    parts = [] if view.step is None else records(by_what.by_what(view.run.critical_path_of(view.step)))
+    if not parts:
+        return
+    pieces = [Piece(row["what"], LETTERS[row["what"]], row["duration_ns"], row["share"]) for row in parts]
+    whole = text.duration(float(sum(piece.duration_ns for piece in pieces)))
+    title = f"Critical path of step {view.step}{view.seen} by what it is, {whole}"
+    waits = any(piece.name == by_what.WAITING and piece.share >= _LEAST_SHARE for piece in pieces)
+    yield Bar("by-what", title, f"step {view.step}", pieces, _BAR_NOTE, _STAND_STILL if waits else "")
+
+
+def _what_helps(view: RunView) -> Iterator[Words]:
+    """Say why compressing gradients cannot help, where it cannot, and which single change gains most."""
+    said = [gradients_hidden(view.run, view.kept), changes.best(view.run)] if view.step is not None else []
+    if any(said):
+        yield Words("\n".join(filter(None, said)))
+
+
+def _dominant(view: RunView) -> Iterator[Words]:
+    if view.step is not None and (said := dominant(view.run, view.step)):
+        title = f"What dominates the critical path of step {view.step}{view.seen}"
+        yield Words(title, [f"{sentence}." for sentence in said])
+
+
+def _stragglers(view: RunView) -> Iterator[Words]:
+    found = view.run.stragglers_of(view.kept) if view.kept else view.run.stragglers.iloc[:0]
+    shown = [f"{straggler_sentence(row)}." for row in records(found.head(_STRAGGLERS_SHOWN))]
+    more = f"; {len(found) - len(shown)} more not shown" if len(found) > len(shown) else ""
+    title = f"Stragglers and hot spots, and what they cost per step{view.seen}{more}"
+    yield Words(title, shown) if shown else Words(_NO_STRAGGLERS)
+
+
+def gradients_hidden(run: Run, steps: list[int]) -> str:
+    """Say why compressing gradients cannot help, without a full stop; "" where it might, or none are reduced.
+
+    Of the mean rank: what of the reduction of dense gradients is neither hidden behind its computation nor waiting for
+    others. "" also where they are compressed already.
+    """
+    compression = run.info.scenario.get("compression")
+    if isinstance(compression, dict) and compression.get("kind") != "none":
+        return ""
+    frame = run.operations_of(steps)
+    reduced = frame[frame["kind"].isin(_REDUCED).to_numpy(bool) & ~frame["role"].isin(_OF_TABLES).to_numpy(bool)]
+    reduced = reduced[np.equal(by_what.whats(reduced.assign(kernel="")), REDUCTIONS).astype(bool)]
+    total, hidden, wait = (float(reduced[name].sum()) for name in ("mean_ns", "hidden_ns", "wait_ns"))
+    step_ns = float(steady_steps(run.steps)["step_ns"].median())
+    share = (total - hidden - wait) / step_ns if step_ns > 0 else 1.0
+    if not total > 0 or share >= _WORTH:
+        return ""
+    waits = f", {text.percent(wait / total)} is waiting for other ranks" if wait >= _LEAST_SHARE * total else ""
+    left = f"the transfer that is left is {text.percent(share)} of the step" if share >= _NOTHING else "nothing is left"
+    can = "cannot" if share < _LEAST_SHARE else "can hardly"
+    return (
+        f"compressing gradients {can} help: {text.percent(hidden / total)} of their reduction is hidden behind"
+        f" computation{waits}; {left}"
+    )
+
+
+def _data(view: RunView) -> dict[str, Any]:
+    run, done, step = view.run, utilisation_of(view.run), view.step
+    path = None if step is None else run.critical_path_of(step)
+    found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]
+    return {
+        "by_what": [] if path is None else by_what.by_what(path),
+        "dominant": [] if path is None else critical_path.dominant(path),
+        "gradients_hidden": gradients_hidden(run, steady_kept(run)) if step is not None else "",
+        "arithmetic": None if done is None else done._asdict(),
+        "stragglers": found,
+    }
+
+
+GLANCE = Section(
+    name="glance",
+    title="At a glance",
+    absent=_absent,
+    absent_in=PAGE,
+    parts=[Part(_tiles, PAGE), Part(_bar), Part(_what_helps), Part(_dominant), Part(_stragglers)],
+    data=_data,
+)

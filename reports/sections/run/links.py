@@ -1,0 +1,53 @@
+"""What links carry: bytes between hosts, load over time, classes of links and the hottest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reports.sections.model import PAGE, Column, FrameColumns, Most, Part, Section, Table, figure, table_of
+from reports.sections.run.subject import RunView
+from reports.terminal.rows import represented
+
+_CLASSES_TITLE = "Links: load, mean over the run, and of the hottest also while it is busy"
+
+
+def _classes(view: RunView) -> Iterator[Table]:
+    links, classes = view.run.links, view.run.link_classes
+    classes = classes.assign(hottest=classes["hottest_link"] + " " + classes["hottest_direction"])
+    columns = {"link_class": "class", "links": "links", "bytes_carried": "carried", "mean_utilisation": "mean load"}
+    columns |= {"peak_utilisation": "hottest link", "busy_utilisation": "while busy"}
+    raw = {"bytes": float((links["bytes_carried"] * links["link_count"]).sum())}
+    yield table_of(
+        _CLASSES_TITLE, classes, {**columns, "hottest": Column("hottest", PAGE)}, raw=raw, name="Classes of links"
+    )
+
+
+def _hottest(view: RunView) -> Iterator[Table]:
+    links = view.run.links
+    columns: FrameColumns = {
+        "link": "link",
+        "direction": "direction",
+        "link_class": "class",
+        "bytes_carried": "carried",
+        "bytes_per_s": Column("rate", PAGE),
+        "utilisation": "mean load",
+        "busy_share": "busy",
+        "busy_utilisation": "while busy",
+    }
+    shown, most = links.assign(link=represented(links, "link")), Most(5, 24)
+    yield table_of("Hottest links", shown, columns, left=3, most=most, others="cooler ones", file="links.csv")
+
+
+def _absent(view: RunView) -> str:
+    if len(view.run.links):
+        return ""
+    return "Not available for real runs." if view.run.info.world == "real" else "This run used no links."
+
+
+LINKS = Section(
+    name="links",
+    title="Links",
+    absent=_absent,
+    parts=[figure("run.links.hosts"), figure("run.links.over_time"), Part(_classes), Part(_hottest)],
+    data=lambda view: {"link_classes": view.run.link_classes, "links": view.run.links},
+)

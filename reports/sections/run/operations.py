@@ -1,0 +1,130 @@
+"""What ranks do in a step: operations, what of communication is hidden, its bandwidth, and kernels on GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from reports.sections.model import PAGE, TERMINAL, Column, FrameColumns, Most, Part, Section, Table, figure, table_of
+from reports.sections.run.headline import kernel_shares
+from reports.sections.run.subject import RunView
+from reports.terminal import text
+from reports.terminal.rows import cells, operation_names
+
+# Computations have no such numbers.
+_OPERATION_COLUMNS: FrameColumns = {
+    "name": "operation",
+    "kind": Column("kind", PAGE),
+    "calls_per_step": "calls",
+    "mean_ns": Column("mean", PAGE),
+    "median_ns": "median",
+    "max_ns": "max",
+    "bytes_sent": "payload",
+    "transfer_ns": Column("exposed transfer", PAGE),
+    "wait_ns": Column("waiting", PAGE),
+    "wait_share": Column("waiting", TERMINAL),
+    "hidden_share": "hidden",
+    "algbw_bytes_per_s": Column("algbw", PAGE),
+    "busbw_bytes_per_s": Column("busbw", PAGE),
+}
+_OF_COMMUNICATION = 6  # the first column that only communication has
+_BANDWIDTH_NOTE = "algbw and busbw as nccl-tests has them, since a call's last rank entered."
+# From here on NCCL's own formula is shown beside the link model.
+DIFFERS = 0.05
+_FORMULAS_SHOWN, _BANDWIDTHS_SHOWN = 10, 8
+
+
+def _operations(view: RunView) -> Iterator[Table]:
+    frame = view.run.operations_of(view.kept)
+    frame = frame.sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
+    frame = frame.assign(name=operation_names(frame), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
+
+    def rows(most: int) -> list[list[str]]:
+        shown = frame.head(most)
+        blank = [""] * (len(_OPERATION_COLUMNS) - _OF_COMMUNICATION)
+        return [
+            row if part == "communication" else [*row[:_OF_COMMUNICATION], *blank]
+            for row, part in zip(cells(shown, list(_OPERATION_COLUMNS)), shown["part"], strict=True)
+        ]
+
+    raw = {name: float(frame[name].sum()) for name in ("mean_ns", "exposed_ns", "wait_ns", "hidden_ns")}
+    yield Table(
+        f"Operations per rank and step, {view.which}",
+        list(_OPERATION_COLUMNS.values()),
+        rows,
+        left=2,
+        note=f"Times of one rank in one of {view.which}. {_BANDWIDTH_NOTE}",
+        folded=True,
+        raw=raw,
+        name="All operations",
+        most=Most(16, 200),
+        count=len(frame),
+        others="shorter ones",
+        file="steady_operations.csv",
+    )
+
+
+def _bandwidths(view: RunView) -> Iterator[Table]:
+    frame = view.run.operations_of(view.kept)
+    frame = frame[frame["busbw_bytes_per_s"].notna().to_numpy(bool)]
+    frame = frame.sort_values("size_bytes", ascending=False, kind="stable")
+    columns = {"name": "operation", "members": "ranks", "size_bytes": "size", "moving_ns": "transfer"}
+    columns |= {"algbw_bytes_per_s": "algbw", "busbw_bytes_per_s": "busbw"}
+    title = f"Bandwidth of a collective, since its last rank entered, {text.steps(view.kept)}"
+    most = Most(_BANDWIDTHS_SHOWN, _BANDWIDTHS_SHOWN)
+    if len(frame):
+        yield table_of(title, _named(frame), columns, most=most, others="smaller ones")
+
+
+def _formulas(view: RunView) -> Iterator[Table]:
+    frame = view.run.formulas_of(view.kept)
+    frame = frame[frame["difference"].abs() > DIFFERS]
+    frame = frame.sort_values("difference", key=abs, ascending=False, kind="stable")
+    columns = {"name": "operation", "calls": "calls", "median_ns": "link model", "formula_ns": "formula"}
+    columns["difference"] = "difference"
+    title = f"NCCL's own formula where it differs by over 5 %, {view.which}"
+    most = Most(_FORMULAS_SHOWN, _FORMULAS_SHOWN)
+    if len(frame):
+        shown = _named(frame).assign(calls=frame["calls"].map("{:,}".format))
+        yield table_of(title, shown, columns, most=most, file="formulas.csv")
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(name=operation_names(frame))
+
+
+OPERATIONS = Section(
+    name="hidden",
+    title="Hidden and exposed",
+    absent=RunView.why_absent,
+    parts=[figure("run.times.hidden"), Part(_operations), Part(_bandwidths, TERMINAL), Part(_formulas)],
+    data=lambda view: {"operations": view.run.operations, "formulas": view.run.formulas},
+)
+
+_KERNELS_SHOWN = 20
+
+
+def _kernels(view: RunView) -> Iterator[Table]:
+    """List those that take most of a step, so that a GPU's owner sees which prediction to check."""
+    frame = view.run.kernels
+    said = ", ".join(f"{name} {text.percent(share)}" for name, share in (kernel_shares(view.run) or {}).items())
+    note = (
+        "Of the first simulated rank, in the mean over its steps without the first; times are those of an idle GPU,"
+        f" without launches. Shares are of the time of all kernels of a step. By what prices them: {said}."
+    )
+    shown = frame.assign(time_ns=1e3 * frame["predicted_us"], calls_per_step=frame["count"])
+    columns = {"operator": "operator", "shapes": "shapes", "priced_by": "priced by", "time_ns": "time of one"}
+    columns |= {"calls_per_step": "calls", "share": "share"}
+    title = f"The {_KERNELS_SHOWN} most expensive kernels" if len(frame) > _KERNELS_SHOWN else "Kernels"
+    raw, most = {"us": float((frame["predicted_us"] * frame["count"]).sum())}, Most(_KERNELS_SHOWN, _KERNELS_SHOWN)
+    yield table_of(title, shown, columns, left=3, note=note, raw=raw, most=most, file="kernels.csv")
+
+
+KERNELS = Section(
+    name="kernels",
+    title="Kernels",
+    absent=lambda view: "" if len(view.run.kernels) else "Only a prediction on GPUs lists its kernels.",
+    parts=[Part(_kernels, PAGE)],
+    data=lambda view: {"kernels": view.run.kernels, "kernels_priced_by": kernel_shares(view.run)},
+)

@@ -1,0 +1,76 @@
+"""How ranks differ in what they spend their steps on, and the classes of a script's ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from reports.sections.model import PAGE, Most, Part, Section, Table, figure, table_of
+from reports.sections.run.subject import RunView
+from reports.terminal.rows import represented
+
+SPENT = ["compute_ns", "transfer_ns", "wait_ns", "hidden_ns", "idle_ns", "step_ns"]
+_WORST, _CLASSES = 16, 16
+_CLASS_KEYS = ("rank", "count", "ranks")
+
+
+def of_one_step(view: RunView) -> pd.DataFrame:
+    """Return what each rank spends on a step: `SPENT` with `rank`, `rank_count` and `over`, its compute over the mean.
+
+    No rows without steady steps.
+    """
+    frame = view.run.ranks_of(view.kept) if view.kept else view.run.ranks.iloc[:0]
+    each = frame[SPENT].div(frame["steps"].clip(lower=1), axis=0)
+    return each.assign(rank=frame["rank"], rank_count=frame["rank_count"], over=frame["compute_over_mean"])
+
+
+def rank_names(frame: pd.DataFrame) -> list[str]:
+    """Return each row's rank, as a representative of those alike: "rank 4139 & 15 more"."""
+    return [f"rank {name}" for name in represented(frame)]
+
+
+def _worst(view: RunView) -> Iterator[Table]:
+    each = of_one_step(view)
+    if not len(each):
+        return
+    worst = each.sort_values(["over", "rank"], ascending=[False, True])
+    named = worst.assign(rank=rank_names(worst), over=worst["over"].map("{:.3f}".format))
+    titles = ["rank", "compute", "exposed transfer", "waiting", "hidden", "idle", "its step", "compute/mean"]
+    columns = dict(zip(["rank", *SPENT, "over"], titles, strict=True))
+    raw = {"compute_ns": float((each["compute_ns"] * each["rank_count"]).sum())}
+    most = Most(_WORST, _WORST)
+    yield table_of("Ranks with the longest compute", named, columns, raw=raw, most=most, file="steady_ranks.csv")
+
+
+def _classes(view: RunView) -> Iterator[Table]:
+    found = sorted(view.run.info.rank_classes, key=lambda each: (-each[1], each[0]))
+    rows = [[f"rank {rank}", f"{count:,}", ranks] for rank, count, ranks in found[:_CLASSES]]
+    if len(found) > _CLASSES:
+        rows.append(["", "", f"{len(found) - _CLASSES} smaller classes not shown"])
+    if rows:
+        yield Table("Classes of ranks, of each of which one was played", ["played", "for", "ranks"], rows)
+
+
+def _absent(view: RunView) -> str:
+    if view.run.info.rank_classes or len(of_one_step(view)):
+        return ""
+    return view.why_absent() or "No rank completed a step."
+
+
+def _rank_classes(view: RunView) -> list[dict[str, object]]:
+    return [dict(zip(_CLASS_KEYS, each, strict=True)) for each in view.run.info.rank_classes]
+
+
+RANKS = Section(
+    name="ranks",
+    title="Balance of ranks",
+    absent=_absent,
+    absent_in=PAGE,
+    parts=[figure("run.ranks.ranks"), Part(_worst, PAGE), Part(_classes)],
+    data=lambda view: {
+        "ranks": view.run.ranks,
+        "late_ranks": view.run.late_ranks_of(view.kept),
+        "rank_classes": _rank_classes(view),
+    },
+)

@@ -1,0 +1,78 @@
+"""The report of one run: its sections in their order, for the terminal, the page and JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rich.console import RenderableType
+
+from reports.analysis.prediction.costs import costs, prices_of
+from reports.analysis.prediction.uncertainty import uncertainty
+from reports.analysis.step_breakdown import steady_steps, sync_period, timed_steps
+from reports.json_document import document
+from reports.run import Run
+from reports.sections.model import Report, Section, figure
+from reports.sections.run.changes import CHANGES
+from reports.sections.run.glance import GLANCE
+from reports.sections.run.headline import headline, rests_on
+from reports.sections.run.links import LINKS
+from reports.sections.run.memory import MEMORY
+from reports.sections.run.operations import KERNELS, OPERATIONS
+from reports.sections.run.ranks import RANKS
+from reports.sections.run.scenario import SCENARIO
+from reports.sections.run.steps import CRITICAL_PATH, METRICS, PARTS_OF_STEP, STEPS
+from reports.sections.run.subject import RunView
+from reports.sections.run.tables import BALANCE, PLAN
+from reports.terminal.render import rendered
+
+TIMELINE: Section[RunView] = Section(name="timeline", title="Timeline", parts=[figure("timeline.timeline")])
+
+
+def _data(view: RunView) -> dict[str, Any]:
+    """Return what is known of the run as a whole."""
+    run, info = view.run, view.run.info
+    timed, period, known = timed_steps(run), sync_period(run), uncertainty(run)
+    names = ("name", "world", "digest", "world_size", "seed", "complete", "host_counts", "error", "plan_notes")
+    return {
+        **{name: getattr(info, name) for name in (*names, "on_cpu", "left_out")},
+        "rests_on": rests_on(info),
+        "thinned": None if info.thinned is None else dataclasses.asdict(info.thinned),
+        "advice": [dataclasses.asdict(one) for one in info.advice],
+        "median_step_ns": timed["step_ns"].median(),
+        "median_recorded_step_ns": steady_steps(run.steps)["step_ns"].median(),
+        "uncertainty": None if known is None else {"share": known.share, **dataclasses.asdict(known)},
+        "samples_per_s": timed["samples_per_s"].median(),
+        **dataclasses.asdict(costs(run)),
+        "cost": prices_of(run) or None,
+        "median_of_steps": timed["step"].tolist(),
+        "warm_up": run.warm_up,
+        **({} if period is None else {"sync_period": dataclasses.asdict(period)}),
+    }
+
+
+RUN = Report(
+    lines=lambda view: headline(view.run, view.spread),
+    sections=[
+        *(GLANCE, CHANGES, STEPS, PARTS_OF_STEP, TIMELINE, OPERATIONS, KERNELS, CRITICAL_PATH, LINKS, RANKS),
+        *(BALANCE, MEMORY, PLAN, METRICS, SCENARIO),
+    ],
+    data=_data,
+)
+
+
+def summarize(run: Run, step: int | None = None, spread: str = "") -> RenderableType:
+    """Return everything that a person asks first; the critical path is that of `step`.
+
+    Without `step`, it is that of the median steady step. `spread` is a line on how steps vary from run to
+    run. `text.as_text` makes it a string.
+
+    Raises:
+        ReportError: the run has no such step.
+    """
+    return rendered(RUN, RunView.of(run, step, spread))
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """Return a run's frames, whole, as JSON-ready values: a list of rows each; stragglers with their sentences."""
+    return document(RUN, RunView.of(run))

@@ -1,0 +1,54 @@
+"""One run as its report shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports.analysis.step_breakdown import steady_kept, step_shown
+from reports.run import Run
+from reports.sections.run.headline import only
+from reports.terminal import text
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run, and the `step` whose critical path is shown: a typical one, or the one asked for; None without any.
+
+    `spread` is a line on how steps vary from run to run; `also` are steps and ranks that the timeline must show.
+    """
+
+    run: Run
+    step: int | None
+    spread: str = ""
+    also: Sequence[tuple[int, int]] = ()
+
+    @classmethod
+    def of(cls, run: Run, asked: int | None = None, spread: str = "", also: Sequence[tuple[int, int]] = ()) -> RunView:
+        """Return the view of a run.
+
+        Raises:
+            ReportError: the run has no step `asked`, or its spans were left out.
+        """
+        return cls(run, step_shown(run, asked), spread, also)
+
+    @property
+    def kept(self) -> list[int]:
+        """The steady steps whose spans are there."""
+        return steady_kept(self.run)
+
+    @property
+    def which(self) -> str:
+        """These steps, and the ranks on which they are seen, in words."""
+        return f"{text.steps(self.kept)}{only(self.run)}"
+
+    @property
+    def seen(self) -> str:
+        """The ranks on which a number of all ranks is seen, behind a comma; "" if on all."""
+        return only(self.run)
+
+    def why_absent(self) -> str:
+        """Return why there is nothing of the steady steps; "" if there is."""
+        if self.kept:
+            return ""
+        return "This run has not kept spans of these steps." if len(self.run.steps) else "No rank completed a step."

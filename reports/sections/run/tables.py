@@ -1,0 +1,208 @@
+"""The tables: how the plan loads ranks, where each table is, what it costs, and a script's plan beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pandas as pd
+
+from reports.analysis.imbalance import MEASURES
+from reports.analysis.table_costs import PARTS
+from reports.run import Run
+from reports.sections.model import PAGE, Block, Column, Columns, Most, Part, Section, Table, Words, figure, table_of
+from reports.sections.run.subject import RunView
+from reports.terminal import text
+from reports.terminal.rows import records
+
+_PLAN_ROWS = 400
+# In words, and in one where room is short.
+MEASURE_WORDS: dict[str, tuple[str, str, Callable[[float], str]]] = {
+    "ids_per_step": ("planner's ids per step", "ids", text.number),
+    "perf_ms": ("planner's time", "time", lambda ms: text.duration(ms * 1e6)),
+    "storage_bytes": ("storage", "storage", text.size),
+}
+# Up to here over the mean, loads are called even.
+_EVEN = 1.001
+_BALANCE_COLUMNS = ["load (plan)", "max", "on rank", "mean", "max/mean"]
+_CAUSE_COLUMNS: Columns = [
+    Column("table", kept=24),
+    Column("sharding", kept=14),
+    Column("load", kept=7),
+    *("on that rank", "mean", "excess"),
+]
+_COSTS_COLUMNS: Columns = [
+    Column("table", kept=24),
+    Column("sharding", kept=17),
+    *("rank", "look-up", "update", "exchange"),
+]
+_COSTS_NOTE = (
+    "Each table is on the rank where step {step} spends most on it. A rank looks up, updates and exchanges all its"
+    " tables of a sharding type at once: that is in the spans, a table's part of it is by the bytes that it moves."
+)
+_BESIDE_COLUMNS = ["table", "TorchRec's sharding", "on ranks", "our sharding", "on ranks", "its time", "ours"]
+
+
+def _absent(view: RunView) -> str:
+    return "" if len(view.run.plan) else "The scenario has no embedding tables."
+
+
+def _balance(view: RunView) -> Iterator[Table]:
+    rows = []
+    for row in records(view.run.imbalance):
+        title, _, form = MEASURE_WORDS[row["measure"]]
+        rows.append([title, form(row["worst"]), str(row["worst_rank"]), form(row["mean"]), _ratio(row)])
+    raw = {str(row["measure"]): float(row["max_over_mean"]) for row in records(view.run.imbalance)}
+    yield Table("Balance of tables", _BALANCE_COLUMNS, rows, raw=raw)
+
+
+def _ratio(row: dict[str, float]) -> str:
+    return f"{row['max_over_mean']:.2f}"
+
+
+def _causes(most: int, view: RunView) -> Iterator[Table]:
+    """Yield so many tables that make each load uneven."""
+    causes, rows = view.run.imbalance_causes, []
+    for row in records(view.run.imbalance):
+        _, word, form = MEASURE_WORDS[row["measure"]]
+        own = causes[((causes["measure"] == row["measure"]) & (causes["excess"] > 0)).to_numpy(bool)]
+        for cause in records(own.head(most if row["max_over_mean"] > _EVEN else 0)):
+            here, mean = form(cause["on_worst_rank"]), form(cause["mean"])
+            rows.append([cause["table"], cause["sharding_type"], word, here, mean, f"+{form(cause['excess'])}"])
+    if rows:
+        yield Table("Tables that cause imbalance", _CAUSE_COLUMNS, rows, left=3)
+
+
+BALANCE = Section(
+    name="tables",
+    title="Balance of tables",
+    absent=_absent,
+    parts=[figure("run.ranks.tables"), Part(_balance), Part(partial(_causes, 5))],
+    data=lambda view: {"imbalance": view.run.imbalance, "imbalance_causes": view.run.imbalance_causes},
+)
+
+
+def _placed(view: RunView) -> Iterator[Table]:
+    """Yield where the planner put which table."""
+    keys, run = ["table", "sharding_type", "compute_kernel"], view.run
+    first = run.plan[keys].drop_duplicates().head(_PLAN_ROWS)
+    grouped = run.plan.merge(first, on=keys, how="inner").groupby(keys, sort=False)
+    added = {"shard": "size", **dict.fromkeys(["rows", "columns"], "max"), **dict.fromkeys(MEASURES, "sum")}
+    frame = grouped.agg(added).reset_index()
+    frame = frame.assign(
+        on=[on_ranks(sorted(own.tolist()), run.info.world_size) for own in grouped["rank"].unique()],
+        largest=[f"{row['rows']:,} x {row['columns']:,}" for row in records(frame)],
+        time_ns=frame["perf_ms"] * 1e6,
+    )
+    titles = ["table", "sharding", "kernel", "on ranks", "shards", "largest shard", "storage"]
+    names = [*keys, "on", "shard", "largest", "storage_bytes", "ids_per_step", "time_ns"]
+    columns = dict(zip(names, [*titles, "planner's ids per step", "time"], strict=True))
+    note = "Storage, ids and time, which is the planner's, are of all shards together."
+    count = len(run.plan.drop_duplicates(keys))
+    if count > _PLAN_ROWS:
+        note += f" The first {_PLAN_ROWS} of {count:,} tables; all shards are in plan.csv."
+    raw = {"storage_bytes": float(run.plan["storage_bytes"].sum())}
+    yield table_of("Tables and where they are", frame, columns, left=4, note=note, raw=raw)
+
+
+def _costs(view: RunView) -> Iterator[Block]:
+    """Yield what the planner said of tables beside what a step says."""
+    if view.step is None or not len(view.run.table_costs_of(view.step)):
+        return
+    frame = view.run.table_costs_of(view.step)
+
+    def rows(most: int) -> list[list[str]]:
+        return [
+            [
+                *(row["table"], row["sharding_type"], str(row["rank"])),
+                *(" / ".join(text.duration(row[f"{who}_{part}_ns"]) for who in ("planner", "step")) for part in PARTS),
+            ]
+            for row in records(frame.head(most))
+        ]
+
+    title, name = f"Tables: the planner said / the step says{view.seen}", "Tables: the planner said / the step says"
+    raw, most = {"look_up": float(frame["step_look_up_ns"].sum())}, Most(16, _PLAN_ROWS)
+    yield Table(
+        title, _COSTS_COLUMNS, rows, left=2, raw=raw, name=name, most=most, count=len(frame), others="that take less"
+    )
+    yield Words("\n".join([_COSTS_NOTE.format(step=view.step), f"{busiest_sentence(view.run, view.step)}."]))
+
+
+def _sentences(view: RunView) -> Iterator[Words]:
+    if said := [words for words in (plan_sentence(view.run), *view.run.info.plan_notes) if words]:
+        yield Words("\n".join(said))
+
+
+def plan_sentence(run: Run) -> str:
+    """What both plans load the busiest rank with; "" where there is no plan of ours."""
+    names = {"TorchRec": "TorchRec's", "ours": "ours"}
+    said = [
+        f"{names[row['planner']]} {_ms(row['worst'])} (rank {row['worst_rank']}; mean {_ms(row['mean'])})"
+        for row in records(run.plan_costs)
+    ]
+    return f"Plan, expected time of the busiest rank: {', '.join(said)}" if said else ""
+
+
+def busiest_sentence(run: Run, step: int) -> str:
+    """Busiest rank and mean, by the planner and in the step; "" where that is not known."""
+    said = [
+        f"{row['busiest_over_mean']:.2f} {'by the planner' if row['by'] == 'planner' else f'in step {step}'}"
+        f" (rank {row['rank']}, {text.duration(row['busiest_ns'])})"
+        for row in records(run.busiest_of(step))
+    ]
+    return f"Look-ups and updates, busiest rank / mean: {', '.join(said)}" if said else ""
+
+
+def _beside_ours(view: RunView) -> Iterator[Table]:
+    """Yield a script's plan and ours, where there is one."""
+    if len(view.run.own_plan):
+        title, rows = "TorchRec's plan and ours, time of all shards together", plans_rows(view.run, _PLAN_ROWS)
+        yield Table(title, _BESIDE_COLUMNS, rows, left=5)
+
+
+def plans_rows(run: Run, most: int) -> list[list[str]]:
+    """Where both have so many of the tables, beside each other; ours is empty where there is none."""
+    theirs, own = _by_table(run.plan, most), _by_table(run.own_plan, most)
+    ranks = run.info.world_size
+    found = []
+    for name, each in theirs.items():
+        other = own.get(name, run.own_plan.iloc[:0])
+        times = [_ms(float(rows["perf_ms"].sum())) if rows["perf_ms"].any() else "-" for rows in (each, other)]
+        found.append([name, *_place(each, ranks), *_place(other, ranks), *times])
+    return found
+
+
+def on_ranks(ranks: list[int], world_size: int) -> str:
+    """Sorted ranks in few words."""
+    if len(ranks) == world_size:
+        return "all"
+    words = text.ranges(ranks)
+    return words if len(words) <= 28 else f"{len(ranks):,} ranks from {ranks[0]} to {ranks[-1]}"
+
+
+def _by_table(plan: pd.DataFrame, most: int) -> dict[str, pd.DataFrame]:
+    kept = plan[plan["table"].isin(plan["table"].drop_duplicates().head(most)).to_numpy(bool)]
+    return {str(name): rows for name, rows in kept.groupby("table", sort=False)}
+
+
+def _place(rows: pd.DataFrame, world_size: int) -> list[str]:
+    if not len(rows):
+        return ["-", "-"]
+    return [str(rows["sharding_type"].iloc[0]), on_ranks(sorted(set(rows["rank"].tolist())), world_size)]
+
+
+def _ms(ms: float) -> str:
+    return text.duration(ms * 1e6)
+
+
+PLAN = Section(
+    name="plan",
+    title="Plan",
+    absent=_absent,
+    absent_in=PAGE,
+    parts=[Part(_placed, PAGE), Part(_costs), Part(_sentences), Part(_beside_ours, PAGE)],
+    data=lambda view: {
+        "plan_costs": view.run.plan_costs,
+        "table_costs": [] if view.step is None else view.run.table_costs_of(view.step),
+    },
+)

@@ -1,0 +1,93 @@
+"""Renders sections as text for a terminal; it knows no section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from reports.sections.model import Bar, Block, Listing, Piece, Report, Shown, T, Table, Words
+from reports.terminal import text
+
+# Less of a whole is not named by itself, and still less not at all.
+_LEAST_SHARE, _NOTHING = 0.005, 0.0005
+_REST, _GAP = "the rest", "   "
+
+
+def rendered(report: Report[T], of: T) -> RenderableType:
+    """Return the whole report; `text.as_text` makes it a string."""
+    shown = (section.shown(of, "terminal") for section in report.sections)
+    head = text.paragraph("\n".join(report.lines(of)), style="bold")
+    return Group(head, *(one for section in shown if section is not None for one in _section(section)))
+
+
+def _section(section: Shown) -> Iterator[RenderableType]:
+    if section.absent:
+        yield text.paragraph(f"{section.title}: {section.absent[0].lower()}{section.absent[1:]}")
+    yield from map(block, section.blocks)
+
+
+def block(one: Block) -> RenderableType:
+    """Return one block; those that only pages have are none of the terminal's."""
+    match one:
+        case Table():
+            return _table(one)
+        case Words(words, items) if items:
+            lines = [f"{at}. {item}" for at, item in enumerate(items, 1)]
+            return Group(Text(words, style="bold"), text.paragraph("\n".join(lines)))
+        case Words(words):
+            return text.paragraph(words)
+        case Bar():
+            return Group(Text(one.title, style="bold"), _Letters(one.pieces, one.short_note))
+        case Listing(title, words):
+            return text.paragraph(f"{title}\n{words}")
+    raise AssertionError(f"the terminal has no {type(one).__name__}")
+
+
+def _table(table: Table) -> RenderableType:
+    grid = table.grid("terminal")
+    more = f"; {grid.left_out:,} {table.others} not shown" if grid.left_out else ""
+    kept = [column.kept for column in grid.columns]
+    rows = [[str(cell) for cell in row] for row in grid.rows]
+    return text.table(
+        f"{table.title}{more}", [column.title for column in grid.columns], rows, left=grid.left, kept=kept
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Letters:
+    """A line of letters as wide as there is room, and below it what they stand for, with their shares."""
+
+    pieces: Sequence[Piece]
+    note: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = min(options.max_width, text.WIDTH)
+        counts = _cells([piece.share for piece in self.pieces], room)
+        yield Text("".join(piece.letter * count for piece, count in zip(self.pieces, counts, strict=True)))
+        yield text.paragraph("\n".join([*_lines(self._said(), room), *filter(None, [self.note])]))
+
+    def _said(self) -> list[str]:
+        named = [piece for piece in self.pieces if piece.share >= _LEAST_SHARE]
+        rest = sum(piece.share for piece in self.pieces) - sum(piece.share for piece in named)
+        said = [f"{piece.letter} {piece.name} {text.percent(piece.share)}" for piece in named]
+        return said + ([f"{_REST} {text.percent(rest)}"] if rest >= _NOTHING else [])
+
+
+def _lines(said: Sequence[str], room: int) -> list[str]:
+    """Return as few lines as hold these; a letter stays beside its name."""
+    lines: list[str] = []
+    for words in said:
+        joined = f"{lines[-1]}{_GAP}{words}" if lines else words
+        lines[-1:] = [joined] if len(joined) <= room else [*lines[-1:], words]
+    return lines
+
+
+def _cells(shares: Sequence[float], width: int) -> list[int]:
+    """Return so many letters in all, each share's number as close to it as whole numbers are."""
+    ends = np.round(np.cumsum(shares) * width).astype(int)
+    found: list[int] = np.diff(ends, prepend=0).tolist()
+    return found
