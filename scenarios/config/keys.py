@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -60,14 +60,12 @@ class Declared:
     key: Key
     hint: Any
     default: object
+    table: Any = field(init=False)  # the dataclass that declares the key's table, or those of an array; None: no table
 
-    @property
-    def table(self) -> Any:
-        """The dataclass whose own table this key is, or whose tables an array of this key has; None for others."""
-        if self.key.accepts is not None:
-            return None
-        kinds = [self.hint, *get_args(self.hint)]
-        return next((kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
+    def __post_init__(self) -> None:
+        kinds = [] if self.key.accepts is not None else [self.hint, *get_args(self.hint)]
+        table = next((kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
+        object.__setattr__(self, "table", table)
 
     @property
     def is_array(self) -> bool:
@@ -106,12 +104,12 @@ def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Decl
             yield Declared(path=(one.name,), key=key, hint=bare, default=default)
 
 
-def _key_of(field: str, marks: Sequence[object]) -> Key | None:
+def _key_of(name: str, marks: Sequence[object]) -> Key | None:
     """Return the key that a field's metadata declares; None if it declares none."""
     key = next((mark for mark in marks if isinstance(mark, (Key, str))), None)
     if isinstance(key, str):
-        return Key(field, key)
-    return key if key is None or key.name else dataclasses.replace(key, name=field)
+        return Key(name, key)
+    return key if key is None or key.name else dataclasses.replace(key, name=name)
 
 
 def _unmarked(hint: Any) -> Any:

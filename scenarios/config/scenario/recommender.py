@@ -406,7 +406,7 @@ class Model:
     @property
     def features(self) -> tuple[Table, ...]:
         """The tables as each of their features sees them, table by table."""
-        return tuple(feature for table in self.tables for feature in table.by_feature)
+        return tuple([feature for table in self.tables for feature in table.by_feature])
 
     @property
     def bags(self) -> dict[Bag, tuple[Table, ...]]:

@@ -28,11 +28,6 @@ def section_of(kind: Any, title: str = "", first: Extra = (), last: Extra = ()) 
     return made
 
 
-def is_of(section: Section | None, kind: type) -> bool:
-    """Return whether this is the table that the dataclass declares."""
-    return getattr(section, "declared_by", None) is kind
-
-
 def frozen(kind: Any, section: Section | None, **given: object) -> Any:
     """Return the dataclass that a checked table describes; its defaults stand for what is absent, also the whole table.
 
@@ -44,7 +39,8 @@ def frozen(kind: Any, section: Section | None, **given: object) -> Any:
             continue
         value = section.model_extra if one.key.name == REST else getattr(section, one.key.name)
         if value is not None:
-            values.setdefault(one.path[:-1], {})[one.path[-1]] = _value(one, value)
+            held = value if isinstance(value, (str, int, float)) and one.key.read is None else _value(one, value)
+            values.setdefault(one.path[:-1], {})[one.path[-1]] = held
     for path in sorted(values, key=len, reverse=True)[:-1]:
         values.setdefault(path[:-1], {})[path[-1]] = _inlined(kind, path)(**values[path])
     return kind(**values[()])
@@ -69,10 +65,12 @@ def _either(accepts: Any) -> Any:
     if not tables:
         return accepts
 
+    firsts = {declared(kind)[0].key.name: f"{TAG}{kind.__name__}" for kind in tables}
+
     def tag(value: object) -> str:
         if not isinstance(value, dict):
             return TAG
-        return f"{TAG}{next((kind for kind in tables if declared(kind)[0].key.name in value), tables[0]).__name__}"
+        return firsts[next(filter(value.__contains__, firsts), next(iter(firsts)))]
 
     read = (
         (kind, TAG) if kind not in tables else (section_of(kind, kind.__name__), f"{TAG}{kind.__name__}")

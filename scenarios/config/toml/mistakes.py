@@ -60,7 +60,7 @@ class Mistakes:
 
     def sound(self, *paths: KeyPath) -> bool:
         """Whether no mistake names one of these values, a part of it or the table around it."""
-        return not any(
+        return not self._paths or not any(
             found[: len(path)] == path or path[: len(found)] == found for path in paths for found in self._paths
         )
 

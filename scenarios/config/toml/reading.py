@@ -6,9 +6,10 @@ A broken value is named once and then left out, so that everything else can stil
 from __future__ import annotations
 
 import copy
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from scenarios.config.toml.mistakes import Mistakes
@@ -21,15 +22,14 @@ S = TypeVar("S", bound=Section)
 def read_section(mistakes: Mistakes, kind: type[S]) -> S:
     """The tree's sound values as a `kind`; what is broken is absent from it and named in `mistakes`."""
     values = copy.deepcopy(mistakes.tree.values)
-    sections: dict[int, type[Section]] = {}
-    found = _errors(kind, values, sections)
+    found = _errors(kind, values)
     for error in found if isinstance(found, list) else []:
-        _name(mistakes, error, values, sections)
+        _name(mistakes, error, values, kind)
     while isinstance(found, list):
         before = found
         for error in before:
             _leave_out(values, error)
-        found = _errors(kind, values, {})
+        found = _errors(kind, values)
         assert not isinstance(found, list) or _place(before[0]) not in map(_place, found), _NO_MORE
     return found
 
@@ -43,14 +43,14 @@ def expected(section: type[Section], key: str) -> str:
     raise AssertionError(f"{section.__name__}.{key} accepts anything")
 
 
-def _errors(kind: type[S], values: dict[str, Any], sections: dict[int, type[Section]]) -> S | list[ErrorDetails]:
+def _errors(kind: type[S], values: dict[str, Any]) -> S | list[ErrorDetails]:
     try:
-        return kind.model_validate(values, context=sections)
+        return kind.model_validate(values)
     except ValidationError as error:
         return error.errors(include_url=False)
 
 
-def _name(mistakes: Mistakes, error: ErrorDetails, values: dict[str, Any], sections: dict[int, type[Section]]) -> None:
+def _name(mistakes: Mistakes, error: ErrorDetails, values: dict[str, Any], kind: type[Section]) -> None:
     path = _path(error)
     if error["type"] == "missing":
         mistakes.missing(path, "a value")
@@ -61,7 +61,24 @@ def _name(mistakes: Mistakes, error: ErrorDetails, values: dict[str, Any], secti
     table: Any = values
     for key in path[:-1]:
         table = table[key]
-    mistakes.unknown(path, list(sections[id(table)].model_fields))
+    mistakes.unknown(path, list(_read_by(kind, error["loc"], table).model_fields))
+
+
+def _read_by(kind: type[BaseModel], place: tuple[int | str, ...], table: Mapping[str, object]) -> type[BaseModel]:
+    """Return the class that read the table of an unknown key; of several that could, the one that knows most keys."""
+    kinds = [kind]
+    for key in place[:-1]:
+        tagged = [one for one in kinds if key == f"{TAG}{one.__name__}"]
+        inner = [one.model_fields[key].annotation for one in kinds if isinstance(key, str) and key in one.model_fields]
+        kinds = tagged or [one for hint in inner for one in _models_in(hint)] or kinds
+    return max(kinds, key=lambda one: len(table.keys() & one.model_fields.keys()))
+
+
+def _models_in(hint: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        yield hint
+    for inner in get_args(hint):
+        yield from _models_in(inner)
 
 
 _NO_MORE = "what is left out is wrong no more"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 T = TypeVar("T")
 
@@ -18,21 +18,11 @@ def about(description: str) -> Any:
 
 
 class Section(BaseModel):
-    """One TOML table. The validation context, a dict, learns which class read which table.
-
-    `declared_by` is the dataclass whose fields declare its keys.
-    """
+    """One TOML table; `declared_by` is the dataclass whose fields declare its keys."""
 
     declared_by: ClassVar[Any] = None
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _remember(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, dict) and info.context is not None:
-            info.context[id(value)] = cls
-        return value
 
 
 class FreeOptions(Section):

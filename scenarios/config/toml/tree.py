@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from scenarios import given_file
@@ -159,16 +160,13 @@ def too_deep(values: Mapping[str, Any]) -> str | None:
     for key, value in values.items():
         level: list[Any] = [value]
         for _ in range(DEEPEST):
-            level = [inner for outer in level for inner in _inner(outer)]
-        if level:
+            tables = [table.values() for table in level if isinstance(table, Mapping)]
+            level = [*chain(*tables, *(array for array in level if isinstance(array, list)))]
+            if not level:
+                break
+        else:
             return key
     return None
-
-
-def _inner(value: object) -> Iterable[object]:
-    if isinstance(value, Mapping):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _place(message: str) -> str:

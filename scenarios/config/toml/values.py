@@ -6,6 +6,7 @@ Each is an `Annotated` type whose `Accept` both reads a TOML value and describes
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
+_LARGEST = sys.float_info.max
+_ABOVE_0, _BELOW_1 = math.ulp(0.0), math.nextafter(1.0, 0.0)
 _MOST = 2**63 - 1  # TOML promises no larger integers, and neither do seeds and tensors
 MOST_GPUS = 2**20  # of a cluster, and of whatever else is counted by machine
 MOST_IDS = 10**6  # of one sample and table
@@ -25,7 +28,7 @@ BYTES_BELOW = 2**60  # of anything, so that sums and counts of bits still fit 64
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # compared by identity: typing hashes it
 class Accept:
-    """Field metadata: `read` turns a TOML value into ours, or raises ValueError with a phrase ("" for `expected`)."""
+    """Field metadata: `read` turns a TOML value into ours, or raises ValueError with a phrase, mostly `expected`."""
 
     expected: str
     read: Callable[[Any], object]
@@ -35,41 +38,35 @@ class Accept:
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
         from pydantic_core import core_schema  # noqa: PLC0415 - whoever only declares keys does without
 
-        return core_schema.no_info_plain_validator_function(self._validate)
+        return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return dict(self.json_schema)
 
-    def _validate(self, value: object) -> object:
-        from pydantic_core import PydanticCustomError  # noqa: PLC0415 - see above
-
-        try:
-            return self.read(value)
-        except (ValueError, OverflowError) as error:
-            phrase = str(error) if isinstance(error, ValueError) else ""
-            raise PydanticCustomError("expected", "{phrase}", {"phrase": phrase or self.expected}) from None
-
 
 def _whole(least: int, most: int = _MOST, alternative: str = "") -> Accept:
+    expected = f"a whole number of at least {least}{alternative}"
+
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError
+            raise ValueError(expected)
         if value > most:
             raise ValueError(f"a whole number of at most {most}")
         return value
 
-    expected = f"a whole number of at least {least}{alternative}"
     limits = {"minimum": least} if most == _MOST else {"minimum": least, "maximum": most}
     return Accept(expected=expected, read=read, json_schema={"type": "integer", **limits})
 
 
-def _number(expected: str, fits: Callable[[float], bool], most: float = math.inf) -> Accept:
+def _number(expected: str, least: float = -math.inf, top: float = math.inf, most: float = math.inf) -> Accept:
+    """From `least` to `top`; numbers above `most` have a phrase of their own."""
+
     def read(value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ValueError
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_LARGEST <= value <= _LARGEST:
+            raise ValueError(expected)
         number = float(value)
-        if not math.isfinite(number) or not fits(number):
-            raise ValueError
+        if not least <= number <= top:
+            raise ValueError(expected)
         if number > most:
             raise ValueError(f"a number of at most {most}")
         return number
@@ -83,8 +80,11 @@ def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most
 
     def read(value: object) -> float:
         if not isinstance(value, str):
-            raise ValueError
-        number = parse(value)
+            raise ValueError(kind.expected)
+        try:
+            number = parse(value)
+        except OverflowError:
+            raise ValueError(kind.expected) from None
         if number < parse(least):
             raise ValueError(f"{kind.noun} of at least {least}")
         if most and number > parse(most):
@@ -99,46 +99,52 @@ def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most
 
 
 def _scaling() -> Accept:
+    expected = "'dynamic' or a number from 2**-64 to 2**64"
+
     def read(value: object) -> float | str:
         if value == "dynamic":
             return "dynamic"
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 2**-64 <= value <= 2**64:
-            raise ValueError
+            raise ValueError(expected)
         return float(value)
 
     schema = {"anyOf": [{"const": "dynamic"}, {"type": "number", "minimum": 2**-64, "maximum": 2**64}]}
-    return Accept(expected="'dynamic' or a number from 2**-64 to 2**64", read=read, json_schema=schema)
+    return Accept(expected=expected, read=read, json_schema=schema)
 
 
 def _quantiles() -> Accept:
+    expected = "two or more rising numbers of at least 0"
+
     def read(value: object) -> tuple[float, ...]:
         numbers = value if isinstance(value, list) else []
         if len(numbers) < 2 or any(isinstance(one, bool) or not isinstance(one, (int, float)) for one in numbers):
-            raise ValueError
+            raise ValueError(expected)
         if not all(0 <= one <= 1e6 for one in numbers) or numbers != sorted(numbers):
-            raise ValueError
+            raise ValueError(expected)
         return tuple(map(float, numbers))
 
     schema = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2}
-    return Accept(expected="two or more rising numbers of at least 0", read=read, json_schema=schema)
+    return Accept(expected=expected, read=read, json_schema=schema)
 
 
-def _names(expected: str) -> Accept:
+def _names(each: str) -> Accept:
+    expected = f"{each}, or an array of them"
+
     def read(value: object) -> tuple[str, ...]:
         names = value if isinstance(value, list) and value else [value]
         if not all(isinstance(name, str) and name.strip() for name in names):
-            raise ValueError
+            raise ValueError(expected)
         return tuple(names)
 
     name = {"type": "string"}
     schema = {"anyOf": [name, {"type": "array", "items": name, "minItems": 1}]}
-    return Accept(expected=f"{expected}, or an array of them", read=read, json_schema=schema)
+    return Accept(expected=expected, read=read, json_schema=schema)
 
 
 def _text(expected: str, fits: Callable[[str], bool]) -> Accept:
     def read(value: object) -> str:
         if not isinstance(value, str) or not fits(value):
-            raise ValueError
+            raise ValueError(expected)
         return value
 
     return Accept(expected=expected, read=read, json_schema={"type": "string"})
@@ -156,23 +162,23 @@ NvLinks = Annotated[int, _whole(0, 100)]  # between two GPUs
 Width = Annotated[int, _whole(1, 10**6)]  # so that no matrix comes near 2**63 bytes
 Seed32 = Annotated[int, _whole(0, 2**32 - 1)]  # all that numpy's RandomState takes
 IdsCount = Annotated[int, _whole(1, MOST_IDS, " or a table such as {mean = 2.5}")]
-IdsMean = Annotated[float, _number("a number above 0", lambda value: value > 0, MOST_IDS)]
-Exponent = Annotated[float, _number("a number above 0", lambda value: value > 0, 100)]
-Skew = Annotated[float, _number("a number of at least 0", lambda value: value >= 0, 100)]
-LearningRate = Annotated[float, _number("a number above 0", lambda value: value > 0, 10**6)]
-Decay = Annotated[float, _number("a number from 0 to below 1", lambda value: 0 <= value < 1)]
-Efficient = Annotated[float, _number("a share from 0.000001 to 1", lambda value: 1e-6 <= value <= 1)]
-Payload = Annotated[float, _number("a share from 0.01 to 1", lambda value: 0.01 <= value <= 1)]
-Acknowledged = Annotated[float, _number("a share from 0 to 1", lambda value: 0 <= value <= 1)]
+IdsMean = Annotated[float, _number("a number above 0", _ABOVE_0, most=MOST_IDS)]
+Exponent = Annotated[float, _number("a number above 0", _ABOVE_0, most=100)]
+Skew = Annotated[float, _number("a number of at least 0", 0, most=100)]
+LearningRate = Annotated[float, _number("a number above 0", _ABOVE_0, most=10**6)]
+Decay = Annotated[float, _number("a number from 0 to below 1", 0, _BELOW_1)]
+Efficient = Annotated[float, _number("a share from 0.000001 to 1", 1e-6, 1)]
+Payload = Annotated[float, _number("a share from 0.01 to 1", 0.01, 1)]
+Acknowledged = Annotated[float, _number("a share from 0 to 1", 0, 1)]
 Quantiles = Annotated[tuple[float, ...], _quantiles()]
-Reserve = Annotated[float, _number("a share from 0 to below 1", lambda value: 0 <= value < 1)]
-Error = Annotated[float, _number("a number", lambda value: True)]
+Reserve = Annotated[float, _number("a share from 0 to below 1", 0, _BELOW_1)]
+Error = Annotated[float, _number("a number")]
 Scaling = Annotated[float | Literal["dynamic"], _scaling()]
-Positive = Annotated[float, _number("a number above 0", lambda value: value > 0)]
-SamplesRate = Annotated[float, _number("a number from 0.001 to 1e12", lambda value: 1e-3 <= value <= 1e12)]
+Positive = Annotated[float, _number("a number above 0", _ABOVE_0)]
+SamplesRate = Annotated[float, _number("a number from 0.001 to 1e12", 1e-3, 1e12)]
 MostRows = Annotated[int, _whole(1, 10**6)]  # of a sample that come one by one
-NotNegative = Annotated[float, _number("a number of at least 0", lambda value: value >= 0)]
-AtLeastOne = Annotated[float, _number("a number of at least 1", lambda value: value >= 1, 10**6)]
+NotNegative = Annotated[float, _number("a number of at least 0", 0)]
+AtLeastOne = Annotated[float, _number("a number of at least 1", 1, most=10**6)]
 Rate = Annotated[float, _quantity(units.RATE, units.parse_rate, "1 kB/s", most="1 EB/s")]
 Size = Annotated[int, _quantity(units.SIZE, units.parse_size, "1 B", below="1024 PiB")]  # BYTES_BELOW
 Latency = Annotated[int, _quantity(units.TIME, units.parse_time, "0 ns", most="1 s")]

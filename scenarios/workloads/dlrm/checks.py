@@ -13,7 +13,6 @@ from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import Table
 from scenarios.config.toml.reading import expected
-from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.config.toml.values import (
@@ -21,7 +20,7 @@ from scenarios.config.toml.values import (
 )
 from scenarios.config.units import format_bytes
 from scenarios.planner.plan_file import GivenTable, read_plan
-from scenarios.workloads.dlrm.ids.checks import check_feature_names, check_table_ids
+from scenarios.workloads.dlrm.ids.checks import check_ids
 from scenarios.workloads.step_tables import REPLICATION, sharding_shape
 
 # What TorchRec 1.8's EmbeddingBagCollectionSharder may choose from on GPUs, in its order.
@@ -58,21 +57,25 @@ def _check_model(model: Any, document: Document, look: Look) -> None:
     if model.interaction is not None:
         _check_interaction(model.interaction, model, look)
     _check_names(model.tables or [], mistakes)
-    check_feature_names(model.tables or [], mistakes)
     given = _given_plan(document, mistakes)
+    rooms = _Rooms(document)
     for index, table in enumerate(model.tables or []):
-        _check_table(table, ("model", "tables", index), model, look)
-        _check_pins(table, ("model", "tables", index), document, look, given)
-        _check_kernel(table, ("model", "tables", index), document, look, given)
+        path: KeyPath = ("model", "tables", index)
+        _check_table(table, path, model, look)
+        if table.ranks is not None or table.hosts is not None:
+            _check_pins(table, path, document, look, given)
+        if table.kernel is not None or table.cache_load_factor is not None:
+            _check_kernel(table, path, document, look, given)
         if given is None:
-            _check_fits(table, ("model", "tables", index), document, mistakes)
+            _check_fits(table, path, model, rooms, mistakes)
+    check_ids(model.tables or [], look)
 
 
-def _check_types(types: Sequence[str] | None, path: KeyPath, mistakes: Mistakes) -> None:
+def _check_types(types: Sequence[str], path: KeyPath, mistakes: Mistakes) -> None:
     """Add what is wrong with a list of sharding types."""
-    if types is not None and len(types) == 0:
+    if not types:
         mistakes.add(path, "at least one sharding type")
-    elif types is not None and len(set(types)) < len(types):
+    elif len(set(types)) < len(types):
         mistakes.add(path, "each sharding type once")
 
 
@@ -81,12 +84,6 @@ def own_types(table: Any) -> tuple[str, tuple[ShardingType, ...]]:
     if table.index_dedup:
         return "index_dedup", DISTINCT_TYPES
     return ("", ()) if table.sequence is None else ("a sequence", SEQUENCE_TYPES)
-
-
-def table_dim(table: Any, model: Any) -> int | None:
-    """Elements a row: the table's own, else the model's."""
-    dim: int | None = table.dim or model.embedding_dim
-    return dim
 
 
 def _check_interaction(interaction: Any, model: Any, look: Look) -> None:
@@ -103,7 +100,7 @@ def _check_interaction(interaction: Any, model: Any, look: Look) -> None:
 def _check_dot(model: Any, mistakes: Mistakes) -> None:
     width = model.bottom[-1] if model.bottom else None
     for index, table in enumerate(model.tables or []):
-        dim = table_dim(table, model)
+        dim = table.dim or model.embedding_dim
         if width is not None and dim is not None and dim != width:
             key: KeyPath = ("model", "tables", index, "dim") if table.dim else ("model", "embedding_dim")
             if mistakes.sound(key):
@@ -120,23 +117,24 @@ def _check_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
 
 def _check_table(table: Any, path: KeyPath, model: Any, look: Look) -> None:
     mistakes = look.mistakes
-    look.need(path, table, "name", "rows")
+    if table.name is None or table.rows is None:
+        look.need(path, table, "name", "rows")
     if table.sequence is not None:
         look.refuse(path, table, ("weighted", "index_dedup"), "with sequence")
         if model.dense is None:
             mistakes.add((*path, "sequence"), "no sequence without model.dense, a module that takes one")
-    if table_dim(table, model) is None and mistakes.sound(("model", "embedding_dim")):
+    if table.dim is None and model.embedding_dim is None and mistakes.sound(("model", "embedding_dim")):
         mistakes.missing((*path, "dim"), f"{expected(type(table), 'dim')}, here or as model.embedding_dim")
-    _check_types(table.sharding, (*path, "sharding"), mistakes)
+    if table.sharding is not None:
+        _check_types(table.sharding, (*path, "sharding"), mistakes)
     if table.index_dedup:
         look.refuse(path, table, ("weighted",), "with index_dedup")
         if table.kernel == "fused_uvm_caching":
             mistakes.add((*path, "kernel"), "'fused' or 'fused_uvm' with index_dedup")
-    reason, own = own_types(table)
-    if own and not set(table.sharding or own) <= {*own}:
+    reason, own = own_types(table) if table.sharding is not None else ("", ())
+    if own and not {*table.sharding} <= {*own}:
         mistakes.add((*path, "sharding"), f"of a table with {reason} {' or '.join(own)}")
-    check_table_ids(table, path, look)
-    if model.ids_dtype == "int32" and have(table.rows or 1) > INT32_ROWS:
+    if model.ids_dtype == "int32" and (table.rows or 1) > INT32_ROWS:
         mistakes.add((*path, "rows"), f"at most {INT32_ROWS} rows with model.ids_dtype = 'int32'")
 
 
@@ -217,28 +215,49 @@ def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTab
     return {}
 
 
-def _check_fits(table: Any, path: KeyPath, document: Document, mistakes: Mistakes) -> None:
+def _check_fits(table: Any, path: KeyPath, model: Any, rooms: _Rooms, mistakes: Mistakes) -> None:
     """The widest of the table's sharding types must have room for its weights at least."""
-    model, sharding = have(MODEL.of(document)), SHARDING.or_empty(document)
-    types = table.sharding or sharding.types or DEFAULT_TYPES
-    own: KeyPath = (*path, "sharding") if table.sharding else ("sharding", "types")
-    dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
-    settled = mistakes.sound(own, (*path, "dim"), (*path, "rows"), *dtypes, ("sharding", "reserved_share"))
-    widest = min((REACH[kind] for kind in types), key=WIDEST_FIRST.index)
-    in_host = table.kernel in ("fused_uvm", "fused_uvm_caching") and not _is_cpu(document)
-    room = _room_bytes(widest, document, in_host=in_host)
-    dim = table_dim(table, model)
-    if not settled or dim is None or table.rows is None:
+    types, dim = table.sharding or rooms.types, table.dim or model.embedding_dim
+    in_host = table.kernel in ("fused_uvm", "fused_uvm_caching") and not rooms.is_cpu
+    widest = min(map(REACH.__getitem__, types), key=WIDEST_FIRST.index)
+    room = rooms.in_host[widest] if in_host else rooms.in_gpus[widest]
+    if dim is None or table.rows is None:
         return
     row_bytes = dim * (4 if (model.embedding_dtype or model.dtype or "float32") == "float32" else 2)
-    if table.rows * row_bytes >= BYTES_BELOW:
+    size_bytes = table.rows * row_bytes
+    if size_bytes < BYTES_BELOW and (room is None or size_bytes <= room):
+        return
+    own: KeyPath = (*path, "sharding") if table.sharding else ("sharding", "types")
+    dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
+    if not mistakes.sound(own, (*path, "dim"), (*path, "rows"), *dtypes, ("sharding", "reserved_share")):
+        return
+    if size_bytes >= BYTES_BELOW or room is None:
         rows = (BYTES_BELOW - 1) // row_bytes
         mistakes.add((*path, "rows"), f"at most {rows} rows of {row_bytes} bytes, below {format_bytes(BYTES_BELOW)}")
-    elif room is not None and table.rows * row_bytes > room:
-        most = f"at most {int(room // row_bytes)} rows of {row_bytes} bytes"
-        what = "of host memory" if in_host else "for tables"
-        place = f"in the {format_bytes(room)} that one {widest} has {what}"
-        mistakes.add((*path, "rows"), f"{most}, {place}, because it may be {' or '.join(types)}")
+        return
+    most = f"at most {int(room // row_bytes)} rows of {row_bytes} bytes"
+    what = "of host memory" if in_host else "for tables"
+    place = f"in the {format_bytes(room)} that one {widest} has {what}"
+    mistakes.add((*path, "rows"), f"{most}, {place}, because it may be {' or '.join(types)}")
+
+
+class _Rooms:
+    """What one GPU, host or cluster has for tables, in GPUs' memory and in hosts'; None while that is not known."""
+
+    def __init__(self, document: Document) -> None:
+        cluster, sharding = document.cluster or ClusterSection(), SHARDING.or_empty(document)
+        self.is_cpu, self.types = _is_cpu(document), sharding.types or DEFAULT_TYPES
+        memory, gpus_per_host = cluster.gpu.memory if cluster.gpu else None, cluster.gpus_per_host
+        kept = Planner().reserved_share if sharding.reserved_share is None else sharding.reserved_share
+        in_gpu = None if memory is None else memory * (1 - kept)
+        known = cluster.host_memory is not None and gpus_per_host is not None
+        in_host = cluster.host_memory // gpus_per_host if known else None
+        ranks, host_ranks = sharding_shape(document)
+        counts = {"GPU": 1, "host": host_ranks, "cluster": ranks}
+        self.in_gpus, self.in_host = (
+            {name: None if room is None or count is None else room * count for name, count in counts.items()}
+            for room in (in_gpu, in_host)
+        )
 
 
 def _is_cpu(document: Document) -> bool:
@@ -246,22 +265,9 @@ def _is_cpu(document: Document) -> bool:
     return gpu is not None and gpu.kind == "cpu"
 
 
-def _room_bytes(widest: str, document: Document, *, in_host: bool) -> float | None:
-    """What one GPU, host or cluster has for tables; None while that is not known."""
-    cluster = document.cluster or ClusterSection()
-    memory = cluster.gpu.memory if cluster.gpu else None
-    reserved = SHARDING.or_empty(document).reserved_share
-    ranks, host_ranks = sharding_shape(document)
-    gpus = {"GPU": 1, "host": host_ranks, "cluster": ranks}[widest]
-    room = None if memory is None else memory * (1 - (Planner().reserved_share if reserved is None else reserved))
-    if in_host:
-        known = cluster.host_memory is not None and cluster.gpus_per_host is not None
-        room = cluster.host_memory // cluster.gpus_per_host if known else None
-    return None if room is None or gpus is None else room * gpus
-
-
 def _check_sharding(sharding: Any, document: Document, look: Look) -> None:
-    _check_types(sharding.types, ("sharding", "types"), look.mistakes)
+    if sharding.types is not None:
+        _check_types(sharding.types, ("sharding", "types"), look.mistakes)
     model = MODEL.of(document)
     if sharding.plan is not None and model is not None:
         try:
@@ -288,7 +294,7 @@ def _check_plan(given: Mapping[str, GivenTable], model: Any) -> None:
     if unknown:
         raise ValueError(f"no tables but the model's, but it has {_few(unknown)}")
     for name, table in tables.items():
-        wanted = (table.rows, table_dim(table, model))
+        wanted = (table.rows, table.dim or model.embedding_dim)
         if name is None or None in wanted or not given[name].shards:
             continue
         reason, own = own_types(table)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
@@ -20,7 +21,7 @@ from scenarios.config.scenario import (
 )
 from scenarios.config.scenario import Table as EmbeddingTable
 from scenarios.config.scenario.recommender import FileIds, MeanIds, ZipfIds
-from scenarios.config.toml.derive import frozen, is_of
+from scenarios.config.toml.derive import frozen
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, check_dtype
@@ -30,7 +31,7 @@ from scenarios.config.toml.tree import KeyPath
 from scenarios.given_file import content
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, why_each_shard
-from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, own_types, table_dim
+from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, own_types
 from scenarios.workloads.dlrm.data_table import DATA, build_data, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.optimizer_checks import check_precision
@@ -49,70 +50,72 @@ NUMBER_BYTES = 8  # of an id or a bag's length in a batch that waits to be train
 
 def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes) -> Model:
     """Build the recommender; `placed` has the tables of a given plan by name."""
-    model = MODEL.of(document)
-    tables = (_table(table, document, placed, mistakes, index=index) for index, table in enumerate(model.tables))
+    model, gpus = MODEL.of(document), have(sharding_shape(document)[1])
+    types = SHARDING.or_empty(document).types or DEFAULT_TYPES
+    tables = []
+    for index, table in enumerate(model.tables):
+        path: KeyPath = ("model", "tables", index)
+        ranks = _pinned(table, gpus) if table.ranks or table.hosts else ()
+        place = placed.get(table.name)
+        chosen = {"dim": table.dim or model.embedding_dim, "ranks": ranks, **_bags_of_table(table, mistakes, path)}
+        chosen |= _kernel(table, get_args(ShardingType) if ranks else types, place)
+        tables.append(frozen(EmbeddingTable, table, **chosen))
     dtype = model.embedding_dtype or model.dtype or "float32"
     return MODEL.build(document, tables=tuple(tables), embedding_dtype=dtype)
 
 
-def _table(
-    table: Any, document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes, *, index: int
-) -> EmbeddingTable:
-    path: KeyPath = ("model", "tables", index)
-    features = tuple(
-        frozen(Feature, feature, **_bags(feature, mistakes, (*path, "features", place)))
-        for place, feature in enumerate(table.features or [])
-    )
-    total = sum(feature.ids_per_sample for feature in features)
-    ranks = _pinned(table, have(sharding_shape(document)[1]))
-    usual = get_args(ShardingType) if ranks else SHARDING.or_empty(document).types or DEFAULT_TYPES
-    _, own = own_types(table)
-    if own:
-        usual = tuple(kind for kind in usual if kind in own) or own
-    place = placed.get(table.name)
-    kernel = place.kernel if place else table.kernel or "fused"
-    if kernel != "fused":
-        usual = tuple(kind for kind in usual if kind != "data_parallel")
-    cached = (place.load_factor if place else None) or table.cache_load_factor or CACHE_LOAD_FACTOR
-    made: EmbeddingTable = frozen(
-        EmbeddingTable,
-        table,
-        dim=table_dim(table, MODEL.of(document)),
-        **({"ids_per_sample": total, "ids": Ids()} if features else _bags(table, mistakes, path)),
-        features=features,
-        sharding=(place.sharding_type.value,) if place else tuple(table.sharding or usual),
-        ranks=ranks,
-        kernel=kernel,
-        cache_load_factor=cached,
-    )
-    return made
+def _kernel(table: Any, usual: Sequence[str], place: GivenTable | None) -> dict[str, Any]:
+    """Return where the rows lie and which sharding types the table may take: as in the plan, if it has a `place`."""
+    if place is not None:
+        share = place.load_factor or table.cache_load_factor or CACHE_LOAD_FACTOR
+        return {"sharding": (place.sharding_type.value,), "kernel": place.kernel, "cache_load_factor": share}
+    if own := own_types(table)[1] if table.index_dedup or table.sequence else ():
+        usual = [kind for kind in usual if kind in own] or own
+    if table.kernel not in (None, "fused"):
+        usual = [kind for kind in usual if kind != "data_parallel"]
+    return {"sharding": tuple(table.sharding or usual)}
 
 
 def _pinned(table: Any, gpus: int) -> tuple[int, ...]:
-    """The ranks on which the table is to lie, so many a host; () leaves it to the planner."""
+    """Return the ranks on which the table is to lie, with this many a host."""
     of_hosts = [range(host * gpus, (host + 1) * gpus) for host in table.hosts or []]
     return tuple(table.ranks or chain.from_iterable(of_hosts))
 
 
+def _bags_of_table(table: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
+    """Return what a table is told of its bags, and of those of its features."""
+    if not table.features:
+        return _bags(table, mistakes, path)
+    features = [
+        frozen(Feature, feature, **_bags(feature, mistakes, (*path, "features", place)))
+        for place, feature in enumerate(table.features)
+    ]
+    total = sum(feature.ids_per_sample for feature in features)
+    return {"features": tuple(features), "ids_per_sample": total, "ids": Ids()}
+
+
 def _bags(section: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
-    """What a `Table` or a `Feature` is told of its bags."""
-    ids, mean, fixed = _ids(section, mistakes, (*path, "ids", "file"))
-    return {"ids": ids, "ids_per_sample": mean, "ids_per_sample_kind": "fixed" if fixed else "poisson"}
-
-
-def _ids(table: Any, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, float, bool]:
-    """The ids, how many of them a sample has on average, and whether all samples have that many."""
-    if is_of(table.ids, FileIds):
-        file = named_file(mistakes, path, table.ids.file)
+    """Return what a table or a feature is told of its bags: their ids, and how many a sample has."""
+    law, count = section.ids, section.ids_per_sample
+    kind = getattr(law, "declared_by", None)
+    if kind is FileIds:
+        file = named_file(mistakes, (*path, "ids", "file"), law.file)
         lengths = [len(bag) for bag in read_bags(file)]
-        return Ids(kind="file", path=file, sha256=_sha256(file)), sum(lengths) / len(lengths), len(set(lengths)) == 1
+        fixed, mean = len(set(lengths)) == 1, sum(lengths) / len(lengths)
+        ids = Ids(kind="file", path=file, sha256=_sha256(file))
+        return {"ids": ids, "ids_per_sample": mean, "ids_per_sample_kind": "fixed" if fixed else "poisson"}
     ids = Ids()
-    if is_of(table.ids, ZipfIds):
-        law: ZipfIds = frozen(ZipfIds, table.ids)
-        ids = Ids(kind="zipf", exponent=law.zipf, order=law.order, bags=law.bags)
-    if is_of(table.ids_per_sample, MeanIds):
-        return ids, table.ids_per_sample.mean, False
-    return ids, float(table.ids_per_sample), True
+    if kind is ZipfIds:
+        ids = _zipf(law.zipf, law.order or "shuffled", law.bags or "independent")
+    if getattr(count, "declared_by", None) is MeanIds:
+        return {"ids": ids, "ids_per_sample": count.mean, "ids_per_sample_kind": "poisson"}
+    return {"ids": ids, "ids_per_sample": float(count)}
+
+
+@lru_cache
+def _zipf(exponent: float, order: Any, bags: Any) -> Ids:
+    """Return the law, the same value for all tables that have it."""
+    return Ids(kind="zipf", exponent=exponent, order=order, bags=bags)
 
 
 def _sha256(file: Path) -> str:
@@ -174,14 +177,14 @@ def _effort(scenario: Scenario) -> Effort:
 def step_effort(scenario: Scenario, read: Collection[str], groups: int) -> Effort:
     """Return what simulating every rank takes, with these features' ids read and so many groups of tables."""
     workload, ranks = Recommender.of(scenario.workload), scenario.cluster.world_size
-    model, pipeline = workload.model, workload.pipeline
-    ids = sum(feature.ids_per_sample for feature in model.features if feature.name in read)
+    model, pipeline, features = workload.model, workload.pipeline, workload.model.features
+    ids = sum([feature.ids_per_sample for feature in features if feature.name in read])
     layers = len(model.bottom) + len(model.top) + model.interaction.layers
     passes = pipeline.accumulation
     held = workload.data.held_batches(scenario.steps * passes + pipeline.depth)
-    numbers = len(model.features) + sum(feature.ids_per_sample for feature in model.features)
+    numbers = len(features) + sum([feature.ids_per_sample for feature in features])
     return Effort(
-        entries=passes * ranks * scenario.batch_size * (len(model.features) + ids),
+        entries=passes * ranks * scenario.batch_size * (len(features) + ids),
         pairs=passes * ranks * scenario.sharding_ranks * groups * EXCHANGES_OF_GROUP,
         operations=passes * ranks * (groups * OPERATIONS_OF_GROUP + layers * OPERATIONS_OF_LAYER),
         loaded_bytes=held * ranks * scenario.batch_size * numbers * NUMBER_BYTES,

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from scenarios.config.toml.tree import Tree
 from scenarios.workloads.powersgd.config import resnet50_shapes
 from tests.commands import command
 from tests.lanes import examples
+from tests.sim.test_path_of_a_call import modules_called
 from tests.small import model_of
 
 ROOT = Path(__file__).parents[3]
@@ -253,3 +255,10 @@ def test_the_scenarios_in_the_documentation_are_good(folder: Path) -> None:
     pieces = [piece for piece in pieces if "train_step" not in piece]  # which workloads/test_registry.py plays
     names = [load(write(folder, f"{index}.toml", piece)).program for index, piece in enumerate(pieces)]
     assert names == ["dlrm", "all_to_all", "collective", "powersgd", "dlrm", "all_to_all"]
+
+
+def test_loading_a_recommender_enters_at_most_2000_functions_and_changes_module_at_most_500_times() -> None:
+    load("criteo_dlrm_2x4")  # tables are derived from their declarations once
+    _, entered = modules_called(lambda: load("criteo_dlrm_2x4"))
+    assert 500 < len(entered) <= 2000
+    assert sum(a != b for a, b in pairwise(entered)) <= 500

@@ -6,18 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from scenarios.config.scenario.recommender import FileIds, MeanIds, ZipfIds
-from scenarios.config.toml.derive import is_of
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.tree import KeyPath
 from scenarios.workloads.dlrm.ids.file import read_bags
 
 
-def check_table_ids(table: Any, path: KeyPath, look: Look) -> None:
-    """Add what is wrong with a table's ids, its own or those of its features."""
-    if table.features is None:
-        _check_ids(table, table.rows, path, look)
-        return
+def check_ids(tables: Sequence[Any], look: Look) -> None:
+    """Add what is wrong with the tables' ids, their own or those of their features."""
+    for index, table in enumerate(tables):
+        path: KeyPath = ("model", "tables", index)
+        if table.features is None:
+            _check_ids(table, table.rows, path, look)
+        else:
+            _check_features(table, path, look)
+    _check_feature_names(tables, look.mistakes)
+
+
+def _check_features(table: Any, path: KeyPath, look: Look) -> None:
     look.refuse(path, table, ("ids_per_sample", "ids"), "with features, each of which has its own")
     if not table.features:
         look.mistakes.add((*path, "features"), "at least one feature")
@@ -27,7 +33,7 @@ def check_table_ids(table: Any, path: KeyPath, look: Look) -> None:
         _check_ids(feature, table.rows, place, look)
 
 
-def check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
+def _check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
     """Add features of the same name: a sample has one bag of a name. A table without features has one of its own."""
     first: dict[str, str] = {}
     for index, table in enumerate(tables):
@@ -43,15 +49,16 @@ def check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
 
 def _check_ids(section: Any, rows: int | None, path: KeyPath, look: Look) -> None:
     """Add what is wrong with the ids of a table, or of one of its features."""
-    mistakes = look.mistakes
-    if is_of(section.ids_per_sample, MeanIds):
-        look.need((*path, "ids_per_sample"), section.ids_per_sample, "mean")
-    if is_of(section.ids, ZipfIds) and not _names_file(mistakes, (*path, "ids")):
-        look.need((*path, "ids"), section.ids, "zipf")
-    if is_of(section.ids, ZipfIds) and section.ids.bags == "by_first" and is_of(section.ids_per_sample, MeanIds):
+    mistakes, law, count = look.mistakes, section.ids, section.ids_per_sample
+    kind, is_mean = getattr(law, "declared_by", None), getattr(count, "declared_by", None) is MeanIds
+    if is_mean and count.mean is None:
+        look.need((*path, "ids_per_sample"), count, "mean")
+    if kind is ZipfIds and law.zipf is None and not _names_file(mistakes, (*path, "ids")):
+        look.need((*path, "ids"), law, "zipf")
+    if kind is ZipfIds and law.bags == "by_first" and is_mean:
         mistakes.add((*path, "ids_per_sample"), "a number with ids.bags = 'by_first'")
-    if not is_of(section.ids, FileIds):
-        if mistakes.sound((*path, "ids")):
+    if kind is not FileIds:
+        if count is None and mistakes.sound((*path, "ids")):
             look.need(path, section, "ids_per_sample")
         return
     if section.ids_per_sample is not None:
