@@ -15,6 +15,7 @@ from scenarios.config.compute_times import ComputeTimes
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import LibraryName
 from scenarios.config.provenance import KnownErrors, Measured
+from scenarios.config.scenario.optimizers import DenseOptimizer, Optimizer, OptimizerKind
 from scenarios.config.scenario.programs import Collective, Exchange, Gradients, Source
 from scenarios.config.scenario.recommender import (
     CACHE_LOAD_FACTOR,
@@ -22,14 +23,11 @@ from scenarios.config.scenario.recommender import (
     MIN_PARTITION,
     SEQUENCE_TYPES,
     Bag,
-    DenseOptimizer,
     Feature,
     Ids,
     Interaction,
     LookUpKernel,
     Model,
-    Optimizer,
-    OptimizerKind,
     PlanFile,
     Planner,
     ShardingType,
