@@ -16,11 +16,7 @@ ADAGRAD_EPSILON, MOMENTS_EPSILON = 1e-10, 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """How parameters are updated.
-
-    The name is fbgemm's, but "adagrad" with a float32 for each row, or for each `state`. Those with moments decay them
-    by `beta1` and `beta2`, and weights by `weight_decay` of each step.
-    """
+    """How parameters are updated."""
 
     kind: Annotated[
         OptimizerKind,

@@ -105,10 +105,7 @@ class Ids:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """Bags of ids that read a table's rows, for a table that several features share.
-
-    `ids_per_sample`, its kind and `ids` are as in `Table`.
-    """
+    """Bags of ids that read a table's rows, for a table that several features share."""
 
     name: Annotated[Name, "Its name, unlike those of all features. Required."]
     ids_per_sample: Annotated[float, Key(doc="As a table's. Required, unless from a file.", accepts=IdsCount | MeanIds)]
@@ -120,10 +117,8 @@ class Feature:
 class Table:
     """One embedding table.
 
-    `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson".
-    `sharding` are the types that the planner may give to this table, `ranks` those on which it is pinned; () is none.
-    With `sequence` a bag's rows are given one by one, up to so many; 0: they are summed. On CPU processes, which have
-    one memory, every table is "fused" (`Scenario.kernel_of`).
+    `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson". On CPU processes, which
+    have one memory, every table is "fused" (`Scenario.kernel_of`).
 
     With `features`, as of TorchRec's `feature_names`, each has bags of its own, `ids_per_sample` is the sum of theirs,
     and `ids` counts for nothing. Without them there is one, of the table's name. `by_feature` hides the difference:
@@ -237,11 +232,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """How dense and sparse features meet.
-
-    "cat" concatenates them. "dot": pairwise dot products of the features (all dims equal) beside the dense one.
-    "dcn": `layers` cross layers of rank `low_rank` over the concatenation (DLRM-DCNv2).
-    """
+    """How dense and sparse features meet."""
 
     kind: Annotated[
         Literal["cat", "dot", "dcn"],
@@ -255,15 +246,8 @@ class Interaction:
 class Model:
     """The recommender, for program 'dlrm'.
 
-    Dense features go through `bottom`, tables and an interaction, then `top` to one logit. `dtype` is that of the dense
-    part, and of what tables give it and get back; their rows are of `embedding_dtype`. Ids and bags' lengths travel as
-    `ids_dtype` and `lengths_dtype`.
-
-    `dense` names a module, given `dense_options`, that is there instead of the layers: "module:class" or
-    "./file.py:class". `optimizer` is that of the tables, and of the rest unless there is a `dense_optimizer`.
-
-    The dense part's forward pass is under torch.autocast to `autocast`, its losses are scaled as torch's GradScaler
-    does it by a number or as it goes, and GPUs round its products of float32 to TF32, or not, or as torch says.
+    `dtype` is also that of what tables give the dense part and get back; their rows are of `embedding_dtype`.
+    `optimizer` is that of the tables, and of the rest unless there is a `dense_optimizer`.
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (
@@ -353,10 +337,7 @@ class PlanFile:
 class Planner:
     """How the planner places tables, for program 'dlrm'.
 
-    GreedyPerfPartitioner places shards. `reserved_share` of a GPU's memory is kept from embedding tables.
-
-    With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it. Else that is
-    chosen which the planner expects to be quickest, or the one that is quickest in the simulator.
+    With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it.
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (
