@@ -47,7 +47,7 @@ def compare() -> pd.DataFrame:
     alone_ms = step_ms(on(compressed, 1, 1).with_workload(compression=Compression()))
     for hosts, published in SPEED_UPS.items():
         world = on(compressed, hosts, compressed.cluster.host.gpus)
-        predicted_ms = step_ms(world, compressed.compression.start_powerSGD_iter)
+        predicted_ms = step_ms(world, compressed.workload.compression.start_powerSGD_iter)
         name = f"pytorch issue 74148, PowerSGD, {world.cluster.world_size} V100"
         rows.append((name, "times as fast as 1", world.cluster.world_size * alone_ms / predicted_ms, published))
     table = pd.DataFrame(rows, columns=["measurement", "unit", "predicted", "published"])

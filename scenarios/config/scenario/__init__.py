@@ -16,18 +16,16 @@ from scenarios.config.compute_times import ComputeTimes
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import LibraryName
 from scenarios.config.provenance import KnownErrors, Measured
+from scenarios.config.scenario.optimizers import DenseOptimizer, Optimizer, OptimizerKind
 from scenarios.config.scenario.programs import Collective, Exchange, Gradients, Source
 from scenarios.config.scenario.recommender import (
     CACHE_LOAD_FACTOR,
     MIN_PARTITION,
     Bag,
-    DenseOptimizer,
     Feature,
     Ids,
     Interaction,
     Model,
-    Optimizer,
-    OptimizerKind,
     PlanFile,
     Planner,
     Table,

@@ -10,23 +10,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel, LookUpKernel
 from scenarios.config.keys import Key
+from scenarios.config.scenario.optimizers import DenseOptimizer, Optimizer
 from scenarios.config.toml.values import (
     Count,
-    Decay,
     Efficient,
     Exponent,
     File,
     IdsCount,
     IdsMean,
     Layers,
-    LearningRate,
     MostRows,
     Name,
     Place,
-    Positive,
     Reserve,
     Scaling,
-    Skew,
     Text,
     Uniform,
     Width,
@@ -94,10 +91,7 @@ class Ids:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """Bags of ids that read a table's rows, for a table that several features share.
-
-    `ids_per_sample`, its kind and `ids` are as in `Table`.
-    """
+    """Bags of ids that read a table's rows, for a table that several features share."""
 
     name: Annotated[Name, "Its name, unlike those of all features. Required."]
     ids_per_sample: Annotated[float, Key(doc="As a table's. Required, unless from a file.", accepts=IdsCount | MeanIds)]
@@ -109,10 +103,8 @@ class Feature:
 class Table:
     """One embedding table.
 
-    `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson".
-    `sharding` are the types that the planner may give to this table, `ranks` those on which it is pinned; () is none.
-    With `sequence` a bag's rows are given one by one, up to so many; 0: they are summed. On CPU processes, which have
-    one memory, no table is in another (`Scenario.kernel_of`).
+    `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson". On CPU processes, which
+    have one memory, every table is "fused" (`Scenario.kernel_of`).
 
     With `features`, as of TorchRec's `feature_names`, each has bags of its own, `ids_per_sample` is the sum of theirs,
     and `ids` counts for nothing. Without them there is one, of the table's name. `by_feature` hides the difference:
@@ -230,11 +222,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """How dense and sparse features meet.
-
-    "cat" concatenates them. "dot": pairwise dot products of the features (all dims equal) beside the dense one.
-    "dcn": `layers` cross layers of rank `low_rank` over the concatenation (DLRM-DCNv2).
-    """
+    """How dense and sparse features meet."""
 
     kind: Annotated[
         Literal["cat", "dot", "dcn"],
@@ -244,94 +232,12 @@ class Interaction:
     low_rank: Annotated[Width, "Rank of a cross layer's matrices; required by 'dcn', of no use to others."] = 0
 
 
-OptimizerKind = Literal["sgd", "adagrad", "adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb"]
-# Their defaults are those of fbgemm 1.8, and of torch.optim; Adagrad's epsilon is torch.optim's.
-ADAGRAD_EPSILON, MOMENTS_EPSILON = 1e-10, 1e-8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Optimizer:
-    """How parameters are updated.
-
-    The name is fbgemm's, but "adagrad" with a float32 for each row, or for each `state`. Those with moments decay them
-    by `beta1` and `beta2`, and weights by `weight_decay` of each step.
-    """
-
-    kind: Annotated[
-        OptimizerKind,
-        "SGD; Adagrad (steps shrink as gradients accumulate); Adam and LAMB (moments), as in fbgemm. Default 'sgd'.",
-    ] = "sgd"
-    learning_rate: Annotated[LearningRate, Key(doc="Learning rate. Default 0.01.", after="state")] = 0.01
-    state: Annotated[
-        Literal["row", "element"],
-        "Whether 'adagrad' keeps one float32 for each row of a table, or for each element. Default 'row'.",
-    ] = "row"
-    eps: Annotated[Positive | None, "What is added to roots of squares. Default 1e-10 with 'adagrad', else 1e-8."] = (
-        None
-    )
-    beta1: Annotated[Decay, "What the mean of gradients keeps in a step, of 'adam' and those below. Default 0.9."] = 0.9
-    beta2: Annotated[Decay, "What the mean of their squares keeps. Default 0.999."] = 0.999
-    weight_decay: Annotated[Skew, "The share of weights that a step takes, times the learning rate. Default 0."] = 0.0
-
-    @property
-    def epsilon(self) -> float:
-        """`eps`, or its default."""
-        return self.eps or (ADAGRAD_EPSILON if self.kind == "adagrad" else MOMENTS_EPSILON)
-
-    @property
-    def has_moments(self) -> bool:
-        """Whether it is Adam or LAMB, in whichever form."""
-        return self.kind not in ("sgd", "adagrad")
-
-    @property
-    def element_numbers(self) -> int:
-        """How many float32 there are for each element of a table."""
-        of_adagrad = int(self.state == "element")
-        return {"sgd": 0, "adagrad": of_adagrad, "adam": 2, "lamb": 2}.get(self.kind, 1)
-
-    @property
-    def row_numbers(self) -> int:
-        """How many there are for each row besides."""
-        of_adagrad = int(self.state == "row")
-        return {"sgd": 0, "adagrad": of_adagrad, "adam": 0, "lamb": 0}.get(self.kind, 1)
-
-    def state_bytes(self, columns: int) -> int:
-        """Bytes that a row of so many columns has beside its weights."""
-        return 4 * (self.row_numbers + self.element_numbers * columns)
-
-    @property
-    def planned_bytes(self) -> tuple[int, int]:
-        """Bytes that the planner counts for each row, and for each element.
-
-        TorchRec 1.8.0 (`_get_optimizer_multipler`) knows SGD, Adam and row-wise Adagrad; for all others it counts as
-        much as there is of weights, also for LAMB, which keeps twice that.
-        """
-        if self.kind in ("sgd", "adagrad", "adam"):
-            return 4 * self.row_numbers, 4 * self.element_numbers
-        return 0, 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DenseOptimizer:
-    """How the dense part is updated: an optimizer of torch.optim. All keys but `kind` are its arguments."""
-
-    kind: Annotated[Name, "Its class, such as 'Adam' or 'AdamW'. Required."]
-    options: Annotated[Mapping[str, Any], Key("*")]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """The recommender, for program 'dlrm'.
 
-    Dense features go through `bottom`, tables and an interaction, then `top` to one logit. `dtype` is that of the dense
-    part, and of what tables give it and get back; their rows are of `embedding_dtype`. Ids and bags' lengths travel as
-    `ids_dtype` and `lengths_dtype`.
-
-    `dense` names a module, given `dense_options`, that is there instead of the layers: "module:class" or
-    "./file.py:class". `optimizer` is that of the tables, and of the rest unless there is a `dense_optimizer`.
-
-    The dense part's forward pass is under torch.autocast to `autocast`, its losses are scaled as torch's GradScaler
-    does it by a number or as it goes, and GPUs round its products of float32 to TF32, or not, or as torch says.
+    `dtype` is also that of what tables give the dense part and get back; their rows are of `embedding_dtype`.
+    `optimizer` is that of the tables, and of the rest unless there is a `dense_optimizer`.
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (
@@ -421,10 +327,7 @@ class PlanFile:
 class Planner:
     """How the planner places tables, for program 'dlrm'.
 
-    GreedyPerfPartitioner places shards. `reserved_share` of a GPU's memory is kept from embedding tables.
-
-    With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it. Else that is
-    chosen which the planner expects to be quickest, or the one that is quickest in the simulator.
+    With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it.
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (

@@ -43,10 +43,7 @@ LEAST_POWERSGD_START = 2  # where something is carried from step to step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
-    """Gradient compression, with PowerSGDState's names, for programs 'dlrm' and 'powersgd' and recorded scripts.
-
-    Option names and defaults are those of PowerSGDState.
-    """
+    """Gradient compression, with PowerSGDState's names, for programs 'dlrm' and 'powersgd' and recorded scripts."""
 
     kind: Annotated[
         Literal["none", "batched_powersgd", "layerwise_powersgd"],
@@ -99,16 +96,7 @@ STAGES: Mapping[PipelineKind, Stages] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Which stages overlap with the step, for program 'dlrm'.
-
-    "base": the next batch's copy to the GPU. "sparse_dist": the next batch's input exchange. "prefetch_sparse_dist":
-    that of the one after next, and rows that the next batch misses in caches are fetched. "semi_sync": the same
-    exchange, and the next batch's rows are looked up before this one updates them.
-
-    In the `order` "eager" a step waits for the exchanges of rows and of their gradients where a model calls TorchRec's
-    modules; "overlapped": where it uses what they give. `accumulation` micro-batches make a step: replicated parameters
-    are reduced and updated once, sharded tables at each backward pass.
-    """
+    """Which stages overlap with the step, for program 'dlrm'."""
 
     kind: Annotated[
         PipelineKind,
@@ -185,8 +173,7 @@ class Data:
 class Replication:
     """2D parallelism, as of TorchRec's DMPCollection, for program 'dlrm'.
 
-    The replicas of a shard are averaged after every `sync_every`-th step. They are on ranks that follow each other, or
-    with `inter_host_allreduce` the sharding groups are.
+    Groups of ranks that follow each other are replicas of a shard, or sharding groups with `inter_host_allreduce`.
     """
 
     sharding_group_size: Annotated[
@@ -222,8 +209,8 @@ class Replication:
 class DenseParallel:
     """How ranks share the dense part, for program 'dlrm'.
 
-    Without `reshard_after_forward`, parameters of all `units` but the root are sharded again after the forward pass. A
-    `shard_group_size` of 0 is the ranks of a host.
+    Without `reshard_after_forward`, parameters of all `units` but the root are sharded again. A `shard_group_size` of 0
+    stands for the ranks of a host.
     """
 
     kind: Annotated[
@@ -264,10 +251,7 @@ class DenseParallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launching:
-    """How kernels and all-reduces are launched, for program 'dlrm'; for 'script' cuda_graphs alone.
-
-    Launches are heeded by predictions only; one call in place of buckets also by real runs.
-    """
+    """How kernels and all-reduces are launched, for program 'dlrm'; for 'script' cuda_graphs alone."""
 
     cuda_graphs: Annotated[
         bool,
@@ -291,10 +275,7 @@ CommPrecision = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QComms:
-    """Quantized exchanges of embeddings, with QCommsConfig's names, for program 'dlrm'.
-
-    Option names and defaults are those of TorchRec's QCommsConfig.
-    """
+    """Quantized exchanges of embeddings, with QCommsConfig's names, for program 'dlrm'."""
 
     forward_precision: Annotated[
         CommPrecision,

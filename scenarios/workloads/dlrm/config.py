@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
@@ -105,11 +106,16 @@ def _bags(section: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
         return {"ids": ids, "ids_per_sample": mean, "ids_per_sample_kind": "fixed" if fixed else "poisson"}
     ids = Ids()
     if kind is ZipfIds:
-        zipf: ZipfIds = frozen(ZipfIds, law)
-        ids = Ids(kind="zipf", exponent=zipf.zipf, order=zipf.order, bags=zipf.bags)
+        ids = _zipf(law.zipf, law.order or "shuffled", law.bags or "independent")
     if getattr(count, "declared_by", None) is MeanIds:
         return {"ids": ids, "ids_per_sample": count.mean, "ids_per_sample_kind": "poisson"}
     return {"ids": ids, "ids_per_sample": float(count)}
+
+
+@lru_cache
+def _zipf(exponent: float, order: Any, bags: Any) -> Ids:
+    """Return the law, the same value for all tables that have it."""
+    return Ids(kind="zipf", exponent=exponent, order=order, bags=bags)
 
 
 def _sha256(file: Path) -> str:

@@ -30,7 +30,7 @@ _STEP_STRIDE, _PARAMETER_STRIDE, _SLACK = 1021, 389, 4093
 
 
 class PowerSGDProgram(Program):
-    """Steps of: forward, backward over `scenario.gradients` in reverse, reduction beside it, an update of plain SGD.
+    """Steps of: forward, backward over the gradients in reverse, reduction beside it, an update of plain SGD.
 
     Records `gradient_norm`, the 2-norm of all averaged gradients, each step.
     """

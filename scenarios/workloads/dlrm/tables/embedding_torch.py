@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenarios.config.scenario.recommender import ADAGRAD_EPSILON
+from scenarios.config.scenario.optimizers import ADAGRAD_EPSILON
 
 Array = npt.NDArray[Any]
 
