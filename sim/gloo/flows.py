@@ -243,7 +243,7 @@ def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
 def local(machine: Machine, rank: int, kernel: Kernel, thread: Thread | None = None) -> Signal[None]:
     """gloo adds and copies on the host, which may be the device; of a GPU's host a core does it."""
     cluster = machine.fabric.cluster
-    if cluster.host.gpu.device.runs_on_cores:
+    if machine.runs_on_cores:
         return machine.kernel(rank, kernel, None if thread is None else thread.run)
     if cluster.core_bytes_per_s is None:
         return machine.sleep(0)
