@@ -43,7 +43,7 @@ class Machine:
         self.fabric = Fabric(cluster, hosts, has_host_lanes=has_host_lanes)
         self.traffic = Traffic(cluster.host.gpus, hosts or ())
         self.draw = draw
-        self.prices, self._runs_on_cores = Prices(cluster.host.gpu), cluster.host.gpu.device.runs_on_cores
+        self.prices, self.runs_on_cores = Prices(cluster.host.gpu), cluster.host.gpu.device.runs_on_cores
         self.cost = self.prices.cost if cluster.host.gpu.has_laws else partial(cost, gpu=cluster.host.gpu)
         self._kernels = Varying(cluster.host.gpu.spread, None if draw is None else f"kernels {draw}")
         self._sharing = Sharing()
@@ -114,7 +114,7 @@ class Machine:
         gpu = self.fabric.cluster.host.gpu
         varied = self._kernels.next() if self._kernels.varies else 1.0
         price = price or self.cost(kernel)
-        if self._runs_on_cores or not kernel.launches:
+        if self.runs_on_cores or not kernel.launches:
             launched_ns = None
         is_ahead = launched_ns is not None
         host = self._host_transfers(rank, price) if price.host_read or price.host_written else []
@@ -128,7 +128,7 @@ class Machine:
             times /= self.fabric.cluster.speed_at(part, self.clock.now_ns)
         ramp_ns = round(price.ramp_ns * times)
         uses, alone_s = self._alone(rank, price)
-        if self._runs_on_cores and run_on_core is not None:
+        if self.runs_on_cores and run_on_core is not None:
             launching(launch_ns)
             signal: Signal[None] = Signal()
             run_on_core(launch_ns + ramp_ns + times * alone_s * 1e9, signal.fire)

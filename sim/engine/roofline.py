@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from scenarios.config.gpu import Gpu
+from scenarios.config.gpu import DEVICES, Gpu
 from scenarios.config.kernel_kinds import TRACED_KINDS
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.host_work import NO_WORK, HostWork
@@ -107,7 +107,8 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
             known = ", ".join(sorted(gpu.flops_per_s))
             raise ProgramError(f"{gpu.name}: no flop/s for dtype '{dtype}' of a {kernel.kind} kernel; has {known}")
         arithmetic_s = kernel.flops / (gpu.flops_per_s[dtype] * efficiency)
-    touched, is_one_memory = kernel.bytes_read + kernel.bytes_written, not gpu.device.has_own_memory
+    touched = kernel.bytes_read + kernel.bytes_written
+    is_one_memory = not DEVICES[gpu.kind].has_own_memory  # not by the property: every kernel is priced here
     moved = touched - kernel.bytes_reread
     if gpu.l2_bytes_per_s is not None:
         moved = max(moved, touched * gpu.memory_bytes_per_s / gpu.l2_bytes_per_s)

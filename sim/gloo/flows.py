@@ -249,7 +249,7 @@ def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
 def local(machine: Machine, rank: int, kernel: Kernel, thread: Thread | None = None) -> Signal[None]:
     """Run gloo's sums and copies on the host: on the device if that is a CPU, else on a core of the GPU's host."""
     cluster = machine.fabric.cluster
-    if cluster.host.gpu.device.runs_on_cores:
+    if machine.runs_on_cores:
         return machine.kernel(rank, kernel, None if thread is None else thread.run)
     if cluster.core_bytes_per_s is None:
         return machine.sleep(0)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from scenarios.config.gpu import DEVICES
 from scenarios.workloads.script.forking import LATE, MODULES, SHARED, _leave, shared_modules, start_loading
 
 # Notes what a package asks of the environment and of torch.cuda while it is imported, and by which file.
@@ -82,7 +83,8 @@ def test_ranks_with_gpus_start_from_a_server_that_has_loaded_what_they_need(tmp_
     script: Any = SimpleNamespace(path=tmp_path / "train.py")
     pids: list[int] = []
     for kind in ("cpu", "cuda", "cuda", "cpu"):
-        scenario: Any = SimpleNamespace(cluster=SimpleNamespace(host=SimpleNamespace(gpu=SimpleNamespace(kind=kind))))
+        gpu = SimpleNamespace(device=DEVICES[kind])
+        scenario: Any = SimpleNamespace(cluster=SimpleNamespace(host=SimpleNamespace(gpu=gpu)))
         if kind == "cpu" and not pids:
             _leave(forkserver._forkserver)  # an earlier test's
         start_loading(scenario, script)
