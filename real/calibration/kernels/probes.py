@@ -91,6 +91,10 @@ class Alone:
         self._rank, self._name = rank, name
         self.rank, self.device, self.control_device = rank.rank, rank.device, rank.control_device
 
+    def for_role(self, role: str) -> Alone:
+        """Give the same rank: nobody asks what probes are for."""
+        return self
+
     def compute(
         self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "", role: str = ""
     ) -> Work[T]:

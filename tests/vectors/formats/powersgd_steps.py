@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -45,8 +44,8 @@ class NotingRank:
         return getattr(self._rank, name)
 
     def for_role(self, role: str) -> NotingRank:
-        made = copy(self)
-        made._rank = self._rank.for_role(role)
+        made = NotingRank(self._rank.for_role(role))
+        made.draws = self.draws
         return made
 
     def compute(self, kernel: Kernel, function: Callable[..., Any], *arguments: Any, **words: str) -> Work[Any]:

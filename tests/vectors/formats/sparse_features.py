@@ -135,9 +135,10 @@ class NotingRank:
         group: Group | None = None,
         *,
         label: str,
+        role: str = "",
     ) -> Work[Tensor]:
         ranks = self._rank.world_size if group is None else group.size
         rows, width = input_split_sizes or [len(input) // ranks] * ranks, input[:1].numel() or 1
         self.splits[label.removeprefix("input_dist.")] = [count * width for count in rows]
         splits = output_split_sizes, input_split_sizes
-        return self._rank.all_to_all_single(output, input, *splits, group, label=label)
+        return self._rank.all_to_all_single(output, input, *splits, group, label=label, role=role)
