@@ -51,7 +51,7 @@ FILES: Cases = {
         [
             "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, set,"
             " measured, program, run, cluster, model, sharding, buckets, compression, pipeline, data,"
-            " launching, qcomms, replication, dense_parallel, exchange, collective, gradients, script"
+            " launching, qcomms, replication, dense_parallel, exchange, collective, gradients, script, chakra"
         ],
     ),
     "missing key beside a stranger": (
