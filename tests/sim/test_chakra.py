@@ -15,7 +15,7 @@ from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
-from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, METADATA, RECV, SEND, Node, read
+from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, METADATA, RECV, SEND, TraceNode, read
 from sim.run import simulate
 from tests.commands import command
 from tests.scenarios.workloads.chakra.test_traces import call, message, work, written
@@ -35,15 +35,15 @@ def ns(span: Span) -> int:
     return span.end_ns - span.start_ns
 
 
-def named(name: str, node: Node) -> Node:
+def named(name: str, node: TraceNode) -> TraceNode:
     return replace(node, name=name)
 
 
 def test_nodes_begin_when_what_they_depend_on_is_over(tmp_path: Path) -> None:
     """What is on two streams and depends on nothing in between runs at the same time."""
     first, second = named("first", replace(work(1), duration_ns=5000)), named("second", work(2, 1))
-    beside = Node(id=3, name="beside", type=COMPUTE, duration_ns=7000, attributes={"stream": 7})
-    joint = Node(id=4, name="joint", type=METADATA, deps=(2, 3))
+    beside = TraceNode(id=3, name="beside", type=COMPUTE, duration_ns=7000, attributes={"stream": 7})
+    joint = TraceNode(id=4, name="joint", type=METADATA, deps=(2, 3))
     last = named("last", work(5, 4))
     found = by_label(play(written(tmp_path, *[[first, second, beside, joint, last]] * 2)))
     assert {label: (span.start_ns, span.end_ns) for label, span in found.items() if span.kind == "compute"} == {
@@ -63,9 +63,9 @@ def test_a_step_plays_all_nodes_again(tmp_path: Path) -> None:
 def test_a_computation_takes_its_duration_or_what_the_gpu_takes(tmp_path: Path, compute: str, priced: set[str]) -> None:
     ops = {"num_ops": 10**11, "tensor_size": 10**8}
     nodes = [
-        Node(id=1, name="both", type=COMPUTE, duration_ns=1234, attributes=ops),
-        Node(id=2, name="priced", type=COMPUTE, attributes=ops),
-        Node(id=3, name="timed", type=COMPUTE, duration_ns=1234),
+        TraceNode(id=1, name="both", type=COMPUTE, duration_ns=1234, attributes=ops),
+        TraceNode(id=2, name="priced", type=COMPUTE, attributes=ops),
+        TraceNode(id=3, name="timed", type=COMPUTE, duration_ns=1234),
     ]
     path = written(tmp_path, nodes, nodes, keys=f"compute = '{compute}'\ndtype = 'bfloat16'")
     found, gpu = by_label(play(path)), load(path).cluster.host.gpu
@@ -121,7 +121,7 @@ def test_groups_come_from_the_file_or_from_dimensions(tmp_path: Path) -> None:
     }
 
 
-def _dims(dims: dict[str, list[int]]) -> list[Node]:
+def _dims(dims: dict[str, list[int]]) -> list[TraceNode]:
     found = []
     for number, (label, each) in enumerate(dims.items()):
         found.append(named(label, call(10 + number, involved_dim=each)))

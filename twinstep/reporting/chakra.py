@@ -18,7 +18,7 @@ from reports.analysis.step_breakdown import step_shown
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.drafts import whole_folder
-from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, Node, Value, write
+from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, TraceNode, Value, write
 
 NAME, GROUPS = "step", "groups.json"
 _COLUMNS = ["rank", "rank_count", "stream", "step", "sequence", "kind", "label", "group", "issued_ns", "start_ns"]
@@ -98,7 +98,9 @@ def _groups(ranks: Mapping[int, Sequence[Any]]) -> dict[str, _Members]:
     return {name: _Members([*each], roots[name]) for name, each in members.items()}
 
 
-def _nodes(spans: Sequence[Any], first_ns: int, groups: Mapping[str, _Members], *, has_host: bool) -> Iterator[Node]:
+def _nodes(
+    spans: Sequence[Any], first_ns: int, groups: Mapping[str, _Members], *, has_host: bool
+) -> Iterator[TraceNode]:
     """Yield a rank's nodes: span n is node 2n, behind node 2n - 1 where its host was late to issue it on a GPU."""
     issued, counts = defaultdict[str, list[int]](list), Counter[str]()  # by stream and by group, in order
     for number, span in enumerate(spans, 1):
@@ -133,10 +135,10 @@ def _node(
     times: tuple[int, int],
     first_ns: int,
     attributes: Mapping[str, Value],
-) -> Node:
+) -> TraceNode:
     """Return a node that runs between two `times`, of a step that begins at `first_ns`."""
     start_ns, end_ns = times
-    return Node(
+    return TraceNode(
         id=number,
         name=name,
         type=kind,

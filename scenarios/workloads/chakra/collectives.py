@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scenarios.workloads.chakra.nodes import COMM_TYPES, Node
+from scenarios.workloads.chakra.nodes import COMM_TYPES, TraceNode
 
 
 class _Member(NamedTuple):
@@ -69,7 +69,7 @@ _VERBS: dict[str, tuple[str, Callable[[_Member], Sequence[Any]]]] = {
 
 
 def arguments_of(
-    node: Node, members: Sequence[Node], ranks: Sequence[int], rank: int, device: torch.device
+    node: TraceNode, members: Sequence[TraceNode], ranks: Sequence[int], rank: int, device: torch.device
 ) -> tuple[str, Sequence[Any]]:
     """Return the verb of a collective and its tensors.
 

@@ -39,7 +39,7 @@ class TraceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class TraceNode:
     """What a rank does.
 
     Attributes:
@@ -68,7 +68,7 @@ class Node:
         return int(value)
 
 
-def read(path: Path) -> list[Node]:
+def read(path: Path) -> list[TraceNode]:
     """Read the nodes of a trace.
 
     Raises:
@@ -80,7 +80,7 @@ def read(path: Path) -> list[Node]:
         raise TraceError(f"{path}: could not be read: {error.strerror}") from None
     if data[:1] in (b"{", b"["):
         raise TraceError(f"{path}: JSON; expected an execution trace of protocol buffers")
-    found = list[Node]()
+    found = list[TraceNode]()
     place = "GlobalMetadata"
     try:
         for number, message in enumerate(wire.messages(data)):
@@ -97,7 +97,7 @@ def read(path: Path) -> list[Node]:
     return found
 
 
-def write(nodes: Iterable[Node], path: Path) -> None:
+def write(nodes: Iterable[TraceNode], path: Path) -> None:
     """Write a trace."""
     with path.open("wb") as stream:
         for message in (wire.field(1, _VERSION), *map(_message, nodes)):
@@ -112,7 +112,7 @@ def _check_metadata(message: bytes) -> None:
             raise WireError(f"a version and attributes, but got field {number}")
 
 
-def _node(message: bytes) -> Node:
+def _node(message: bytes) -> TraceNode:
     whole = dict.fromkeys((_ID, _TYPE, _START, _DURATION), 0)
     name, deps, attributes = "", {_CONTROLS: list[int](), _DATA: list[int]()}, dict[str, Value]()
     for number, kind, value in wire.fields(message):
@@ -125,7 +125,7 @@ def _node(message: bytes) -> Node:
         elif number == _ATTRIBUTE and isinstance(value, bytes):
             attributes.update(_attribute(value))
     exact_ns = attributes.get(EXACT)
-    return Node(
+    return TraceNode(
         id=whole[_ID],
         name=name,
         type=whole[_TYPE],
@@ -163,7 +163,7 @@ def _values(message: int | bytes) -> list[int]:
     return [value for _, kind, each in wire.fields(message) for value in wire.numbers(kind, each)]
 
 
-def _message(node: Node) -> bytes:
+def _message(node: TraceNode) -> bytes:
     attributes = {**node.attributes, EXACT: node.duration_ns} if node.duration_ns % 1000 else node.attributes
     parts = [wire.field(_ID, node.id), wire.field(_NAME, node.name), wire.field(_TYPE, node.type)]
     both = ((_CONTROLS, node.controls), (_DATA, node.deps))

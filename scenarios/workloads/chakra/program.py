@@ -22,8 +22,8 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.chakra.collectives import arguments_of
 from scenarios.workloads.chakra.config import ChakraTraces, step_effort
-from scenarios.workloads.chakra.nodes import COLLECTIVE, METADATA, RECV, SEND, Node, TraceError
-from scenarios.workloads.chakra.traces import Key, calls_of
+from scenarios.workloads.chakra.nodes import COLLECTIVE, METADATA, RECV, SEND, TraceError, TraceNode
+from scenarios.workloads.chakra.traces import CallGroup, calls_of
 from scenarios.workloads.script.streams import nothing
 
 KIND = "trace"  # of computations, in tables of efficiency
@@ -67,14 +67,14 @@ class _PlayedTrace:
         self._program, self._rank = program, rank
         self._nodes = program.traces.nodes[rank.rank]
         self._streams = {"main": rank, **{name: rank.stream(name) for name in program.streams}}
-        self._groups = dict[Key, tuple[Group, str]]()  # this rank's, each with its stream
+        self._groups = dict[CallGroup, tuple[Group, str]]()  # this rank's, each with its stream
         for key in program.calls:  # each rank makes all groups
             group = rank.world if key.ranks == rank.world.ranks else rank.new_group(key.ranks)
             if rank.rank in key.ranks:
                 self._groups[key] = group, _of_calls(len(self._groups))
         self._works = dict[int, tuple[Work[Any], ...]]()  # by node: what those that depend on it wait for
         self._waited = defaultdict[str, set[Work[Any]]](set)  # by stream: for which it waits already
-        self._counts = Counter[Key]()
+        self._counts = Counter[CallGroup]()
 
     async def run(self) -> None:
         """Issue all nodes, and wait for them."""
@@ -99,7 +99,7 @@ class _PlayedTrace:
         for work in issued:
             await work
 
-    def _beginning(self, node: Node) -> tuple[str, Callable[[Rank], Work[Any]] | None]:
+    def _beginning(self, node: TraceNode) -> tuple[str, Callable[[Rank], Work[Any]] | None]:
         """Return the stream on which a node runs, and what begins it there; None: it takes no time."""
         label, options = node.name or f"node {node.id}", self._program.options
         if node.type == COLLECTIVE:
@@ -114,7 +114,7 @@ class _PlayedTrace:
             return "main", None
         return _stream(node), lambda rank: rank.compute(kernel, nothing, label=label)
 
-    def _call(self, node: Node, label: str) -> tuple[str, Callable[[Rank], Work[Any]]]:
+    def _call(self, node: TraceNode, label: str) -> tuple[str, Callable[[Rank], Work[Any]]]:
         calls, own = self._program.calls, self._rank
         key = self._program.traces.key(node, own.rank, own.local_world_size)
         members = [by_rank[self._counts[key]] for by_rank in calls[key].values()]
@@ -128,14 +128,14 @@ def _of_calls(number: int) -> str:
     return f"calls {number}"
 
 
-def _stream(node: Node) -> str:
+def _stream(node: TraceNode) -> str:
     """Return the stream of a computing node."""
     if node.attributes.get("is_cpu_op") is True:
         return "host"
     return str(node.attributes.get("stream", "main"))
 
 
-def _kernel(node: Node, dtype: str, *, is_roofline: bool) -> Kernel | None:
+def _kernel(node: TraceNode, dtype: str, *, is_roofline: bool) -> Kernel | None:
     """Return what a computing node costs; None: nothing."""
     ops, size_bytes = node.number("num_ops"), node.number("tensor_size")
     if node.type == METADATA or not (node.duration_ns or ops or size_bytes):

@@ -20,15 +20,15 @@ from scenarios.workloads.chakra.nodes import (
     NODE_TYPES,
     RECV,
     SEND,
-    Node,
     TraceError,
+    TraceNode,
     read,
 )
 
 _FILE = re.compile(r"(?P<name>.+)\.(?P<rank>\d+)\.et")
 
 
-class Key(NamedTuple):
+class CallGroup(NamedTuple):
     """What tells the groups of calls apart: their name in traces, and the ranks in them."""
 
     name: str
@@ -40,7 +40,7 @@ class Traces:
     """The nodes of each rank, in an order in which each stands behind those that it depends on."""
 
     files: Sequence[Path]
-    nodes: Sequence[Sequence[Node]]
+    nodes: Sequence[Sequence[TraceNode]]
     groups: Mapping[str, tuple[int, ...]]
 
     @property
@@ -48,7 +48,7 @@ class Traces:
         """How many ranks there are."""
         return len(self.files)
 
-    def key(self, node: Node, rank: int, gpus_per_host: int) -> Key:
+    def key(self, node: TraceNode, rank: int, gpus_per_host: int) -> CallGroup:
         """Return the group of a collective: that of `pg_name`, of the dimensions that it involves, or all ranks.
 
         Raises:
@@ -60,25 +60,25 @@ class Traces:
             if name not in self.groups:
                 known = ", ".join(self.groups) or "none"
                 raise self.error(rank, node, f"pg_name = '{name}': expected a group of chakra.groups ({known})")
-            found = Key(name, self.groups[name])
+            found = CallGroup(name, self.groups[name])
         elif isinstance(dims, list) and dims and not all(dims):
             found = self._of_dims(node, dims, rank, gpus_per_host)
         else:
-            found = Key("world", tuple(range(self.world_size)))
+            found = CallGroup("world", tuple(range(self.world_size)))
         if rank not in found.ranks:
             raise self.error(rank, node, f"group {found.name} of {list(found.ranks)}: expected rank {rank} in it")
         return found
 
-    def _of_dims(self, node: Node, dims: Sequence[int], rank: int, gpus: int) -> Key:
+    def _of_dims(self, node: TraceNode, dims: Sequence[int], rank: int, gpus: int) -> CallGroup:
         """Of two dimensions the first is within a host, the second across hosts."""
         host, place = divmod(rank, gpus)
         if len(dims) == 2 and any(dims):
             if dims[0]:
-                return Key(f"host {host}", tuple(range(host * gpus, (host + 1) * gpus)))
-            return Key(f"place {place}", tuple(range(place, self.world_size, gpus)))
+                return CallGroup(f"host {host}", tuple(range(host * gpus, (host + 1) * gpus)))
+            return CallGroup(f"place {place}", tuple(range(place, self.world_size, gpus)))
         raise self.error(rank, node, f"involved_dim = {[bool(dim) for dim in dims]}: expected one or two, or pg_name")
 
-    def error(self, rank: int, node: Node, sentence: str) -> TraceError:
+    def error(self, rank: int, node: TraceNode, sentence: str) -> TraceError:
         """Return the error of a node."""
         return TraceError(f"{self.files[rank]}: node {node.id}: {sentence}")
 
@@ -150,13 +150,13 @@ def _groups(path: Path, world_size: int) -> dict[str, tuple[int, ...]]:
     return {name: tuple(ranks) for name, ranks in found.items()}
 
 
-def _in_order(nodes: Sequence[Node], path: Path, *, with_controls: bool) -> list[Node]:
+def _in_order(nodes: Sequence[TraceNode], path: Path, *, with_controls: bool) -> list[TraceNode]:
     """Return nodes by start and id, each behind those that it depends on.
 
     Raises:
         TraceError: an id is there twice, a node is not there, or nodes depend on each other; or one cannot be played.
     """
-    of_id = dict[int, Node]()
+    of_id = dict[int, TraceNode]()
     for node in nodes:
         if node.id in of_id:
             raise TraceError(f"{path}: node {node.id}: expected an id of its own, but an earlier node has it")
@@ -172,7 +172,7 @@ def _in_order(nodes: Sequence[Node], path: Path, *, with_controls: bool) -> list
         left[node.id] = len(before)
     ready = [(of_id[id_].start_ns, id_) for id_, count in left.items() if not count]
     heapq.heapify(ready)
-    found = list[Node]()
+    found = list[TraceNode]()
     while ready:
         _, id_ = heapq.heappop(ready)
         found.append(of_id[id_])
@@ -186,7 +186,7 @@ def _in_order(nodes: Sequence[Node], path: Path, *, with_controls: bool) -> list
     return found
 
 
-def _check(node: Node, path: Path) -> None:
+def _check(node: TraceNode, path: Path) -> None:
     try:
         if node.type not in NODE_TYPES:
             raise TraceError(f"type {node.type}: expected one of {', '.join(NODE_TYPES.values())}")
@@ -210,13 +210,13 @@ def _check(node: Node, path: Path) -> None:
         raise TraceError(f"{path}: node {node.id}: {error}") from None
 
 
-def calls_of(traces: Traces, gpus_per_host: int) -> dict[Key, dict[int, list[Node]]]:
+def calls_of(traces: Traces, gpus_per_host: int) -> dict[CallGroup, dict[int, list[TraceNode]]]:
     """Return the collectives of each group, by rank and in the rank's order.
 
     Raises:
         TraceError: the members of a group do not make the same calls, or a message has no other end.
     """
-    made = dict[Key, dict[int, list[Node]]]()
+    made = dict[CallGroup, dict[int, list[TraceNode]]]()
     for rank, nodes in enumerate(traces.nodes):
         for node in nodes:
             if node.type == COLLECTIVE:
@@ -230,7 +230,9 @@ def calls_of(traces: Traces, gpus_per_host: int) -> dict[Key, dict[int, list[Nod
     return made
 
 
-def _check_same(traces: Traces, key: Key, one: tuple[int, list[Node]], two: tuple[int, list[Node]]) -> None:
+def _check_same(
+    traces: Traces, key: CallGroup, one: tuple[int, list[TraceNode]], two: tuple[int, list[TraceNode]]
+) -> None:
     for number, (own, others) in enumerate(zip(one[1], two[1], strict=False)):
         (first, size), (second, other) = map(_sent, (own, others))
         if first != second or (size != other and first != "ALL_TO_ALL"):
@@ -243,13 +245,13 @@ def _check_same(traces: Traces, key: Key, one: tuple[int, list[Node]], two: tupl
         )
 
 
-def _sent(node: Node) -> tuple[str, int]:
+def _sent(node: TraceNode) -> tuple[str, int]:
     return COMM_TYPES[node.number("comm_type")], node.number("comm_size")
 
 
 def _check_messages(traces: Traces) -> None:
     """Check that the n-th message from a rank to another is the n-th that is received, of its tag and size."""
-    sent, received = (defaultdict[tuple[int, int], list[Node]](list) for _ in range(2))
+    sent, received = (defaultdict[tuple[int, int], list[TraceNode]](list) for _ in range(2))
     for rank, nodes in enumerate(traces.nodes):
         for node in nodes:
             if node.type in (SEND, RECV):

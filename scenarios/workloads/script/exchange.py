@@ -12,7 +12,7 @@ from scenarios.modules.ddp_buckets import GradientReducer, assign_buckets
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.events.calls import IssueCall, Replica
+from scenarios.workloads.script.events.calls import IssueCall, ReplicaGradients
 
 _WHAT = "another compression or other buckets"
 
@@ -41,7 +41,7 @@ class Exchange:
             )
         return call.number
 
-    def begin(self, replica: Replica) -> None:
+    def begin(self, replica: ReplicaGradients) -> None:
         """A replica, whose gradients have arrived in this order for the first time.
 
         Raises:

@@ -30,7 +30,7 @@ from scenarios.workloads.effort import Effort
 from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
-from scenarios.workloads.script.events.calls import AskStore, IssueCall, NewGroup, Replica, WaitCall
+from scenarios.workloads.script.events.calls import AskStore, IssueCall, NewGroup, ReplicaGradients, WaitCall
 from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.notes import (
     FoundPlan,
@@ -306,7 +306,7 @@ class _Played:
                 return await self._streams.wait(request, self._works, self._on_host)
             case FoundPlan(found):
                 self._program.place(found)
-            case Replica() if self._exchange is not None:
+            case ReplicaGradients() if self._exchange is not None:
                 self._exchange.begin(request)
             case NoteLeftOut() | NoteCpuWork() | LoadedBatch():
                 self._beside.hear(request, is_in_step=self._step is not None)

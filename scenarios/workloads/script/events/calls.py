@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scenarios.config.interconnect import LIBRARIES
-from scenarios.workloads.script.events.event import Counts, Event, OwnGroups, Request
+from scenarios.workloads.script.events.event import Counts, OwnGroups, Request, ScriptEvent
 from scenarios.workloads.script.events.forms import (
     is_anything,
     is_flag,
@@ -52,18 +52,18 @@ class IssueCall(Request):
     number: int
 
     def line(self) -> list[Any]:
-        return Event.line(self)[:-1]
+        return ScriptEvent.line(self)[:-1]
 
     @classmethod
     def of_line(cls, *values: Any) -> IssueCall:
         names = (each.name for each in fields(cls))
         return cls(number=0, **dict(zip(names, values, strict=False)))
 
-    def noted(self, counts: Counts) -> Event:
+    def noted(self, counts: Counts) -> ScriptEvent:
         counts.call = self.number
         return self
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> Event:
+    def replayed(self, counts: Counts, own: OwnGroups) -> ScriptEvent:
         counts.call += 1
         options = own.options(self.group, self.verb, self.options)
         return replace(self, number=counts.call, group=own.group(self.group), options=options)
@@ -96,13 +96,13 @@ class NewGroup(Request):
 
     ranks: Sequence[int]
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> Event:
+    def replayed(self, counts: Counts, own: OwnGroups) -> ScriptEvent:
         own.add(self.ranks)
         return self
 
 
 @dataclass(frozen=True, slots=True)
-class Replica(Request):
+class ReplicaGradients(Request):
     """A module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape, type] of its
     gradients in the order of their arrival.
     """
@@ -117,7 +117,7 @@ class Replica(Request):
     has_hook: bool
     shapes: Sequence[Any]
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> Event:
+    def replayed(self, counts: Counts, own: OwnGroups) -> ScriptEvent:
         return replace(self, group=own.group(self.group))
 
 
@@ -127,7 +127,7 @@ class AskStore(Request):
 
     stored: Stored
 
-    def noted(self, counts: Counts) -> Event:
+    def noted(self, counts: Counts) -> ScriptEvent:
         return MetInStore()
 
 

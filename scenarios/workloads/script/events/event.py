@@ -38,7 +38,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ScriptEvent:
     """An event. Its fields, in order, are what stands behind its kind in a line.
 
     Attributes:
@@ -70,15 +70,15 @@ class Event:
         values = [getattr(self, field.name) for field in fields(self)]
         return [values] if self.is_listed else [] if values == [None] else values
 
-    def noted(self, counts: Counts) -> Event:
+    def noted(self, counts: Counts) -> ScriptEvent:
         """Count the event, and return it as its line has it."""
         return self._turned(counts)
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> Event:
+    def replayed(self, counts: Counts, own: OwnGroups) -> ScriptEvent:
         """Count the event of a line, and return it as the rank for which it is played has it."""
         return self._turned(counts)
 
-    def _turned(self, counts: Counts) -> Event:
+    def _turned(self, counts: Counts) -> ScriptEvent:
         """Return the event with how many came since its number in place of that, or the other way round."""
         if not self.since:
             return self
@@ -87,7 +87,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Event):
+class Request(ScriptEvent):
     """An event that is answered before the rank goes on.
 
     Attributes:

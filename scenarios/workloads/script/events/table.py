@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from scenarios.seam.host_work import HostWork
-from scenarios.workloads.script.events.calls import IssueCall, MetInStore, NewGroup, Replica, WaitCall
-from scenarios.workloads.script.events.event import Event
+from scenarios.workloads.script.events.calls import IssueCall, MetInStore, NewGroup, ReplicaGradients, WaitCall
+from scenarios.workloads.script.events.event import ScriptEvent
 from scenarios.workloads.script.events.forms import is_host_work, is_text
 from scenarios.workloads.script.events.notes import (
     FoundPlan,
@@ -24,9 +24,9 @@ from scenarios.workloads.script.events.work import Computed, GradientReady, Laun
 
 # What the host of a GPU did, which is no event: it stands in a line as `HostWork` has it.
 HOST = "host"
-_EVENTS: tuple[type[Event], ...] = (
+_EVENTS: tuple[type[ScriptEvent], ...] = (
     *(Computed, LaunchKernel, RecordEvent, WaitEvent, GradientReady),
-    *(IssueCall, WaitCall, NewGroup, Replica, MetInStore),
+    *(IssueCall, WaitCall, NewGroup, ReplicaGradients, MetInStore),
     *(Synchronize, SynchronizeEvent, SynchronizeCall, Query, Sleep),
     *(StepEnd, ScriptEnd, RecordMetric, FoundPlan, MemoryPeak, ReservedPeak, NoteLeftOut, NoteCpuWork, LoadedBatch),
 )
@@ -43,7 +43,7 @@ def is_line(line: Any) -> bool:
     return kind in EVENTS and EVENTS[kind].fits(values)
 
 
-def of_line(line: list[Any]) -> Event | HostWork:
+def of_line(line: list[Any]) -> ScriptEvent | HostWork:
     """Return the event of a line."""
     kind, *values = line
     return HostWork(*values[0]) if kind == HOST else EVENTS[kind].of_line(*values)

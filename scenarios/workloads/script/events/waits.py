@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
 
-from scenarios.workloads.script.events.event import Counts, Event, Request
+from scenarios.workloads.script.events.event import Counts, Request, ScriptEvent
 from scenarios.workloads.script.events.forms import is_integer, is_whole
 
 
@@ -74,7 +74,7 @@ class Query(Request):
         """The wait that ends a loop of such looks."""
         return _WAITS[self.polled](abs(self.number))
 
-    def _turned(self, counts: Counts) -> Event:
+    def _turned(self, counts: Counts) -> ScriptEvent:
         last = {"event": counts.event, "call": counts.call}.get(self.polled, 0)
         return replace(self, number=last - self.number)
 

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import from_json, to_json
-from scenarios.workloads.script.events.event import Counts, Event, OwnGroups, Request
+from scenarios.workloads.script.events.event import Counts, OwnGroups, Request, ScriptEvent
 from scenarios.workloads.script.events.forms import is_kernel, is_pair, is_text, is_whole
 
 _USUAL = {field.name: field.default for field in fields(Kernel)}
 
 
 @dataclass(frozen=True, slots=True)
-class Computed(Event):
+class Computed(ScriptEvent):
     """So many ns of CPU time, and what they were for."""
 
     kind: ClassVar[str] = "cpu"
@@ -27,7 +27,7 @@ class Computed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchKernel(Event):
+class LaunchKernel(ScriptEvent):
     """A kernel for a stream, and what it is for. In a line it has those of its figures that are not as usual."""
 
     kind: ClassVar[str] = "kernel"
@@ -47,7 +47,7 @@ class LaunchKernel(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEvent(Event):
+class RecordEvent(ScriptEvent):
     """An event of torch.cuda, by its number, that a stream records. Its line has no number."""
 
     kind: ClassVar[str] = "event"
@@ -59,17 +59,17 @@ class RecordEvent(Event):
     def line(self) -> list[Any]:
         return [self.stream]
 
-    def noted(self, counts: Counts) -> Event:
+    def noted(self, counts: Counts) -> ScriptEvent:
         counts.event = self.number
         return self
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> Event:
+    def replayed(self, counts: Counts, own: OwnGroups) -> ScriptEvent:
         counts.event += 1
         return replace(self, number=counts.event)
 
 
 @dataclass(frozen=True, slots=True)
-class WaitEvent(Event):
+class WaitEvent(ScriptEvent):
     """Such an event for which a stream waits; in a line the one recorded last has number 0."""
 
     kind: ClassVar[str] = "after"
@@ -81,7 +81,7 @@ class WaitEvent(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class GradientReady(Event):
+class GradientReady(ScriptEvent):
     """What had come so far on a stream when a gradient was there, by its replica's number and its own."""
 
     kind: ClassVar[str] = "gradient"

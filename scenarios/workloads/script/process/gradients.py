@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from scenarios.workloads.script.events.calls import Replica
+from scenarios.workloads.script.events.calls import ReplicaGradients
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 
@@ -79,7 +79,7 @@ class _Replica:
             self._places = {each: place for place, each in enumerate(self._arrived)}
             shapes = [self._shapes[each] for each in self._arrived]
             group = getattr(module.process_group, "number", 0)
-            self._link.ask(Replica(self._number, group, self.has_hook, shapes))
+            self._link.ask(ReplicaGradients(self._number, group, self.has_hook, shapes))
 
 
 def _tell(replica: weakref.ref[_Replica], index: int, *_: Any) -> None:

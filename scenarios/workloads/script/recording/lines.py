@@ -13,7 +13,7 @@ import torch
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.host_work import HostWork
 from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.events.event import Counts, Event, Request
+from scenarios.workloads.script.events.event import Counts, Request, ScriptEvent
 from scenarios.workloads.script.events.notes import CompiledStep, ScriptEnd
 from scenarios.workloads.script.events.table import HOST, of_line
 from scenarios.workloads.script.events.waits import Query, Sleep
@@ -32,9 +32,9 @@ class Lines:
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
-        self._kernels: dict[Event, int] = {}  # whose lines take long to write
+        self._kernels: dict[ScriptEvent, int] = {}  # whose lines take long to write
 
-    def number(self, event: Event | HostWork) -> int:
+    def number(self, event: ScriptEvent | HostWork) -> int:
         """Return the index of an event's line."""
         if isinstance(event, HostWork):
             return self._of_text(json.dumps([HOST, event]))
@@ -70,7 +70,7 @@ class RankLog:
             self.compiled += [*self._before, self.indices[-1]]
             self._before = None
 
-    def _numbers(self, events: Sequence[Event | HostWork], counts: Counts) -> Iterator[int]:
+    def _numbers(self, events: Sequence[ScriptEvent | HostWork], counts: Counts) -> Iterator[int]:
         for each in events:
             yield self._lines.number(each if isinstance(each, HostWork) else each.noted(counts))
 
@@ -80,7 +80,7 @@ class Logs:
 
     def __init__(self) -> None:
         self._lines, self._of = Lines(), dict[int, RankLog]()
-        self._parsed = list[Event | HostWork]()
+        self._parsed = list[ScriptEvent | HostWork]()
 
     def begin(self, rank: int) -> RankLog:
         """A new one for that rank."""
@@ -212,7 +212,7 @@ _NO_GROUP = (
 class Replay:
     """A rank that asks what a recording says; but for looks, answers count for nothing, as values do not."""
 
-    def __init__(self, events: Sequence[Event | HostWork], indices: Sequence[int], members: Members) -> None:
+    def __init__(self, events: Sequence[ScriptEvent | HostWork], indices: Sequence[int], members: Members) -> None:
         self._events, self._indices, self._members = events, indices, members
         self._place = 0  # of the next index
         self._counts = Counts(event=-1)
@@ -246,7 +246,7 @@ class Replay:
         """Nothing is open."""
 
 
-def parsed(line: list[Any]) -> Event | HostWork:
+def parsed(line: list[Any]) -> ScriptEvent | HostWork:
     """Return the event of a line, with tensors as a script's rank has them."""
     event = of_line(line)
     if isinstance(event, IssueCall):

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.workloads.chakra import wire
-from scenarios.workloads.chakra.nodes import COLLECTIVE, COMPUTE, LOAD, SEND, Node, TraceError, read, write
+from scenarios.workloads.chakra.nodes import COLLECTIVE, COMPUTE, LOAD, SEND, TraceError, TraceNode, read, write
 
 # Written by Google's protobuf package (7.36.2) of the messages of et_def.proto, each behind its length.
 BY_PROTOBUF = Path(__file__).parents[3] / "data" / "chakra" / "by_protobuf.0.et"
-NODE = Node(id=3, name="sum", type=COLLECTIVE, deps=(1, 300), attributes={"comm_type": 0, "comm_size": 1 << 40})
+NODE = TraceNode(id=3, name="sum", type=COLLECTIVE, deps=(1, 300), attributes={"comm_type": 0, "comm_size": 1 << 40})
 
 
 def test_what_protobuf_writes_is_read() -> None:
     load, gemm, call, send = read(BY_PROTOBUF)
-    assert load == Node(id=0, name="load", type=LOAD, attributes={"tensor_size": 1 << 20})
+    assert load == TraceNode(id=0, name="load", type=LOAD, attributes={"tensor_size": 1 << 20})
     assert (gemm.id, gemm.type, gemm.deps, gemm.controls) == (7, COMPUTE, (0,), (0, 300))
     assert (gemm.start_ns, gemm.duration_ns) == (100_000, 250_000)
     numbers = {"d": 1.5, "f": -2.5, "i": -3, "s": -4, "x": 5, "y": -6, "u": 8}
@@ -38,7 +38,7 @@ def test_bytes_are_those_of_the_wire_format(tmp_path: Path) -> None:
     """Hand-assembled: 150 is 96 01 and "testing" a field 2 of 7 bytes, as in protobuf's guide to its encoding."""
     assert wire.field(1, 150) == bytes.fromhex("089601")
     assert wire.field(2, "testing") == bytes.fromhex("120774657374696e67")
-    write([Node(id=1, name="a", type=COMPUTE, duration_ns=2000)], tmp_path / "a.0.et")
+    write([TraceNode(id=1, name="a", type=COMPUTE, duration_ns=2000)], tmp_path / "a.0.et")
     assert (tmp_path / "a.0.et").read_bytes() == bytes.fromhex("070a05302e302e34" + "0b0801120161180430003802")
 
 
@@ -56,7 +56,7 @@ def test_what_is_written_is_read(
     id_: int, name: str, deps: list[int], duration_ns: int, more: dict[str, object]
 ) -> None:
     more = {key: abs(value) if key == "tensor_size" and type(value) is int else value for key, value in more.items()}
-    node = Node(id=id_, name=name, type=COMPUTE, deps=tuple(deps), duration_ns=duration_ns, attributes=more)  # type: ignore[arg-type]
+    node = TraceNode(id=id_, name=name, type=COMPUTE, deps=tuple(deps), duration_ns=duration_ns, attributes=more)  # type: ignore[arg-type]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "a.0.et"
         write([node], path)

@@ -11,26 +11,26 @@ import pytest
 from scenarios.config.load import load
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build
-from scenarios.workloads.chakra.nodes import COLLECTIVE, COMPUTE, RECV, SEND, Node, write
+from scenarios.workloads.chakra.nodes import COLLECTIVE, COMPUTE, RECV, SEND, TraceNode, write
 from scenarios.workloads.chakra.traces import read_traces
 
 CLUSTER = 'program = "chakra"\n[cluster]\nprofile = "dgx_h100"\nhosts = 1\ngpus_per_host = 2\n[chakra]\n'
 
 
-def call(id_: int = 2, **attributes: Any) -> Node:
-    return Node(id=id_, type=COLLECTIVE, attributes={"comm_type": 0, "comm_size": 64, **attributes})
+def call(id_: int = 2, **attributes: Any) -> TraceNode:
+    return TraceNode(id=id_, type=COLLECTIVE, attributes={"comm_type": 0, "comm_size": 64, **attributes})
 
 
-def message(kind: int, peer: int, **attributes: Any) -> Node:
+def message(kind: int, peer: int, **attributes: Any) -> TraceNode:
     end = "comm_dst" if kind == SEND else "comm_src"
-    return Node(id=5, type=kind, attributes={end: peer, "comm_size": 64, **attributes})
+    return TraceNode(id=5, type=kind, attributes={end: peer, "comm_size": 64, **attributes})
 
 
-def work(id_: int, *deps: int, type_: int = COMPUTE, start_ns: int = 0) -> Node:
-    return Node(id=id_, type=type_, deps=deps, start_ns=start_ns, duration_ns=1000)
+def work(id_: int, *deps: int, type_: int = COMPUTE, start_ns: int = 0) -> TraceNode:
+    return TraceNode(id=id_, type=type_, deps=deps, start_ns=start_ns, duration_ns=1000)
 
 
-def written(folder: Path, *ranks: list[Node], keys: str = "", **groups: list[int]) -> Path:
+def written(folder: Path, *ranks: list[TraceNode], keys: str = "", **groups: list[int]) -> Path:
     """Write the traces of these ranks, and a scenario that plays them."""
     for rank, nodes in enumerate(ranks):
         write(nodes, folder / f"a.{rank}.et")
@@ -42,16 +42,16 @@ def written(folder: Path, *ranks: list[Node], keys: str = "", **groups: list[int
     return path
 
 
-BAD: dict[str, tuple[list[list[Node]], dict[str, list[int]], str]] = {
+BAD: dict[str, tuple[list[list[TraceNode]], dict[str, list[int]], str]] = {
     "type": ([[work(1, type_=8)]] * 2, {}, "a.0.et: node 1: type 8: expected one of METADATA_NODE"),
     "comm type": (
         [[call(comm_type=10)]] * 2,
         {},
         "a.0.et: node 2: comm_type = 10: expected 0 to 9, ALL_REDUCE and so on",
     ),
-    "no size": ([[Node(id=1, type=SEND)]] * 2, {}, "a.0.et: node 1: expected comm_size, its bytes"),
+    "no size": ([[TraceNode(id=1, type=SEND)]] * 2, {}, "a.0.et: node 1: expected comm_size, its bytes"),
     "no end": (
-        [[message(SEND, 1)], [Node(id=4, type=RECV, attributes={"comm_size": 1})]],
+        [[message(SEND, 1)], [TraceNode(id=4, type=RECV, attributes={"comm_size": 1})]],
         {},
         "a.1.et: node 4: expected comm_src",
     ),
@@ -124,7 +124,7 @@ def test_a_prefix_names_one_of_several(tmp_path: Path) -> None:
 
 
 def test_nodes_come_by_start_and_behind_what_they_depend_on(tmp_path: Path) -> None:
-    controlled = Node(id=5, type=COMPUTE, controls=(2,), duration_ns=1000)
+    controlled = TraceNode(id=5, type=COMPUTE, controls=(2,), duration_ns=1000)
     written(tmp_path, [work(1, 3), work(2, start_ns=5000), work(3, start_ns=9000), work(4), controlled])
     for with_controls, order in ((False, [4, 5, 2, 3, 1]), (True, [4, 2, 5, 3, 1])):
         traces = read_traces(tmp_path, None, with_controls=with_controls)
