@@ -10,7 +10,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,7 +53,6 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
-_DRAWN_BYTES = 1 << 28  # ids are drawn once for the run, its draws and its changes
 _COMMANDS = ("sweep", "search", "curves")  # a scenario of such a name is ./sweep
 
 
@@ -145,13 +144,12 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             replace.check_free(options.kernels_csv)
         job = _planned(options, scenario, folder, phases)
     from scenarios.workloads.build import effort_of
-    from scenarios.workloads.dlrm.ids.kept import DRAWN
 
     goes_on = options.what_if and _holds(folder, job.scenario)
     if not goes_on:
         check_free(folder)
     print_notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program))
-    with job.bar, DRAWN.up_to(_DRAWN_BYTES):
+    with job.bar, _ids_kept():
         digest = None if goes_on else _record(job)
         with changing(folder) if options.what_if else nullcontext():
             run, spread = _repeat(job, asked, digest)
@@ -165,6 +163,13 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         if isinstance(job.scenario.options, Script) and not (options.json or options.quiet) and phases.sentence():
             print(phases.sentence())
     return 0
+
+
+def _ids_kept() -> AbstractContextManager[None]:
+    """Keep ids once they are drawn, as the run, its draws and its changes have the same."""
+    from scenarios.workloads.dlrm.ids.kept import DRAWN
+
+    return DRAWN.up_to(1 << 28)
 
 
 def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phases: Phases) -> _Job:
@@ -200,21 +205,17 @@ def _repeat(job: _Job, asked: _Asked, digest: Digest | None) -> tuple[Run, Plays
     from reports.analysis.repeats import Play, Plays
     from reports.analysis.step_breakdown import check_steps
     from reports.store import run_folder as store
+    from sim.draws import digest_of
 
     run = store.load(job.folder)
     if not job.draws:
         return run, None
     check_steps(run)
-    runs = [run, *_draw(job, digest or _digest(job))]
+    if digest is None:  # the folder holds the run already
+        digest = digest_of(job.scenario, job.program, look=job.bar.show, observed=job.observed)
+    runs = [run, *_draw(job, digest)]
     spread = Plays(list(map(Play.of, runs))) if asked.options.draws else None
     return _change(job, asked, runs) if asked.options.what_if else run, spread
-
-
-def _digest(job: _Job) -> Digest:
-    """Simulate the run that its folder holds already."""
-    from sim.draws import digest_of
-
-    return digest_of(job.scenario, job.program, look=job.bar.show, observed=job.observed)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
