@@ -89,6 +89,7 @@ class Regrouped:
         buffer = torch.cat([piece.flat for piece in self.pieces])
         parts = buffer.split_with_sizes([piece.flat.numel() for piece in self.pieces])
         gradients = [
+            # Copies keep the gradients' strides, so that results are copied back as flat memory.
             part.as_strided(piece.gradient.shape, piece.gradient.stride())
             for part, piece in zip(parts, self.pieces, strict=True)
         ]
@@ -146,6 +147,7 @@ class Regrouping:
         self._seen: list[Members] = []
         self._held: dict[int, Piece] = {}
         self._first_members = self._first_members or members
+        # DDP rebuilds its buckets once: until then the first bucket equals the first one of the process.
         is_as_at_first = self._is_stored and members == self._first_members
         self._keeps_layout = bool(self._layout.buckets) and (remembers or is_as_at_first)
 
