@@ -157,7 +157,7 @@ def on_stubs(connection: Connection, place: link.Place, steps: int, script: Scri
         return turns(step)
 
     def left(self: link.WatchedLink, kind: str, argument: Any) -> None:
-        self._tell("counted", of_half)
+        self._send("counted", of_half)
         leave(self, kind, argument)
 
     @contextmanager
@@ -192,7 +192,7 @@ def in_turn() -> None:
     options = SimpleNamespace(global_ranks_in_group=[], group_size=1, group_rank=0, store=dist.HashStore())
     with mock.patch.object(WatchedGroup, "_make", _fake):
         watched: Any = WatchedGroup(SimpleNamespace(journal=journal), None, None, options, {"cpu": "fake"})  # type: ignore[arg-type]
-    watched.hand_on()
+    watched.bypass()
     for name, group in (("own", own), ("handed on", watched)):
         _register_process_group(name, group)
     given, steps = dist.AllreduceOptions(), UnrecordedSteps(journal, Lane(), "main", 0, _MANY)

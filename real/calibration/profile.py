@@ -112,6 +112,7 @@ def _time(time_ns: int) -> str:
 
 
 def _scaled(rate: float, unit: str) -> str:
+    # repr is the shortest text that reads back to the same float.
     exact = Decimal(repr(float(rate)))
     step = min(max(exact.adjusted(), 0) // 3, len(_THOUSANDS) - 1)
     return toml_value(f"{_shifted(exact, step)} {_THOUSANDS[step]}{unit}")

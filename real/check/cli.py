@@ -42,6 +42,7 @@ def check(words: Sequence[str], simulate: Simulate, prog: str) -> int:
     if here is not None:
         check_world_size(scenario, here)
     is_first = here is None or here.rank == 0
+    # Only the first rank writes outcomes; the other ranks' jobs need some path.
     out = Path(tempfile.mkdtemp(prefix="twinstep-check-") if is_first else tempfile.gettempdir())
     options = Options(
         properties=tuple(arguments.property or PROPERTIES),
@@ -113,6 +114,7 @@ def _devices() -> int:
 def _case(text: str) -> Case:
     """Build a case from its repr, as a failing check prints it."""
     try:
+        # Without builtins: a case is a call of known classes, and nothing else.
         case = eval(text, {"__builtins__": {}, **CASES})
     except Exception as error:
         raise ScenarioError(f"--case {text!r}: {error}; expected such as 'Gather(hosts=1, gpus=2, numel=3)'") from error

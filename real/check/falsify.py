@@ -69,6 +69,7 @@ SHRINKING_S = 40.0
 # Number of differences that are printed of one example.
 _TOLD = 4
 
+# Neither a slow example nor a large one may end a check, and failures are never replayed from a database.
 SETTINGS = settings(
     deadline=None,
     database=None,
@@ -94,7 +95,7 @@ class Property:
         self.plays = self.cases = 0  # until the first failure
 
     def check(self, cases: tuple[Case, ...]) -> None:
-        """Run one example.
+        """Run one example of the property.
 
         Raises:
             AssertionError: with the differences, and the command that repeats them.
@@ -111,6 +112,7 @@ class Property:
             found = differences(name, world, cases)
             if found:
                 self._failed[cases] = "\n".join(found[:_TOLD])
+                # Shrinking tries many examples: run only the world that failed, and for a limited time.
                 self._worlds = {name: world}
                 self._until_s = min(self._until_s, time.monotonic() + SHRINKING_S)
                 return

@@ -86,6 +86,7 @@ class CheckProgram(Program):
         worlds = {"sim": simulated(self._simulate), "real": lockstep.lead}
         try:
             results = [self._given(worlds)] if self._options.cases else self._drawn(worlds)
+        # The ranks are out of step: raise the play's error at once, without Hypothesis' shrinking.
         except _PlayFailedError as failed:
             raise failed.error from failed
         lockstep.end()

@@ -89,6 +89,7 @@ class Regrouped:
         buffer = torch.cat([piece.flat for piece in self.pieces])
         parts = buffer.split_with_sizes([piece.flat.numel() for piece in self.pieces])
         gradients = [
+            # Copies keep the gradients' strides, so that results are copied back as flat memory.
             part.as_strided(piece.gradient.shape, piece.gradient.stride())
             for part, piece in zip(parts, self.pieces, strict=True)
         ]
@@ -144,8 +145,9 @@ class Regrouping:
 
     def _start_step(self, members: Members, remembers: bool) -> None:
         self._seen: list[Members] = []
-        self._held: dict[int, Piece] = {}
+        self._pieces: dict[int, Piece] = {}
         self._first_members = self._first_members or members
+        # DDP rebuilds its buckets once: until then the first bucket equals the first one of the process.
         is_as_at_first = self._is_stored and members == self._first_members
         self._keeps_layout = bool(self._layout.buckets) and (remembers or is_as_at_first)
 
@@ -162,23 +164,23 @@ class Regrouping:
 
     def _is_at_its_place(self, members: Members) -> bool:
         place = len(self._seen)
-        return not self._keeps_layout or (not self._held and self._layout.buckets[place - 1 : place] == [members])
+        return not self._keeps_layout or (not self._pieces and self._layout.buckets[place - 1 : place] == [members])
 
     def _hold(self, bucket: DdpBucket, members: Members) -> None:
         gradients = bucket.gradients()
         flats = bucket.buffer().split_with_sizes([gradient.numel() for gradient in gradients])
-        self._held.update(zip(members, map(Piece, flats, gradients), strict=True))
+        self._pieces.update(zip(members, map(Piece, flats, gradients), strict=True))
 
     def _regrouped(self) -> list[Regrouped]:
-        left = [(index, members) for index, members in enumerate(self._layout.buckets) if members[0] in self._held]
+        left = [(index, members) for index, members in enumerate(self._layout.buckets) if members[0] in self._pieces]
         expected = {member for _, members in left for member in members}
-        if expected != self._held.keys():
+        if expected != self._pieces.keys():
             raise ValueError(
-                f"DistributedDataParallel reduces parameters {sorted(self._held)}, expected {sorted(expected)} as in"
+                f"DistributedDataParallel reduces parameters {sorted(self._pieces)}, expected {sorted(expected)} as in"
                 " the buckets that the PowerSGD state remembers"
             )
         return [
-            Regrouped(index, [self._held[member] for member in members], is_last=index == left[-1][0])
+            Regrouped(index, [self._pieces[member] for member in members], is_last=index == left[-1][0])
             for index, members in left
         ]
 

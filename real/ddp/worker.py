@@ -123,6 +123,7 @@ class Worker:
         try:
             with track.entered():
                 job()
+        # The thread lives on: `join` raises the error on the caller's thread, where the user sees it.
         except Exception as error:
             self._error = error
 

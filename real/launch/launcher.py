@@ -173,9 +173,8 @@ class _Launch:
             for rank, code in forker.exit_codes().items():
                 if self._table.members[rank].exit_code is None:
                     self._table.exited(rank, code, now_s)
-            self._table.see(
-                self._steps.of_all(), now_s
-            )  # after exit codes: a rank that has ended writes no further step
+            # After exit codes: a rank that has ended writes no further step.
+            self._table.see(self._steps.of_all(), now_s)
             if self._heard is not None:
                 self._heard(max((member.step or 0 for member in self._table.members), default=0))
             if self._signals:

@@ -114,6 +114,7 @@ def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor
         RankLostError: rank 0 did not come in time.
         ScenarioError: rank 0 cannot listen at its address.
     """
+    # Loopback and other interfaces are told apart by number, not by name.
     address = socket.gethostbyname(place.address)
     if address.startswith("127."):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: no other machine needs to reach this one

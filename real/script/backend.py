@@ -179,7 +179,7 @@ class WatchingBackend:
         """Begin a call of one of torch's groups.
 
         Args:
-            asked: the script's call.
+            request: the script's call.
             inner: torch's own process group.
             play: makes a checked verb of the call.
             known: the call and group of an earlier equal call, which needs no further check.

@@ -98,9 +98,8 @@ class WatchedLink:
         self._backend = WatchingBackend(self._journal, place.world_size, place.local_world_size)
         self._rank = Rank(self._backend)
         self._group: Group = self._rank.world
-        self._groups: list[
-            WatchedGroup
-        ] = []  # which stay: taking gloo down with callbacks under way may hang (torch 2.13)
+        # Groups are kept: taking gloo down with callbacks in flight may hang (torch 2.13).
+        self._groups: list[WatchedGroup] = []
         self._main = threading.get_ident()
         self._meeting = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
         self._store: Store | None = None

@@ -146,14 +146,14 @@ class WatchedWork(dist.Work):
 
     def __init__(self, backend: WatchingBackend, underway: Underway, request: Asked) -> None:
         super().__init__()
-        self._backend, self._underway, self._asked = backend, underway, request
+        self._backend, self._underway, self._request = backend, underway, request
         self._is_waited = False
 
     def wait(self, timeout: Any = None) -> bool:
         """Wait as torch's own work does."""
         if not self._is_waited:
             self._is_waited = True
-            self._backend.wait(self._underway, is_async=self._asked.is_async)
+            self._backend.wait(self._underway, is_async=self._request.is_async)
         return True
 
     def synchronize(self) -> None:
@@ -166,7 +166,7 @@ class WatchedWork(dist.Work):
         return self._underway.work.is_success()
 
     def result(self) -> Any:
-        return self._asked.result
+        return self._request.result
 
     def get_future(self) -> Any:
         """Return torch's own future."""

@@ -83,9 +83,8 @@ class _Watcher:
         self._store.set(self._over, "")
         self._stands({"last": "its script's last line", "inside": False, "waits": []})
         received: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(
-            received, self._outcome
-        )  # also as what others still read comes from processes that are there
+        # Also a barrier: other ranks may still read from this rank's process, so it must not end before.
+        dist.all_gather_object(received, self._outcome)
         end(self._process)
         check(dict(enumerate(received)), self._script)
 

@@ -56,6 +56,7 @@ class ControlChannel:
             tells_steps: False where the supervisor reads this rank's steps from shared memory.
         """
         self._socket = socket.create_connection(address, timeout=timeout_s)
+        # Nagle's algorithm would delay small messages, and with them the clock probes.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.settimeout(None)
         self._lock = threading.Lock()
@@ -73,6 +74,7 @@ class ControlChannel:
     def say(self, message: dict[str, Any]) -> None:
         """Send a message; if the supervisor is gone, the listener notices."""
         data = json.dumps(message).encode() + b"\n"
+        # The rank's threads and the listener send concurrently; the lock keeps messages whole.
         with suppress(OSError), self._lock:
             self._socket.sendall(data)
 

@@ -49,6 +49,7 @@ def merge(
     read = [_read(spools[rank]) for rank in sorted(spools)]
     zero_ns = min((row[_TIMES][0] for rank in read for row in rank.spans), default=0)
     spans = entered((span(_moved(row, lambda ns: ns - zero_ns)) for rank in read for row in rank.spans), lanes)
+    # A rank that was lost before it began has no head.
     heads = {rank: one.head for rank, one in zip(sorted(spools), read, strict=True) if one.head is not None}
     first = heads[min(heads)] if heads else {"plan": [], "memory": []}
     residual_ns = max((one.alignment.residual_ns for one in read), default=0)

@@ -246,6 +246,7 @@ class RankStatusTable:
 
     def _hear_position(self, member: RankStatus, at: Mapping[str, Any], now_s: float) -> None:
         waits = tuple(Waits(what, group, call, tuple(ranks)) for what, group, call, ranks in at["waits"])
+        # Only progress counts as a move: a stalled rank reports its position, too.
         if member.position is None or (member.position.stage, member.position.moves) != (at["stage"], at["moves"]):
             member.moved_s = now_s
         member.position = Position(at["step"], at["stage"], at["moves"], at["reached"], at["last"], at["inside"], waits)

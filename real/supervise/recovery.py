@@ -36,6 +36,7 @@ def recover(path: Path) -> tuple[Path, str]:
         job = load(spool / JOB_FILE)
     except Exception as error:  # unpickling may raise anything
         raise ProgramError(f"{spool / JOB_FILE}: not readable by this release: {type(error).__name__}") from error
+    # The folder may have been moved, or be mounted elsewhere, since the run.
     job = dataclasses.replace(job, spool=spool, out=spool.parent / job.out.name)
     if os.path.lexists(job.out):
         raise ProgramError(f"{job.out}: exists already; nothing is ever overwritten, expected it to be moved away")

@@ -41,6 +41,7 @@ async def batched_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> 
     rank = rank.for_role(COMPRESSION)
     matrix = (await corrected(rank, state, bucket, side * side)).view(side, side)
     factors = await prepare_factors(rank, state, bucket, (square,))
+    # torch's batched hook does not use the epsilon of its state.
     await power_iteration(rank, state, bucket, matrices=[matrix], factors=factors, epsilon=0.0)
     await _decompress(rank, bucket, matrix, factors, keep_error=state.use_error_feedback)
     state.advance(bucket)

@@ -143,6 +143,7 @@ async def _reduce_plain(rank: Rank, group: Group | None, layout: Layout, *, sour
     if count:
         plain = [pieces[place] for place in layout.plain]
         await compute(rank, copy_cost(buffer, numel), _pack, packed, plain, label="powersgd.pack")
+    # Called even if empty, as in torch: the number of collectives does not depend on the model.
     await rank.all_reduce(packed, group=group, label="powersgd.uncompressed")
     if count:
         results = buffer.split_with_sizes(layout.sizes)

@@ -91,6 +91,7 @@ def refill_zero_columns(matrices: Tensor, reserve: Tensor) -> None:
 
 def _gram_schmidt(matrices: Tensor, epsilon: float, zero_vanished: bool) -> None:
     columns = matrices.shape[-1]
+    # Norms before any projection: what projection leaves is compared with their rounding errors.
     floors = _norms(matrices) * (_VANISHED * torch.finfo(matrices.dtype).eps) if zero_vanished else None
     for index in range(columns):
         column = matrices[..., index : index + 1]

@@ -128,11 +128,13 @@ async def power_iteration(
     group, safe = state.group, state.survive_zero_matrices
     stacked = bool(matrices) and matrices[0].dim() > 2
     pairs = factors.of_matrices(stacked)
+    # Warm start alone can keep a collapsed column from step to step.
     reserve = state.reserve_dict.get(bucket.index()) if safe else None
     await _orthonormal_q(rank, factors, epsilon, safe=safe, reserve=reserve)
     products = [(matrix, q, p) for matrix, (p, q) in zip(matrices, pairs, strict=True)]
     numel, p_numel, q_numel = factors.numel, factors.p_memory.numel(), factors.q_memory.numel()
     await multiply_all(rank, factors, products, read=numel + q_numel, written=p_numel, label="powersgd.compress")
+    # Summed before it is orthogonalised, so that all ranks hold the same basis.
     await rank.all_reduce(factors.p_memory, group=group, label="powersgd.P")
     kernel = orthogonalise_cost(factors.p_memory, factors.p, epsilon, safe)
     await compute(rank, kernel, _orthogonalise_all, factors.p, epsilon, safe, label="powersgd.orthogonalise")

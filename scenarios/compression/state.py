@@ -123,6 +123,7 @@ def draw_normal(seed: int, targets: Sequence[Tensor]) -> None:
 
     The global generators are left alone.
     """
+    # A CPU generator gives ranks on any device the same numbers.
     generator = torch.Generator().manual_seed(seed)
     for target in targets:
         target.copy_(torch.randn(target.shape, generator=generator, dtype=target.dtype))

@@ -226,6 +226,7 @@ class _Walk:
             steps: list[Sequence[int]] = [()] * len(every)
             tried = [every, steps, matrices, others]
             if _counts_steps(call):  # a step's number takes one block, as a small parameter does
+                # Lists of numbers first: they explain the blocks of small models as well as parameters do.
                 tried.insert(0, steps)
             for shapes in tried:
                 if shapes and blocks == sum(-(-math.prod(shape) // _CHUNK) for shape in shapes):

@@ -86,6 +86,7 @@ class HalfCodec:
             return values.new_empty(values.shape, dtype=self.dtype)
         largest = torch.finfo(self.dtype).max
         scaled = values if self.loss_scale is None else values * self.loss_scale
+        # As TorchRec's casts with clamp: larger values would become infinite.
         return scaled.clamp(-largest, largest).to(self.dtype)
 
     def decode(self, encoded: Tensor) -> Tensor:

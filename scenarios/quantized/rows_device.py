@@ -18,6 +18,7 @@ def encode_int8(values: Tensor, row_size: int) -> Tensor:
     least, largest = torch.aminmax(rows, dim=1, keepdim=True)
     span, most = largest - least, torch.full_like(least, INT8_LARGEST)  # a tensor: by a number, GPUs multiply
     steps = ((rows - least) * (most / (span + INT8_EPSILON))).round_()
+    # A NaN gets code 0, but its row's scale is NaN, so that the whole row decodes to NaN.
     return _packed(steps.nan_to_num_(0.0).to(torch.uint8), span / most, least)
 
 
@@ -34,7 +35,9 @@ def encode_fp8(values: Tensor, row_size: int, of: Minifloat) -> Tensor:
     most = torch.full_like(rows[:, :1], of.largest)
     scale = most / (known.amax(dim=1, keepdim=True).clamp_(min=FP8_EPSILON) + FP8_EPSILON)
     scaled = rows * scale
+    # Comparisons with NaN are false: a NaN becomes the largest number, as in FBGEMM.
     size = torch.where(scaled.abs() < of.largest, scaled.abs(), of.largest)
+    # The exponent bits of float32; subnormal numbers share the least exponent.
     exponent = ((size.view(torch.int32) >> 23) - 127).clamp_(min=of.least_exponent)
     steps = torch.ldexp(size.double(), of.mantissa_bits - exponent).round_().to(torch.int32)
     codes = steps + ((exponent - of.least_exponent) << of.mantissa_bits)

@@ -92,6 +92,7 @@ def int8_ranges(rows: Array, parameters: Array) -> None:
     for row in range(rows.shape[0]):
         least = largest = rows[row, 0]
         for element in rows[row]:
+            # A NaN stays in the range, so that the whole row decodes to NaN.
             if element < least or np.isnan(element):
                 least = element
             if element > largest or np.isnan(element):

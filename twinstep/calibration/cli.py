@@ -233,6 +233,7 @@ def _plain(row: Residual) -> dict[str, float | str]:
 
 
 def _fit_program(cluster: Cluster, worked: Iterable[Span], simulate: Simulate) -> Cluster:
+    # A prediction in which Python costs nothing: what the real program takes beyond it is the verbs' price.
     bare = program.scenario_of(scenario_on(program.alone(cluster), "program"))
     alone = simulate(bare, DlrmProgram(bare), 0).spans
     assert cluster.tcp is not None, "the network's fit says it"
@@ -241,6 +242,7 @@ def _fit_program(cluster: Cluster, worked: Iterable[Span], simulate: Simulate) -
 
 def _crowd_of(cluster: Cluster) -> Cluster:
     """Return a cluster of one-rank hosts, at least two for each core."""
+    # With fewer ranks no thread would have to wait for a core that another one spins on.
     hosts = max(cluster.hosts, 2 * cluster.host.cores)
     return dataclasses.replace(cluster, hosts=hosts, host=dataclasses.replace(cluster.host, gpus=1))
 

@@ -129,6 +129,7 @@ def measure_host(like: Cluster, bar: ProgressLine, *, device: str = "cuda", seco
 
 
 def _time(out: Path, device: str, seconds: float) -> dict[str, list[int]]:
+    # Timed in a process of its own, like a user's script: torch and CUDA start afresh there.
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     words = [sys.executable, str(_SCRIPT), "time", device, str(seconds), str(out)]
     env, limit_s = {**os.environ, "PYTHONPATH": path}, seconds + _LIMIT_S

@@ -188,6 +188,7 @@ def _measured(options: argparse.Namespace, like: Cluster, bar: ProgressLine) -> 
                     seconds=options.seconds,
                     look=lambda done: bar.show(f"measuring operators: {done:,}"),
                 )
+        # The part file has all operators so far; the sentence says how to go on.
         except KeyboardInterrupt:
             kept = f"{len(part.measured):,} operators are in it; the same command goes on"
             raise KeyboardInterrupt(f"{_part_file(table_file(options.out))}: {kept}") from None
@@ -243,9 +244,7 @@ def _of_run(options: argparse.Namespace, prices: Prices, bar: ProgressLine) -> l
 
 
 def _predictor(gpu: Gpu, *, is_cold: bool) -> Callable[[Sequence[MeasuredOperator], Sequence[Operation]], list[float]]:
-    """Return a function that predicts operators as the simulator does, with a table of rows before the profile's own
-    tables.
-    """
+    """Return a function that predicts operators as the simulator does, with a table of its rows over the profile's."""
     own = [table_of(name, gpu) for name in gpu.kernel_tables]
 
     def predict(rows: Sequence[MeasuredOperator], operations: Sequence[Operation]) -> list[float]:

@@ -71,6 +71,7 @@ def count(runs: dict[str, Run]) -> None:
     """Mark two steps for each snippet, which run it once and twice; for a failed snippet both are empty."""
     twinstep.step()
     for name in SNIPPETS:
+        # A failed snippet has its two marks, too, so that steps and names stay aligned.
         for often in (1, 2) if name in runs else (0, 0):
             for _ in range(often):
                 runs[name]()
@@ -87,6 +88,7 @@ def timed(runs: dict[str, Run], device: torch.device, seconds: float) -> dict[st
             break
         for name, run in runs.items():
             wait()
+            # The GPU is idle here: a full launch queue would hold the host up.
             begun_ns = time.perf_counter_ns()
             run()
             time_ns = time.perf_counter_ns() - begun_ns

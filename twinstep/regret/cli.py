@@ -85,6 +85,7 @@ def _study(options: argparse.Namespace) -> Study:
         )
     shared = {**study.shared, **command_line.values_of(options)}
     draws = study.draws if options.draws is None else options.draws
+    # One stage, so that every point is predicted with the scenario's own fidelity.
     study = replace(study, goals=goals, shared=shared, stages=(Stage(),), draws=draws)
     check(study)
     return study
@@ -130,6 +131,7 @@ def _predict(folder: Path, study: Study, options: argparse.Namespace) -> set[int
 
 def _measure(folder: Path, study: Study, points: Sequence[Point], options: argparse.Namespace) -> int:
     """Measure points without a measurement, and keep a row for each round; return the exit code of an interruption."""
+    # Points of equal scenarios are measured once.
     points = list({point.digest: point for point in points}.values())
     if points and not (options.quiet or options.json):
         print_notes_of_measuring(points[0].scenario, cores(), cpu_name())
@@ -169,6 +171,7 @@ class _Places:
         """Return the hosts on which a scenario is measured."""
         fabric = None if self._name is None else fabric_of(scenario)
         if fabric not in self._hosts:
+            # Network namespaces take long to create: one set serves all points with the same links.
             self._hosts[fabric] = self._stack.enter_context(hosts_for(scenario, self._name, self._tell))
         return self._hosts[fabric]
 

@@ -50,6 +50,7 @@ def order(
     """
     for number in range(1, rounds + 1):
         mixed = list(points)
+        # Seeded by the round: an interrupted command continues in the same order.
         random.Random(number).shuffle(mixed)
         for point in mixed:
             known = measured[point.digest]

@@ -79,6 +79,7 @@ def _beyond(value: object, name: str, bound: float) -> float:
         return 1.0
     if _BOUNDS[name](value, bound):
         return 0.0
+    # At least _TINY: a value equal to an exclusive bound violates it, too.
     return max(abs(value - bound) / max(abs(bound), _TINY), _TINY)
 
 

@@ -91,6 +91,7 @@ def _client(where: Where, stack: ExitStack) -> Client:
         return _client_of(where.scheduler)
     if where.slurm is not None:
         return Client(stack.enter_context(_slurm(where.slurm, where.jobs)))
+    # One thread per process, because a worker runs one point at a time (see `play`).
     cluster = LocalCluster(
         n_workers=where.jobs,
         threads_per_worker=1,

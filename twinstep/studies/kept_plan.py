@@ -45,6 +45,7 @@ def places(plan: Iterable[PlanRow]) -> dict[str, str]:
     """Return a digest of each table's places, by name; copies on all ranks count as one place."""
     shards: dict[str, set[tuple[object, ...]]] = {}
     for row in plan:
+        # A copied table has no place that could change.
         where = () if row.sharding_kind.is_copied else (row.rank, row.row_offset, row.column_offset)
         size = row.rows, row.columns
         shards.setdefault(row.table, set()).add((row.sharding_type, row.compute_kernel, *where, *size))

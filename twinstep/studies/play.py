@@ -57,6 +57,7 @@ def play_point(task: Task) -> Result:
             result = Result(status="program error", sentence=str(error))
         except _TimedOutError as error:
             result = Result(status="timed out", sentence=str(error))
+        # A point's error must not end its worker: it becomes the point's row.
         except Exception as error:
             result = Result(status="error", sentence=told(error))
         return replace(result, seconds=time.monotonic() - began_s, worker=_worker())

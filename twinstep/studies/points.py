@@ -74,6 +74,7 @@ def combined(axes: Sequence[Axis], rows: Sequence[Sequence[object]]) -> dict[str
     }
     content = {key: value for key, value in whole.items() if value is not None}
     for axis in axes:
+        # Conditions see all values, also removed ones, so that the order of axes does not matter.
         if axis.only_if is not None and not axis.only_if.holds(whole):
             for key in axis.keys:
                 content.pop(key, None)
@@ -120,6 +121,7 @@ def check(study: Study) -> None:
     sentences: dict[str, None] = {}
     for key in study.keys:
         try:
+            # One value of each key is enough: an unknown key fails with any value.
             _load(study, {**study.shared, key: study.values_of(key)[0]})
         except ScenarioError as error:
             sentences.update(dict.fromkeys(one for one in error.sentences if UNKNOWN in one or _is_no_place(one)))

@@ -58,6 +58,7 @@ def number_of(value: object) -> tuple[int | float, str]:
 def _steps(first: float, last: float, step: float) -> list[int | float]:
     if step <= 0:
         raise ValueError("a step above 0")
+    # Rounding must not drop the end of a range.
     count = math.floor((last - first) / step + 1e-9) + 1
     _check(count)
     return [_plain(first + at * step, first, step) for at in range(count)]
@@ -66,6 +67,7 @@ def _steps(first: float, last: float, step: float) -> list[int | float]:
 def _factors(first: float, last: float, times: object) -> list[int | float]:
     if isinstance(times, bool) or not isinstance(times, int | float) or not times > 1 or first <= 0:
         raise ValueError("a factor above 1 as times, from a number above 0")
+    # Rounding must not drop the end of a range.
     count = math.floor(math.log(last / first) / math.log(times) + 1e-9) + 1
     _check(count)
     return [_plain(first * times**at, first, times) for at in range(count)]

@@ -172,6 +172,7 @@ class _StageRun:
         self._sweep.played += 1
         first, *others = self._waiting.pop(key)
         self._add(row := {**self._sweep.row(first, key[1], result), "run": run, "played": True})
+        # Points of one digest differ in index and values only.
         for resolved in others:
             self._again(resolved, row)
 

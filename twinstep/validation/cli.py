@@ -73,6 +73,7 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
     _check_programs(scenarios)
     session = _Session(options, command, folder)
     if here is not None:
+        # torchrun or srun has started this process as one rank: it serves the only round.
         (scenario,) = scenarios
         from real.launch.worker import RankWorker
 
@@ -139,6 +140,7 @@ def _launches(scenario: Scenario, folder: Path, place: AbstractContextManager[Ho
             for number in count(1):
                 out, last = folder / f"round-{number}", folder / _LAST
                 launch(job_of(scenario, out, check="never"), hosts=hosts, heard=partial(heard, number))
+                # The latest whole round is kept as the measured run.
                 shutil.rmtree(last, ignore_errors=True)
                 yield out.rename(last)
 
@@ -186,6 +188,7 @@ class _Session:
         measured = Plays(plays) if plays else None
         self._add(_validation(scenario, predicted, measured, ended=ended, precision=self._options.precision), code)
         self._head["is_complete"] = is_last and code <= 1
+        # Written after each scenario, so that an interruption loses only the current one.
         validation_folder.write(self._folder, self._head, self._results)
         return code <= 1
 
@@ -210,6 +213,7 @@ class _Session:
 
         program, count = build(scenario), self._options.draws
         if not program.needs_values:
+            # Without values a prediction is faster and gives the same times.
             scenario = dataclasses.replace(scenario, payload="sizes")
             program = build(scenario)
         bar.show(f"{scenario.name}: predicting", 0, count + 1)

@@ -79,12 +79,14 @@ def fit(timed: Sequence[Timed], like: Eager) -> HostFit:
         shares = parts * np.exp(factors[:count])
         predicted = known + shares.sum(axis=1)
         errors = np.log(measured_ns / predicted)
+        # Huber's weights: beyond _ROBUST an error counts linearly.
         weights = np.sqrt(np.minimum(1.0, _ROBUST / np.maximum(np.abs(errors), 1e-12)))
         slopes = np.concatenate([shares / predicted[:, None], np.zeros((len(timed), 1))], axis=1)
         # Ties are rows of the same least-squares problem: they keep it solvable where snippets cannot tell prices
         # apart.
         matrix = np.concatenate([slopes * weights[:, None], ties])
         step = np.linalg.lstsq(matrix, np.concatenate([errors * weights, -ties @ factors]), rcond=None)[0]
+        # Far from the solution the linearisation overshoots, so steps are bounded.
         factors = factors + np.clip(step, -_STRIDE, _STRIDE)
         if np.max(np.abs(step)) < _CLOSE:
             break

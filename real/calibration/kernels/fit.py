@@ -153,9 +153,11 @@ def _fit_line(members: Sequence[Timed], work_bytes: Sequence[float]) -> _Roof:
     for _ in range(_STEPS):
         parts = np.stack([launches, work], axis=1) * np.exp(guess)
         errors = np.log(times / parts.sum(axis=1))
+        # Huber's weights: beyond _ROBUST an error counts linearly.
         weights = np.sqrt(np.minimum(1.0, _ROBUST / np.maximum(np.abs(errors), 1e-12)))
         slopes = parts / parts.sum(axis=1, keepdims=True)
         step = np.linalg.lstsq(slopes * weights[:, None], errors * weights, rcond=1e-6)[0]
+        # Far from the solution the linearisation overshoots, so steps are bounded.
         guess = guess + np.clip(step, -_STRIDE, _STRIDE)
         if np.max(np.abs(step)) < _CLOSE:
             break

@@ -115,6 +115,7 @@ class _Pair:
 
     def __init__(self, rank: Rank, first: int, second: int, cluster: Cluster) -> None:
         self._rank = rank
+        # A second group has connections of its own: bulk data in it does not queue before the first group's messages.
         self._group, self._aside = rank.new_group([first, second]), rank.new_group([first, second])
         self.is_member = rank.rank in (first, second)
         self._leads = rank.rank == first

@@ -82,6 +82,7 @@ def flat(bags: Sequence[Sequence[Bag]]) -> Bag:
 def ids_tensor(ids: Sequence[int], dtype: str) -> Tensor:
     """Return unsigned ids in their signed dtype."""
     width = 8 * torch_dtype(dtype).itemsize
+    # torch refuses numbers beyond the signed range: the upper half of unsigned ids becomes negative.
     signed = [unsigned(item, dtype) - (1 << width) * (unsigned(item, dtype) >> width - 1) for item in ids]
     return torch.tensor(signed, dtype=torch_dtype(dtype))
 
@@ -108,5 +109,6 @@ def block_of(rows: int, buckets: int) -> int:
 
 def _id(draw: random.Random, rows: int, dtype: str) -> int:
     largest = (1 << 8 * torch_dtype(dtype).itemsize - 1) - 1
+    # One id in five lies outside of the table: the exchanges must send such ids, too.
     beyond = (rows, rows + 1, 2 * rows + 3, largest, -1, -largest - 1)
     return draw.choice(beyond) if draw.random() < 0.2 else draw.randrange(rows)

@@ -58,6 +58,7 @@ def arbitrary(dtype: str, numel: int, *key: object) -> Tensor:
     kind = torch_dtype(dtype)
     width, infinity = PARTS[dtype]
     parts = [_part(draw, 8 * width, infinity) for _ in range(numel * kind.itemsize // width)]
+    # A bool with another byte than 0 or 1 has no defined behaviour in torch.
     parts = [part & 1 for part in parts] if dtype == "bool" else parts
     return from_bytes(bytearray().join(part.to_bytes(width, "little") for part in parts), dtype)
 
@@ -74,6 +75,7 @@ def whole(dtype: str, values: Sequence[int], *key: object, numel: int) -> Tensor
 
 def bits_of(tensor: Tensor) -> Bits:
     """Return the dtype, shape and bytes of a tensor on any device."""
+    # A lazy conjugate has the bytes of its base until it is resolved.
     held = tensor.detach().cpu().resolve_conj().contiguous()
     flat = held.as_strided((held.numel(),), (1,)).view(torch.uint8)
     return Bits(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), bytes(flat.tolist()))

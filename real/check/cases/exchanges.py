@@ -51,6 +51,7 @@ class Exchange(ShortRepr):
         sent, got = (sum(rows) * prod(self.trailing) for rows in self.sizes(rank, members))
         memory = arbitrary(self.dtype, self.output_start(sent) + max(sent, got) + 1, self.seed, rank)
         if self.conjugates:  # CPUs turn a NaN's sign when they negate it, GPUs do not
+            # Conjugation negates the imaginary part.
             memory.imag[memory.imag.isnan()] = 0
         return memory
 

@@ -46,9 +46,11 @@ class Gradients(Case):
         for step in range(self.steps):
             for index in self._order(here.rank.rank, step):
                 reducer.add(index, self._gradient(here.rank.rank, step, index).to(here.rank.device))
+                # Computation between gradients lets reductions overlap with it, as in a backward pass.
                 await here.rank.compute(Kernel(kind="gemm"), int)
             averages = await reducer.finish()
             tensors += [] if tensors else [_places(averages)]
+            # The reducer's views are valid until the next step's gradients arrive.
             tensors += [average.clone() for average in averages]
         return tensors
 

@@ -213,7 +213,7 @@ def test_a_run_that_is_whole_stays_so_if_a_signal_comes_before_its_ranks_have_go
     launch(given)
     given.spool.mkdir()
     spool.mark_written(given.spool)
-    assert recovery.keep_what_there_is(given, "the run was interrupted by SIGTERM", 1.0) == (
+    assert recovery.write_incomplete_run(given, "the run was interrupted by SIGTERM", 1.0) == (
         "the run was interrupted by SIGTERM"
     )
     assert store.load(given.out).info.complete

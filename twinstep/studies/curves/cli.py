@@ -166,7 +166,7 @@ class _Playing:
     quiet: bool
 
     def curve(self, name: str) -> None:
-        """Simulate one curve."""
+        """Simulate the studies of one curve."""
         plays: Mapping[str, Callable[[], None]] = {
             "scaling": self._scaling,
             "sensitivity": self._sensitivity,

@@ -116,6 +116,7 @@ def sensitivity(of: Start, parameters: Sequence[Parameter], folder: Path) -> Stu
         for at, one in enumerate(parameters)
         for value in (one.more, one.less)
     ]
+    # Without a fixed plan the planner would react to each changed figure.
     pinned = replace(of, given={**of.given, **kept_plan(of.scenario, folder.resolve())})
     return pinned.study(keys, rows, has_baseline=True)
 

@@ -93,6 +93,7 @@ class Asked:
             repeats += 1
             if seen.point is None or seen.row is not None:
                 self._tell(seen)
+            # Near the end of a search the sampler proposes little but known points: leave their neighbourhood.
             if repeats >= _REPEATS:
                 other = self._unseen()
                 if other is None:

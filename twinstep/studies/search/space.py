@@ -21,6 +21,7 @@ class Space:
 
     def __init__(self, study: Study) -> None:
         self._axes = {", ".join(axis.keys): axis for axis in study.axes}
+        # Parameters are row numbers, because values may be tables, or quantities with units.
         self.distributions: dict[str, BaseDistribution] = {
             name: IntDistribution(0, len(axis.rows) - 1)
             if _is_ordered(axis.rows)

@@ -48,7 +48,7 @@ class Arena:
         self.taken_bytes = 0
 
     def begin(self) -> None:
-        """Free all tensors."""
+        """Free the memory of all tensors."""
         self._taken.clear()
         self.taken_bytes = 0
 

@@ -55,7 +55,7 @@ def permute_sparse(one: PermuteSparse, arena: Arena) -> Made:
 
 
 def bucketize_sparse(one: BucketizeSparse, arena: Arena) -> Made:
-    """Return `block_bucketize_sparse_features`.
+    """Return a call of `block_bucketize_sparse_features`.
 
     Raises:
         CannotMakeError: fbgemm_gpu is missing, or ids and weights have no such size.
