@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.compare.comparison import compare
-from reports.compare.tables import summarize
 from reports.errors import ReportError
 from reports.kineto import compute_times as times
 from reports.perfetto import trace as perfetto
 from reports.run import Run
+from reports.sections.comparison import summarize
 from reports.sections.run import report as tables
 from reports.store import run_folder as store
 from reports.store.parts import Held

@@ -10,9 +10,10 @@ import pytest
 
 import twinstep
 from reports.sections.model import Table
-from reports.page.run import what_a_step_is
-from reports.study.measures import measures_of
+from reports.sections.run.changes import CHANGES
 from reports.sections.run.headline import rests_on
+from reports.sections.run.subject import RunView
+from reports.study.measures import measures_of
 from scenarios.config.load import load
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.include import read_tree
@@ -92,10 +93,13 @@ def test_it_is_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: Path) 
     assert "plan by simulation: --set sharding.choose=simulated" in " ".join(done.stdout.split())
     assert "largest single gains: setting: " in done.stdout
     titles = [line for line in lines if line.startswith("One change at a time")]
-    tables = [one for one in what_a_step_is.changes_of(twinstep.load(run)).blocks if isinstance(one, Table)]
+    section = CHANGES.shown(RunView.of(twinstep.load(run)), "page")
+    assert section is not None
+    tables = [one for one in section.blocks if isinstance(one, Table)]
     assert [table.title for table in tables] == titles
     assert [title.partition(": ")[2].partition(",")[0] for title in titles] == ["settings", "hardware", "diagnosis"]
-    assert [(table.rows[0][0], table.columns[:4]) for table in tables] == [
+    grids = [table.grid("page") for table in tables]
+    assert [(grid.rows[0][0], [column.title for column in grid.columns[:4]]) for grid in grids] == [
         ("as it is", ["change", "step", "samples/s", "$"])
     ] * 3
 
