@@ -112,7 +112,9 @@ def communication(view: RunView) -> pd.DataFrame:
     frame = view.run.operations_of(view.kept) if view.kept else view.run.operations.iloc[:0]
     frame = frame[(frame["part"] == "communication").to_numpy(bool)]
     frame = frame.assign(what=whats(frame.assign(kernel="")), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
-    added = frame.groupby("what", sort=True)[["bytes_sent", "mean_ns", "transfer_ns", "wait_ns", "hidden_ns"]].sum()
+    added = frame.groupby("what", sort=True)[["bytes_sent", "mean_ns", "transfer_ns", "wait_ns", "hidden_ns"]].sum(
+        min_count=1
+    )
     return added.sort_values("mean_ns", ascending=False, kind="stable").reset_index()
 
 
