@@ -12,7 +12,6 @@ import pandas as pd
 from reports.analysis.stragglers import STRAGGLER
 from reports.terminal import text
 
-STRAGGLERS_TITLE = "Stragglers and hot spots, and what they cost per step"
 # One of a class of links, in sentences.
 _NOUNS = {
     "nic": "NIC",

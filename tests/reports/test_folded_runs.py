@@ -19,6 +19,7 @@ from reports.errors import ReportError
 from reports.kineto import compute_times as times
 from reports.perfetto import trace as perfetto
 from reports.run import Run
+from reports.sections.comparison import summarize
 from reports.sections.run import report as tables
 from reports.store import run_folder as store
 from reports.store.parts import Held

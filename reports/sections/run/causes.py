@@ -12,7 +12,6 @@ from reports.run import Run
 from reports.terminal import text
 from reports.terminal.rows import records, why_late
 
-DOMINANT_TITLE = "What dominates the critical path"
 # What dominates: so many sentences at most, of so much of the step at least, each with so many operations.
 _DOMINANT, _LEAST_SHARE, _NAMED = 3, 0.1, 3
 # Less than this share of a step is not worth a word.

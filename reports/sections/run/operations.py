@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from reports.analysis.by_what import whats
 from reports.sections.model import PAGE, TERMINAL, Column, FrameColumns, Most, Part, Section, Table, figure, table_of
 from reports.sections.run.headline import kernel_shares
 from reports.sections.run.subject import RunView
@@ -100,6 +101,38 @@ OPERATIONS = Section(
     absent=RunView.why_absent,
     parts=[figure("run.times.hidden"), Part(_operations), Part(_bandwidths, TERMINAL), Part(_formulas)],
     data=lambda view: {"operations": view.run.operations, "formulas": view.run.formulas},
+)
+
+
+def communication(view: RunView) -> pd.DataFrame:
+    """Return what communication of a step is, the most time first: `what`, and sums over the operations that are so.
+
+    `bytes_sent`, `mean_ns` and its parts `transfer_ns`, `wait_ns` (both exposed) and `hidden_ns` are of the mean rank.
+    """
+    frame = view.run.operations_of(view.kept) if view.kept else view.run.operations.iloc[:0]
+    frame = frame[(frame["part"] == "communication").to_numpy(bool)]
+    frame = frame.assign(what=whats(frame.assign(kernel="")), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
+    added = frame.groupby("what", sort=True)[["bytes_sent", "mean_ns", "transfer_ns", "wait_ns", "hidden_ns"]].sum(
+        min_count=1
+    )
+    return added.sort_values("mean_ns", ascending=False, kind="stable").reset_index()
+
+
+def _communication(view: RunView) -> Iterator[Table]:
+    columns = {"what": "what", "bytes_sent": "payload", "mean_ns": "takes", "transfer_ns": "transfer"}
+    columns |= {"wait_ns": "waiting", "hidden_ns": "hidden"}
+    note = "Means over the ranks that have each operation. Transfer and waiting are exposed, hidden overlaps compute."
+    title = f"Communication by what it is, per rank and step, {view.which}"
+    yield table_of(title, communication(view), columns, note=note)
+
+
+COMMUNICATION = Section(
+    name="communication",
+    title="Communication",
+    absent=lambda view: view.why_absent() or ("" if len(communication(view)) else "No operation communicates."),
+    absent_in=PAGE,
+    parts=[Part(_communication)],
+    data=lambda view: {"communication": communication(view)},
 )
 
 _KERNELS_SHOWN = 20

@@ -18,7 +18,7 @@ from reports.sections.run.glance import GLANCE
 from reports.sections.run.headline import headline, rests_on
 from reports.sections.run.links import LINKS
 from reports.sections.run.memory import MEMORY
-from reports.sections.run.operations import KERNELS, OPERATIONS
+from reports.sections.run.operations import COMMUNICATION, KERNELS, OPERATIONS
 from reports.sections.run.ranks import RANKS
 from reports.sections.run.scenario import SCENARIO
 from reports.sections.run.steps import CRITICAL_PATH, METRICS, PARTS_OF_STEP, STEPS
@@ -54,7 +54,19 @@ def _data(view: RunView) -> dict[str, Any]:
 RUN = Report(
     lines=lambda view: headline(view.run, view.spread),
     sections=[
-        *(GLANCE, CHANGES, STEPS, PARTS_OF_STEP, TIMELINE, OPERATIONS, KERNELS, CRITICAL_PATH, LINKS, RANKS),
+        *(
+            GLANCE,
+            CHANGES,
+            STEPS,
+            PARTS_OF_STEP,
+            TIMELINE,
+            OPERATIONS,
+            COMMUNICATION,
+            KERNELS,
+            CRITICAL_PATH,
+            LINKS,
+            RANKS,
+        ),
         *(BALANCE, MEMORY, PLAN, METRICS, SCENARIO),
     ],
     data=_data,

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from reports.analysis.repeats import Play
 from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, timed_steps, typical_step
 from reports.analysis.step_times import leading
-from reports.compare import tables as compare_tables
 from reports.compare.comparison import compare
 from reports.page import render
 from reports.page.run import page as run_page
 from reports.page.side_by_side import page as side_by_side_page
 from reports.run import Run
+from reports.sections import comparison as compare_tables
 from reports.sections.run import headline as headline_module
 from reports.sections.run import report as run_tables
 from reports.sections.run.headline import headline

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 import twinstep
-from reports.sections.run import changes as what_if_section
+from reports.sections.model import Table
+from reports.sections.run.changes import CHANGES
 from reports.sections.run.headline import rests_on
+from reports.sections.run.subject import RunView
 from reports.study.measures import measures_of
 from scenarios.config.load import load
 from scenarios.config.overrides.overrides import Overrides
@@ -91,12 +93,15 @@ def test_it_is_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: Path) 
     assert "plan by simulation: --set sharding.choose=simulated" in " ".join(done.stdout.split())
     assert "largest single gains: setting: " in done.stdout
     titles = [line for line in lines if line.startswith("One change at a time")]
-    tables = list(what_if_section.tables(what_if_section.ranked(twinstep.load(run))))
+    section = CHANGES.shown(RunView.of(twinstep.load(run)), "page")
+    assert section is not None
+    tables = [one for one in section.blocks if isinstance(one, Table)]
     assert [table.title for table in tables] == titles
     assert [title.partition(": ")[2].partition(",")[0] for title in titles] == ["settings", "hardware", "diagnosis"]
-    assert [
-        (table.rows[0][0], [str(getattr(column, "title", column)) for column in table.columns[:4]]) for table in tables
-    ] == [("as it is", ["change", "step", "samples/s", "$"])] * 3
+    grids = [table.grid("page") for table in tables]
+    assert [(grid.rows[0][0], [column.title for column in grid.columns[:4]]) for grid in grids] == [
+        ("as it is", ["change", "step", "samples/s", "$"])
+    ] * 3
 
 
 def test_quantities_are_doubled_as_they_are_written(scenario: Path) -> None:

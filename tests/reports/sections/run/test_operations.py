@@ -6,9 +6,12 @@ import dataclasses
 
 import pytest
 
+from reports.analysis.by_what import REDUCTIONS
 from reports.run import Run
 from reports.sections.run.headline import headline
+from reports.sections.run.operations import communication
 from reports.sections.run.report import as_json
+from reports.sections.run.subject import RunView
 from tests.reports.recordings import by_hand, with_kernels
 
 LINE = "kernels without a law, priced by a roofline: {} of a step's kernel time"
@@ -42,3 +45,13 @@ def test_json_has_all_kernels_and_the_shares_of_what_prices_them() -> None:
     assert list(content["kernels"][0]) == ["operator", "shapes", "priced_by", "predicted_us", "count", "share"]
     bare = as_json(Run.of(by_hand()))
     assert (bare["kernels"], bare["kernels_priced_by"]) == ([], None)
+
+
+def test_communication_is_added_up_by_what_it_is() -> None:
+    view = RunView.of(Run.of(by_hand()))
+    found = communication(view)
+    own = view.run.operations_of(view.kept).query("part == 'communication'")
+    assert found["what"].tolist() == [REDUCTIONS]
+    assert found["bytes_sent"].tolist() == [own["bytes_sent"].sum()]
+    parts = found["transfer_ns"] + found["wait_ns"] + found["hidden_ns"]
+    assert parts.tolist() == found["mean_ns"].tolist() == [own["mean_ns"].sum()]
