@@ -31,7 +31,7 @@ from rich.table import Table
 from real.calibration.play import keep, kept
 from real.emulate.cli import read_rate
 from real.emulate.cluster import emulated
-from real.emulate.fabric import Fabric
+from real.emulate.fabric import EmulatedFabric
 from real.launch.job import Job
 from real.launch.launcher import launch
 from reports.analysis.statistics import Sample, errors, sample
@@ -157,7 +157,7 @@ def _measure(folder: Path, rates: Sequence[str], worlds: Sequence[str]) -> None:
         hosts = scenario.cluster.hosts
         with (
             tempfile.TemporaryDirectory() as own,
-            emulated(Fabric(hosts=hosts, nic_bytes_per_s=read_rate("rate", rate))) as on,
+            emulated(EmulatedFabric(hosts=hosts, nic_bytes_per_s=read_rate("rate", rate))) as on,
         ):
             out = Path(own, "run")
             writer = f"{keep.__module__}:{keep.__name__}"

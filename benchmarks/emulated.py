@@ -17,7 +17,7 @@ import torch
 
 from real.emulate.cli import read_rate
 from real.emulate.cluster import emulated, traffic
-from real.emulate.fabric import Fabric
+from real.emulate.fabric import EmulatedFabric
 from real.launch.job import Job
 from real.launch.launcher import launch
 from reports.store import run_folder as store
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--steps", type=int, default=30)
     options = parser.parse_args()
-    fabric = Fabric(hosts=options.hosts, nic_bytes_per_s=read_rate("nic", options.nic))
+    fabric = EmulatedFabric(hosts=options.hosts, nic_bytes_per_s=read_rate("nic", options.nic))
     scenario = load(SCENARIO, {"steps": options.steps + WARM_UP})
     cluster = dataclasses.replace(
         scenario.cluster, hosts=options.hosts, host=dataclasses.replace(scenario.cluster.host, gpus=1)

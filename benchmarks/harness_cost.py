@@ -44,7 +44,7 @@ from torch._C._distributed_c10d import FakeProcessGroup, _register_process_group
 
 from benchmarks import harness_turns
 from real.rank.journal import Journal
-from real.rank.lanes import Lane
+from real.rank.lanes import StreamLane
 from real.script import link
 from real.script.process_group import WatchedGroup
 from real.script.unrecorded import SETTLING, UnrecordedSteps
@@ -95,7 +95,7 @@ def as_on_gpu(file: Path) -> dict[str, Counter[str]]:
     script = Script(path=SCRIPT, sha256="", args=("fake", str(_ALL), str(file)), is_cut=False, unrecorded_steps=_MANY)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # in which the script meets
     env = {**PLAIN, "MASTER_PORT": str(store.port)}
-    given = (others, link.Place(0, 0, 1, 1), _WARM_UP + STEPS, script, env)
+    given = (others, link.RankPlace(0, 0, 1, 1), _WARM_UP + STEPS, script, env)
     os.environ["OMP_NUM_THREADS"] = PLAIN["OMP_NUM_THREADS"]  # which torch reads as it is loaded
     process = start.Process(target=on_stubs, args=given, daemon=True)
     process.start()
@@ -116,7 +116,7 @@ def as_on_gpu(file: Path) -> dict[str, Counter[str]]:
     return found
 
 
-def on_stubs(connection: Connection, place: link.Place, steps: int, script: Script, env: Mapping[str, str]) -> None:
+def on_stubs(connection: Connection, place: link.RankPlace, steps: int, script: Script, env: Mapping[str, str]) -> None:
     """Run a script's process with stubs for `torch.cuda`; send their calls a step at its end."""
     calls, of_half = Counter[str](), dict[str, Counter[str]]()
 
@@ -195,7 +195,7 @@ def in_turn() -> None:
     watched.bypass()
     for name, group in (("own", own), ("handed on", watched)):
         _register_process_group(name, group)
-    given, steps = dist.AllreduceOptions(), UnrecordedSteps(journal, Lane(), "main", 0, _MANY)
+    given, steps = dist.AllreduceOptions(), UnrecordedSteps(journal, StreamLane(), "main", 0, _MANY)
 
     def from_python(group: Any) -> None:
         group.allreduce([tensor], given)

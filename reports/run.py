@@ -24,7 +24,7 @@ from reports.analysis import (
 )
 from reports.analysis.intervals import Ints
 from reports.store.columns import TABLES, to_arrow, to_frame
-from reports.store.parts import Bools, Held, Part, Spans
+from reports.store.parts import Bools, Part, Spans, SpansInMemory
 from scenarios.seam.trace import Recording, RunInfo
 
 # All that `Run` has by name.
@@ -60,7 +60,7 @@ class Run:
         """A recording that is still in memory, as if it had been written and loaded."""
         rows = {name: getattr(recording, name) for name in TABLES}
         stored = {name: to_frame(to_arrow(rows[name], kind), kind) for name, kind in TABLES.items()}
-        return cls(recording.info, stored, Held(stored["spans"]))
+        return cls(recording.info, stored, SpansInMemory(stored["spans"]))
 
     def __repr__(self) -> str:
         from reports.sections.run.headline import as_text  # noqa: PLC0415  (knows runs)
@@ -75,7 +75,7 @@ class Run:
 
     def in_memory(self) -> Run:
         """Read all spans now, so that the run's folder may go; the run itself."""
-        self._spans = Held(self.spans)
+        self._spans = SpansInMemory(self.spans)
         return self
 
     @property

@@ -10,7 +10,7 @@ from reports.errors import ReportError
 from reports.kineto.calls import calls_of
 from reports.kineto.compute_times import Times
 from reports.kineto.recording import read_traces
-from reports.kineto.trace_file import Trace
+from reports.kineto.trace_file import TraceFile
 from reports.store import replace
 from reports.terminal.text import percent, printable
 from scenarios.kernel_tables.file import Origin, write_table
@@ -32,7 +32,7 @@ def table_rows(paths: Sequence[Path]) -> Table:
     return rows_of_traces(read_traces(paths))
 
 
-def rows_of_traces(traces: Sequence[Trace]) -> Table:
+def rows_of_traces(traces: Sequence[TraceFile]) -> Table:
     """Return as `table_rows` what traces say that are read already."""
     from scenarios.kernel_tables.called import rows_of  # noqa: PLC0415 - loads torch
 

@@ -9,7 +9,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
 from sim.rank.observed import Observed, Rewrite, as_it_is
-from sim.run import Position, play, simulate
+from sim.run import RunProgress, play, simulate
 from sim.span_filter import Keeping
 
 
@@ -43,7 +43,7 @@ def digest_of(
     scenario: Scenario,
     program: Program,
     *,
-    look: Callable[[Callable[[], Position]], None],
+    look: Callable[[Callable[[], RunProgress]], None],
     observed: Observed | None = None,
 ) -> Digest:
     """Simulate draw 0 and return the digest of its spans; `look` as in `further_draws`, `observed` as in `play`.
@@ -60,7 +60,7 @@ def further_draws(
     count: int,
     first: Digest,
     *,
-    look: Callable[[Callable[[], Position]], None],
+    look: Callable[[Callable[[], RunProgress]], None],
     rewrite: Rewrite = as_it_is,
 ) -> Iterator[Recording]:
     """Yield draws 1 to `count` with their step spans only; no draw at all if draw 1 equals draw 0.
@@ -84,7 +84,7 @@ def _steps_of_draw(
     scenario: Scenario,
     program: Program,
     draw: int,
-    look: Callable[[Callable[[], Position]], None],
+    look: Callable[[Callable[[], RunProgress]], None],
     rewrite: Rewrite = as_it_is,
     observed: Observed | None = None,
 ) -> tuple[Recording, Digest]:
@@ -94,7 +94,7 @@ def _steps_of_draw(
         digest.add(each)
         spans.extend(keeping.of(each))
 
-    def stop(where: Callable[[], Position]) -> bool:
+    def stop(where: Callable[[], RunProgress]) -> bool:
         look(where)
         return False
 

@@ -13,8 +13,8 @@ from scenarios.config.interconnect import LibraryName
 from scenarios.config.scenario import Scenario
 from scenarios.seam.payload import Reduce
 from sim.engine.machine import Machine
-from sim.hosts.cores import Hosts, Thread
-from sim.nccl.model.predictor import Choice
+from sim.hosts.cores import HostCores, Thread
+from sim.nccl.model.predictor import TuningChoice
 from sim.rank.rendezvous import Rendezvous
 
 
@@ -27,7 +27,7 @@ class Transport(NamedTuple):
     """
 
     play: Callable[[Rendezvous, int, Thread | None], None]
-    threads: Hosts | None = None
+    threads: HostCores | None = None
     buffer_bytes: Callable[[], Mapping[int, int]] = dict
 
 
@@ -43,7 +43,7 @@ class Library:
     lanes: int
     reduce: Reduce
     transport: Callable[[Scenario, Machine, HostClasses | None], Transport]
-    choice: Callable[[str, int, Cluster], Choice | None] = lambda op, size_bytes, cluster: None
+    choice: Callable[[str, int, Cluster], TuningChoice | None] = lambda op, size_bytes, cluster: None
 
 
 def library_of(name: LibraryName) -> Library:

@@ -32,7 +32,7 @@ from sim.rank.world import World, raised
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class RunProgress:
     """A run's progress: steps that all ranks have ended, of `steps`; `share` is the mean share over ranks."""
 
     whole_steps: int
@@ -73,7 +73,7 @@ def play(
     draw: int = 0,
     rewrite: Rewrite = as_it_is,
     observed: Observed | None = None,
-    stop: Callable[[Callable[[], Position]], bool] = lambda _: False,
+    stop: Callable[[Callable[[], RunProgress]], bool] = lambda _: False,
     ended: Callable[[], None] = lambda: None,
 ) -> Recording:
     """Run the program as `simulate` does, but pass its spans to `take` instead of keeping them in the recording.
@@ -129,7 +129,7 @@ def play(
 
 
 def _balance(
-    scenario: Scenario, program: Program, rewrite: Rewrite, stop: Callable[[Callable[[], Position]], bool]
+    scenario: Scenario, program: Program, rewrite: Rewrite, stop: Callable[[Callable[[], RunProgress]], bool]
 ) -> tuple[Balance, str]:
     """Run a summing pass and return balanced work for all ranks, and the position if this pass was stopped, else ""."""
     world = _world(scenario, program.host_classes, lambda _: None)
@@ -152,7 +152,7 @@ def _world(
 
 
 def _play_to_end(
-    world: World, program: Program, stop: Callable[[Callable[[], Position]], bool], ended: Callable[[], None]
+    world: World, program: Program, stop: Callable[[Callable[[], RunProgress]], bool], ended: Callable[[], None]
 ) -> str:
     """Run the program and pass on its last spans; return the position if the run was stopped, else ""."""
     error = ""
@@ -215,10 +215,10 @@ def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, i
     return [replace(row, link_count=uplinks.get(row.link) or counts[row.host]) for row in simulated]
 
 
-def _position(world: World) -> Position:
+def _position(world: World) -> RunProgress:
     ledger, steps = world.ledger, world.scenario.steps
     share = ledger.ended_steps / max(steps * ledger.world_size, 1)
-    return Position(ledger.whole_steps, steps, min(share, 1.0), world.machine.clock.now_ns)
+    return RunProgress(ledger.whole_steps, steps, min(share, 1.0), world.machine.clock.now_ns)
 
 
 @contextmanager
@@ -245,7 +245,7 @@ def _rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]], bool]) -> None:
+def _play(world: World, program: Program, stop: Callable[[Callable[[], RunProgress]], bool]) -> None:
     ended: list[int] = []
 
     async def play(rank: Rank) -> None:

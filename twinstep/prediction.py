@@ -251,7 +251,7 @@ def _record(job: _Job) -> Digest:
     from reports.writer import writing
     from scenarios.config.warnings import NotesAfter, print_notes_after
     from sim.draws import Digest
-    from sim.run import Position, play
+    from sim.run import RunProgress, play
     from twinstep.progress import Interrupt
     from twinstep.what_if.program_changes.advice import StepTimes, advice
 
@@ -268,7 +268,7 @@ def _record(job: _Job) -> Digest:
                 digest.add(spans)
             written.add(keeping.of(spans))
 
-        def stop(where: Callable[[], Position]) -> bool:
+        def stop(where: Callable[[], RunProgress]) -> bool:
             job.bar.show(where)
             return interrupt.requested
 

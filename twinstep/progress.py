@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from scenarios.progress_line import ProgressLine
-from sim.run import Position
+from sim.run import RunProgress
 from twinstep.phases import Phases
 
 
@@ -46,7 +46,7 @@ class Bar:
         """Begin again: the scenario is simulated once more."""
         self._play += 1
 
-    def show(self, where: Callable[[], Position]) -> None:
+    def show(self, where: Callable[[], RunProgress]) -> None:
         """Draw, if it is time; else this costs a look at the clock."""
         if not self._line.is_due():
             return

@@ -17,7 +17,7 @@ from real.machine import cpu_name
 from scenarios.config import units
 from scenarios.config.hardware import Cluster, Nics
 from scenarios.config.keys import declared
-from scenarios.config.provenance import Group, Measured
+from scenarios.config.provenance import ErrorGroup, Measured
 from scenarios.config.toml.values import Accept
 from scenarios.config.units import Quantity
 from scenarios.toml_writer import toml_value
@@ -132,7 +132,7 @@ _WRITTEN: Mapping[Quantity, Callable[[Any], str]] = {
 }
 
 
-def measured_here(command: str, ranks: int, began_s: float, groups: Iterable[Group]) -> Measured:
+def measured_here(command: str, ranks: int, began_s: float, groups: Iterable[ErrorGroup]) -> Measured:
     """Describe a measurement on this machine, from `began_s` of the monotonic clock until now."""
     return Measured(
         machine=platform.node() or "unknown",

@@ -15,7 +15,7 @@ import torch
 
 from real.check.cases.case import Case
 from real.check.falsify import DEFAULT_LIBRARY
-from real.check.program import Options, Outcome, Simulate, outcomes, scenario_of
+from real.check.program import Options, PropertyOutcome, Simulate, outcomes, scenario_of
 from real.check.strategies import CASES, PROPERTIES
 from real.launch.job import Job
 from real.launch.launcher import RunEnded, launch, spool_folder
@@ -133,7 +133,7 @@ def _start(scenario: Scenario, here: Place | None) -> str:
     return f"torchrun --nnodes {hosts} --nproc-per-node {gpus} -m real"
 
 
-def _as_text(results: Sequence[Outcome], scenario: Scenario, seed: str, here: Place | None) -> str:
+def _as_text(results: Sequence[PropertyOutcome], scenario: Scenario, seed: str, here: Place | None) -> str:
     lines = [line for one in results for line in one.tensors]
     lines += [
         f"{one.name:<15} {one.plays:>6,} plays {one.cases:>8,} cases  {'DIFFERENT' if one.failure else 'identical'}"
@@ -150,7 +150,7 @@ def _as_text(results: Sequence[Outcome], scenario: Scenario, seed: str, here: Pl
     return "\n".join([*lines, f"{where}, {with_what}: {verdict}"])
 
 
-def _as_json(results: Sequence[Outcome], scenario: Scenario, seed: str, here: Place | None) -> str:
+def _as_json(results: Sequence[PropertyOutcome], scenario: Scenario, seed: str, here: Place | None) -> str:
     return json.dumps(
         {
             "hosts": scenario.cluster.hosts,

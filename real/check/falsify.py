@@ -19,7 +19,7 @@ World = Callable[[Sequence[Case]], list[list[list[Bits]]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedTensor:
     """A tensor of a rank and the oracle's; None where one of them is missing."""
 
     place: str
@@ -38,11 +38,11 @@ class Compared:
         return f"{self.place}: {self.got}" + ("" if self.agrees else f", expected {self.wanted}")
 
 
-def compare(name: str, world: World, cases: Sequence[Case]) -> list[Compared]:
+def compare(name: str, world: World, cases: Sequence[Case]) -> list[ComparedTensor]:
     """Run the cases in a world of that name; return each rank's tensors with the oracle's."""
     by_rank = world(cases)
     return [
-        Compared(f"{name}: {type(case).__name__} {at}: rank {rank}: tensor {index}", got, wanted, case.rounding)
+        ComparedTensor(f"{name}: {type(case).__name__} {at}: rank {rank}: tensor {index}", got, wanted, case.rounding)
         for at, case in enumerate(cases)
         for rank, tensors in enumerate(case.oracle())
         for index, (got, wanted) in enumerate(itertools.zip_longest(by_rank[rank][at], map(bits_of, tensors)))

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from real.check.cases.bits import Bits
 from real.check.cases.case import WORLD, Case, GroupSpec, RankGroups, play
 from real.check.falsify import DEFAULT_LIBRARY, SETTINGS, Property, World, command, compare
-from real.check.strategies import PER_PLAY, PROPERTIES, Ranks, several
+from real.check.strategies import PER_PLAY, PROPERTIES, PlayingRanks, several
 from real.rank.drive import play as drive
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
@@ -49,7 +49,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PropertyOutcome:
     """A result of one property, or of the given cases. `failure` says what differs and how to repeat it."""
 
     name: str
@@ -92,10 +92,10 @@ class CheckProgram(Program):
         lockstep.end()
         (self._out / _OUTCOME).write_text(json.dumps([asdict(one) for one in results]))
 
-    def _given(self, worlds: dict[str, World]) -> Outcome:
+    def _given(self, worlds: dict[str, World]) -> PropertyOutcome:
         cases = self._options.cases
         lines = [line for name, world in worlds.items() for line in _compared(name, world, cases)]
-        return Outcome(
+        return PropertyOutcome(
             name="the given cases",
             plays=1,
             cases=len(cases),
@@ -103,10 +103,10 @@ class CheckProgram(Program):
             tensors=tuple(lines),
         )
 
-    def _drawn(self, worlds: dict[str, World]) -> list[Outcome]:
+    def _drawn(self, worlds: dict[str, World]) -> list[PropertyOutcome]:
         cluster, names = self._scenario.cluster, self._options.properties
         groups = session_groups(cluster.hosts, cluster.host.gpus, self._options.seed)
-        ranks = Ranks(cluster.hosts, cluster.host.gpus, groups)
+        ranks = PlayingRanks(cluster.hosts, cluster.host.gpus, groups)
         results = []
         with ProgressLine(quiet=False, ticks=True) as bar:
             for at, name in enumerate(names):
@@ -114,7 +114,7 @@ class CheckProgram(Program):
                 results.append(self._falsify(name, ranks, Property(worlds, self._repeat)))
         return results
 
-    def _falsify(self, name: str, ranks: Ranks, prop: Property) -> Outcome:
+    def _falsify(self, name: str, ranks: PlayingRanks, prop: Property) -> PropertyOutcome:
         @hypothesis.seed(self._options.seed)
         @hypothesis.settings(SETTINGS, max_examples=self._options.plays)
         @hypothesis.given(several(PROPERTIES[name](ranks), 1, PER_PLAY))
@@ -126,7 +126,7 @@ class CheckProgram(Program):
             holds()
         except AssertionError as error:
             failure = str(error)
-        return Outcome(name=name, plays=prop.plays, cases=prop.cases, failure=failure)
+        return PropertyOutcome(name=name, plays=prop.plays, cases=prop.cases, failure=failure)
 
     def _is_about_to_play(self, cases: Sequence[Case]) -> None:
         (self._out / _PLAYING).write_text(self._repeat(tuple(cases)))
@@ -235,9 +235,9 @@ def session_groups(hosts: int, gpus_per_host: int, seed: int) -> tuple[GroupSpec
     )
 
 
-def outcomes(out: Path) -> list[Outcome]:
+def outcomes(out: Path) -> list[PropertyOutcome]:
     """Read the outcomes that rank 0 wrote into the folder."""
-    return [Outcome(**one) for one in json.loads((out / _OUTCOME).read_text())]
+    return [PropertyOutcome(**one) for one in json.loads((out / _OUTCOME).read_text())]
 
 
 def tell_playing(recording: Recording, out: Path, spool: Path) -> None:

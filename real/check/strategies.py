@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from real.check.cases.bits import DTYPES
 from real.check.cases.bucketize import Bucketize
 from real.check.cases.case import Case, GroupSpec
-from real.check.cases.exchanges import AllToAll, Exchange
-from real.check.cases.gradients import Gradients
-from real.check.cases.moves import OPS, Broadcast, Gather, Messages, Reduction
-from real.check.cases.plans import Plan, Table
+from real.check.cases.exchanges import AllToAll, AllToAllCase
+from real.check.cases.gradients import GradientsCase
+from real.check.cases.moves import OPS, AllGatherCase, Broadcast, Messages, ReductionCase
+from real.check.cases.plans import PlanCase, TableCase
 from real.check.cases.twrw import Twrw
 from scenarios.sharding_kind import ShardingKind, ShardingType
 
@@ -29,7 +29,7 @@ ID_DTYPES = st.tuples(st.sampled_from(["int64", "int32"]), st.sampled_from(["int
 SEEDS = st.integers(0, 99)
 
 
-class Ranks(NamedTuple):
+class PlayingRanks(NamedTuple):
     """The ranks of a world, and the groups that cases may use: each group takes a while to set up."""
 
     hosts: int
@@ -42,7 +42,7 @@ class Ranks(NamedTuple):
         return self.hosts * self.gpus
 
 
-Draws = Callable[[Ranks], st.SearchStrategy[C]]
+Draws = Callable[[PlayingRanks], st.SearchStrategy[C]]
 
 
 @st.composite
@@ -50,7 +50,7 @@ def plays(draw: st.DrawFn, cases: Draws[C], sizes: Sequence[tuple[int, int]]) ->
     """Draw cases of one world of one of `sizes` (hosts, GPUs per host), to run one after the other."""
     hosts, gpus = draw(st.sampled_from(sizes))
     places = draw(st.lists(group_specs(hosts, gpus), min_size=1, max_size=3))
-    return draw(several(cases(Ranks(hosts, gpus, tuple(places))), 1, PER_PLAY))
+    return draw(several(cases(PlayingRanks(hosts, gpus, tuple(places))), 1, PER_PLAY))
 
 
 @st.composite
@@ -79,7 +79,7 @@ def counts(draw: st.DrawFn, size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(draw(row) if kind == "any" or rank == giver else (0,) * size for rank in range(size))
 
 
-def _drawn(kind: type[T], ranks: Ranks, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
+def _drawn(kind: type[T], ranks: PlayingRanks, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
     """Draw a dataclass of a kind: fields that are not given are drawn by their name, flags freely."""
     named: dict[str, st.SearchStrategy[Any]] = {
         "hosts": st.just(ranks.hosts),
@@ -97,13 +97,13 @@ def _drawn(kind: type[T], ranks: Ranks, **given: st.SearchStrategy[Any]) -> st.S
 
 
 @st.composite
-def exchanges(draw: st.DrawFn, ranks: Ranks) -> Exchange:
+def exchanges(draw: st.DrawFn, ranks: PlayingRanks) -> AllToAllCase:
     """Draw one all-to-all call."""
     dtype = draw(st.sampled_from(DTYPES))
     is_list = draw(st.booleans())
     scalar = is_list and draw(st.integers(0, 4)) == 4
     strategy = _drawn(
-        Exchange,
+        AllToAllCase,
         ranks,
         is_list=st.just(is_list),
         dtype=st.just(dtype),
@@ -116,38 +116,38 @@ def exchanges(draw: st.DrawFn, ranks: Ranks) -> Exchange:
     return draw(strategy)
 
 
-def all_to_alls(ranks: Ranks) -> st.SearchStrategy[AllToAll]:
+def all_to_alls(ranks: PlayingRanks) -> st.SearchStrategy[AllToAll]:
     """Draw up to three all-to-all calls in flight."""
     return _drawn(
         AllToAll, ranks, exchanges=several(exchanges(ranks), 1, 3), turns=_tuples(st.integers(0, 2), ranks.size)
     )
 
 
-def _messages(ranks: Ranks) -> st.SearchStrategy[Messages]:
+def _messages(ranks: PlayingRanks) -> st.SearchStrategy[Messages]:
     """Draw sends and receives between any ranks."""
     pairs = [(source, target) for source in range(ranks.size) for target in range(ranks.size) if source != target]
     message = st.tuples(st.sampled_from(pairs), st.integers(0, 5)).map(lambda drawn: (*drawn[0], drawn[1]))
     return _drawn(Messages, ranks, messages=st.lists(message, max_size=6).map(tuple) if pairs else st.just(()))
 
 
-def moves(ranks: Ranks) -> st.SearchStrategy[Gather | Broadcast | Messages]:
+def moves(ranks: PlayingRanks) -> st.SearchStrategy[AllGatherCase | Broadcast | Messages]:
     """Draw gathers, broadcasts and messages."""
     shape = st.lists(st.integers(0, 3), max_size=3).map(tuple)
     broadcasts = _drawn(Broadcast, ranks, shape=shape, source=st.integers(0, 5))
-    return st.one_of(_drawn(Gather, ranks), broadcasts, _messages(ranks))
+    return st.one_of(_drawn(AllGatherCase, ranks), broadcasts, _messages(ranks))
 
 
 @st.composite
-def reductions(draw: st.DrawFn, ranks: Ranks) -> Reduction:
+def reductions(draw: st.DrawFn, ranks: PlayingRanks) -> ReductionCase:
     """Draw an all_reduce or a reduce_scatter_tensor."""
     dtype = draw(st.sampled_from(SUMMED))
     # Complex numbers have no order.
     ops = [op for op in OPS if not (dtype.startswith("complex") and op in ("min", "max"))]
-    return draw(_drawn(Reduction, ranks, dtype=st.just(dtype), op=st.sampled_from(ops)))
+    return draw(_drawn(ReductionCase, ranks, dtype=st.just(dtype), op=st.sampled_from(ops)))
 
 
 @st.composite
-def bucketizes(draw: st.DrawFn, ranks: Ranks) -> Bucketize:
+def bucketizes(draw: st.DrawFn, ranks: PlayingRanks) -> Bucketize:
     """Draw a block_bucketize with any options."""
     my_size = draw(st.sampled_from([1, 2, 3, 7, 300]))
     blocks = draw(several(st.integers(0, 9), 1, 4))
@@ -168,7 +168,7 @@ def bucketizes(draw: st.DrawFn, ranks: Ranks) -> Bucketize:
 
 
 @st.composite
-def twrws(draw: st.DrawFn, ranks: Ranks) -> Twrw:
+def twrws(draw: st.DrawFn, ranks: PlayingRanks) -> Twrw:
     """Draw an input exchange of table-row-wise sharding."""
     features = draw(_tuples(st.integers(0, 2), ranks.hosts))
     count = sum(features)
@@ -185,11 +185,11 @@ def twrws(draw: st.DrawFn, ranks: Ranks) -> Twrw:
 
 
 @st.composite
-def tables(draw: st.DrawFn, kinds: tuple[str, ...]) -> Table:
+def tables(draw: st.DrawFn, kinds: tuple[str, ...]) -> TableCase:
     """Draw a table of one of these sharding types."""
     kind = draw(st.sampled_from(kinds))
     cuts = draw(st.integers(1, 3)) if ShardingKind(kind).cuts_columns else 1
-    return Table(
+    return TableCase(
         kind=kind,
         rows=draw(st.integers(1, 12)),
         widths=(draw(st.integers(1, 3)),) * cuts,
@@ -198,17 +198,17 @@ def tables(draw: st.DrawFn, kinds: tuple[str, ...]) -> Table:
     )
 
 
-def plans(ranks: Ranks, kinds: tuple[str, ...]) -> st.SearchStrategy[Plan]:
+def plans(ranks: PlayingRanks, kinds: tuple[str, ...]) -> st.SearchStrategy[PlanCase]:
     """Draw up to three tables, from features to pooled rows and back."""
     batches = _tuples(st.integers(0, 3), ranks.size)
     dtype = st.sampled_from(["int64", "int32"])
-    return _drawn(Plan, ranks, tables=several(tables(kinds), 1, 3), batches=batches, dtype=dtype)
+    return _drawn(PlanCase, ranks, tables=several(tables(kinds), 1, 3), batches=batches, dtype=dtype)
 
 
-def gradients(ranks: Ranks) -> st.SearchStrategy[Gradients]:
+def gradients(ranks: PlayingRanks) -> st.SearchStrategy[GradientsCase]:
     """Draw gradient buckets and their averages."""
     return _drawn(
-        Gradients,
+        GradientsCase,
         ranks,
         shapes=several(st.lists(st.integers(0, 4), max_size=3).map(tuple), 0, 5),
         first_bytes=st.integers(1, 100),
@@ -223,9 +223,19 @@ def _tuples(items: st.SearchStrategy[T], size: int) -> st.SearchStrategy[tuple[T
     return st.tuples(*[items] * size)
 
 
-_KINDS_OF_CASES = (AllToAll, Bucketize, Gather, Broadcast, Messages, Reduction, Twrw, Plan, Gradients)
+_KINDS_OF_CASES = (
+    AllToAll,
+    Bucketize,
+    AllGatherCase,
+    Broadcast,
+    Messages,
+    ReductionCase,
+    Twrw,
+    PlanCase,
+    GradientsCase,
+)
 # The names that a case's repr may contain.
-CASES = {kind.__name__: kind for kind in (*_KINDS_OF_CASES, Exchange, GroupSpec, Table)}
+CASES = {kind.__name__: kind for kind in (*_KINDS_OF_CASES, AllToAllCase, GroupSpec, TableCase)}
 PROPERTIES: Mapping[str, Draws[Any]] = {
     "all_to_all": all_to_alls,
     "moves": moves,

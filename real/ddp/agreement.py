@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.ddp.buckets import Layout
+from real.ddp.buckets import BucketLayout
 from real.libraries.errors import transport
 from real.supervise.rank_status import ranks
 from scenarios import compression
@@ -38,7 +38,7 @@ _OPTIONS = (
 _LENGTH_BYTES = 8
 
 
-def facts_of(hook: str, state: compression.PowerSGDState, layout: Layout) -> Facts:
+def facts_of(hook: str, state: compression.PowerSGDState, layout: BucketLayout) -> Facts:
     """Return everything that must be equal on all ranks, by name; long values as digests."""
     memories = (state.error_dict, state.p_memory_dict, state.q_memory_dict, state.reserve_dict)
     remembered = [sorted((index, kept.numel()) for index, kept in memory.items()) for memory in memories]

@@ -28,7 +28,7 @@ class DdpBucket(Bucket, Protocol):
 
 
 @dataclass
-class Layout:
+class BucketLayout:
     """A list of buckets as stored with a state; a parameter's number is the position at which DDP first showed it.
 
     `hook` is the name of the hook that filled the state's memory.
@@ -50,7 +50,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BucketPiece:
     """A gradient inside one of DDP's buckets: `flat` [numel] in memory order, and `gradient` in its own shape."""
 
     flat: Tensor
@@ -77,7 +77,7 @@ class Regrouped:
     """A bucket of the layout, reduced as a copy because its gradients lie in other buckets of DDP."""
 
     index: int
-    pieces: Sequence[Piece]
+    pieces: Sequence[BucketPiece]
     is_last: bool
 
     @property
@@ -112,7 +112,7 @@ Reduction: TypeAlias = Direct | Regrouped
 class Regrouping:
     """A map from the buckets of DDP's steps to the buckets of a layout; one object for each process and layout."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: BucketLayout) -> None:
         self._layout = layout
         self._is_stored = bool(layout.buckets)
         self._numbers: dict[int, int] = {}
@@ -145,7 +145,7 @@ class Regrouping:
 
     def _start_step(self, members: Members, remembers: bool) -> None:
         self._seen: list[Members] = []
-        self._pieces: dict[int, Piece] = {}
+        self._pieces: dict[int, BucketPiece] = {}
         self._first_members = self._first_members or members
         # DDP rebuilds its buckets once: until then the first bucket equals the first one of the process.
         is_as_at_first = self._is_stored and members == self._first_members
@@ -169,7 +169,7 @@ class Regrouping:
     def _hold(self, bucket: DdpBucket, members: Members) -> None:
         gradients = bucket.gradients()
         flats = bucket.buffer().split_with_sizes([gradient.numel() for gradient in gradients])
-        self._pieces.update(zip(members, map(Piece, flats, gradients), strict=True))
+        self._pieces.update(zip(members, map(BucketPiece, flats, gradients), strict=True))
 
     def _regrouped(self) -> list[Regrouped]:
         left = [(index, members) for index, members in enumerate(self._layout.buckets) if members[0] in self._pieces]

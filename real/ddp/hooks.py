@@ -19,7 +19,7 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from real.ddp.agreement import agree, facts_of
 from real.ddp.backend import DdpBackend, twin_of
-from real.ddp.buckets import Layout, Reduction, Regrouping
+from real.ddp.buckets import BucketLayout, Reduction, Regrouping
 from real.ddp.worker import Promise, Worker
 from real.rank.drive import play
 from scenarios import compression
@@ -36,7 +36,7 @@ _Algorithm = Callable[[Rank, compression.PowerSGDState, Bucket], Coroutine[Any, 
 class _ProcessState:
     """A part of a state that belongs to this process: group, thread, and the mapping of DDP's buckets."""
 
-    def __init__(self, base: dist.ProcessGroup, device: torch.device, layout: Layout) -> None:
+    def __init__(self, base: dist.ProcessGroup, device: torch.device, layout: BucketLayout) -> None:
         self.base = base
         self.group = twin_of(base, device)
         self.worker = Worker()
@@ -58,7 +58,7 @@ class PowerSGDState(compression.PowerSGDState):
     """
 
     process_group: dist.ProcessGroup | None = None  # type: ignore[assignment]
-    layout: Layout = field(init=False, repr=False, default_factory=Layout)
+    layout: BucketLayout = field(init=False, repr=False, default_factory=BucketLayout)
     _here: _ProcessState | None = field(init=False, repr=False, default=None)
 
     @property

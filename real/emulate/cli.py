@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from real.emulate import netns
-from real.emulate.cluster import EmulatedHosts, Traffic, clusters, down, emulated, find, sweep, traffic, up
-from real.emulate.fabric import LEAST_BURST_BYTES, MOST_HOSTS, Fabric, control_address, data_address, fabric_of
+from real.emulate.cluster import EmulatedHosts, InterfaceTraffic, clusters, down, emulated, find, sweep, traffic, up
+from real.emulate.fabric import LEAST_BURST_BYTES, MOST_HOSTS, EmulatedFabric, control_address, data_address, fabric_of
 from real.emulate.ip_tc import burst_of
 from real.emulate.netns import EmulationError
 from real.launch.launcher import Hosts
@@ -56,7 +56,7 @@ def say(sentences: Iterable[str]) -> None:
         print(sentence, file=sys.stderr)
 
 
-def running_hosts(name: str, fabric: Fabric) -> EmulatedHosts:
+def running_hosts(name: str, fabric: EmulatedFabric) -> EmulatedHosts:
     """Return the emulated hosts that are up under a name, for a scenario of that fabric.
 
     Raises:
@@ -69,7 +69,7 @@ def running_hosts(name: str, fabric: Fabric) -> EmulatedHosts:
     return hosts
 
 
-def differences(name: str, up: Fabric, wanted: Fabric) -> list[str]:
+def differences(name: str, up: EmulatedFabric, wanted: EmulatedFabric) -> list[str]:
     """Return a sentence where hosts that are up have other links than a scenario's.
 
     More hosts are no difference, nor is a burst that the scenario leaves open.
@@ -83,7 +83,7 @@ def differences(name: str, up: Fabric, wanted: Fabric) -> list[str]:
     return [f"emulated hosts '{name}' have {_described(up)}; the scenario has {_described(wanted)}"]
 
 
-def warnings(fabric: Fabric) -> list[str]:
+def warnings(fabric: EmulatedFabric) -> list[str]:
     """Return sentences about rates that this machine may be too slow for."""
     if fabric.hosts * fabric.nic_bytes_per_s <= cores() * _BYTES_PER_S_OF_A_CORE:
         return []
@@ -148,7 +148,7 @@ def _exec(options: argparse.Namespace) -> int:
             raise EmulationError(f"emulate exec: '{command[0]}': {error.strerror}") from error
 
 
-def _fabric(options: argparse.Namespace) -> Fabric:
+def _fabric(options: argparse.Namespace) -> EmulatedFabric:
     burst = _burst(options.burst)
     if options.scenario is not None:
         clashing = [name for name in ("hosts", "nic", "hosts_per_leaf", "uplink") if getattr(options, name) is not None]
@@ -161,7 +161,7 @@ def _fabric(options: argparse.Namespace) -> Fabric:
         raise EmulationError("emulate up: expected a scenario, or --hosts and --nic")
     if (options.hosts_per_leaf is None) != (options.uplink is None):
         raise EmulationError("emulate up: expected --hosts-per-leaf and --uplink together")
-    return Fabric(
+    return EmulatedFabric(
         hosts=_count("hosts", options.hosts),
         nic_bytes_per_s=read_rate("nic", options.nic),
         hosts_per_leaf=None if options.hosts_per_leaf is None else _count("hosts-per-leaf", options.hosts_per_leaf),
@@ -209,7 +209,7 @@ def _burst(text: str | None) -> int | None:
     return size_bytes
 
 
-def _described(fabric: Fabric) -> str:
+def _described(fabric: EmulatedFabric) -> str:
     burst = "" if fabric.burst_bytes is None else f" with a burst of {format_bytes(fabric.burst_bytes)}"
     text = f"{fabric.hosts} hosts at {format_rate(fabric.nic_bytes_per_s)} a direction{burst}"
     if fabric.uplink_bytes_per_s is None:
@@ -217,7 +217,7 @@ def _described(fabric: Fabric) -> str:
     return f"{text}, {fabric.hosts_per_leaf} a leaf, uplinks at {format_rate(fabric.uplink_bytes_per_s)}"
 
 
-def _as_json(hosts: EmulatedHosts, rows: list[Traffic]) -> dict[str, Any]:
+def _as_json(hosts: EmulatedHosts, rows: list[InterfaceTraffic]) -> dict[str, Any]:
     indices = range(hosts.fabric.hosts)
     return {
         "name": hosts.name,
@@ -262,7 +262,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def hosts_of(fabric: Fabric | None) -> AbstractContextManager[Hosts]:
+def hosts_of(fabric: EmulatedFabric | None) -> AbstractContextManager[Hosts]:
     """Return a context in which hosts of that fabric are emulated; without a fabric, this machine."""
     return nullcontext(Hosts()) if fabric is None else emulated(fabric)
 

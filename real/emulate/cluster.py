@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from real.emulate import ip_tc as wiring
 from real.emulate import netns
-from real.emulate.fabric import CONTROL, CONTROL_ADDRESS, Fabric
+from real.emulate.fabric import CONTROL, CONTROL_ADDRESS, EmulatedFabric
 from real.emulate.netns import EmulationError
 from real.launch.launcher import Hosts
 from scenarios.seam.trace import EMULATED_HOSTS
@@ -48,7 +48,7 @@ class EmulatedHosts(Hosts):
     """A cluster of emulated hosts that is up. Without an owner it stays until `down`."""
 
     name: str
-    fabric: Fabric
+    fabric: EmulatedFabric
     owner: Owner | None = None
     kind = EMULATED_HOSTS
     control_address = str(CONTROL_ADDRESS)
@@ -68,7 +68,7 @@ class EmulatedHosts(Hosts):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class InterfaceTraffic:
     """A count of what an interface ("node:interface") has sent to the other end of its cable since it is up."""
 
     source: str
@@ -80,7 +80,7 @@ class Traffic:
 
 
 @contextmanager
-def emulated(fabric: Fabric) -> Iterator[EmulatedHosts]:
+def emulated(fabric: EmulatedFabric) -> Iterator[EmulatedHosts]:
     """Yield emulated hosts that are gone after the context, even if this process is killed.
 
     Raises:
@@ -112,7 +112,7 @@ def emulated(fabric: Fabric) -> Iterator[EmulatedHosts]:
         release(hosts.name)  # does nothing, unless the cleanup process was killed
 
 
-def up(fabric: Fabric) -> EmulatedHosts:
+def up(fabric: EmulatedFabric) -> EmulatedHosts:
     """Create hosts that stay until `down`.
 
     Raises:
@@ -171,13 +171,13 @@ def find(name: str) -> EmulatedHosts:
     return known[name]
 
 
-def traffic(hosts: EmulatedHosts) -> list[Traffic]:
+def traffic(hosts: EmulatedHosts) -> list[InterfaceTraffic]:
     """Return what each direction of each shaped cable has carried."""
     queues = {
         f"{node}:{queue['dev']}": queue for node in hosts.fabric.nodes for queue in netns.queues(hosts.namespace(node))
     }
     return [
-        Traffic(
+        InterfaceTraffic(
             source=source,
             target=target,
             bytes_per_s=cable.bytes_per_s,
@@ -222,7 +222,7 @@ def _read(path: Path) -> EmulatedHosts:
     try:
         record = json.loads(text)
         owner = Owner(**record["owner"]) if record["owner"] is not None else None
-        return EmulatedHosts(name=path.stem, fabric=Fabric(**record["fabric"]), owner=owner)
+        return EmulatedHosts(name=path.stem, fabric=EmulatedFabric(**record["fabric"]), owner=owner)
     except (ValueError, KeyError, TypeError):  # of another version, or somebody else's
         raise EmulationError(f"{path}: expected a record as 'python -m real emulate up' writes it") from None
 

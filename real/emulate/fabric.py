@@ -31,7 +31,7 @@ class Cable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fabric:
+class EmulatedFabric:
     """A network of `hosts` hosts with one interface each.
 
     Attributes:
@@ -90,7 +90,7 @@ def hardware_address(address: IPv4Address) -> str:
     return ":".join(f"{byte:02x}" for byte in (2, 0, *address.packed))
 
 
-def fabric_of(scenario: Scenario, burst_bytes: int | None = None) -> Fabric:
+def fabric_of(scenario: Scenario, burst_bytes: int | None = None) -> EmulatedFabric:
     """Return the fabric of a scenario's cluster, with `burst_bytes` in place of its burst if given; latencies are this
     machine's.
 
@@ -101,7 +101,7 @@ def fabric_of(scenario: Scenario, burst_bytes: int | None = None) -> Fabric:
     _check(scenario, cluster.host.nics)
     nic_bytes_per_s = cluster.host.nics.link.bytes_per_s
     network = cluster.network
-    return Fabric(
+    return EmulatedFabric(
         hosts=cluster.hosts,
         nic_bytes_per_s=nic_bytes_per_s,
         hosts_per_leaf=network.hosts_per_leaf,

@@ -8,7 +8,7 @@ from real.emulate.fabric import (
     CONTROL,
     CONTROL_ADDRESS,
     PREFIX_LENGTH,
-    Fabric,
+    EmulatedFabric,
     control_address,
     data_address,
     hardware_address,
@@ -31,7 +31,7 @@ _WINDOW_S = 2e-3
 _QUEUE_BYTES = 64 << 20
 
 
-def options(fabric: Fabric) -> dict[str, str]:
+def options(fabric: EmulatedFabric) -> dict[str, str]:
     """Return the sysctls of every node.
 
     Without loss a window only grows, so any algorithm fills a link. Of Linux's congestion controls, reno gave the
@@ -54,12 +54,12 @@ def burst_of(bytes_per_s: float) -> int:
     return max(_LEAST_BURST_BYTES, round(bytes_per_s * _BURST_S))
 
 
-def namespaces(prefix: str, fabric: Fabric) -> Iterator[str]:
+def namespaces(prefix: str, fabric: EmulatedFabric) -> Iterator[str]:
     """Return lines for ip that create a namespace for each node."""
     return (f"netns add {prefix}{node}" for node in fabric.nodes)
 
 
-def cables(prefix: str, fabric: Fabric) -> Iterator[str]:
+def cables(prefix: str, fabric: EmulatedFabric) -> Iterator[str]:
     """Yield lines for ip that create each pair of interfaces inside its namespaces, never in the root namespace."""
     for cable in fabric.cables():
         (node, name), (peer, peer_name) = (end.split(":") for end in cable.ends)
@@ -76,12 +76,12 @@ def _address(node: str, name: str) -> str:
     return f" address {hardware_address(data_address(host) if name == 'eth0' else control_address(host))}"
 
 
-def node_lines(node: str, fabric: Fabric) -> Iterator[str]:
+def node_lines(node: str, fabric: EmulatedFabric) -> Iterator[str]:
     """Return lines for ip that set up a node's interfaces in its namespace."""
     return _host_lines(_number(node), fabric) if node.startswith("host") else _switch_lines(node, fabric)
 
 
-def _host_lines(host: int, fabric: Fabric) -> Iterator[str]:
+def _host_lines(host: int, fabric: EmulatedFabric) -> Iterator[str]:
     """Yield addresses, and permanent neighbour entries, so that no message waits for ARP."""
     yield "link set lo up"
     yield f"address add {data_address(host)}/{PREFIX_LENGTH} dev eth0"
@@ -94,7 +94,7 @@ def _host_lines(host: int, fabric: Fabric) -> Iterator[str]:
             yield f"neighbour add {address} lladdr {hardware_address(address)} dev eth0 nud permanent"
 
 
-def _switch_lines(node: str, fabric: Fabric) -> Iterator[str]:
+def _switch_lines(node: str, fabric: EmulatedFabric) -> Iterator[str]:
     """Yield a bridge of all ports; the control node's bridge has an address."""
     yield "link add bridge0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0"
     for port, _ in _interfaces(node, fabric):
@@ -105,7 +105,7 @@ def _switch_lines(node: str, fabric: Fabric) -> Iterator[str]:
     yield "link set bridge0 up"
 
 
-def shapes(node: str, fabric: Fabric) -> Iterator[str]:
+def shapes(node: str, fabric: EmulatedFabric) -> Iterator[str]:
     """Yield lines for tc that limit the rate of each of a node's interfaces."""
     for name, bytes_per_s in _interfaces(node, fabric):
         if bytes_per_s is not None:
@@ -113,13 +113,13 @@ def shapes(node: str, fabric: Fabric) -> Iterator[str]:
             yield f"qdisc add dev {name} root tbf rate {round(8 * bytes_per_s)}bit burst {burst} limit {_QUEUE_BYTES}"
 
 
-def _segment_bytes(fabric: Fabric) -> int:
+def _segment_bytes(fabric: EmulatedFabric) -> int:
     rates = [cable.bytes_per_s for cable in fabric.cables() if cable.bytes_per_s is not None]
     smallest = fabric.burst_bytes or burst_of(min(rates))
     return min(round(smallest * _SEGMENT_SHARE), _LARGEST_SEGMENT_BYTES)
 
 
-def _interfaces(node: str, fabric: Fabric) -> Iterator[tuple[str, float | None]]:
+def _interfaces(node: str, fabric: EmulatedFabric) -> Iterator[tuple[str, float | None]]:
     """Yield the name and rate (bytes/s) of each interface of a node."""
     for cable in fabric.cables():
         for owner, name in (end.split(":") for end in cable.ends):

@@ -73,7 +73,7 @@ class Rank0Supervisor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rendezvous:
+class RunRendezvous:
     """The addresses that a rank needs to join a run: the store, and the supervisor's `host` and `port`.
 
     Attributes:
@@ -92,11 +92,11 @@ class Rendezvous:
     started: str = ""
 
 
-def join_launcher(place: Place, start_s: float, environment: Mapping[str, str] = os.environ) -> Rendezvous:
+def join_launcher(place: Place, start_s: float, environment: Mapping[str, str] = os.environ) -> RunRendezvous:
     """Join a run of the project's launcher, from the environment; rank 0 serves the store on the inherited socket."""
     host, _, port = environment[SUPERVISOR].rpartition(":")
     descriptor = int(environment[STORE_FD]) if place.rank == 0 else None
-    return Rendezvous(
+    return RunRendezvous(
         store=_store(place, start_s, descriptor),
         host=host,
         port=int(port),
@@ -105,7 +105,7 @@ def join_launcher(place: Place, start_s: float, environment: Mapping[str, str] =
     )
 
 
-def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor]) -> Rendezvous:
+def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor]) -> RunRendezvous:
     """Join a run of torchrun or srun: rank 0 serves the store (unless torchrun does) and announces a supervisor.
 
     `bring_up` starts the supervisor at an address.
@@ -138,7 +138,7 @@ def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor
     except (RuntimeError, TimeoutError) as error:
         raise RankLostError(f"rank 0 did not come within {job.start_s:g} s") from error
     out, spool = Path(announced.pop("out")), Path(announced.pop("spool"))
-    return Rendezvous(store=store, out=out, spool=spool, **announced)
+    return RunRendezvous(store=store, out=out, spool=spool, **announced)
 
 
 def _listener(address: str, port: int) -> socket.socket:

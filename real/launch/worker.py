@@ -19,7 +19,7 @@ from pathlib import Path
 from real.launch.job import Job
 from real.launch.parent import die_with
 from real.launch.placement import PARENT, Place
-from real.launch.rendezvous import Rank0Supervisor, Rendezvous, boot_id, join_launcher, join_rank0
+from real.launch.rendezvous import Rank0Supervisor, RunRendezvous, boot_id, join_launcher, join_rank0
 from real.rank.lanes import SAME_CLOCK
 from real.rank.run import RankRun, is_second_hand, sentence_of
 from real.supervise.control_channel import ControlChannel
@@ -85,7 +85,7 @@ class RankWorker:
             self._supervisor.wait_for_all()
             put_away(self._job)
 
-    def _join(self) -> Rendezvous:
+    def _join(self) -> RunRendezvous:
         if self._place.by == "launcher":
             return join_launcher(self._place, self._job.start_s)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 
-from real.libraries.library import Library
+from real.libraries.library import DeviceLibrary
 from scenarios.config.interconnect import LibraryName
 
 
-def library_of(name: LibraryName) -> type[Library]:
+def library_of(name: LibraryName) -> type[DeviceLibrary]:
     """The library that a scenario names; each rank makes its own of it."""
-    found: type[Library] = importlib.import_module(f"real.libraries.{name}").LIBRARY
+    found: type[DeviceLibrary] = importlib.import_module(f"real.libraries.{name}").LIBRARY
     return found

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.libraries.library import Library
-from real.libraries.moves import EXCHANGE, Joined, Sent, split
+from real.libraries.library import DeviceLibrary
+from real.libraries.moves import EXCHANGE, Joined, MovingCollective, split
 from scenarios.seam.collectives.several import Several
 from scenarios.seam.payload import as_bytes
 
@@ -17,7 +17,7 @@ _ON_CPU = dist.BarrierOptions()
 _ON_CPU.device = torch.device("cpu")
 
 
-class Gloo(Library):
+class Gloo(DeviceLibrary):
     """gloo, on CPU tensors: futures say when a call ended; two threads serve a group.
 
     Its own reduce-scatter hides when it ended; it has no averages, and connects its ranks when it makes a group.
@@ -33,16 +33,16 @@ class Gloo(Library):
         torch.set_num_threads(1)
         return cls(torch.device("cpu"))
 
-    def barrier(self, joined: Joined) -> Sent:
+    def barrier(self, joined: Joined) -> MovingCollective:
         """gloo's own."""
-        return Sent(joined.handle.barrier(_ON_CPU))
+        return MovingCollective(joined.handle.barrier(_ON_CPU))
 
-    def monitored_barrier(self, joined: Joined) -> Sent:
+    def monitored_barrier(self, joined: Joined) -> MovingCollective:
         """Call gloo's own, which blocks until it is over."""
         joined.handle.monitored_barrier()  # type: ignore[attr-defined]
-        return Sent(Several())
+        return MovingCollective(Several())
 
-    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> MovingCollective:
         """Through one buffer each way: gloo's own list form wants equal sizes."""
         sent = torch.cat([as_bytes(inputs[place]) for place in joined.order])
         targets = [as_bytes(outputs[place]) for place in joined.order]
@@ -58,7 +58,7 @@ class Gloo(Library):
                 target, chunk = chunks[place]
                 target.copy_(chunk)
 
-        return Sent(work, finish)
+        return MovingCollective(work, finish)
 
 
 LIBRARY = Gloo

@@ -17,7 +17,7 @@ from real.libraries.moves import (
     OPS,
     REDUCTIONS,
     Joined,
-    Sent,
+    MovingCollective,
     all_gather_lists,
     arithmetic_of,
     as_real,
@@ -26,14 +26,14 @@ from real.libraries.moves import (
     scattered,
     together,
 )
-from real.rank.lanes import Lane
+from real.rank.lanes import StreamLane
 from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives import coalesced, exchange, lists, reduction, rooted
 from scenarios.seam.payload import as_bytes, resolved, without_grad
 
 
-class Library:
+class DeviceLibrary:
     """A library on one device, by itself as one that serves CPUs: gloo, NCCL, ..."""
 
     backend: str  # torch's name for it
@@ -45,29 +45,29 @@ class Library:
         self.starts = _starts_of(self)
 
     @classmethod
-    def at(cls, local_rank: int) -> Library:
+    def at(cls, local_rank: int) -> DeviceLibrary:
         """Make the library of one rank of this machine; ScenarioError if the machine has no device for it."""
         raise NotImplementedError
 
     def open(self, joined: Joined) -> None:
         """Make now, with all members, what a first call on the group would have to make."""
 
-    def new_lane(self, *, is_main: bool) -> Lane:
+    def new_lane(self, *, is_main: bool) -> StreamLane:
         """Give what a stream of the program is on the device."""
-        return Lane()
+        return StreamLane()
 
     def between_steps(self) -> None:
         """Do what takes the host some time, and is not to be part of a step."""
 
-    def barrier(self, joined: Joined) -> Sent:
+    def barrier(self, joined: Joined) -> MovingCollective:
         """Wait until all members are here."""
         raise NotImplementedError
 
-    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> MovingCollective:
         """Exchange one tensor of any size with each member, in group order."""
         raise NotImplementedError
 
-    def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
+    def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> MovingCollective:
         """Reduce in place, or by way of a wider type; an average that the library lacks is a sum, divided."""
         if tensor.is_complex() and reduce == "product":
             return product(joined, tensor)
@@ -76,7 +76,7 @@ class Library:
         divides = reduce == "avg" and not self.has_averages
         work = joined.handle.allreduce([arithmetic], REDUCTIONS["sum" if divides else reduce])
         if not (divides or is_copy):
-            return Sent(work)
+            return MovingCollective(work)
 
         def finish() -> None:
             if divides:
@@ -84,9 +84,9 @@ class Library:
             if is_copy:
                 as_real(tensor).copy_(arithmetic)
 
-        return Sent(work, finish)
+        return MovingCollective(work, finish)
 
-    def all_reduce_coalesced(self, joined: Joined, tensors: Sequence[Tensor], reduce: str) -> Sent:
+    def all_reduce_coalesced(self, joined: Joined, tensors: Sequence[Tensor], reduce: str) -> MovingCollective:
         """Reduce several in place by torch's own call; what it cannot add, as one tensor."""
         arithmetic = [arithmetic_of(tensor) for tensor in tensors]
         is_copy = any(wide.data_ptr() != own.data_ptr() for wide, own in zip(arithmetic, tensors, strict=True))
@@ -95,15 +95,15 @@ class Library:
         divides = reduce == "avg" and not self.has_averages
         work = joined.handle.allreduce_coalesced(arithmetic, COALESCED_REDUCTIONS["sum" if divides else reduce])
         if not divides:
-            return Sent(work, held=arithmetic)
+            return MovingCollective(work, held=arithmetic)
 
         def finish() -> None:
             for each in arithmetic:
                 divide(each, joined.group.size)
 
-        return Sent(work, finish, arithmetic)
+        return MovingCollective(work, finish, arithmetic)
 
-    def _as_one(self, joined: Joined, tensors: Sequence[Tensor], reduce: str) -> Sent:
+    def _as_one(self, joined: Joined, tensors: Sequence[Tensor], reduce: str) -> MovingCollective:
         flat = torch.cat([without_grad(tensor).reshape(-1) for tensor in tensors])
         sent = self.all_reduce(joined, flat, reduce)
 
@@ -113,9 +113,9 @@ class Library:
             for own, piece in zip(tensors, flat.split([each.numel() for each in tensors]), strict=True):
                 without_grad(own).view(-1).copy_(piece)
 
-        return Sent(sent.work, finish, flat)
+        return MovingCollective(sent.work, finish, flat)
 
-    def reduce(self, joined: Joined, call: Call, tensor: Tensor) -> Sent:
+    def reduce(self, joined: Joined, call: Call, tensor: Tensor) -> MovingCollective:
         """Reduce into the root's tensor, or by way of a wider type; torch writes over the others', too."""
         if tensor.is_complex() and call.reduce == "product":
             return product(joined, tensor)
@@ -133,25 +133,29 @@ class Library:
             if is_copy and is_root:
                 as_real(tensor).copy_(arithmetic)
 
-        return Sent(work, finish, arithmetic)
+        return MovingCollective(work, finish, arithmetic)
 
-    def monitored_barrier(self, joined: Joined) -> Sent:
+    def monitored_barrier(self, joined: Joined) -> MovingCollective:
         """Call a barrier, as the library has no monitored one."""
         return self.barrier(joined)
 
-    def all_gather_list(self, joined: Joined, call: Call, issue: Issue) -> Sent:
+    def all_gather_list(self, joined: Joined, call: Call, issue: Issue) -> MovingCollective:
         """Gather everyone's input, each in a tensor of its own; tensors of several sizes by an exchange."""
         if call.parts:
             return self.exchange(joined, issue.output, [issue.input] * joined.group.size)
         return all_gather_lists(joined, [[output] for output in issue.output], [issue.input])
 
-    def all_gather_coalesced(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+    def all_gather_coalesced(
+        self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
+    ) -> MovingCollective:
         """Gather everyone's inputs through one buffer, as torch's gloo does it."""
         size = joined.group.size
         rows = [as_bytes(output).view(size, -1) for output in outputs]
         return all_gather_lists(joined, [[row[place] for row in rows] for place in range(size)], inputs)
 
-    def reduce_scatter_list(self, joined: Joined, output: Tensor, inputs: Sequence[Tensor], reduce: str) -> Sent:
+    def reduce_scatter_list(
+        self, joined: Joined, output: Tensor, inputs: Sequence[Tensor], reduce: str
+    ) -> MovingCollective:
         """Give this member its sum: by hand, an all-reduce of each tensor, as torch's gloo does it."""
         wholes = [resolved(each).clone() for each in inputs]
         reduced = together([self.all_reduce(joined, whole, reduce) for whole in wholes])
@@ -162,22 +166,22 @@ class Library:
             reduced.finish()
             output.detach().view(-1).copy_(mine.view(-1))
 
-        return Sent(reduced.work, finish, wholes)
+        return MovingCollective(reduced.work, finish, wholes)
 
     def reduce_scatter_coalesced(
         self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduce: str
-    ) -> Sent:
+    ) -> MovingCollective:
         """Give this member's share of each reduced input, one after the other."""
         both = zip(outputs, inputs, strict=True)
         return together([self.reduce_scatter(joined, output, input, reduce) for output, input in both])
 
-    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
+    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> MovingCollective:
         """Give this member's share of the reduced input: by hand, an all-reduce of the whole."""
         whole = resolved(input).clone()
         return scattered(self.all_reduce(joined, whole, reduce), whole, joined, output)
 
 
-def _starts_of(library: Library) -> dict[str, moves.Start]:
+def _starts_of(library: DeviceLibrary) -> dict[str, moves.Start]:
     """Return how each collective begins, by name, over what the library does by itself."""
 
     return {
@@ -219,7 +223,7 @@ def _starts_of(library: Library) -> dict[str, moves.Start]:
     }
 
 
-def _exchange_rows(library: Library, joined: Joined, call: Call, issue: Issue) -> Sent:
+def _exchange_rows(library: DeviceLibrary, joined: Joined, call: Call, issue: Issue) -> MovingCollective:
     """All to all of two tensors, of which each member gets so many bytes.
 
     Straight from and to the program's memory, unless the two overlap or the orders differ.
@@ -227,4 +231,6 @@ def _exchange_rows(library: Library, joined: Joined, call: Call, issue: Issue) -
     target, source = as_bytes(issue.output), as_bytes(issue.input)
     if not joined.is_sorted or moves.overlap(issue.output, issue.input):
         return library.exchange(joined, moves.split(target, call.recv_bytes), moves.split(source, call.send_bytes))
-    return Sent(moves.EXCHANGE(joined.handle, target, source, call.recv_bytes, call.send_bytes), held=source)
+    return MovingCollective(
+        moves.EXCHANGE(joined.handle, target, source, call.recv_bytes, call.send_bytes), held=source
+    )

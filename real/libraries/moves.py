@@ -41,7 +41,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class MovingCollective:
     """A collective on its way, what is left to do with the buffers once it has ended, and further ones that it uses."""
 
     work: dist.Work
@@ -49,7 +49,7 @@ class Sent:
     held: object = None
 
 
-def together(sents: Sequence[Sent]) -> Sent:
+def together(sents: Sequence[MovingCollective]) -> MovingCollective:
     """Make one of several collectives on their way."""
 
     def finish() -> None:
@@ -58,11 +58,11 @@ def together(sents: Sequence[Sent]) -> Sent:
                 sent.finish()
 
     works = [sent.work for sent in sents]
-    return Sent(Several(works), finish, [sent.held for sent in sents])
+    return MovingCollective(Several(works), finish, [sent.held for sent in sents])
 
 
 # How a collective begins, from the checked call and what its verb was given.
-Start = Callable[[Joined, Call, Issue], Sent]
+Start = Callable[[Joined, Call, Issue], MovingCollective]
 
 
 def split(flat: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
@@ -103,11 +103,11 @@ def _coalesced_options(reduce: str) -> dist.AllreduceCoalescedOptions:
 COALESCED_REDUCTIONS = {name: _coalesced_options(name) for name in OPS}
 
 
-def all_gather(joined: Joined, output: Tensor, input: Tensor) -> Sent:
+def all_gather(joined: Joined, output: Tensor, input: Tensor) -> MovingCollective:
     """Everyone's input, one after the other in group order."""
     source, target = as_bytes(input), as_bytes(output)
     if joined.is_sorted and not overlap(target, source):
-        return Sent(started(ALL_GATHER(target, source, group=joined.handle, async_op=True)), held=source)
+        return MovingCollective(started(ALL_GATHER(target, source, group=joined.handle, async_op=True)), held=source)
     gathered, source = torch.empty_like(target), source.clone()
     work = started(ALL_GATHER(gathered, source, group=joined.handle, async_op=True))
 
@@ -116,10 +116,10 @@ def all_gather(joined: Joined, output: Tensor, input: Tensor) -> Sent:
         for place, row in zip(joined.order, gathered.view(joined.group.size, -1), strict=True):
             rows[place].copy_(row)
 
-    return Sent(work, finish, source)
+    return MovingCollective(work, finish, source)
 
 
-def all_gather_lists(joined: Joined, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> Sent:
+def all_gather_lists(joined: Joined, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> MovingCollective:
     """Gather everyone's inputs through one buffer, whose parts are then cut into each member's list."""
     source = torch.cat([as_bytes(tensor) for tensor in inputs])
     gathered = source.new_empty(joined.group.size * source.numel())
@@ -131,45 +131,45 @@ def all_gather_lists(joined: Joined, outputs: Sequence[Sequence[Tensor]], inputs
             for target, piece in zip(targets, split(row, [target.numel() for target in targets]), strict=True):
                 target.copy_(piece)
 
-    return Sent(work, finish, source)
+    return MovingCollective(work, finish, source)
 
 
-def gather(joined: Joined, call: Call, issue: Issue) -> Sent:
+def gather(joined: Joined, call: Call, issue: Issue) -> MovingCollective:
     """Gather on one member, which has a list."""
     options = dist.GatherOptions()
     options.rootRank = joined.order.index(call.root)
     targets = [[as_bytes(issue.output[place]) for place in joined.order]] if issue.output else []
     source = [as_bytes(issue.input)]
-    return Sent(joined.handle.gather(targets, source, options), held=source)
+    return MovingCollective(joined.handle.gather(targets, source, options), held=source)
 
 
-def scatter(joined: Joined, call: Call, issue: Issue) -> Sent:
+def scatter(joined: Joined, call: Call, issue: Issue) -> MovingCollective:
     """Scatter from one member, which has a list."""
     options = dist.ScatterOptions()
     options.rootRank = joined.order.index(call.root)
     sources = [[as_bytes(issue.input[place]) for place in joined.order]] if issue.input else []
-    return Sent(joined.handle.scatter([as_bytes(issue.output)], sources, options), held=sources)
+    return MovingCollective(joined.handle.scatter([as_bytes(issue.output)], sources, options), held=sources)
 
 
-def broadcast(joined: Joined, tensor: Tensor, src: int) -> Sent:
+def broadcast(joined: Joined, tensor: Tensor, src: int) -> MovingCollective:
     """From a global rank."""
     options = dist.BroadcastOptions()
     options.rootRank = joined.order.index(joined.group.index(src))
-    return Sent(joined.handle.broadcast([as_bytes(tensor)], options))
+    return MovingCollective(joined.handle.broadcast([as_bytes(tensor)], options))
 
 
-def send(joined: Joined, tensor: Tensor, dst: int) -> Sent:
+def send(joined: Joined, tensor: Tensor, dst: int) -> MovingCollective:
     """To a global rank."""
     source = as_bytes(tensor)
-    return Sent(started(dist.isend(source, dst, group=joined.handle)), held=source)
+    return MovingCollective(started(dist.isend(source, dst, group=joined.handle)), held=source)
 
 
-def recv(joined: Joined, tensor: Tensor, src: int) -> Sent:
+def recv(joined: Joined, tensor: Tensor, src: int) -> MovingCollective:
     """From a global rank."""
-    return Sent(started(dist.irecv(as_bytes(tensor), src, group=joined.handle)))
+    return MovingCollective(started(dist.irecv(as_bytes(tensor), src, group=joined.handle)))
 
 
-def scattered(reduced: Sent, whole: Tensor, joined: Joined, output: Tensor) -> Sent:
+def scattered(reduced: MovingCollective, whole: Tensor, joined: Joined, output: Tensor) -> MovingCollective:
     """This member's share of a tensor that is being reduced as a whole."""
     mine = joined.order[joined.handle.rank()]
 
@@ -178,10 +178,10 @@ def scattered(reduced: Sent, whole: Tensor, joined: Joined, output: Tensor) -> S
             reduced.finish()
         output.detach().view(-1).copy_(whole.view(joined.group.size, -1)[mine])
 
-    return Sent(reduced.work, finish)
+    return MovingCollective(reduced.work, finish)
 
 
-def product(joined: Joined, tensor: Tensor) -> Sent:
+def product(joined: Joined, tensor: Tensor) -> MovingCollective:
     """A product of complex numbers is no product of their parts: gather them, and multiply in group order."""
     gathered = tensor.new_empty((joined.group.size, tensor.numel()))
     sent = all_gather(joined, gathered, tensor.detach().clone())
@@ -191,7 +191,7 @@ def product(joined: Joined, tensor: Tensor) -> Sent:
             sent.finish()
         tensor.detach().view(-1).copy_(functools.reduce(torch.mul, gathered.unbind()))
 
-    return Sent(sent.work, finish, sent.held)
+    return MovingCollective(sent.work, finish, sent.held)
 
 
 def arithmetic_of(tensor: Tensor) -> Tensor:

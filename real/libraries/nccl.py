@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.libraries.library import Library
+from real.libraries.library import DeviceLibrary
 from real.libraries.moves import (
     GATHER_COALESCED,
     OPS,
@@ -18,13 +18,13 @@ from real.libraries.moves import (
     SCATTER_COALESCED,
     WIDER,
     Joined,
-    Sent,
+    MovingCollective,
     as_real,
     overlap,
     started,
 )
 from real.rank.cuda import Anchors, CudaLane
-from real.rank.lanes import Lane
+from real.rank.lanes import StreamLane
 from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.errors import ScenarioError
@@ -35,7 +35,7 @@ from scenarios.seam.payload import as_bytes, resolved
 CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 
 
-class Nccl(Library):
+class Nccl(DeviceLibrary):
     """NCCL, on CUDA tensors: one stream serves a group; averages, uneven lists and reduce-scatter are its own."""
 
     backend = "cpu:gloo,cuda:nccl"
@@ -56,7 +56,7 @@ class Nccl(Library):
         """
         return cls(_cuda_device(local_rank))
 
-    def new_lane(self, *, is_main: bool) -> Lane:
+    def new_lane(self, *, is_main: bool) -> StreamLane:
         """A stream of the device."""
         if self._anchors is None:
             self._anchors = Anchors(self.device)
@@ -75,51 +75,57 @@ class Nccl(Library):
         self.barrier(joined).work.wait()
         torch.cuda.current_stream(self.device).synchronize()
 
-    def barrier(self, joined: Joined) -> Sent:
+    def barrier(self, joined: Joined) -> MovingCollective:
         """An all-reduce of one float32, as torch's own; but that makes the host wait for the device too."""
-        return Sent(joined.handle.allreduce([self._flags[joined.group.name]], REDUCTIONS["sum"]))
+        return MovingCollective(joined.handle.allreduce([self._flags[joined.group.name]], REDUCTIONS["sum"]))
 
-    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> MovingCollective:
         """Grouped sends and receives of any size; outputs that overlap inputs get a buffer."""
         sources = [as_bytes(inputs[place]) for place in joined.order]
         targets = [as_bytes(outputs[place]) for place in joined.order]
         if any(overlap(target, source) for target in targets for source in sources):
             sources = [source.clone() for source in sources]
         work = started(dist.all_to_all(targets, sources, group=joined.handle, async_op=True))
-        return Sent(work, held=(targets, sources))
+        return MovingCollective(work, held=(targets, sources))
 
-    def all_gather_list(self, joined: Joined, call: Call, issue: Issue) -> Sent:
+    def all_gather_list(self, joined: Joined, call: Call, issue: Issue) -> MovingCollective:
         """Call torch's own: a broadcast of each tensor in one group where they have several sizes."""
         source, targets = as_bytes(issue.input), [as_bytes(issue.output[place]) for place in joined.order]
         source = source.clone() if any(overlap(target, source) for target in targets) else source
-        return Sent(started(dist.all_gather(targets, source, group=joined.handle, async_op=True)), held=source)
+        return MovingCollective(
+            started(dist.all_gather(targets, source, group=joined.handle, async_op=True)), held=source
+        )
 
-    def all_gather_coalesced(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+    def all_gather_coalesced(
+        self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
+    ) -> MovingCollective:
         """Call NCCL's own in one group where the order allows it."""
         sources, targets = [as_bytes(each) for each in inputs], [as_bytes(each) for each in outputs]
         if not joined.is_sorted or any(overlap(target, source) for target in targets for source in sources):
             return super().all_gather_coalesced(joined, outputs, inputs)
-        return Sent(GATHER_COALESCED(joined.handle, targets, sources), held=sources)
+        return MovingCollective(GATHER_COALESCED(joined.handle, targets, sources), held=sources)
 
-    def reduce_scatter_list(self, joined: Joined, output: Tensor, inputs: Sequence[Tensor], reduce: str) -> Sent:
+    def reduce_scatter_list(
+        self, joined: Joined, output: Tensor, inputs: Sequence[Tensor], reduce: str
+    ) -> MovingCollective:
         """Call NCCL's own where the type allows it."""
         if not self._is_plain(output, reduce):
             return super().reduce_scatter_list(joined, output, inputs, reduce)
         sources = [as_real(resolved(inputs[place])) for place in joined.order]
         own = as_real(output)
         work = dist.reduce_scatter(own, sources, op=OPS[reduce], group=joined.handle, async_op=True)
-        return Sent(started(work), held=sources)
+        return MovingCollective(started(work), held=sources)
 
     def reduce_scatter_coalesced(
         self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduce: str
-    ) -> Sent:
+    ) -> MovingCollective:
         """Call NCCL's own in one group where the type and the order allow it."""
         if not (joined.is_sorted and self._is_plain(inputs[0], reduce)):
             return super().reduce_scatter_coalesced(joined, outputs, inputs, reduce)
         options = dist.ReduceScatterOptions()
         options.reduceOp = OPS[reduce]
         sources = [as_real(resolved(each)) for each in inputs]
-        return Sent(
+        return MovingCollective(
             SCATTER_COALESCED(joined.handle, [as_real(each) for each in outputs], sources, options), held=sources
         )
 
@@ -128,12 +134,12 @@ class Nccl(Library):
         """Return whether NCCL can add such tensors as they are."""
         return tensor.dtype not in WIDER and not (tensor.is_complex() and reduce == "product")
 
-    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
+    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> MovingCollective:
         """NCCL's own where the type and the order allow it."""
         if self._is_plain(input, reduce) and joined.is_sorted:
             own, source = as_real(output), as_real(resolved(input))
             work = REDUCE_SCATTER(own, source, op=OPS[reduce], group=joined.handle, async_op=True)
-            return Sent(started(work), held=source)
+            return MovingCollective(started(work), held=source)
         return super().reduce_scatter(joined, output, input, reduce)
 
 

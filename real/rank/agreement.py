@@ -24,7 +24,7 @@ from torch._C._distributed_c10d import Store
 from real.libraries.errors import transport
 from real.libraries.moves import Joined, all_gather
 from real.rank.journal import Entry, Journal
-from real.rank.lanes import Lane
+from real.rank.lanes import StreamLane
 from real.supervise.rank_status import ranks
 from scenarios.seam.arguments import REDUCE_OPS
 from scenarios.seam.calls import SET_UP_MISTAKES, Call, SetUp, set_up_disagreement
@@ -187,7 +187,7 @@ class GroupAgreements:
         self._lock = threading.RLock()
 
     @contextmanager
-    def agreed(self, check: Callable[[], SetUp], lane: Lane, stream: str) -> Iterator[SetUp]:
+    def agreed(self, check: Callable[[], SetUp], lane: StreamLane, stream: str) -> Iterator[SetUp]:
         """The checked call, which all ranks make; what is made of it inside, they make in the same order.
 
         Raises:
@@ -212,7 +212,7 @@ class GroupAgreements:
         with transport(self._journal.rank, str(own)):
             self._store.set(_key(index, self._journal.rank), json.dumps(dataclasses.asdict(own)))
 
-    def _heard(self, index: int, own: SetUp, lane: Lane, stream: str) -> dict[int, SetUp]:
+    def _heard(self, index: int, own: SetUp, lane: StreamLane, stream: str) -> dict[int, SetUp]:
         """Every rank's, once it has come; until then this rank is seen to wait."""
         keys = [_key(index, rank) for rank in self._everyone.ranks]
         entry = Entry(lane, stream, own.name, "")

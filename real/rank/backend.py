@@ -13,11 +13,11 @@ from torch import Tensor
 
 from real.libraries.errors import failed
 from real.libraries.moves import Joined
-from real.rank.call_checker import CHECKING, Held
+from real.rank.call_checker import CHECKING, CheckedCall
 from real.rank.context import RankContext
 from real.rank.drive import Spawned, StreamThread, name_of
 from real.rank.journal import STEP, Entry
-from real.rank.lanes import Pending, lasting
+from real.rank.lanes import PendingCall, lasting
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Work
 from scenarios.seam.calls import Call, new_group_set_up, stream_set_up
@@ -125,8 +125,8 @@ class TorchBackend:
         try:
             value = self._lane.run(entry, function, arguments)
         except Exception as error:
-            return Computed(self.context, entry, None, error)
-        return Computed(self.context, entry, value, None)
+            return LaunchedKernel(self.context, entry, None, error)
+        return LaunchedKernel(self.context, entry, value, None)
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
         """See `Backend.issue`: begun at once, or by the checker of the group, or of the pair.
@@ -147,14 +147,14 @@ class TorchBackend:
         context.journal.keep(entry)  # before the library is called, so that a rank that hangs in it can be found
         if is_held:
 
-            def begin() -> Pending:
+            def begin() -> PendingCall:
                 """On the checker's thread: after what the caller's stream had launched, and followed at once."""
                 with self._lane.beside(entry.start):
                     pending = self._start(entry, call, checker.joined, issue)
                 self._lane.overtakes()
                 return pending
 
-            held = checker.hold(Held(call.met_in(group), begin, is_checked=is_checked))
+            held = checker.hold(CheckedCall(call.met_in(group), begin, is_checked=is_checked))
             return Issued(context, entry, held, issue.output)
         try:
             with self._lane.entered(entry.start):
@@ -171,7 +171,7 @@ class TorchBackend:
         else:
             context.refuse(context.pair_checker(call.group, group), call.met_in(group))
 
-    def _start(self, entry: Entry, call: Call, joined: Joined, issue: Issue) -> Pending:
+    def _start(self, entry: Entry, call: Call, joined: Joined, issue: Issue) -> PendingCall:
         sent = self._starts[call.op](joined, call, issue)
         return self._lane.follow(entry, sent.work, sent.finish, (issue, sent.held))
 
@@ -184,7 +184,7 @@ class Issued(Generic[T]):
 
     __slots__ = ("_context", "_entry", "_pending", "_result")
 
-    def __init__(self, context: RankContext, entry: Entry, pending: Pending, result: T) -> None:
+    def __init__(self, context: RankContext, entry: Entry, pending: PendingCall, result: T) -> None:
         self._context, self._entry, self._pending, self._result = context, entry, pending, result
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -203,7 +203,7 @@ class Issued(Generic[T]):
         yield  # pragma: no cover - makes this a generator
 
 
-class Computed(Generic[T]):
+class LaunchedKernel(Generic[T]):
     """A kernel that was launched (on a CPU: that has run)."""
 
     __slots__ = ("_context", "_entry", "_error", "_value")

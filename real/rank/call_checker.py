@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from real.libraries.moves import Joined
 from real.rank.agreement import GroupAgreement
 from real.rank.drive import StreamThread
-from real.rank.lanes import Pending
+from real.rank.lanes import PendingCall
 from scenarios.seam.calls import Call
 from scenarios.seam.errors import CollectiveError
 
@@ -20,14 +20,14 @@ from scenarios.seam.errors import CollectiveError
 CHECKING: ContextVar[bool] = ContextVar("checking", default=False)
 
 
-class Held:
-    """A call that is being checked: a `Pending` that fails if the members' calls do not fit, and else begins."""
+class CheckedCall:
+    """A call that is being checked: a `PendingCall` that fails if the members' calls do not fit, and else begins."""
 
-    def __init__(self, call: Call, begin: Callable[[], Pending] | None, *, is_checked: bool) -> None:
+    def __init__(self, call: Call, begin: Callable[[], PendingCall] | None, *, is_checked: bool) -> None:
         """`begin` starts the collective; there is none for a call whose arguments were refused."""
         self._call, self._begin, self._is_checked = call, begin, is_checked
         self._released = threading.Event()
-        self._pending: Pending | None = None
+        self._pending: PendingCall | None = None
         self._error: Exception | None = None
 
     def serve(self, agreement: GroupAgreement) -> None:
@@ -50,11 +50,11 @@ class Held:
         return self._released.wait(timeout_s)
 
     def is_over(self) -> bool:
-        """See `Pending.is_over`."""
+        """See `PendingCall.is_over`."""
         return self._pending is not None and self._pending.is_over()
 
     def wait(self) -> None:
-        """See `Pending.wait`; CollectiveError if the calls do not fit."""
+        """See `PendingCall.wait`; CollectiveError if the calls do not fit."""
         self._released.wait()
         if self._error is not None:
             raise self._error
@@ -78,7 +78,7 @@ class CallChecker:
         """Whether a call that asks for no check has to wait for it: for others before, or as the members agreed."""
         return self._agreement.is_on or self._held > 0
 
-    def hold(self, held: Held) -> Held:
+    def hold(self, held: CheckedCall) -> CheckedCall:
         """Serve it after all before it."""
         with self._lock:
             self._held += 1
@@ -89,7 +89,7 @@ class CallChecker:
         """There will be no further call: end the thread."""
         self._player.stop()
 
-    def _serve(self, held: Held) -> None:
+    def _serve(self, held: CheckedCall) -> None:
         held.serve(self._agreement)
         with self._lock:
             self._held -= 1

@@ -9,13 +9,13 @@ import torch.distributed as dist
 
 from real.launch.job import Check
 from real.libraries.errors import transport
-from real.libraries.library import Library
+from real.libraries.library import DeviceLibrary
 from real.libraries.moves import Joined
 from real.machine import check_open_files
 from real.rank.agreement import GroupAgreement, GroupAgreements, PairAgreement
-from real.rank.call_checker import CHECKING, CallChecker, Held
+from real.rank.call_checker import CHECKING, CallChecker, CheckedCall
 from real.rank.journal import Journal
-from real.rank.lanes import Lane
+from real.rank.lanes import StreamLane
 from scenarios.config.hardware import Cluster
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
@@ -35,7 +35,7 @@ class RankContext:
         self,
         journal: Journal,
         cluster: Cluster,
-        library: Library,
+        library: DeviceLibrary,
         *,
         observer: Observer,
         agreements: GroupAgreements,
@@ -54,12 +54,12 @@ class RankContext:
         self.observer = observer
         self.agreements = agreements
         self.streams = ["main"]
-        self._lanes: list[Lane] = []
+        self._lanes: list[StreamLane] = []
         self._groups: dict[str, Group] = {}
         self._checkers: dict[str, CallChecker] = {}
-        self._refused: list[Held] = []
+        self._refused: list[CheckedCall] = []
 
-    def new_lane(self, *, is_main: bool) -> Lane:
+    def new_lane(self, *, is_main: bool) -> StreamLane:
         """What a stream is on this rank's device."""
         lane = self.library.new_lane(is_main=is_main)
         self._lanes.append(lane)
@@ -108,7 +108,7 @@ class RankContext:
     def refuse(self, checker: CallChecker, call: Call) -> None:
         """A call whose arguments were refused takes its place in its order, if calls are checked."""
         if CHECKING.get() or checker.is_needed:
-            self._refused.append(checker.hold(Held(call, None, is_checked=CHECKING.get())))
+            self._refused.append(checker.hold(CheckedCall(call, None, is_checked=CHECKING.get())))
 
     def tell_refused(self, within_s: float) -> None:
         """Wait until the other members have heard of every call that was refused, but not longer than that."""

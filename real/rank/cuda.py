@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.rank.lanes import ROUND_TRIPS, Lane, Mark, Pending, Reading, Timed, now_ns
+from real.rank.lanes import ROUND_TRIPS, Mark, PendingCall, Reading, SpanTimes, StreamLane, now_ns
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class InUse:
                 self._held.popleft()
 
 
-class CudaLane(Lane):
+class CudaLane(StreamLane):
     """A CUDA stream, one more from which call checkers start collectives, and those that see when collectives ended."""
 
     def __init__(self, device: torch.device, anchors: Anchors, *, is_main: bool) -> None:
@@ -150,7 +150,7 @@ class CudaLane(Lane):
         """An event on the caller's current stream."""
         return _event(self._device)
 
-    def run(self, timed: Timed, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    def run(self, timed: SpanTimes, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
         """Launch it on this stream. What the main stream is given there lives in its own order, and is not held."""
         is_current = self._is_current()
         with self.entered(timed.start):
@@ -166,7 +166,9 @@ class CudaLane(Lane):
     def overtakes(self) -> None:
         """Every collective is followed anyway."""
 
-    def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object = None) -> Pending:
+    def follow(
+        self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object = None
+    ) -> PendingCall:
         """Queue the end, and what finishes it, on a stream that follows this group's collectives only."""
         follower = self._followers.get(timed.queue)
         if follower is None:
@@ -174,8 +176,8 @@ class CudaLane(Lane):
         return follower.follow(timed, work, finish, held)
 
     def follow_awaited(
-        self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object = None
-    ) -> Pending:
+        self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object = None
+    ) -> PendingCall:
         """Let the caller's stream wait now, for which the host does not: no other stream has to follow the call."""
         work.wait()
         if finish is not None:
@@ -184,8 +186,8 @@ class CudaLane(Lane):
         timed.end = timed.wait_until = end = _event(self._device)
         return _Queued(end, self._device)
 
-    def stand(self, timed: Timed, pending: Pending, since: Mark | None = None) -> Mark:
-        """See `Lane.stand`: the stream goes on when it has come here and the collective has ended, of which both are
+    def stand(self, timed: SpanTimes, pending: PendingCall, since: Mark | None = None) -> Mark:
+        """See `StreamLane.stand`: the stream goes on when it has come here and the collective has ended, of which both are
         known without a further event.
         """
         came = _event(self._device) if since is None else since
@@ -199,8 +201,8 @@ class CudaLane(Lane):
         timed.wait_until = until = (came, timed.end)
         return until
 
-    def take(self, timed: Timed, value: object) -> None:
-        """See `Lane.take`: what follows on the kernel's own stream waits for nothing else."""
+    def take(self, timed: SpanTimes, value: object) -> None:
+        """See `StreamLane.take`: what follows on the kernel's own stream waits for nothing else."""
         assert timed.end is not None, "a lane marks the end of every kernel"
         if self._is_current():
             timed.wait_from = timed.wait_until = timed.end
@@ -210,7 +212,7 @@ class CudaLane(Lane):
         timed.wait_until = (came, timed.end)
 
     def after(self, since: Mark) -> Mark:
-        """See `Lane.after`: what the host has done meanwhile took nothing of the stream's time."""
+        """See `StreamLane.after`: what the host has done meanwhile took nothing of the stream's time."""
         return since
 
     def wait_for(self, mark: Mark, value: object = None) -> None:
@@ -289,7 +291,7 @@ class _Follower:
         self.in_use = InUse()
         self._device, self._stream = device, _stream(device, _URGENT)
 
-    def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object) -> Pending:
+    def follow(self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object) -> PendingCall:
         """`wait` lets go of the tensors that the library holds, though it is our stream alone that waits."""
         with torch.cuda.stream(self._stream):
             work.wait()

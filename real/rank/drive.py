@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 from real.rank.journal import Entry, Journal
-from real.rank.lanes import Lane, Mark
+from real.rank.lanes import Mark, StreamLane
 from scenarios.seam.errors import ProgramError
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class Spawned(Generic[T]):
         yield  # pragma: no cover - makes this a generator
 
     def _play(self) -> None:
-        lane: Lane = self._entry.lane
+        lane: StreamLane = self._entry.lane
         try:
             with lane.playing(self._coroutine, self._called_at):
                 try:

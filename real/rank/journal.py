@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any, Protocol
 
-from real.rank.lanes import Lane, Mark, Reading
+from real.rank.lanes import Mark, Reading, StreamLane
 from real.supervise.rank_status import JOINING
 from scenarios.seam.calls import Call
 from scenarios.seam.kernel import Kernel, PricedLater, priced_now
@@ -53,7 +53,7 @@ class Entry:
 
     def __init__(
         self,
-        lane: Lane,
+        lane: StreamLane,
         stream: str,
         kind: str,
         label: str,

@@ -36,7 +36,7 @@ def lasting(least_ns: int, function: Callable[..., T], *arguments: object) -> T:
     return value
 
 
-class Timed(Protocol):
+class SpanTimes(Protocol):
     """Where a lane writes when an operation began and ended."""
 
     start: Mark
@@ -62,7 +62,7 @@ class Reading(Protocol):
         ...
 
 
-class Pending(Protocol):
+class PendingCall(Protocol):
     """A collective under way."""
 
     def is_over(self) -> bool:
@@ -77,7 +77,7 @@ class Pending(Protocol):
 _HERE: AbstractContextManager[None] = nullcontext()
 
 
-class Lane:
+class StreamLane:
     """What one stream of a rank is on its device: it runs kernels, follows collectives, and says when they were.
 
     This one is a CPU thread, where a kernel runs when it is issued and is its own order; `cuda.CudaLane` is a GPU's.
@@ -103,7 +103,7 @@ class Lane:
         """As `entered`, for a coroutine that is about to begin: what it was given lives until this lane is through."""
         return _HERE
 
-    def run(self, timed: Timed, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    def run(self, timed: SpanTimes, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
         """Run a kernel on this lane; fills `timed`, also when the kernel raises."""
         timed.start = time.monotonic_ns()
         try:
@@ -118,7 +118,9 @@ class Lane:
             self._issued.last = None
             last.follow()
 
-    def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object = None) -> Pending:
+    def follow(
+        self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object = None
+    ) -> PendingCall:
         """Fill `timed.end` when the collective has ended and `finish` has run, hold `held` until then; no wait.
 
         Here gloo's own thread sees the end if something overtakes it, else whoever awaits it.
@@ -127,12 +129,12 @@ class Lane:
         return underway
 
     def follow_awaited(
-        self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object = None
-    ) -> Pending:
+        self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object = None
+    ) -> PendingCall:
         """See `follow`, for a collective that the caller awaits next, where it was issued; it may be awaited here."""
         return self.follow(timed, work, finish, held)
 
-    def stand(self, timed: Timed, pending: Pending, since: Mark | None = None) -> Mark:
+    def stand(self, timed: SpanTimes, pending: PendingCall, since: Mark | None = None) -> Mark:
         """Wait for a collective, to which the caller came at `since`, or now; fill `timed`, return when it goes on.
 
         RuntimeError if the collective failed.
@@ -146,7 +148,7 @@ class Lane:
             timed.wait_until = timed.wait_from if was_over else now
         return now
 
-    def take(self, timed: Timed, value: object) -> None:
+    def take(self, timed: SpanTimes, value: object) -> None:
         """Let the caller go on with the value of a kernel of this lane; fill `timed` with when it stood for that."""
         timed.wait_from = timed.wait_until = time.monotonic_ns()
 
@@ -180,7 +182,7 @@ class _Underway:
 
     __slots__ = ("_error", "_finish", "_is_ended", "_is_waited", "_lock", "_timed", "_work")
 
-    def __init__(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> None:
+    def __init__(self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None) -> None:
         self._timed, self._work, self._finish = timed, work, finish
         self._lock = threading.Lock()
         self._is_waited = self._is_ended = False

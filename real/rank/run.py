@@ -22,7 +22,7 @@ from real.launch.job import Job
 from real.launch.placement import Place
 from real.libraries import library_of
 from real.libraries.errors import transport
-from real.libraries.library import Library
+from real.libraries.library import DeviceLibrary
 from real.machine import device_name
 from real.rank.agreement import GroupAgreements
 from real.rank.backend import TorchBackend
@@ -127,7 +127,7 @@ class RankRun:
         dist.destroy_process_group()
         return recording
 
-    def _play(self, program: Program, library: Library) -> None:
+    def _play(self, program: Program, library: DeviceLibrary) -> None:
         within_s = TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s
         if library.device.type != "cpu":
             self.keeper.every_s = SPOOLED_EVERY_S

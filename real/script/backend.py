@@ -21,15 +21,15 @@ import torch.distributed as dist
 
 from real.libraries.nccl import Nccl
 from real.rank.journal import STEP, Entry, Journal
-from real.rank.lanes import Lane, Mark, Pending
-from real.script.computation import Computation
+from real.rank.lanes import Mark, PendingCall, StreamLane
+from real.script.computation import ScriptComputation
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Done
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.several import Several
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
-from scenarios.workloads.script.process.process_group import Asked
+from scenarios.workloads.script.process.process_group import TorchCall
 from scenarios.workloads.script.streams import KIND
 
 # A checked call, and the group in which its members meet.
@@ -41,7 +41,7 @@ class Underway:
 
     __slots__ = ("_journal", "_pending", "entry", "group", "work")
 
-    def __init__(self, journal: Journal, entry: Entry, group: Group, work: dist.Work, pending: Pending) -> None:
+    def __init__(self, journal: Journal, entry: Entry, group: Group, work: dist.Work, pending: PendingCall) -> None:
         self.entry, self.group, self.work = entry, group, work
         self._journal, self._pending = journal, pending
 
@@ -81,7 +81,7 @@ class Underway:
         yield  # pragma: no cover - makes this a generator
 
 
-class _Here:
+class _ThreadPlace:
     """A thread's current computation: a hook's callbacks run on threads of the library."""
 
     since: Mark | None = None  # start of the computation; None: in a request, or outside of steps
@@ -92,7 +92,7 @@ class _Threads(threading.local):
     """A computation per thread; autograd's threads on GPUs share the script's, which waits for the backward pass."""
 
     def __init__(self) -> None:
-        self.own = _Here()
+        self.own = _ThreadPlace()
         self.is_autograds = False
 
 
@@ -112,12 +112,12 @@ class WatchingBackend:
         self.intra = Group(f"intra:{host}", ranks[first : first + local_world_size])
         self.cross = Group(f"cross:{local}", ranks[local::local_world_size])
         self._sequence = count()
-        self._threads, self._scripts = _Threads(), _Here()
+        self._threads, self._scripts = _Threads(), _ThreadPlace()
         self._main = threading.get_ident()
         self._token: Token[int] | None = None
         self._step = -1
-        self._request: tuple[Asked, Any, Lane, Mark] | None = None
-        self.host_lane = Lane()  # of calls that the host executes, such as gloo's beside a GPU
+        self._request: tuple[TorchCall, Any, StreamLane, Mark] | None = None
+        self.host_lane = StreamLane()  # of calls that the host executes, such as gloo's beside a GPU
         self._underway: list[Underway] = []
         self.has_called = False  # whether the script has called any collective
 
@@ -132,7 +132,7 @@ class WatchingBackend:
         return time.perf_counter_ns()
 
     @property
-    def _here(self) -> _Here:
+    def _here(self) -> _ThreadPlace:
         if threading.get_ident() == self._main:
             return self._scripts
         # On GPUs autograd runs on a thread of its own; torch names a current node only inside a backward pass.
@@ -142,10 +142,10 @@ class WatchingBackend:
         return self._scripts if threads.is_autograds else threads.own
 
     @cached_property
-    def lane(self) -> Lane:
+    def lane(self) -> StreamLane:
         """The lane of the script's own stream on its device."""
         if not self.is_on_gpu:
-            return Lane()
+            return StreamLane()
         return Nccl(torch.device("cuda", torch.cuda.current_device())).new_lane(is_main=True)
 
     def pause(self, *, begins_step: bool = False) -> Mark:
@@ -174,7 +174,7 @@ class WatchingBackend:
         here.label = label
 
     def begin(
-        self, request: Asked, inner: Any, play: Callable[[], Underway], known: Known | None, *, is_hosts: bool
+        self, request: TorchCall, inner: Any, play: Callable[[], Underway], known: Known | None, *, is_hosts: bool
     ) -> Underway:
         """Begin a call of one of torch's groups.
 
@@ -272,9 +272,9 @@ class WatchingBackend:
 
     spawn = step = record = open_stream = after = synchronize = compute
 
-    def _computed(self, here: _Here, at: Mark) -> None:
+    def _computed(self, here: _ThreadPlace, at: Mark) -> None:
         """Record this thread's computation from the last cut to that moment."""
         if here.since is not None:
             self.journal.note(
-                Computation(self.lane, self.stream, here.label, self._step, next(self._sequence), here.since, at)
+                ScriptComputation(self.lane, self.stream, here.label, self._step, next(self._sequence), here.since, at)
             )

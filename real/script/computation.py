@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from real.rank.journal import Row
-from real.rank.lanes import Lane, Mark
+from real.rank.lanes import Mark, StreamLane
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.streams import KIND, role_of
 
@@ -11,13 +11,15 @@ from scenarios.workloads.script.streams import KIND, role_of
 _DTYPE = Kernel(kind=KIND).dtype
 
 
-class Computation:
+class ScriptComputation:
     """A script's computation between two cuts; slim, because a run has many of them."""
 
     __slots__ = ("end", "label", "lane", "sequence", "start", "step", "stream")
     kind = "compute"
 
-    def __init__(self, lane: Lane, stream: str, label: str, step: int, sequence: int, start: Mark, end: Mark) -> None:
+    def __init__(
+        self, lane: StreamLane, stream: str, label: str, step: int, sequence: int, start: Mark, end: Mark
+    ) -> None:
         self.lane, self.stream, self.label, self.step, self.sequence = lane, stream, label, step, sequence
         self.start, self.end = start, end
 

@@ -36,7 +36,7 @@ from scenarios.workloads.script.process.player import play
 from scenarios.workloads.script.users_lines import users_line
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """The rank of a script, and its host."""
 
     rank: int
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 def main(
     connection: Connection,
-    place: Place,
+    place: RankPlace,
     steps: int,
     script: Script,
     env: Mapping[str, str],
@@ -91,7 +91,7 @@ class WatchedLink:
         labels: hooks on the script's modules, if there are any.
     """
 
-    def __init__(self, connection: Connection, place: Place, steps: int) -> None:
+    def __init__(self, connection: Connection, place: RankPlace, steps: int) -> None:
         self._connection, self._steps, self._lock = connection, steps, threading.Lock()
         self._journal = Journal(place.rank, place.host, place.world_size)
         self._journal.stage = PLAYING

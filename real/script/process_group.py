@@ -19,7 +19,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import REDUCTION
-from scenarios.workloads.script.process.process_group import BEGINNING, Asked, ScriptGroup
+from scenarios.workloads.script.process.process_group import BEGINNING, ScriptGroup, TorchCall
 from scenarios.workloads.script.requests import Refused, issue
 
 # Calls that a group remembers as checked; calls whose sizes differ from step to step come once each.
@@ -72,7 +72,7 @@ class WatchedGroup(ScriptGroup):
 
         return bypassed
 
-    def issue(self, request: Asked) -> dist.Work:
+    def issue(self, request: TorchCall) -> dist.Work:
         """Execute a call on torch's own group; a call equal to an earlier one is not checked again."""
         backend, key = self._backend, _signature(request)
         known = self._known.get(key)
@@ -98,14 +98,14 @@ class WatchedGroup(ScriptGroup):
             underway.entry.lane.overtakes()
         return work
 
-    def _is_hosts(self, request: Asked) -> bool:
+    def _is_hosts(self, request: TorchCall) -> bool:
         """Return whether gloo executes the call, so that the host waits; torch uses NCCL for a call without tensors."""
         tensors = request.inputs or request.targets
         if not tensors:
             return "nccl" not in self._backends.values()
         return self._backend_of(tensors[0]) == "gloo"
 
-    def _play(self, request: Asked) -> Underway:
+    def _play(self, request: TorchCall) -> Underway:
         """Make a checked verb of a call."""
         rank = self._rank.for_role(REDUCTION) if request.of_reducer else self._rank
         arguments = rank, request.verb, request.inputs, request.targets
@@ -114,7 +114,7 @@ class WatchedGroup(ScriptGroup):
         return underway
 
 
-def _signature(request: Asked) -> Hashable:
+def _signature(request: TorchCall) -> Hashable:
     """Return a key of everything that decides what a call is and whether it is valid."""
     options = [(*value,) if isinstance(value, list) else value for value in request.options.values()]
     return (
@@ -144,7 +144,7 @@ def _kind(tensor: torch.Tensor) -> Hashable:
 class WatchedWork(dist.Work):
     """A handle of a call that has begun."""
 
-    def __init__(self, backend: WatchingBackend, underway: Underway, request: Asked) -> None:
+    def __init__(self, backend: WatchingBackend, underway: Underway, request: TorchCall) -> None:
         super().__init__()
         self._backend, self._underway, self._request = backend, underway, request
         self._is_waited = False

@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import Store, TCPStore
 
 from real.libraries.errors import is_transports
 from real.rank.backend import TorchBackend
-from real.script.link import Place, main
+from real.script.link import RankPlace, main
 from scenarios.config.scenario import Scenario
 from scenarios.owned_folder import scratch
 from scenarios.seam.errors import ProgramError, RankLostError, ScenarioError, ScriptError
@@ -65,7 +65,7 @@ class _Watcher:
         self._patience_s = min(_PATIENCE_S, scenario.timeout_s / 2)
         start = multiprocessing.get_context("spawn")
         self._connection, other = start.Pipe()
-        place = Place(rank.rank, rank.host, rank.world_size, rank.local_world_size)
+        place = RankPlace(rank.rank, rank.host, rank.world_size, rank.local_world_size)
         self._meeting, address, port = _meeting_point(rank)
         self._store, self._over = dist.distributed_c10d._get_default_store(), f"script over {address}:{port}"
         owned = scratch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from real.rank.journal import Entry, Journal
-from real.rank.lanes import Lane, Mark
+from real.rank.lanes import Mark, StreamLane
 from real.rank.run import SPOOLED_EVERY_S
 
 # First steps that are not timed: recorded calls may still be in flight, and a GPU's launch queue is empty.
@@ -19,7 +19,7 @@ class UnrecordedSteps:
     steps into spans of kind "step", outside of the run's steps. `ended_s` is when the host ended the last step.
     """
 
-    def __init__(self, journal: Journal, lane: Lane, stream: str, first: int, count: int) -> None:
+    def __init__(self, journal: Journal, lane: StreamLane, stream: str, first: int, count: int) -> None:
         """Begin with step number `first`."""
         self._journal, self._lane, self._stream = journal, lane, stream
         self._number, self._first, self._last = first, first + SETTLING, first + SETTLING + count - 1

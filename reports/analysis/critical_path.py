@@ -49,7 +49,7 @@ WAITED_FOR = {
 }
 
 
-class Segment(NamedTuple):
+class PathSegment(NamedTuple):
     """A stretch of the critical path; `row` is the span's row, -1 for the program's own time."""
 
     rank: int
@@ -164,14 +164,14 @@ def dominant(path: pd.DataFrame) -> pd.DataFrame:
     return found.reset_index().sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
 
 
-def _walk(spans: _Spans, rank: int, floor_ns: int, end_ns: int) -> list[Segment]:
-    backwards: list[Segment] = []
+def _walk(spans: _Spans, rank: int, floor_ns: int, end_ns: int) -> list[PathSegment]:
+    backwards: list[PathSegment] = []
     used: set[int] = set()
     cursor = _Cursor(rank, end_ns)
     while cursor.at_ns > floor_ns:
         row = _cause(spans, cursor, used)
         if row < 0 or spans.end[row] <= floor_ns:
-            backwards.append(Segment(cursor.rank, -1, floor_ns, cursor.at_ns))
+            backwards.append(PathSegment(cursor.rank, -1, floor_ns, cursor.at_ns))
             break
         used.add(row)
         segments, cursor = _back_over(spans, row, cursor, floor_ns)
@@ -187,18 +187,18 @@ def _cause(spans: _Spans, cursor: _Cursor, used: set[int]) -> int:
     return spans.holding.latest(cursor, used)
 
 
-def _back_over(spans: _Spans, row: int, cursor: _Cursor, floor_ns: int) -> tuple[list[Segment], _Cursor]:
+def _back_over(spans: _Spans, row: int, cursor: _Cursor, floor_ns: int) -> tuple[list[PathSegment], _Cursor]:
     """The host's time after the span of `row` and the span itself, latest first, and where the walk goes on."""
     end, last = int(spans.end[row]), int(spans.last_member[row])
     entered = min(int(spans.start[last]), end)  # clocks of real hosts may disagree a little
-    host = Segment(cursor.rank, -1, end, cursor.at_ns)
-    segments = [host, Segment(cursor.rank, row, max(entered, floor_ns), end)]
+    host = PathSegment(cursor.rank, -1, end, cursor.at_ns)
+    segments = [host, PathSegment(cursor.rank, row, max(entered, floor_ns), end)]
     queued = spans.issued[last] < spans.start[last]
     since = int(spans.issued[last]) if queued else None
     return segments, _Cursor(int(spans.rank[last]), entered, int(spans.stream[last]), since)
 
 
-def _waiting(part: list[Segment], spans: _Spans, entered: Mapping[int, int], early_ns: int) -> Ints:
+def _waiting(part: list[PathSegment], spans: _Spans, entered: Mapping[int, int], early_ns: int) -> Ints:
     """Of each segment of a step's path, how long others stand still meanwhile for the rank that is on it; ns."""
     from_ns, to_ns = (np.array([getattr(one, name) for one in part], np.int64) for name in ("from_ns", "to_ns"))
     lasts = [int(spans.last_member[one.row]) for one in part if one.row >= 0]
@@ -209,7 +209,7 @@ def _waiting(part: list[Segment], spans: _Spans, entered: Mapping[int, int], ear
 
 
 def _split(
-    spans: pd.DataFrame, segments: list[Segment], columns: Mapping[str, npt.NDArray[np.generic]], waiting: Ints
+    spans: pd.DataFrame, segments: list[PathSegment], columns: Mapping[str, npt.NDArray[np.generic]], waiting: Ints
 ) -> dict[str, npt.NDArray[np.generic]]:
     """What the segments are, and what of their time is waiting and launching."""
     rows = np.array([one.row for one in segments], np.int64)
@@ -224,7 +224,7 @@ def _split(
     }
 
 
-def _described(spans: pd.DataFrame, segments: list[Segment]) -> dict[str, npt.NDArray[np.generic]]:
+def _described(spans: pd.DataFrame, segments: list[PathSegment]) -> dict[str, npt.NDArray[np.generic]]:
     ranks, rows, from_ns, to_ns = np.array(segments, np.int64).reshape(-1, 4).T
     known, found = rows >= 0, {}
     for name, unknown in (("kind", HOST), *((name, "") for name in ("label", "stream", "kernel", "dtype", "role"))):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from reports.analysis.intervals import Axis, Ints, Union, union
+from reports.analysis.intervals import Ints, RankAxis, Union, union
 from reports.store.columns import fixed
 from reports.store.parts import Bools, Part
 from scenarios.seam.memory import PHASES, is_there
@@ -85,7 +85,7 @@ class Overlaps:
         communicates = ~is_compute & (kind != STEP).to_numpy(bool)
         last_member = last_members(spans)
         ready_ns = np.clip(start_ns[last_member], start_ns, end_ns)  # clocks of real hosts may disagree a little
-        axis = Axis.of(ranks, start_ns, end_ns)
+        axis = RankAxis.of(ranks, start_ns, end_ns)
         starts, ready, ends = (axis.place(ranks, moments) for moments in (start_ns, ready_ns, end_ns))
         working = np.where(communicates, ready, starts)
         works = computes | communicates

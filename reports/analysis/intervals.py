@@ -51,7 +51,7 @@ def union(starts: Ints, ends: Ints) -> Union:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class RankAxis:
     """One axis on which every rank has a stretch of its own, so that intervals of two ranks never touch."""
 
     ranks: Ints
@@ -59,7 +59,7 @@ class Axis:
     width: int
 
     @classmethod
-    def of(cls, ranks: Ints, starts: Ints, ends: Ints) -> Axis:
+    def of(cls, ranks: Ints, starts: Ints, ends: Ints) -> RankAxis:
         """The axis that holds these intervals of these ranks."""
         known = np.unique(ranks)
         origin = int(starts.min()) if len(starts) else 0

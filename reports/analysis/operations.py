@@ -46,7 +46,7 @@ FORMULAS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Calls:
+class _RankCalls:
     """Each rank's calls of an operation in a step, added up, from one part: their time, and for how many ranks.
 
     `groups` are rows of `sums`, which has one for each operation: what all its calls add up to.
@@ -59,7 +59,7 @@ class _Calls:
     ranks: pd.DataFrame
 
     @classmethod
-    def of(cls, part: Part) -> _Calls:
+    def of(cls, part: Part) -> _RankCalls:
         of_steps = _in_steps(part)
         numbers, names = numbered(of_steps, KEYS)
         each = _per_rank_and_step(of_steps.assign(operation=numbers))
@@ -88,7 +88,7 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
     which others have not entered: the rest is transfer. Of collectives that nccl-tests has a bandwidth for, `RATES` are
     of one call: its members, its size, its time since the last of them entered, algbw and busbw; else nan.
     """
-    calls = [_Calls.of(part) for part in parts]
+    calls = [_RankCalls.of(part) for part in parts]
     each = pd.concat([one.sums for one in calls])
     sums = each.drop(columns="role").groupby(KEYS, sort=True).sum()
     names, count, rows = sums.index.to_frame(index=False), len(sums), sums["rows"].to_numpy(float)

@@ -89,10 +89,10 @@ def stragglers(parts: Callable[[], Iterable[Part]], links: pd.DataFrame, context
     rows: list[dict[str, Any]] = []
     if context.step_ns > 0:
         ranks = ints(context.own, "rank")
-        computed = _Computed.of(parts(), ranks)
+        computed = _ComputeTimes.of(parts(), ranks)
         slow = _slow_ranks(computed.by_step)
         if len(slow):  # again, with medians over the others
-            computed = _Computed.of(parts(), ranks, ints(slow.reset_index(), "rank"))
+            computed = _ComputeTimes.of(parts(), ranks, ints(slow.reset_index(), "rank"))
             slow = _slow_ranks(computed.by_step)
         rows = [*_slow_gpus(slow, context), *_hot_rank(computed.by_label, slow, context), *_links(links, context)]
     rows = [row for row in rows if row["cost_ns"] >= LEAST_SHARE[row["cause"]] * context.step_ns]
@@ -101,7 +101,7 @@ def stragglers(parts: Callable[[], Iterable[Part]], links: pd.DataFrame, context
 
 
 @dataclass(frozen=True, slots=True)
-class _Computed:
+class _ComputeTimes:
     """Compute times added up over labels (`by_step`, one row per rank and step) and over steps (`by_label`).
 
     `median_ns` is the median time of equal work over the ranks that had it in that step, without those known to be
@@ -112,7 +112,7 @@ class _Computed:
     by_label: pd.DataFrame
 
     @classmethod
-    def of(cls, parts: Iterable[Part], ranks: Ints, slow: Ints | None = None) -> _Computed:
+    def of(cls, parts: Iterable[Part], ranks: Ints, slow: Ints | None = None) -> _ComputeTimes:
         by_step, by_label = [], []
         columns = {**dict.fromkeys(["took_ns", "median_ns", "unmatched_ns"], "sum"), "rank_count": "first"}
         for part in parts:

@@ -12,7 +12,7 @@ from typing import Any
 from reports.kineto.names import communicates
 from reports.kineto.operators import NOWHERE, Operators
 from reports.kineto.steps import launches_of, steps_of
-from reports.kineto.trace_file import COPIES, CPU_OP, KERNEL, Event, Trace, as_text
+from reports.kineto.trace_file import COPIES, CPU_OP, KERNEL, Event, TraceFile, as_text
 
 _SHAPES, _STRIDES = "Input Dims", "Input Strides"
 _LARGEST = 2**40
@@ -21,7 +21,7 @@ _HOST_COPIES = ("HtoD", "DtoH", "Host", "Pageable", "Pinned")
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class TracedKernel:
     """What ran on the GPU, in microseconds; `blocks` of its grid. `is_host_copy`: between the host and the GPU."""
 
     name: str
@@ -31,7 +31,7 @@ class Kernel:
 
 
 @dataclass(slots=True)
-class Call:
+class TracedCall:
     """A call of an operator, annotation or function of autograd: its kernels, and the calls in it that have some.
 
     `dims`, `strides`, `types` and `values` are its arguments as the profiler writes them. `gradients` are the
@@ -44,12 +44,12 @@ class Call:
     types: Sequence[str] = ()
     values: Sequence[str] = ()
     gradients: Sequence[Any] | None = None
-    kernels: list[Kernel] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    kernels: list[TracedKernel] = field(default_factory=list)
+    calls: list[TracedCall] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class TracedCalls:
     """The outermost calls of a trace by their starts, and what else a table of them says.
 
     `has_shapes`: the profiler recorded the operators' arguments. `parameters` are the shapes of the gradients that a
@@ -57,7 +57,7 @@ class Calls:
     kernels that no operator launched, without those that communicate.
     """
 
-    calls: list[Call]
+    calls: list[TracedCall]
     has_shapes: bool
     parameters: list[list[int]]
     left_out_us: float
@@ -65,11 +65,11 @@ class Calls:
     date: str
 
 
-def calls_of(trace: Trace) -> Calls:
+def calls_of(trace: TraceFile) -> TracedCalls:
     """Return the calls of operators of one trace."""
     operators = Operators(trace)
     launches = launches_of(trace)
-    made: dict[int, Call] = {}
+    made: dict[int, TracedCall] = {}
     roots: list[int] = []
     left_out = 0.0
     for category in (KERNEL, *COPIES):
@@ -86,7 +86,7 @@ def calls_of(trace: Trace) -> Calls:
         call.gradients = _gradients(place, operators)
     first = min((one.start_ns for events in trace.events.values() for one in events), default=0)
     date = datetime.fromtimestamp(first // 10**9, UTC).date().isoformat() if trace.since_1970 else ""
-    return Calls(
+    return TracedCalls(
         calls=[made[place] for place in sorted(roots)],
         has_shapes=any(_SHAPES in event.args for event in trace.events.get(CPU_OP, [])),
         parameters=_parameters(trace),
@@ -96,9 +96,9 @@ def calls_of(trace: Trace) -> Calls:
     )
 
 
-def _call(place: int, operators: Operators, made: dict[int, Call], roots: list[int]) -> Call:
+def _call(place: int, operators: Operators, made: dict[int, TracedCall], roots: list[int]) -> TracedCall:
     """Return the call at a place, put into those around it."""
-    inner: Call | None = None
+    inner: TracedCall | None = None
     for around in operators.above(place):
         is_known = around in made
         found = made[around] if is_known else _made(around, operators)
@@ -112,9 +112,9 @@ def _call(place: int, operators: Operators, made: dict[int, Call], roots: list[i
     return made[place]
 
 
-def _made(place: int, operators: Operators) -> Call:
+def _made(place: int, operators: Operators) -> TracedCall:
     event = operators.events[place]
-    found = Call(event.name)
+    found = TracedCall(event.name)
     if operators.is_operator(place):
         found.dims, found.types = _listed(event, _SHAPES, _is_extents), _listed(event, "Input type", _is_text)
         found.strides, found.values = _listed(event, _STRIDES, _is_extents), _listed(event, "Concrete Inputs", _is_text)
@@ -151,7 +151,7 @@ def _are_extents(value: object) -> bool:
     return isinstance(value, list) and all(type(one) is int and 0 <= one < _LARGEST for one in value)
 
 
-def _parameters(trace: Trace) -> list[list[int]]:
+def _parameters(trace: TraceFile) -> list[list[int]]:
     """Return the shapes of the gradients that most steps accumulate, once each, the last accumulated first."""
     steps = steps_of(trace)
     starts = [step.start_ns for step in steps]
@@ -167,14 +167,14 @@ def _parameters(trace: Trace) -> list[list[int]]:
     return [list(shape) for shape in reversed(most[0][0])] if most else []
 
 
-def _kernel(event: Event, category: str) -> Kernel:
+def _kernel(event: Event, category: str) -> TracedKernel:
     grid = event.args.get("grid")
     blocks = math.prod(grid) if isinstance(grid, list) and _are_extents(grid) else 0
     is_host_copy = category in COPIES and any(word in event.name for word in _HOST_COPIES)
-    return Kernel(event.name, (event.end_ns - event.start_ns) / 1000, blocks, is_host_copy)
+    return TracedKernel(event.name, (event.end_ns - event.start_ns) / 1000, blocks, is_host_copy)
 
 
-def _gpu(trace: Trace) -> str:
+def _gpu(trace: TraceFile) -> str:
     listed = trace.about.get("deviceProperties")
     first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
     return as_text(first.get("name", ""))

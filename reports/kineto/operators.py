@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from reports.kineto.trace_file import ANNOTATION, CPU_OP, MODULE, MODULES_NAME, Event, Trace, whole_number
+from reports.kineto.trace_file import ANNOTATION, CPU_OP, MODULE, MODULES_NAME, Event, TraceFile, whole_number
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 NOWHERE = -1
@@ -32,7 +32,7 @@ _LARGEST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class KernelOrigin:
     """What a kernel was launched for; "" stands for nothing known.
 
     `operator` is the outermost operator around the launch, of a backward pass that of its forward operator, of a
@@ -49,13 +49,13 @@ class Origin:
     is_annotated: bool = False
 
 
-_UNKNOWN = Origin()
+_UNKNOWN = KernelOrigin()
 
 
 class Operators:
     """The operators, annotations and modules of one trace, each with what encloses it on its thread."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: TraceFile) -> None:
         annotations = [one for one in trace.events.get(ANNOTATION, []) if not _OWN.match(one.name)]
         operators = trace.events.get(CPU_OP, [])
         listed = [*operators, *annotations, *trace.events.get(MODULE, [])]
@@ -64,7 +64,7 @@ class Operators:
         self._is_scope = [at >= len(operators) for at in order]
         self.parents = [NOWHERE] * len(order)
         self._threads: dict[tuple[str, str], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-        self._known: dict[tuple[int, bool], Origin] = {}
+        self._known: dict[tuple[int, bool], KernelOrigin] = {}
         self._nest()
 
     def innermost(self, issue: Event, args: Mapping[str, object]) -> int:
@@ -90,7 +90,7 @@ class Operators:
         """Return whether there is an operator at `place`, not an annotation or a module."""
         return not self._is_scope[place]
 
-    def origin(self, place: int, *, communicates: bool = False) -> Origin:
+    def origin(self, place: int, *, communicates: bool = False) -> KernelOrigin:
         """Return what is launched at `place` for; `communicates`: it is a collective."""
         key = place, communicates
         if key not in self._known:
@@ -114,7 +114,7 @@ class Operators:
         """Return the functions of autograd that the operator at `place` made."""
         return self._functions.get(place, [])
 
-    def _origin(self, above: Sequence[int], *, communicates: bool) -> Origin:
+    def _origin(self, above: Sequence[int], *, communicates: bool) -> KernelOrigin:
         own = [one for one in above if self.is_operator(one)]
         scopes = [one for one in above if not self.is_operator(one)]
         forward = self.above(self.forward(above[0])) if above else []
@@ -127,7 +127,7 @@ class Operators:
         if opened == NOWHERE:
             return _UNKNOWN
         is_of_forward = bool(forward) and not scopes
-        return Origin(
+        return KernelOrigin(
             operator="" if named == NOWHERE else self._name(named),
             phase=phase,
             modules=tuple(map(self._name, reversed(modules))),

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from reports.analysis.frames import COMPUTE, STEP
 from reports.kineto.names import SEND_RECV, collective_kind, communicates, kernel_kind, operator_kind, said_around
-from reports.kineto.operators import Operators, Origin
+from reports.kineto.operators import KernelOrigin, Operators
 from reports.kineto.steps import launches_of, outermost, step_number, steps_of
-from reports.kineto.trace_file import ANNOTATION, COPIES, CPU_OP, KERNEL, Event, Trace, as_text, whole_number
+from reports.kineto.trace_file import ANNOTATION, COPIES, CPU_OP, KERNEL, Event, TraceFile, as_text, whole_number
 from scenarios.seam.trace import Span
 
 MAIN = "main"
@@ -27,14 +27,14 @@ _LARGEST = 2**53
 _UNKNOWN: dict[str, Any] = {"host": 0, "sequence": 0, "wait_from_ns": -1, "wait_until_ns": -1}
 
 
-class _Launch(NamedTuple):
+class _IssuedEvent(NamedTuple):
     """When the CPU issued an event, on the trace's axis, for what, and how often that was opened in the step before.
 
     `number` is -1 where nothing was open.
     """
 
     at_ns: int
-    origin: Origin = Origin()
+    origin: KernelOrigin = KernelOrigin()
     number: int = -1
 
 
@@ -47,7 +47,7 @@ _DTYPES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece(Span):
+class TracedSpan(Span):
     """The span of a kernel, a memory operation or, in a trace without a GPU, an operator that no other one called.
 
     `name` is the trace's, `label` the innermost annotation or module around its launch, else the outermost operator,
@@ -57,10 +57,10 @@ class Piece(Span):
     """
 
     name: str
-    origin: Origin
+    origin: KernelOrigin
 
 
-def group_names(traces: Sequence[Trace]) -> Mapping[tuple[str, str], str]:
+def group_names(traces: Sequence[TraceFile]) -> Mapping[tuple[str, str], str]:
     """Torch's name of a process group; with its ranks where several groups have that name."""
     found: dict[str, set[str]] = defaultdict(set)
     for trace in traces:
@@ -76,7 +76,7 @@ def group_names(traces: Sequence[Trace]) -> Mapping[tuple[str, str], str]:
     }
 
 
-def _comms(trace: Trace) -> dict[str, Mapping[str, Any]]:
+def _comms(trace: TraceFile) -> dict[str, Mapping[str, Any]]:
     """What torch noted of each collective on the CPU, by the number that its kernels carry, too."""
     events = (event for event in trace.events.get(CPU_OP, []) if event.name == "record_param_comms")
     return {str(event.args["External id"]): event.args for event in events if "External id" in event.args}
@@ -93,7 +93,7 @@ def _group_key(args: Mapping[str, Any]) -> tuple[str, str]:
 class TracePieces:
     """The pieces and the steps of one trace, whose axis has the run's 0 at `origin_ns`."""
 
-    def __init__(self, trace: Trace, origin_ns: int, groups: Mapping[tuple[str, str], str]) -> None:
+    def __init__(self, trace: TraceFile, origin_ns: int, groups: Mapping[tuple[str, str], str]) -> None:
         self._trace, self._origin_ns, self._groups = trace, origin_ns, groups
         self._comms = _comms(trace)
         self._steps = steps_of(trace)
@@ -127,7 +127,7 @@ class TracePieces:
             )  # fmt: skip
         return found
 
-    def _of_gpu(self) -> list[Piece]:
+    def _of_gpu(self) -> list[TracedSpan]:
         launches = launches_of(self._trace)
         events = [(event, category) for category in (KERNEL, *COPIES) for event in self._trace.events.get(category, [])]
         issues = [launches.get(str(event.args.get("correlation")), event) for event, _ in events]
@@ -145,7 +145,7 @@ class TracePieces:
             for (event, category), launch in zip(events, self._launched(issues, origins), strict=True)
         ]
 
-    def _of_cpu(self) -> list[Piece]:
+    def _of_cpu(self) -> list[TracedSpan]:
         """Operators that no other one called, and what gloo's threads did."""
         events = outermost(self._trace.events.get(CPU_OP, []))
         origins = [self._operators.origin(self._operators.innermost(event, {})) for event in events]
@@ -155,9 +155,9 @@ class TracePieces:
             for event, launch in zip(events, self._launched(events, origins), strict=True)
         ]
         gloo = [event for event in self._trace.events.get(ANNOTATION, []) if _GLOO.match(event.name)]
-        return pieces + [self._piece(event, ANNOTATION, _Launch(event.start_ns), "gloo") for event in gloo]
+        return pieces + [self._piece(event, ANNOTATION, _IssuedEvent(event.start_ns), "gloo") for event in gloo]
 
-    def _launched(self, issues: Sequence[Event], origins: Sequence[Origin]) -> list[_Launch]:
+    def _launched(self, issues: Sequence[Event], origins: Sequence[KernelOrigin]) -> list[_IssuedEvent]:
         """Return for each event when and for what it was issued, and which of its label in the step that is, from 0."""
         steps = [self._step_of(issue.start_ns) for issue in issues]
         begun: dict[tuple[str, int], set[tuple[int, tuple[str, str]]]] = defaultdict(set)
@@ -165,11 +165,11 @@ class TracePieces:
             begun[origin.label, step].add(origin.opened)
         order = {(*key, each): number for key, all_of in begun.items() for number, each in enumerate(sorted(all_of))}
         return [
-            _Launch(issue.start_ns, origin, order[origin.label, step, origin.opened] if origin.label else -1)
+            _IssuedEvent(issue.start_ns, origin, order[origin.label, step, origin.opened] if origin.label else -1)
             for issue, origin, step in zip(issues, origins, steps, strict=True)
         ]
 
-    def _piece(self, event: Event, category: str, launch: _Launch, stream: str) -> Piece:
+    def _piece(self, event: Event, category: str, launch: _IssuedEvent, stream: str) -> TracedSpan:
         kind = self._verb(event, category)
         kernel = ""
         if kind == COMPUTE:
@@ -177,7 +177,7 @@ class TracePieces:
             kernel = words(event.name) if words else "elementwise"
         start, end, issued = (time - self._origin_ns for time in (event.start_ns, event.end_ns, launch.at_ns))
         copied = float(whole_number(event.args.get("bytes"), _LARGEST) or 0) if category in COPIES else 0.0
-        piece = Piece(
+        piece = TracedSpan(
             rank=self._trace.rank, step=self._step_of(launch.at_ns), stream=stream, name=event.name, kind=kind,
             kernel=kernel, label=launch.origin.label or event.name, origin=launch.origin, issued_ns=min(issued, start),
             group="", start_ns=start, end_ns=end, call=launch.number if kind == COMPUTE else -1, bytes_read=copied,
@@ -210,7 +210,7 @@ class TracePieces:
         """Return what is known of a communication: around its launch, by its number on the CPU, and its own word."""
         return {**self._around.get(str(event.args.get("correlation")), {}), **_joined(event, self._comms)}
 
-    def _communication(self, piece: Piece, event: Event) -> Piece:
+    def _communication(self, piece: TracedSpan, event: Event) -> TracedSpan:
         args = self._args(event)
         self.unsaid += bool(SEND_RECV.search(event.name)) and "Collective name" not in args
         said = as_text(args.get("dtype", ""))

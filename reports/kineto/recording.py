@@ -16,8 +16,8 @@ import numpy as np
 from reports.analysis.frames import COMPUTE, STEP
 from reports.analysis.intervals import union
 from reports.errors import ReportError
-from reports.kineto.pieces import Piece, TracePieces, group_names
-from reports.kineto.trace_file import Trace, as_text, read_trace, whole_number
+from reports.kineto.pieces import TracedSpan, TracePieces, group_names
+from reports.kineto.trace_file import TraceFile, as_text, read_trace, whole_number
 from reports.store.roles_by_label import role_of
 from reports.terminal.text import counted, printable, ranges
 from scenarios.seam.trace import Recording, RunInfo, Span
@@ -37,9 +37,9 @@ class Profile:
     notes: tuple[str, ...]
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[TracedSpan]:
         """The spans but for those of steps."""
-        return [span for span in self.recording.spans if isinstance(span, Piece)]
+        return [span for span in self.recording.spans if isinstance(span, TracedSpan)]
 
 
 def read(paths: Sequence[Path], name: str) -> Profile:
@@ -51,7 +51,7 @@ def read(paths: Sequence[Path], name: str) -> Profile:
     return profile_of(read_traces(paths), name)
 
 
-def read_traces(paths: Sequence[Path]) -> list[Trace]:
+def read_traces(paths: Sequence[Path]) -> list[TraceFile]:
     """Return the traces of a run, one a rank, by their ranks.
 
     Raises:
@@ -70,7 +70,7 @@ def read_traces(paths: Sequence[Path]) -> list[Trace]:
     return sorted(traces, key=lambda trace: trace.rank)
 
 
-def profile_of(traces: Sequence[Trace], name: str) -> Profile:
+def profile_of(traces: Sequence[TraceFile], name: str) -> Profile:
     """Return the recording of a run by the traces of its ranks; `name` becomes the run's."""
     notes = [note for trace in traces for note in trace.notes]
     origins = _origins(traces, notes)
@@ -98,11 +98,11 @@ def profile_of(traces: Sequence[Trace], name: str) -> Profile:
     return Profile(recording=recording, notes=tuple(notes))
 
 
-def _number(traces: Sequence[Trace]) -> list[str]:
+def _number(traces: Sequence[TraceFile]) -> list[str]:
     """Says which rank each trace is of: its own word, the file's name, else its place; what is wrong with that."""
     said = [_said_rank(trace) for trace in traces]
     mistakes: list[str] = []
-    first: dict[int, Trace] = {}
+    first: dict[int, TraceFile] = {}
     for place, (trace, rank) in enumerate(zip(traces, said, strict=True)):
         trace.rank = place if rank is None else rank
         other = first.setdefault(trace.rank, trace)
@@ -114,14 +114,14 @@ def _number(traces: Sequence[Trace]) -> list[str]:
     return mistakes
 
 
-def _said_rank(trace: Trace) -> int | None:
+def _said_rank(trace: TraceFile) -> int | None:
     rank = whole_number(trace.info.get("rank"), 2**31)
     if rank is None and (found := _RANK_IN_NAME.findall(trace.path.name)):
         rank = int(found[-1])
     return rank
 
 
-def _origins(traces: Sequence[Trace], notes: list[str]) -> list[int]:
+def _origins(traces: Sequence[TraceFile], notes: list[str]) -> list[int]:
     """Where each trace's axis has the run's 0."""
     firsts = [min(one.start_ns for events in trace.events.values() for one in events) for trace in traces]
     if len(traces) > 1 and not all(trace.since_1970 for trace in traces):
@@ -135,10 +135,10 @@ def _origins(traces: Sequence[Trace], notes: list[str]) -> list[int]:
     return [min(firsts)] * len(traces)
 
 
-def _linked(pieces: Sequence[Piece], notes: list[str]) -> list[Piece]:
+def _linked(pieces: Sequence[TracedSpan], notes: list[str]) -> list[TracedSpan]:
     """With the calls of each group counted; where members counted differently, nothing says which belong together."""
 
-    def order(one: Piece) -> tuple[Any, ...]:
+    def order(one: TracedSpan) -> tuple[Any, ...]:
         about = one.name, one.group, one.step, one.label, one.bytes_in, one.bytes_out, one.bytes_read
         return one.rank, one.start_ns, one.end_ns, one.issued_ns, one.stream, *about
 
@@ -157,14 +157,14 @@ def _linked(pieces: Sequence[Piece], notes: list[str]) -> list[Piece]:
     return [dataclasses.replace(piece, call=-1) if piece.group in apart else piece for piece in found]
 
 
-def _note_world(traces: Sequence[Trace], notes: list[str]) -> None:
+def _note_world(traces: Sequence[TraceFile], notes: list[str]) -> None:
     world = max((whole_number(trace.info.get("world_size"), 2**31) or 0 for trace in traces), default=0)
     if world > len(traces):
         which = f"{'rank' if len(traces) == 1 else 'ranks'} {ranges([trace.rank for trace in traces])}"
         notes.append(f"only {which} of a world of {world}: the others' waiting and bytes are not in the run")
 
 
-def _waited_for(pieces: Sequence[Piece]) -> list[Piece]:
+def _waited_for(pieces: Sequence[TracedSpan]) -> list[TracedSpan]:
     """A communication was waited for if its rank computed nothing when it ended: from there to its end."""
     bounds: dict[int, list[tuple[int, int]]] = {piece.rank: [] for piece in pieces}
     for piece in pieces:
@@ -199,7 +199,7 @@ def _in_sequence(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def _info(traces: Sequence[Trace], name: str, hosts: Sequence[str], spans: Sequence[Span]) -> RunInfo:
+def _info(traces: Sequence[TraceFile], name: str, hosts: Sequence[str], spans: Sequence[Span]) -> RunInfo:
     first = traces[0]
     began_ns = min(one.start_ns for trace in traces for events in trace.events.values() for one in events)
     known = all(trace.since_1970 for trace in traces)

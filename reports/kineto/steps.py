@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from reports.kineto.trace_file import ANNOTATION, COPIES, CPU_OP, KERNEL, LAUNCHES, Event, Trace
+from reports.kineto.trace_file import ANNOTATION, COPIES, CPU_OP, KERNEL, LAUNCHES, Event, TraceFile
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,15})")
 _OPTIMIZER = re.compile(r"Optimizer\.step#")
@@ -28,7 +28,7 @@ _LEFT_OUT = 0.02
 _WHOLE = 0.9
 
 
-def steps_of(trace: Trace) -> list[Event]:
+def steps_of(trace: TraceFile) -> list[Event]:
     """Return the steps as annotations `ProfilerStep#N`, by their starts; none where all is one step."""
     annotations = trace.events.get(ANNOTATION, [])
     return (
@@ -54,7 +54,7 @@ def outermost(events: Sequence[Event]) -> list[Event]:
     return found
 
 
-def _by_optimizer(trace: Trace) -> list[Event]:
+def _by_optimizer(trace: TraceFile) -> list[Event]:
     """Return the steps of a trace that annotates none: each ends with its optimizers, none with fewer than two.
 
     Calls of optimizers without a backward pass between them end the same step. What is launched after the last one is
@@ -77,7 +77,7 @@ def _numbered(bounds: Sequence[int], like: Event) -> list[Event]:
     return [Event(start, end, f"ProfilerStep#{at}", like.thread, {}) for at, (start, end) in enumerate(found)]
 
 
-def _by_repetition(trace: Trace) -> list[Event]:
+def _by_repetition(trace: TraceFile) -> list[Event]:
     """Return the steps of a trace whose operators, or kernels in the order of their launches, repeat."""
     listed = outermost(trace.events.get(CPU_OP, [])) or _in_order_of_launch(trace)
     if len(listed) < 2:
@@ -161,7 +161,7 @@ def _first_of_step(listed: Sequence[Event], is_backward: npt.NDArray[np.bool_], 
     return 0
 
 
-def _in_order_of_launch(trace: Trace) -> list[Event]:
+def _in_order_of_launch(trace: TraceFile) -> list[Event]:
     """Return kernels and copies, each at the time of its launch where that is known."""
     launches = launches_of(trace)
     kernels = [event for category in (KERNEL, *COPIES) for event in trace.events.get(category, [])]
@@ -173,7 +173,7 @@ def _in_order_of_launch(trace: Trace) -> list[Event]:
     return sorted(found, key=lambda event: event.order)
 
 
-def launches_of(trace: Trace) -> dict[str, Event]:
+def launches_of(trace: TraceFile) -> dict[str, Event]:
     """Return the calls that launched something, by the number that what they launched carries, too."""
     found: dict[str, Event] = {}
     for category in LAUNCHES:

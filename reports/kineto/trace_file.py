@@ -49,7 +49,7 @@ class Event:
 
 
 @dataclass(slots=True)
-class Trace:
+class TraceFile:
     """One file: its events by category, and what it says of itself."""
 
     path: Path
@@ -79,7 +79,7 @@ class Trace:
         return first >= _SINCE_1970_US * 1000
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path) -> TraceFile:
     """The file.
 
     Raises:
@@ -91,7 +91,7 @@ def read_trace(path: Path) -> Trace:
     if not isinstance(content, dict) or not isinstance(events, list):
         raise ReportError(f"{shown}: no traceEvents; expected a trace of torch.profiler (export_chrome_trace)")
     base = whole_number(content.get("baseTimeNanoseconds"), _BASE_NS)
-    trace = Trace(path, {key: value for key, value in content.items() if key != "traceEvents"}, base or 0)
+    trace = TraceFile(path, {key: value for key, value in content.items() if key != "traceEvents"}, base or 0)
     negative, words = 0, _Words()
     for number, event in enumerate(events):
         events[number] = None  # what is read is not kept twice

@@ -73,7 +73,7 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Key:
+class _FittedFigure:
     """A figure, a time or else a share, and which rows tell it.
 
     Its `x` is that in which times are straight lines: a time itself (ns), one over a share.
@@ -112,15 +112,15 @@ class _Key:
 
 
 _KEYS = (
-    _Key(
+    _FittedFigure(
         name="nccl_efficiency", is_time=False, ops=_COLLECTIVES, least_bytes=LARGE_BYTES, most_bytes=math.inf,
         about="collectives of 16 MiB and more",
     ),
-    _Key(
+    _FittedFigure(
         name="nccl_start", is_time=True, ops=_COLLECTIVES, least_bytes=SMALL_BYTES[0], most_bytes=SMALL_BYTES[1],
         about="collectives of 4 to 256 KiB",
     ),
-    _Key(
+    _FittedFigure(
         name="nccl_p2p_share", is_time=False, ops=("all_to_all",), least_bytes=LARGE_BYTES, most_bytes=math.inf,
         about="all_to_all of 16 MiB and more",
     ),
@@ -203,7 +203,7 @@ def _fitted_half(rows: Iterable[PublishedRow]) -> list[PublishedRow]:
     return chosen
 
 
-def _missing(key: _Key, half: Sequence[PublishedRow], telling: Sequence[PublishedRow]) -> str:
+def _missing(key: _FittedFigure, half: Sequence[PublishedRow], telling: Sequence[PublishedRow]) -> str:
     """Why the rows do not tell the figure."""
     found = f"{text.counted(len(half), 'row')} of {key.about} in the half that is fitted"
     if half:
@@ -224,11 +224,13 @@ class _Solver:
     def __init__(self, predicted: Predicted) -> None:
         self._predicted = cache(predicted)
 
-    def telling(self, key: _Key, half: Iterable[PublishedRow], figures: Figures) -> list[PublishedRow]:
+    def telling(self, key: _FittedFigure, half: Iterable[PublishedRow], figures: Figures) -> list[PublishedRow]:
         """The rows whose time depends on the figure: a link of another kind may decide."""
         return [row for row in half if self._lines(key, [row], figures)[0]]
 
-    def settle(self, keys: Sequence[_Key], halves: Mapping[str, Sequence[PublishedRow]], present: Figures) -> Figures:
+    def settle(
+        self, keys: Sequence[_FittedFigure], halves: Mapping[str, Sequence[PublishedRow]], present: Figures
+    ) -> Figures:
         """The figures at which each is the best, given the others."""
         figures = present
         for _ in range(_ROUNDS):
@@ -239,7 +241,7 @@ class _Solver:
                 break
         return figures
 
-    def unlike(self, key: _Key, half: Sequence[PublishedRow], figures: Figures) -> str:
+    def unlike(self, key: _FittedFigure, half: Sequence[PublishedRow], figures: Figures) -> str:
         """Whether one node's links and the network's ask for efficiencies of their own; "" if nobody can say."""
         parts = [[row for row in half if (row.nodes > 1) == several] for several in (False, True)]
         if key.name != "nccl_efficiency" or min(map(len, parts)) < LEAST_ROWS:
@@ -252,7 +254,7 @@ class _Solver:
             " no one figure fits both"
         )
 
-    def at_bound(self, key: _Key, half: Sequence[PublishedRow], figures: Figures) -> str:
+    def at_bound(self, key: _FittedFigure, half: Sequence[PublishedRow], figures: Figures) -> str:
         """Whether the rows ask for a quicker figure than there is; "" if not."""
         bound = 0 if key.is_time else 1
         left = float(np.median([self._predicted(row, figures) / row.time_us for row in half])) - 1
@@ -260,11 +262,13 @@ class _Solver:
             return ""
         return f"{key.name}: even at {bound} its rows are predicted {text.signed_percent(left)} too slow in the median"
 
-    def _settled(self, key: _Key, rows: Sequence[PublishedRow], figures: Figures) -> Figures:
+    def _settled(self, key: _FittedFigure, rows: Sequence[PublishedRow], figures: Figures) -> Figures:
         wanted, weights = self._lines(key, rows, figures)
         return key.put(key.allowed(_weighted_median(wanted, weights)), figures) if wanted else figures
 
-    def _lines(self, key: _Key, rows: Iterable[PublishedRow], figures: Figures) -> tuple[list[float], list[float]]:
+    def _lines(
+        self, key: _FittedFigure, rows: Iterable[PublishedRow], figures: Figures
+    ) -> tuple[list[float], list[float]]:
         """For each row the `x` of the figure at which it is predicted right, and its weight.
 
         Rows that take the same whatever the figure is are left out.

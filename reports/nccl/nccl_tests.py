@@ -55,7 +55,7 @@ _TOLERANCE = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class RunHeader:
     """What the user says of runs whose header does not; `op` is one of the values of `OPERATIONS`."""
 
     op: str | None = None
@@ -64,10 +64,10 @@ class Given:
     gpus_per_node: int | None = None
 
 
-NOTHING = Given()
+NOTHING = RunHeader()
 
 
-def read_files(files: Sequence[Path], given: Given = NOTHING) -> Measurements:
+def read_files(files: Sequence[Path], given: RunHeader = NOTHING) -> Measurements:
     """Every row of CSV files and of nccl-tests' output, in their order; each file's content says which it is.
 
     Raises:
@@ -92,7 +92,7 @@ def read_files(files: Sequence[Path], given: Given = NOTHING) -> Measurements:
     )
 
 
-def needless(given: Given) -> str:
+def needless(given: RunHeader) -> str:
     """What is said of it where no file is nccl-tests' output."""
     return f"{_options(given)}: no file is nccl-tests' output; a CSV file says it in its columns"
 
@@ -105,7 +105,7 @@ def is_output(path: Path) -> bool:
         return False
 
 
-def read(path: Path, given: Given = NOTHING) -> Measurements:
+def read(path: Path, given: RunHeader = NOTHING) -> Measurements:
     """The rows of all runs in one file, with their out-of-place times; sizes as they are printed.
 
     `source` is the file's name. Of all_gather and reduce_scatter the printed size is the larger buffer.
@@ -196,7 +196,7 @@ class _Row(NamedTuple):
 class _RunLog(Log[PublishedRow]):
     """What the runs in one file say; sentences begin with a line's number."""
 
-    def __init__(self, path: Path, given: Given) -> None:
+    def __init__(self, path: Path, given: RunHeader) -> None:
         super().__init__(path)
         self._source = printable(path.name)
         self._given = given
@@ -352,6 +352,6 @@ def _number(word: str) -> float:
     return value if math.isfinite(value) else math.nan
 
 
-def _options(given: Given) -> str:
+def _options(given: RunHeader) -> str:
     said = [name for name, value in dataclasses.asdict(given).items() if value is not None]
     return ", ".join(f"--{name.replace('_', '-')}" for name in said)

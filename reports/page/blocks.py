@@ -29,12 +29,12 @@ class Timeline:
     name: str
     title: str
     model: LayoutDOM
-    operations: Sequence[Operation]
-    places: Sequence[Place]
+    operations: Sequence[ShownOperation]
+    places: Sequence[TimelinePlace]
     note: str = ""
 
 
-class Operation(NamedTuple):
+class ShownOperation(NamedTuple):
     """One of those that a timeline can show or hide: how many of its spans are there, and what they take together."""
 
     name: str
@@ -44,7 +44,7 @@ class Operation(NamedTuple):
     total: str
 
 
-class Place(NamedTuple):
+class TimelinePlace(NamedTuple):
     """A stretch of a timeline that has a name, such as a step; in ms of its axis."""
 
     name: str

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from reports.page import theme
 from reports.page.blocks import Chart, Page, Timeline
 from reports.page.sections import sentences
-from reports.sections.model import Link, Table
+from reports.sections.model import PageLink, ReportTable
 from reports.store.replace import replaced
 
 
@@ -55,11 +55,11 @@ def _environment() -> Environment:
     }
     found.filters |= {"item": _item, "embedded": _embedded, "kind": lambda block: type(block).__name__.lower()}
     found.filters |= {"sentences": sentences, "grid": lambda table: table.grid("page"), "note": _note}
-    found.tests["link"] = lambda cell: isinstance(cell, Link)
+    found.tests["link"] = lambda cell: isinstance(cell, PageLink)
     return found
 
 
-def _note(table: Table) -> str:
+def _note(table: ReportTable) -> str:
     """How to read a table, and where the rows are that it leaves out."""
     left_out = table.grid("page").left_out
     more = f"{left_out:,} more are in {table.file}." if table.file else f"{left_out:,} more are not shown."

@@ -24,7 +24,7 @@ from bokeh.models import (
 from reports.analysis.frames import COMPUTE, KEYS, ints
 from reports.analysis.intervals import Ints
 from reports.page import charts, theme
-from reports.page.blocks import Operation, Place, Timeline
+from reports.page.blocks import ShownOperation, Timeline, TimelinePlace
 from reports.page.run.shown_spans import Shown, choose
 from reports.run import Run
 from reports.sections.address import NAME
@@ -190,7 +190,7 @@ def _hover(bars: Any, source: ColumnDataSource, names: Sequence[str], lanes: Seq
     )
 
 
-def _operations(run: Run, spans: pd.DataFrame) -> tuple[list[Operation], Ints]:
+def _operations(run: Run, spans: pd.DataFrame) -> tuple[list[ShownOperation], Ints]:
     """Those that are shown, computations first, the longest together first; and the number of each span's.
 
     Each has the name that it has among all operations of the run, as addresses name it.
@@ -206,7 +206,7 @@ def _operations(run: Run, spans: pd.DataFrame) -> tuple[list[Operation], Ints]:
     names = [name_of[key] for key in ordered[KEYS].itertuples(index=False, name=None)]
     parts = ordered["part"].tolist()
     found = [
-        Operation(name, part, color, int(count), text.duration(float(took)))
+        ShownOperation(name, part, color, int(count), text.duration(float(took)))
         for name, part, color, count, took in zip(
             names, parts, theme.colors(parts), ordered["size"], ordered["sum"], strict=True
         )
@@ -216,7 +216,7 @@ def _operations(run: Run, spans: pd.DataFrame) -> tuple[list[Operation], Ints]:
     return found, place[np.asarray(grouped.ngroup(), np.int64)]
 
 
-def _places(run: Run, typical: int | None, shown: Shown) -> list[Place]:
+def _places(run: Run, typical: int | None, shown: Shown) -> list[TimelinePlace]:
     """The steps that are shown, the typical one first."""
     origin = run.outline.first_ns
     steps = run.steps[run.steps["step"].isin(shown.steps).to_numpy(bool)]
@@ -227,7 +227,7 @@ def _places(run: Run, typical: int | None, shown: Shown) -> list[Place]:
         word = " (typical)" if step == typical else " (slowest)" if step == slowest and len(steps) > 1 else ""
         from_ms, until_ms = ((row[name] - origin) / 1e6 for name in ("start_ns", "end_ns"))
         margin = 0.01 * (until_ms - from_ms)
-        found.append(Place(f"step {step}{word}", from_ms - margin, until_ms + margin, step))
+        found.append(TimelinePlace(f"step {step}{word}", from_ms - margin, until_ms + margin, step))
     found.sort(key=lambda place: (place.step != typical, "slowest" not in place.name, place.step))
     return found[:_STEPS_NAMED]
 

@@ -133,7 +133,7 @@ def write(
 def _events(spans: Spans, info: RunInfo, counters: Counters, tell: Callable[[int, int], None]) -> Iterator[str]:
     """The events of one part of the run after the other; names come last, when all are known."""
     starts = [int(part.spans["start_ns"].min()) for part in spans.parts(["start_ns"], beside=False) if len(part.spans)]
-    origin, threads, hosts, arrows = min(starts, default=0), _Threads(), dict[int, int](), itertools.count(1)
+    origin, threads, hosts, arrows = min(starts, default=0), _TraceThreads(), dict[int, int](), itertools.count(1)
     done, of = 0, len(spans)
     for part in spans.parts(_COLUMNS, beside=False):
         tell(done, of)
@@ -150,7 +150,7 @@ def _events(spans: Spans, info: RunInfo, counters: Counters, tell: Callable[[int
 
 
 @dataclass(slots=True)
-class _Threads:
+class _TraceThreads:
     """Numbers threads; each lane of (rank, stream, part) is one, free again when its last slice has ended.
 
     `rank_counts` has how many ranks a rank represents, itself included.
@@ -182,7 +182,7 @@ class _Threads:
             yield _metadata("thread_sort_index", host, number, {"sort_index": position})
 
 
-def _assigned(spans: pd.DataFrame, threads: _Threads) -> Iterator[int]:
+def _assigned(spans: pd.DataFrame, threads: _TraceThreads) -> Iterator[int]:
     parts = {COMPUTE: "", STEP: "steps"}
     ranks = spans.drop_duplicates("rank")
     threads.rank_counts.update(zip(ranks["rank"].tolist(), ranks["rank_count"].tolist(), strict=True))

@@ -21,7 +21,7 @@ from reports.store.columns import fixed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class TimedColumn:
     """A column with times: `form` is how a prediction knows rows with it, `us` what one of its units is."""
 
     column: str
@@ -34,28 +34,28 @@ class Form:
     """The columns by which rows of one form are known; `gpu` may be one of them."""
 
     columns: frozenset[str]
-    timed: tuple[Timed, ...]
+    timed: tuple[TimedColumn, ...]
 
 
 FORMS = (
     Form(
         columns=frozenset(("kind", "desc", "us")),
-        timed=(Timed(column="us", form="operators", us=1.0),),
+        timed=(TimedColumn(column="us", form="operators", us=1.0),),
     ),
     Form(
         columns=frozenset(("T", "E", "D", "B", "L", "opt", "w", "fwd_ms", "bwd_ms")),
         timed=(
-            Timed(column="fwd_ms", form="embeddings forward", us=1e3),
-            Timed(column="bwd_ms", form="embeddings backward", us=1e3),
+            TimedColumn(column="fwd_ms", form="embeddings forward", us=1e3),
+            TimedColumn(column="bwd_ms", form="embeddings backward", us=1e3),
         ),
     ),
     Form(
         columns=frozenset(("op", "gpu", "B", "M", "N", "K", "H", "ms")),
-        timed=(Timed(column="ms", form="float32", us=1e3),),
+        timed=(TimedColumn(column="ms", form="float32", us=1e3),),
     ),
     Form(
         columns=frozenset(("op", "gpu", "dtype", "shape", "value_us")),
-        timed=(Timed(column="value_us", form="gpus", us=1.0),),
+        timed=(TimedColumn(column="value_us", form="gpus", us=1.0),),
     ),
 )
 # What `join` says of each row beside its own columns. A column of a file that has one of these names is left out.
@@ -67,7 +67,7 @@ JOINED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelRow:
+class PublishedTime:
     """One measured time: of the column `timed` of a line, whose other cells are `cells`."""
 
     file: str
@@ -92,7 +92,7 @@ class KernelPrediction:
 
 
 # Of a row and a profile's name (None: the row's GPU decides). It raises ReportError where it cannot predict the row.
-Predict = Callable[[KernelRow, str | None], KernelPrediction]
+Predict = Callable[[PublishedTime, str | None], KernelPrediction]
 
 
 def form_of(path: Path) -> Form | None:
@@ -101,7 +101,7 @@ def form_of(path: Path) -> Form | None:
     return next((form for form in FORMS if form.columns <= names), None)
 
 
-def read(path: Path, profile: str | None = None) -> csv_rows.Measurements[KernelRow]:
+def read(path: Path, profile: str | None = None) -> csv_rows.Measurements[PublishedTime]:
     """Return every measured time of a CSV file that has a form; lines with a blank time have none.
 
     Raises:
@@ -110,7 +110,7 @@ def read(path: Path, profile: str | None = None) -> csv_rows.Measurements[Kernel
     form, names = form_of(path), csv_rows.names_of(path)
     assert form is not None, f"{path}: no form"
     if "gpu" not in names and profile is None:
-        name = csv_rows.Log[KernelRow](path).name
+        name = csv_rows.Log[PublishedTime](path).name
         raise ReportError(f"{name}: no column gpu; expected --profile NAME, the profile of the GPU that was measured")
     times = {timed.column for timed in form.timed}
     as_text = csv_rows.text(may_be_blank=True)
@@ -120,7 +120,7 @@ def read(path: Path, profile: str | None = None) -> csv_rows.Measurements[Kernel
     return csv_rows.Measurements(rows=tuple(rows), notes=lines.notes)
 
 
-def join(rows: Iterable[KernelRow], predict: Predict, profile: str | None = None) -> pd.DataFrame:
+def join(rows: Iterable[PublishedTime], predict: Predict, profile: str | None = None) -> pd.DataFrame:
     """Return a frame of the rows' own columns and `JOINED`: the prediction and its signed error, or why there is none.
 
     Columns of several files stand one behind the other, blank where a file has none of that name.
@@ -142,10 +142,10 @@ class _Line:
     def __init__(self, file: str, line: int, **cells: str) -> None:
         self._file, self._line, self._cells = file, line, cells
 
-    def rows(self, form: Form) -> Iterable[KernelRow]:
+    def rows(self, form: Form) -> Iterable[PublishedTime]:
         for timed in form.timed:
             if cell := self._cells[timed.column]:
-                yield KernelRow(
+                yield PublishedTime(
                     file=self._file,
                     line=self._line,
                     timed=timed.column,
@@ -166,7 +166,7 @@ def _time(form: Form) -> csv_rows.Column:
     return dataclasses.replace(time, parse=checked, blank="")
 
 
-def _joined(row: KernelRow, outcome: KernelPrediction | str) -> dict[str, Any]:
+def _joined(row: PublishedTime, outcome: KernelPrediction | str) -> dict[str, Any]:
     known = {name: getattr(row, name) for name in ("file", "line", "timed", "measured_us")}
     if isinstance(outcome, str):
         known |= dict.fromkeys(("predicted_us", "error", "law_us", "law_error"), math.nan)

@@ -27,12 +27,12 @@ from reports.sections.model import (
     Fact,
     Facts,
     FrameColumns,
-    Link,
     Most,
-    Part,
+    PageLink,
     Report,
+    ReportTable,
     Section,
-    Table,
+    SectionPart,
     Words,
     figure,
     table_of,
@@ -157,7 +157,7 @@ def _summary(view: CompareView) -> Iterator[Block]:
     yield Words("An error is (predicted - measured) / measured: below zero the prediction is too fast.")
 
 
-def _steps(view: CompareView) -> Iterator[Table]:
+def _steps(view: CompareView) -> Iterator[ReportTable]:
     frame = view.comparison.steps
 
     def rows(most: int) -> list[list[str]]:
@@ -166,7 +166,7 @@ def _steps(view: CompareView) -> Iterator[Table]:
         return cells(frame if len(frame) <= most else frame.loc[order[:most]].sort_values("step"), ["step", *TIMES])
 
     title, columns = f"Steps: {_about(frame)}", ["step", *TIMES.values()]
-    yield Table(
+    yield ReportTable(
         title, columns, rows, folded=True, name="All steps", most=_MOST, count=len(frame), others="of smaller errors",
         file="steps.csv",
     )  # fmt: skip
@@ -177,7 +177,7 @@ def named_operations(comparison: Compared) -> pd.DataFrame:
     return comparison.operations.assign(name=operation_names(comparison.operations))
 
 
-def _operations(view: CompareView) -> Iterator[Table]:
+def _operations(view: CompareView) -> Iterator[ReportTable]:
     frame = named_operations(view.comparison)
     spreads = {
         f"{side}_spread": list(map(text.interval, frame[f"{side}_low_ns"], frame[f"{side}_high_ns"])) for side in SIDES
@@ -200,14 +200,14 @@ def _operations(view: CompareView) -> Iterator[Table]:
     )  # fmt: skip
 
 
-def _by_class(view: CompareView) -> Iterator[Table]:
+def _by_class(view: CompareView) -> Iterator[ReportTable]:
     frame = errors_by_size(classes(view.comparison.calls), by="part")
     shown = frame.assign(part=frame["part"].map(TITLES), size=size_ranges(frame))
     title = "Errors by size: what one call sends, one computation reads and writes"
     yield table_of(title, shown, {"part": "part", "size": "size of a call", **SIZE_ERRORS}, left=2)
 
 
-def _by_kind(view: CompareView) -> Iterator[Table]:
+def _by_kind(view: CompareView) -> Iterator[ReportTable]:
     by_part = errors_by_size(view.comparison.calls, by="part")
     frame = pd.concat([by_part.assign(kind="all"), view.comparison.errors_by_size])
     shown = frame[(frame["kind"] != "compute").to_numpy(bool)]  # it is all of its part
@@ -216,7 +216,7 @@ def _by_kind(view: CompareView) -> Iterator[Table]:
     yield table_of("Errors by kind and size", shown, columns, left=3, folded=True)
 
 
-def _calls(view: CompareView) -> Iterator[Table]:
+def _calls(view: CompareView) -> Iterator[ReportTable]:
     calls = view.comparison.calls
     shown = calls.assign(name=names_of(view.comparison, calls), size=size_ranges(calls))
     columns = {"name": "operation", "kind": "kind", "size": "size", "predicted_count": "calls", **TIMES}
@@ -239,7 +239,7 @@ def _keys(frame: pd.DataFrame) -> list[tuple[str, ...]]:
     return list(frame[KEYS].itertuples(index=False, name=None))
 
 
-def _worst(view: CompareView) -> Iterator[Table]:
+def _worst(view: CompareView) -> Iterator[ReportTable]:
     frame, names = view.comparison.worst, names_of(view.comparison, view.comparison.worst)
     numbers = cells(frame, ["rank", "step", *TIMES, "error_of_step"])
     rows: list[list[Cell]] = [
@@ -249,7 +249,9 @@ def _worst(view: CompareView) -> Iterator[Table]:
     columns: Columns = ["operation", *timelines, "rank", "step", *TIMES.values(), "of the step"]
     title, most = "Largest single differences", Most(_WORST, len(rows))
     left = 1 + len(timelines)
-    yield Table(title, columns, rows, left=left, note=_WORST_NOTE, most=most, others="smaller ones", file="worst.csv")
+    yield ReportTable(
+        title, columns, rows, left=left, note=_WORST_NOTE, most=most, others="smaller ones", file="worst.csv"
+    )
 
 
 def _links(view: CompareView, row: dict[str, Any], name: str) -> list[Cell]:
@@ -258,7 +260,7 @@ def _links(view: CompareView, row: dict[str, Any], name: str) -> list[Cell]:
         return []
     sides = zip(SIDES, (view.comparison.predicted, view.comparison.measured), view.pages, strict=True)
     return [
-        Link(side, address(path, run, name, (row[f"{side}_start_ns"], row[f"{side}_end_ns"]))) if path else ""
+        PageLink(side, address(path, run, name, (row[f"{side}_start_ns"], row[f"{side}_end_ns"]))) if path else ""
         for side, run, path in sides
     ]
 
@@ -275,7 +277,7 @@ def _checks_with_differences(view: CompareView) -> Iterator[Block]:
         rows = [[difference(row)] for row in records(check.differences.head(_DIFFERENCES.page))]
         more = f": the first {len(rows)} of {len(check.differences):,}" if len(rows) < len(check.differences) else ""
         if rows:
-            yield Table(f"Differences{more}", ["predicted and measured"], rows, folded=True)
+            yield ReportTable(f"Differences{more}", ["predicted and measured"], rows, folded=True)
 
 
 def sentence(check: Check) -> str:
@@ -335,27 +337,32 @@ def _data(view: CompareView) -> dict[str, Any]:
 COMPARISON: Report[CompareView] = Report(
     lines=lambda view: about(view.comparison),
     sections=[
-        Section(name="summary", title="Accuracy", parts=[Part(_summary, PAGE)]),
+        Section(name="summary", title="Accuracy", parts=[SectionPart(_summary, PAGE)]),
         Section(name="scatter", title="Predicted against measured", parts=[figure("compare.page.scatter")]),
         Section(
             name="steps",
             title="Steps",
             absent=lambda view: "" if len(view.comparison.steps) else "No step was completed in both runs.",
-            parts=[figure("compare.page.steps"), Part(_steps)],
+            parts=[figure("compare.page.steps"), SectionPart(_steps)],
             data=lambda view: _frames_and_errors("steps", view),
         ),
         Section(
             name="operations",
             title="Errors by operation",
             absent=lambda view: "" if len(view.comparison.operations) else "No operation is in both runs.",
-            parts=[figure("compare.page.operations"), Part(_operations)],
+            parts=[figure("compare.page.operations"), SectionPart(_operations)],
             data=lambda view: _frames_and_errors("operations", view),
         ),
         Section(
             name="sizes",
             title="Errors by size",
             absent=_no_sizes,
-            parts=[figure("compare.page.sizes"), Part(_by_class, TERMINAL), Part(_by_kind, PAGE), Part(_calls, PAGE)],
+            parts=[
+                figure("compare.page.sizes"),
+                SectionPart(_by_class, TERMINAL),
+                SectionPart(_by_kind, PAGE),
+                SectionPart(_calls, PAGE),
+            ],
             data=lambda view: {
                 **_frames_and_errors("calls", view),
                 "errors_by_size": view.comparison.errors_by_size,
@@ -367,13 +374,13 @@ COMPARISON: Report[CompareView] = Report(
             absent=lambda view: (
                 "" if len(view.comparison.worst) else "The runs have no operation of a rank and step in common."
             ),
-            parts=[Part(_worst)],
+            parts=[SectionPart(_worst)],
             data=lambda view: {"worst": view.comparison.worst},
         ),
         Section(
             name="checks",
             title="Consistency checks",
-            parts=[Part(_checks, TERMINAL), Part(_checks_with_differences, PAGE)],
+            parts=[SectionPart(_checks, TERMINAL), SectionPart(_checks_with_differences, PAGE)],
             data=_check_data,
         ),
     ],

@@ -17,14 +17,14 @@ PAGE: tuple[Output, ...] = ("page",)
 BOTH: tuple[Output, ...] = ("terminal", "page")
 
 
-class Link(NamedTuple):
+class PageLink(NamedTuple):
     """Words that lead to another page, or to a place on this one."""
 
     words: str
     href: str
 
 
-Cell = str | Link
+Cell = str | PageLink
 
 
 class Fact(NamedTuple):
@@ -75,7 +75,7 @@ class Grid(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """Rows of cells under their columns, of which the first `left` are text and the others numbers on the right.
 
     `rows` are all of them, or gives the first ones of `count`. Outputs show at most `most`, and say how many `others`
@@ -108,14 +108,14 @@ class Table:
         return Grid([columns[at] for at in places], kept, left, max(0, count - most))
 
 
-def table_of(title: str, frame: pd.DataFrame, columns: FrameColumns, **others: Any) -> Table:
+def table_of(title: str, frame: pd.DataFrame, columns: FrameColumns, **others: Any) -> ReportTable:
     """Return the table of a frame, by name of its columns, which say in which unit cells are written."""
 
     def rows(most: int) -> list[list[str]]:
         return cells(frame.head(most), list(columns))
 
     most = others.pop("most", None) or Most(len(frame), len(frame))
-    return Table(title, list(columns.values()), rows, count=len(frame), most=most, **others)
+    return ReportTable(title, list(columns.values()), rows, count=len(frame), most=most, **others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Words:
     items: Sequence[str] = ()
 
 
-class Piece(NamedTuple):
+class SectionPiece(NamedTuple):
     """A part of a whole; `name` is that of its colour, `letter` stands for it in a line of letters."""
 
     name: str
@@ -142,7 +142,7 @@ class Bar:
     name: str
     title: str
     of: str
-    pieces: Sequence[Piece]
+    pieces: Sequence[SectionPiece]
     note: str = ""
     short_note: str = ""
 
@@ -174,7 +174,7 @@ class Figure(NamedTuple):
     of: Any
 
 
-Block = Facts | Table | Words | Bar | Listing | View | Figure
+Block = Facts | ReportTable | Words | Bar | Listing | View | Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +191,16 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[T]):
+class SectionPart(Generic[T]):
     """Blocks of a section, made for these outputs only."""
 
     blocks: Callable[[T], Iterable[Block]]
     outputs: Sequence[Output] = BOTH
 
 
-def figure(draw: str) -> Part[Any]:
+def figure(draw: str) -> SectionPart[Any]:
     """Return the part that a page draws."""
-    return Part(lambda of: [Figure(draw, of)], PAGE)
+    return SectionPart(lambda of: [Figure(draw, of)], PAGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ class Section(Generic[T]):
 
     name: str
     title: str
-    parts: Sequence[Part[T]] = ()
+    parts: Sequence[SectionPart[T]] = ()
     absent: Callable[[T], str] = lambda of: ""
     absent_in: Sequence[Output] = BOTH
     data: Callable[[T], Mapping[str, Any]] = lambda of: {}

@@ -43,8 +43,8 @@ class Part:
         return self.spans if self.own.all() else self.spans[self.own]
 
 
-class Held:
-    """Spans in memory: one part, of all columns; for the rest see `Stored`."""
+class SpansInMemory:
+    """Spans in memory: one part, of all columns; for the rest see `SpansInFile`."""
 
     def __init__(self, spans: pd.DataFrame) -> None:
         self._spans = spans
@@ -69,7 +69,7 @@ class Held:
             yield Part(spans, np.ones(len(spans), bool))
 
 
-class Stored:
+class SpansInFile:
     """Spans in a Parquet file, of which the row groups are read that a part needs."""
 
     def __init__(self, path: Path, part_rows: int = PART_ROWS) -> None:
@@ -172,7 +172,7 @@ class Stored:
             raise unreadable(self._path, error) from error
 
 
-Spans = Held | Stored
+Spans = SpansInMemory | SpansInFile
 
 
 def _extents(rows: pd.DataFrame, key: str) -> pd.DataFrame:

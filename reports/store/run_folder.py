@@ -26,7 +26,7 @@ from reports.errors import ReportError
 from reports.run import Run
 from reports.store.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
 from reports.store.drafts import SPANS_FILE, refuse_name, whole_folder
-from reports.store.parts import PART_ROWS, VERIFIED, Held, Spans, Stored, checked, unreadable
+from reports.store.parts import PART_ROWS, VERIFIED, Spans, SpansInFile, SpansInMemory, checked, unreadable
 from reports.store.replace import replaced
 from scenarios import given_file
 from scenarios.seam.trace import SCHEMA_VERSION, Advice, ChangeRow, OperatorRow, Recording, RunInfo, Span, Thinned
@@ -353,7 +353,7 @@ def load_spans(folder: Path, part_rows: int) -> Spans:
     """A folder's spans: read at once if there are up to `part_rows`, else so many at a time when they are needed."""
     path = folder / SPANS_FILE
     rows = _check_columns(path, Span)
-    return Held(_load_table(path, Span)) if rows <= part_rows else Stored(path, part_rows)
+    return SpansInMemory(_load_table(path, Span)) if rows <= part_rows else SpansInFile(path, part_rows)
 
 
 def _unpacked_bytes(metadata: Any) -> int:

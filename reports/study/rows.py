@@ -44,7 +44,7 @@ _LOOSE = 256  # files of one row, before they are put together
 Row = Mapping[str, Any]
 
 
-class Rows:
+class StudyRows:
     """A study's data set, which one command at a time adds to; see `opened`."""
 
     def __init__(self, folder: Path, kinds: Mapping[str, pa.DataType], *, version: str, again: bool) -> None:
@@ -152,7 +152,7 @@ def opened(
     values: Mapping[str, Iterable[object]],
     *,
     again: bool = False,
-) -> Iterator[Rows]:
+) -> Iterator[StudyRows]:
     """The data set in a folder, which is made if it is not there; `values` are those of each varied key.
 
     `study` is the study's file as it is; None where it has none.
@@ -180,7 +180,7 @@ def opened(
         if study is not None:
             with replaced(folder / COPY) as draft:
                 draft.write_bytes(study)
-        yield Rows(folder, kinds, version=about["version"], again=again)
+        yield StudyRows(folder, kinds, version=about["version"], again=again)
 
 
 def is_study(folder: Path) -> bool:

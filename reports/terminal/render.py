@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from reports.sections.model import Bar, Block, Listing, Piece, Report, Shown, T, Table, Words
+from reports.sections.model import Bar, Block, Listing, Report, ReportTable, SectionPiece, Shown, T, Words
 from reports.terminal import text
 
 # Less of a whole is not named by itself, and still less not at all.
@@ -33,7 +33,7 @@ def _section(section: Shown) -> Iterator[RenderableType]:
 def block(one: Block) -> RenderableType:
     """Return one block; those that only pages have are none of the terminal's."""
     match one:
-        case Table():
+        case ReportTable():
             return _table(one)
         case Words(words, items) if items:
             lines = [f"{at}. {item}" for at, item in enumerate(items, 1)]
@@ -47,7 +47,7 @@ def block(one: Block) -> RenderableType:
     raise AssertionError(f"the terminal has no {type(one).__name__}")
 
 
-def _table(table: Table) -> RenderableType:
+def _table(table: ReportTable) -> RenderableType:
     grid = table.grid("terminal")
     more = f"; {grid.left_out:,} {table.others} not shown" if grid.left_out else ""
     kept = [column.kept for column in grid.columns]
@@ -61,7 +61,7 @@ def _table(table: Table) -> RenderableType:
 class _Letters:
     """A line of letters as wide as there is room, and below it what they stand for, with their shares."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[SectionPiece]
     note: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

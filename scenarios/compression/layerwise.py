@@ -26,7 +26,7 @@ from scenarios.seam.roles import COMPRESSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class LayerwiseLayout:
     """A division of a bucket into compressed and uncompressed gradients, by their places in the bucket.
 
     Attributes:
@@ -102,7 +102,7 @@ async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -
 @functools.lru_cache(maxsize=4096)
 def lay_out(
     extents: tuple[tuple[int, ...], ...], rank: int, min_rate: float, transposed: frozenset[int] = frozenset()
-) -> Layout:
+) -> LayerwiseLayout:
     """Divide a bucket of gradients of these shapes; compressed gradients are grouped by shape, in order of
     occurrence.
     """
@@ -112,7 +112,7 @@ def lay_out(
         rows, columns = _rows_and_columns(extent)
         fits = (rows + columns) * min(rows, columns, rank) * min_rate < rows * columns
         (by_shape.setdefault((rows, columns), []) if fits else plain).append(place)
-    return Layout(
+    return LayerwiseLayout(
         sizes=tuple(rows * columns for rows, columns in map(_rows_and_columns, extents)),
         shapes=tuple(
             ShapeGroup(count=len(places), rows=rows, columns=columns, rank=min(rows, columns, rank))
@@ -137,7 +137,9 @@ def _rows_and_columns(extent: tuple[int, ...]) -> tuple[int, int]:
     return rows, columns
 
 
-async def _reduce_plain(rank: Rank, group: Group | None, layout: Layout, *, source: Tensor, buffer: Tensor) -> None:
+async def _reduce_plain(
+    rank: Rank, group: Group | None, layout: LayerwiseLayout, *, source: Tensor, buffer: Tensor
+) -> None:
     numel, count = layout.plain_numel, len(layout.plain)
     packed, pieces = buffer.new_empty(numel), source.split_with_sizes(layout.sizes)
     if count:
@@ -153,7 +155,7 @@ async def _reduce_plain(rank: Rank, group: Group | None, layout: Layout, *, sour
         await compute(rank, kernel, _unpack_mean, packed, size, targets, label="powersgd.unpack")
 
 
-async def _operands(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor) -> list[Tensor]:
+async def _operands(rank: Rank, state: PowerSGDState, layout: LayerwiseLayout, source: Tensor) -> list[Tensor]:
     """Return the matrices as operands of products: views, or with batching one stack for each shape."""
     matrices = layout.matrices(source)
     if not state.batch_tensors_with_same_shape:
@@ -172,7 +174,7 @@ def _stack_of(parts: Sequence[Tensor]) -> Tensor:
 
 
 async def _decompress(
-    rank: Rank, layout: Layout, factors: Factors, matrices: Sequence[Tensor], *, buffer: Tensor, stacked: bool
+    rank: Rank, layout: LayerwiseLayout, factors: Factors, matrices: Sequence[Tensor], *, buffer: Tensor, stacked: bool
 ) -> None:
     results = layout.matrices(buffer)
     outputs = [matrix for parts in results for matrix in parts]

@@ -69,7 +69,7 @@ class Ordinals:
         return number
 
 
-class Calls:
+class ComputeCounter:
     """Counts the computations of each rank, stream and step, and finds their times."""
 
     def __init__(self, times: ComputeTimes | None) -> None:

@@ -11,7 +11,7 @@ from scenarios.config.toml.values import Duration, Error, Machines, Size, Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ErrorGroup:
     """One group of parameters: how far the model with them is off what was measured, relative to that.
 
     The median error is what a fit keeps near 0; the worst has its sign.
@@ -56,7 +56,7 @@ class Measured:
     ranks: Annotated[Machines, "Ranks that took part. Required."]
     duration_ns: Annotated[Duration, Key("duration", "How long it took. Default: not known.")] = 0
     groups: Annotated[
-        tuple[Group, ...],
+        tuple[ErrorGroup, ...],
         Key("groups", "Groups of parameters, and how good they are. Default: none.", title="GroupsSection"),
     ] = ()
 

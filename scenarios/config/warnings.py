@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 
-from scenarios.config.compute_times import Calls
+from scenarios.config.compute_times import ComputeCounter
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.interconnect import LIBRARIES, folding
 from scenarios.config.scenario import LEAST_POWERSGD_START, Recommender, Scenario
@@ -108,7 +108,7 @@ class NotesAfter:
 
     def __init__(self, scenario: Scenario) -> None:
         self._path, self._times = scenario.path, scenario.compute_times
-        self._computations = Calls(self._times)
+        self._computations = ComputeCounter(self._times)
         self._unused = dict.fromkeys(self._times.rows) if self._times else {}
         self._took_ns = {True: 0, False: 0}
         self._others: Counter[str] = Counter()

@@ -41,7 +41,7 @@ class NotKnownError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class TracedArgument:
     """A traced argument; `dtype` is the dtype of a list's tensors, which traces omit."""
 
     dims: Sequence[Any]
@@ -62,10 +62,12 @@ class Given:
 
 
 # Returns the value of an argument that is a list of tensors or None, and of which the trace says nothing.
-Lists = Callable[[Any, Given], Any]
+Lists = Callable[[Any, TracedArgument], Any]
 
 
-def calls(packet: Any, given: Sequence[Given], lists: Lists) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+def calls(
+    packet: Any, given: Sequence[TracedArgument], lists: Lists
+) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     """Yield the overloads of an operator that take these arguments, with positional and named arguments.
 
     `lists` returns lists of tensors that the trace leaves open.
@@ -87,13 +89,13 @@ def tensor(dims: Sequence[int], strides: Sequence[int] | None, dtype: torch.dtyp
     return torch.empty_strided(tuple(dims), tuple(strides), dtype=dtype, device="meta")
 
 
-def tensors(given: Given) -> list[Tensor]:
+def tensors(given: TracedArgument) -> list[Tensor]:
     """Return the tensors of a list argument."""
     strides = given.strides or [None] * len(given.dims)
     return [tensor(dims, own, given.dtype) for dims, own in zip(given.dims, strides, strict=True)]
 
 
-def _fits(declared: Any, given: Given) -> bool:
+def _fits(declared: Any, given: TracedArgument) -> bool:
     kind = str(declared.type)
     is_optional = kind.startswith("Optional[")
     plain = kind.removeprefix("Optional[").removesuffix("]") if is_optional else kind
@@ -109,7 +111,7 @@ def _fits(declared: Any, given: Given) -> bool:
     return is_optional or plain not in ("List[Tensor]", "int", "float", "bool", "number")  # a tensor may be undefined
 
 
-def _arguments(func: Any, given: Sequence[Given], lists: Lists) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(func: Any, given: Sequence[TracedArgument], lists: Lists) -> tuple[tuple[Any, ...], dict[str, Any]]:
     places: list[Any] = []
     named: dict[str, Any] = {}
     is_pointwise = torch.Tag.pointwise in func.tags
@@ -126,7 +128,7 @@ def _arguments(func: Any, given: Sequence[Given], lists: Lists) -> tuple[tuple[A
     return tuple(places), named
 
 
-def _value(declared: Any, given: Given, lists: Lists, *, is_number: bool) -> Any:
+def _value(declared: Any, given: TracedArgument, lists: Lists, *, is_number: bool) -> Any:
     if given.is_tensor:
         # As in torch, a Python number decides the result's dtype less than a tensor does.
         number = _NUMBERS.get(given.type) if is_number and not given.dims else None

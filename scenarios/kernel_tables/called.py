@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from scenarios.kernel_tables import embeddings
-from scenarios.kernel_tables.arguments import DTYPES, Given, NotKnownError, calls, tensor
+from scenarios.kernel_tables.arguments import DTYPES, NotKnownError, TracedArgument, calls, tensor
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.modules.operators import is_composite, price
 from scenarios.seam.operations.operation import Operation
@@ -27,7 +27,7 @@ from scenarios.workloads.script.gpu.kernels import as_laid_out
 Operations = tuple[Operation, ...]
 
 
-class Launched(Protocol):
+class KernelInTrace(Protocol):
     """A kernel or copy on the GPU; `us` is its time, `blocks` the size of its grid.
 
     `is_host_copy`: a copy between the host and the GPU.
@@ -63,13 +63,13 @@ class TracedCall(Protocol):
     @property
     def gradients(self) -> Sequence[Any] | None: ...
     @property
-    def kernels(self) -> Sequence[Launched]: ...
+    def kernels(self) -> Sequence[KernelInTrace]: ...
     @property
     def calls(self) -> Sequence[TracedCall]: ...
 
 
 @dataclass(slots=True)
-class Rows:
+class OperatorRows:
     """A table's rows; `left_out` has the time in us of kernels without a row, by operator."""
 
     rows: list[MeasuredOperator] = field(default_factory=list)
@@ -102,13 +102,13 @@ _NOT_AS_DECLARED = (RuntimeError, TypeError, ValueError, LookupError, AssertionE
 _HOST_COPIES = "copies between the host and the GPU"
 
 
-def rows_of(traced: Sequence[TracedCall], parameters: Sequence[Sequence[int]]) -> Rows:
+def rows_of(traced: Sequence[TracedCall], parameters: Sequence[Sequence[int]]) -> OperatorRows:
     """Return the rows of calls, one for each description, with the mean time of its calls.
 
     `parameters` are the shapes of the gradients that a step accumulates, as a trace omits lists of more than 30. Calls
     of one operator whose arguments differ only in parts that no description has are one row.
     """
-    rows = Rows()
+    rows = OperatorRows()
     times: dict[Operations, list[float]] = defaultdict(list)
     with _as_rounded(traced), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
@@ -154,7 +154,7 @@ class _Walk:
         if checks_us:
             self._left_out[embeddings.CHECK] += checks_us
 
-    def _leave_out(self, call: TracedCall, kernels: Iterable[Launched]) -> None:
+    def _leave_out(self, call: TracedCall, kernels: Iterable[KernelInTrace]) -> None:
         for kernel in kernels:
             self._left_out[_HOST_COPIES if kernel.is_host_copy else call.name] += kernel.us
 
@@ -200,7 +200,7 @@ class _Walk:
             return ()
         return ()
 
-    def _list(self, call: TracedCall, given: Sequence[Given], declared: Any, one: Given) -> Any:
+    def _list(self, call: TracedCall, given: Sequence[TracedArgument], declared: Any, one: TracedArgument) -> Any:
         """Return a list of tensors that a trace omits: indices, or an optimizer's tensors of each parameter."""
         if "Optional[Tensor" in str(declared.type):
             return _indices(call, given)
@@ -262,7 +262,7 @@ def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return as_laid_out(func, args, func(*args, **kwargs))
 
 
-def _indices(call: TracedCall, given: Sequence[Given]) -> list[Any]:
+def _indices(call: TracedCall, given: Sequence[TracedArgument]) -> list[Any]:
     """Return the indices of `index` and `index_put`, shaped as the result or the values, with None for other
     dimensions.
 
@@ -285,11 +285,11 @@ def _indices(call: TracedCall, given: Sequence[Given]) -> list[Any]:
     return [None] * before + [tensor(own, None, torch.int64) for _ in range(indexed)]
 
 
-def _given(call: TracedCall, sixteen_bits: torch.dtype) -> list[Given]:
+def _given(call: TracedCall, sixteen_bits: torch.dtype) -> list[TracedArgument]:
     dtype = _dtype_of_lists(call, sixteen_bits)
     strides = call.strides if len(call.strides) == len(call.dims) else [None] * len(call.dims)
     values = call.values if len(call.values) == len(call.dims) else [""] * len(call.dims)
-    return [Given(*one, dtype) for one in zip(call.dims, strides, call.types, values, strict=True)]
+    return [TracedArgument(*one, dtype) for one in zip(call.dims, strides, call.types, values, strict=True)]
 
 
 def _dtype_of_lists(call: TracedCall, sixteen_bits: torch.dtype) -> torch.dtype:
@@ -361,7 +361,7 @@ def _key(call: TracedCall) -> tuple[object, ...]:
     return repr((call.dims, call.strides, call.types, call.values, call.gradients)), kernels
 
 
-def _kernels(call: TracedCall) -> Iterator[Launched]:
+def _kernels(call: TracedCall) -> Iterator[KernelInTrace]:
     for one in _all([call]):
         yield from one.kernels
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from scenarios.kernel_tables.arguments import DTYPES, Given
+from scenarios.kernel_tables.arguments import DTYPES, TracedArgument
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Scan
@@ -29,7 +29,7 @@ _POOLED = frozenset({"fbgemm::permute_pooled_embs", "fbgemm::permute_pooled_embs
 _BUCKETIZES = "fbgemm::block_bucketize_sparse_features"
 
 
-def described(name: str, given: Sequence[Given]) -> tuple[Operation, ...]:
+def described(name: str, given: Sequence[TracedArgument]) -> tuple[Operation, ...]:
     """Return the description of an fbgemm operator; empty if it is unknown or consists of other operators."""
     if match := _FORWARD.match(name):
         bags = _bags(given, 0, is_pooled=not match["nobag"], is_weighted=match["kind"].startswith("weighted"))
@@ -45,7 +45,7 @@ def checked(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
     return tuple(replace(one, checks_bounds=True) if isinstance(one, BagsForward) else one for one in operations)
 
 
-def _of_ids(name: str, given: Sequence[Given]) -> tuple[Operation, ...]:
+def _of_ids(name: str, given: Sequence[TracedArgument]) -> tuple[Operation, ...]:
     """Return the description of an operator on a KeyedJaggedTensor, whose arguments are lengths, ids and weights."""
     sizes = [_size(each) for each in given]
     if name in _SCANS:
@@ -61,7 +61,7 @@ def _of_ids(name: str, given: Sequence[Given]) -> tuple[Operation, ...]:
     return (PermutePooled(size_bytes=_numel(given[0]) * sizes[0]),) if name in _POOLED else ()
 
 
-def _bags(given: Sequence[Given], weights_at: int, *, is_pooled: bool, is_weighted: bool) -> Bags | None:
+def _bags(given: Sequence[TracedArgument], weights_at: int, *, is_pooled: bool, is_weighted: bool) -> Bags | None:
     """Return the bags of a pass; None if the arguments have another order, or rows are not in the GPU's memory.
 
     A trace does not say how many rows the ids name, nor how often: those numbers are 0.
@@ -95,36 +95,36 @@ def _bags(given: Sequence[Given], weights_at: int, *, is_pooled: bool, is_weight
     )
 
 
-def _dims(given: Sequence[Given], weights_at: int, at_features: int, *, is_pooled: bool) -> int:
+def _dims(given: Sequence[TracedArgument], weights_at: int, at_features: int, *, is_pooled: bool) -> int:
     """Return the columns of all tables together, or of one table where there are no bags."""
     if weights_at:  # the gradient comes first, and has these columns
         return int(given[0].dims[-1])
     return next(iter(_numbers(given[at_features:])), 0)
 
 
-def _numbers(given: Sequence[Given]) -> list[int]:
+def _numbers(given: Sequence[TracedArgument]) -> list[int]:
     return [int(each.value) for each in given if each.value.isdigit()]
 
 
-def _are_ids(ids: Given, offsets: Given, features: int) -> bool:
+def _are_ids(ids: TracedArgument, offsets: TracedArgument, features: int) -> bool:
     count = _numel(offsets) - 1
     return _is_integers(ids) and _is_integers(offsets) and count > 0 and count % features == 0
 
 
-def _is_integers(given: Given) -> bool:
+def _is_integers(given: TracedArgument) -> bool:
     return given.type in _INTEGERS and len(given.dims) == 1
 
 
-def _numel(given: Given) -> int:
+def _numel(given: TracedArgument) -> int:
     elements = 1
     for extent in given.dims:
         elements *= extent
     return elements if given.is_tensor else 0
 
 
-def _size(given: Given) -> int:
+def _size(given: TracedArgument) -> int:
     return DTYPES[given.type].itemsize if given.is_tensor else 0
 
 
-def _dtype(given: Given) -> str:
+def _dtype(given: TracedArgument) -> str:
     return str(DTYPES[given.type]).removeprefix("torch.")

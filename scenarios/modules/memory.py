@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MemoryPart:
     """A part's bytes in some phases, as in MemoryRow."""
 
     name: str
@@ -33,7 +33,7 @@ class Part:
 
 
 def memory_rows(
-    scenario: Scenario, parts: Iterable[Part], host_classes: HostClasses | None = None
+    scenario: Scenario, parts: Iterable[MemoryPart], host_classes: HostClasses | None = None
 ) -> tuple[MemoryRow, ...]:
     """Return a program's `memory`, if each rank, or one of each class, has these parts, as returned by `Module.memory`.
 
@@ -56,7 +56,7 @@ def memory_rows(
 
 def parts_of(
     model: Module, arguments: Arguments, depth: int, late: tuple[int, ...] = (), *, accumulates: bool = False
-) -> tuple[Part, ...]:
+) -> tuple[MemoryPart, ...]:
     """Return the parts of `Module.memory`; `late` are arguments that come while it runs, as in `Module.traced`.
 
     With `accumulates`, the peak is that of a micro-batch with the gradients of earlier ones: whole, or in shards.
@@ -67,34 +67,34 @@ def parts_of(
     if accumulates and model.reduces_each:
         found = [replace(part, phases=ALWAYS) if part.name == SHARDED_GRADIENTS else part for part in found]
     if adds:
-        found.append(Part("gradients", _gradient_bytes(traced), "forward backward"))
+        found.append(MemoryPart("gradients", _gradient_bytes(traced), "forward backward"))
     return tuple(part for part in found if part.size_bytes)
 
 
-def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> Iterator[Part]:
+def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> Iterator[MemoryPart]:
     if model.parallel.shards:
-        yield from (Part(name, size, phases or ALWAYS) for name, size, phases in sharded_sizes(model, traced))
+        yield from (MemoryPart(name, size, phases or ALWAYS) for name, size, phases in sharded_sizes(model, traced))
     else:
-        yield Part("weights", traced.state_bytes)
-    yield Part("inputs", sum(each.numel() * each.dtype.itemsize for each in tensors_of(arguments)))
+        yield MemoryPart("weights", traced.state_bytes)
+    yield MemoryPart("inputs", sum(each.numel() * each.dtype.itemsize for each in tensors_of(arguments)))
     yield from _activations(traced.kept_bytes, "forward", depth)
-    yield Part("temporaries", traced.forward_peak_bytes - sum(traced.kept_bytes.values()), "forward")
+    yield MemoryPart("temporaries", traced.forward_peak_bytes - sum(traced.kept_bytes.values()), "forward")
     at_peak = dict(traced.held_at_peak)
-    yield Part("gradients", at_peak.pop(GRADIENTS, 0), "backward")
-    yield Part("temporaries", at_peak.pop(TEMPORARIES, 0), "backward")
+    yield MemoryPart("gradients", at_peak.pop(GRADIENTS, 0), "backward")
+    yield MemoryPart("temporaries", at_peak.pop(TEMPORARIES, 0), "backward")
     yield from _activations(at_peak, "backward", depth)
     shapes, dtypes = [each.shape for each in traced.parameters], [each.dtype for each in traced.parameters]
     if model.reduce:  # gradients are views of buckets then
         own = reduction_memory_bytes(
             shapes, dtypes, model.buckets, model.compression, assigned=model.buckets_of(traced)
         )
-        yield from (Part(name, size) for name, size in own.items())
+        yield from (MemoryPart(name, size) for name, size in own.items())
     elif not model.parallel.shards:
-        yield Part("gradients", _gradient_bytes(traced), "update")
+        yield MemoryPart("gradients", _gradient_bytes(traced), "update")
     if model.optimizer is not None:
         updated = model.updated_on(model.shard_ranks)
-        yield Part("optimizer state", updated.state_bytes)
-        yield Part("temporaries", updated.temporary_bytes, "update")
+        yield MemoryPart("optimizer state", updated.state_bytes)
+        yield MemoryPart("temporaries", updated.temporary_bytes, "update")
 
 
 def _gradient_bytes(traced: Trace) -> int:
@@ -102,10 +102,10 @@ def _gradient_bytes(traced: Trace) -> int:
     return sum(prod(each.shape) * each.dtype.itemsize for each in used)
 
 
-def _activations(bytes_of: Mapping[str, int], phase: str, depth: int) -> Iterator[Part]:
+def _activations(bytes_of: Mapping[str, int], phase: str, depth: int) -> Iterator[MemoryPart]:
     """Yield activations by submodule, whose names leave out the outermost, a class name."""
     sizes = Counter[str]()
     for module, size in bytes_of.items():
         sizes[".".join(module.split(".")[1 : 1 + depth])] += size
     for path, size in sizes.items():
-        yield Part(f"activations {path}".rstrip(), size, phase)
+        yield MemoryPart(f"activations {path}".rstrip(), size, phase)

@@ -21,7 +21,7 @@ from scenarios.modules.fake import build_fake, explained, fake
 from scenarios.modules.fully_sharded.replica import ShardedReplica, check_windows
 from scenarios.modules.fully_sharded.shards import check_elementwise, shard_like
 from scenarios.modules.fully_sharded.units import Unit, units_of
-from scenarios.modules.memory import Part, parts_of
+from scenarios.modules.memory import MemoryPart, parts_of
 from scenarios.modules.precision import LossScaler, LossScaling, products_of_float32
 from scenarios.modules.recorder import Recorder
 from scenarios.modules.replica import Replica
@@ -223,7 +223,7 @@ class Module:
             return assign_registered(sizes, self.buckets, dtypes)
         return assign_buckets(sizes, self.buckets, arrival=(*traced.arrival, *traced.unused), dtypes=dtypes)
 
-    def memory(self, *arguments: Any, depth: int = 1, **named: Any) -> tuple[Part, ...]:
+    def memory(self, *arguments: Any, depth: int = 1, **named: Any) -> tuple[MemoryPart, ...]:
         """Return the memory of a copy on a rank's device, by part and phase, in a step with arguments of these shapes
         and types.
 

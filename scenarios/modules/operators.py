@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-from scenarios.modules.describing.call import Call
+from scenarios.modules.describing.call import OperatorCall
 from scenarios.modules.describing.describe import describe
 from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
@@ -106,7 +106,7 @@ def price(
     dtype = _arithmetic(kind, operand, on_gpu=on_gpu)
     operations: tuple[Operation, ...] = ()
     if on_gpu and is_torchs:
-        call = Call(func, args, kwargs, read=operands, results=results, dtype=dtype)
+        call = OperatorCall(func, args, kwargs, read=operands, results=results, dtype=dtype)
         operations = describe(call, is_pointwise=kind == "elementwise" or (kind is None and is_known))
     kernel = Kernel(
         kind=kind or "elementwise",

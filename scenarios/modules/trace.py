@@ -59,7 +59,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class BackwardSegment:
     """A sequence of operators of the backward pass that ends when the gradient `ready` is ready; None: at the pass's
     end.
     """
@@ -118,7 +118,7 @@ class Trace:
     fuses: bool = False
     marks: tuple[tuple[Mark, ...], tuple[Mark, ...]] = ((), ())
     numbers: tuple[int, ...] = ()
-    _segments: dict[frozenset[Ready], tuple[Segment, ...]] = field(default_factory=dict, repr=False)
+    _segments: dict[frozenset[Ready], tuple[BackwardSegment, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def flops(self) -> float:
@@ -144,7 +144,7 @@ class Trace:
             begin = after
         return (*segments, ForwardSegment(kernel=cost_of(self.forward[begin:], fuses=self.fuses), needs=()))
 
-    def segments(self, stops: frozenset[Ready]) -> tuple[Segment, ...]:
+    def segments(self, stops: frozenset[Ready]) -> tuple[BackwardSegment, ...]:
         """Cut the backward pass after each of `stops`, which are elements of `ready`; a rest, if any, comes last.
 
         Gradients that become ready with one operator are one stop, the last of them.
@@ -153,13 +153,13 @@ class Trace:
             self._segments[stops] = tuple(self._cut(stops))
         return self._segments[stops]
 
-    def _cut(self, stops: frozenset[Ready]) -> Iterator[Segment]:
+    def _cut(self, stops: frozenset[Ready]) -> Iterator[BackwardSegment]:
         begin, last = 0, {ready.after: ready for ready in self.ready if ready in stops}
         for after, ready in last.items():
-            yield Segment(kernel=cost_of(self.backward[begin:after], fuses=self.fuses), ready=ready)
+            yield BackwardSegment(kernel=cost_of(self.backward[begin:after], fuses=self.fuses), ready=ready)
             begin = after
         if begin < len(self.backward) or not last:
-            yield Segment(kernel=cost_of(self.backward[begin:], fuses=self.fuses), ready=None)
+            yield BackwardSegment(kernel=cost_of(self.backward[begin:], fuses=self.fuses), ready=None)
 
 
 def cost_of(operators: Sequence[Operator], *, fuses: bool = False) -> Kernel:

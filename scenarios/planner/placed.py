@@ -106,14 +106,14 @@ def plan_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RankBytes:
     """Bytes of weights and of optimizer state."""
 
     weights: int
     state: int
 
 
-def device_bytes(shard: PlanRow, model: Model, load_factors: Mapping[str, float]) -> Held:
+def device_bytes(shard: PlanRow, model: Model, load_factors: Mapping[str, float]) -> RankBytes:
     """What of a shard's rows is in its rank's own memory: none of those that lie in the host's, or a cache's share.
 
     State for each row stays on the device; that for each element goes where the whole table is, uncached, as in
@@ -124,13 +124,13 @@ def device_bytes(shard: PlanRow, model: Model, load_factors: Mapping[str, float]
         share = load_factors[shard.table] if shard.kernel.is_cached else 0.0
     whole = whole_bytes(shard, model)
     weights = whole.weights if share == 1 else round(shard.rows * share) * whole.weights // max(shard.rows, 1)
-    return Held(weights, shard.rows * model.optimizer.state_bytes(0) if is_in_host else whole.state)
+    return RankBytes(weights, shard.rows * model.optimizer.state_bytes(0) if is_in_host else whole.state)
 
 
-def whole_bytes(shard: PlanRow, model: Model) -> Held:
+def whole_bytes(shard: PlanRow, model: Model) -> RankBytes:
     """All of a shard's rows, wherever they are."""
     weights = shard.rows * shard.columns * ELEMENT_BYTES[model.embedding_dtype]
-    return Held(weights, shard.rows * model.optimizer.state_bytes(shard.columns))
+    return RankBytes(weights, shard.rows * model.optimizer.state_bytes(shard.columns))
 
 
 def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_size: int) -> PlannedTable:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
-from scenarios.planner.search.enumerator import BATCH_SIZE, EmbeddingEnumerator, Module, Sharder
+from scenarios.planner.search.enumerator import BATCH_SIZE, EmbeddingEnumerator, PlannedModule, Sharder
 from scenarios.planner.search.proposers import GreedyProposer, GridSearchProposer, Proposer, UniformProposer
 from scenarios.planner.topology import DeviceHardware, Topology
 from scenarios.planner.types import (
@@ -43,7 +43,7 @@ class Found:
     fitting: int
 
 
-class Search:
+class ProposalSearch:
     """Tries proposals on one topology; `shard_budget` bounds how many shards are placed in all, whatever comes first:
     identical shards on identical ranks count once.
     `rate` rates a placed proposal, by default by the perf of its busiest rank.
@@ -150,7 +150,7 @@ class StorageReservation(Protocol):
         self,
         topology: Topology,
         batch_size: int,
-        module: Module,
+        module: PlannedModule,
         sharders: Sequence[Sharder],
         constraints: Mapping[str, ParameterConstraints] | None = None,
     ) -> Topology: ...
@@ -211,7 +211,7 @@ class EmbeddingShardingPlanner:
         self._performance_model = performance_model
         self._callbacks = callbacks or ()
 
-    def plan(self, module: Module, sharders: Sequence[Sharder]) -> list[ShardingOption]:
+    def plan(self, module: PlannedModule, sharders: Sequence[Sharder]) -> list[ShardingOption]:
         """One option for every table of the model, with a rank in every shard.
 
         Raises:
@@ -228,7 +228,9 @@ class EmbeddingShardingPlanner:
         """The same for options that were enumerated already, on the planner's topology or what is left of it."""
         rate = self._performance_model.rate if self._performance_model else None
         plan = (
-            Search(topology or self._topology, self._partitioner, rate=rate).run(search_space, self._proposers).proposal
+            ProposalSearch(topology or self._topology, self._partitioner, rate=rate)
+            .run(search_space, self._proposers)
+            .proposal
         )
         for callback in self._callbacks:
             plan = callback(plan)

@@ -34,7 +34,7 @@ _SIZES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moments:
+class CountMoments:
     """Mean and variance of random counts, of the same shape; float64."""
 
     mean: Floats
@@ -49,7 +49,7 @@ class Draws(Protocol):
         """Bags a rank."""
         ...
 
-    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
+    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
         """Ids that `ranks` consecutive ranks, the first a multiple of `ranks`, draw in each part of the table.
 
         The table's rows are cut into `blocks` blocks of ceil(rows / blocks), the last ones shorter or empty; a part is
@@ -59,7 +59,7 @@ class Draws(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Flows:
+class RankFlows:
     """One number a rank, [ranks] float64: what it sends in all, in its host (with itself) and to itself (`kept`), and
     what it receives in all and from its host.
     """
@@ -72,7 +72,7 @@ class Flows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Traffic:
+class InputTraffic:
     """What one step's input exchange of a group sends: `ids` (expected), their standard `deviation`s, and `lengths`.
 
     Source s sends destination d `ids.sent[s] * shares[d]` ids on average; `shares` [ranks] add up to 1. With
@@ -81,13 +81,13 @@ class Traffic:
     The numbers of one rank are not independent: what it keeps is part of what it sends.
     """
 
-    ids: Flows
-    deviation: Flows
-    lengths: Flows
+    ids: RankFlows
+    deviation: RankFlows
+    lengths: RankFlows
     shares: Floats
 
 
-def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_size: int) -> Traffic:
+def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_size: int) -> InputTraffic:
     """The traffic of the group with this layout; `draws` by feature, of which each counts as independent of the others.
 
     Time and memory grow with the pieces of tables times the ranks that cut one, never with ranks squared.
@@ -104,11 +104,11 @@ def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_siz
     held = Counter((owner, piece.feature) for owner, owned in enumerate(layout.pieces) for piece in owned)
     stays = layout.sharding_type.is_copied
     moments = _staying(held, draws, world_size) if stays else _travelling(layout, held, draws, local_world_size)
-    ids = Flows(**{name: one.mean for name, one in moments.items()})
+    ids = RankFlows(**{name: one.mean for name, one in moments.items()})
     total = 0.0 if stays else ids.received.sum()
-    return Traffic(
+    return InputTraffic(
         ids=ids,
-        deviation=Flows(**{name: np.sqrt(one.variance) for name, one in moments.items()}),
+        deviation=RankFlows(**{name: np.sqrt(one.variance) for name, one in moments.items()}),
         lengths=_lengths(layout, held, draws, local_world_size),
         shares=ids.received / total if total else np.zeros(world_size),
     )
@@ -119,14 +119,14 @@ def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_siz
 _Held = Counter[tuple[int, str]]
 
 
-def _staying(held: _Held, draws: Mapping[str, Draws], world_size: int) -> dict[str, Moments]:
+def _staying(held: _Held, draws: Mapping[str, Draws], world_size: int) -> dict[str, CountMoments]:
     """Every rank looks up what it draws."""
     own = _over_ranks(_sums(held, draws, 1), world_size)
     return dict.fromkeys(("sent", "sent_in_host", "kept", "received", "received_in_host"), own)
 
 
-def _travelling(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int) -> dict[str, Moments]:
-    """Moments by the names of `Flows`' fields."""
+def _travelling(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int) -> dict[str, CountMoments]:
+    """Moments by the names of `RankFlows`' fields."""
     owners, span, blocks = len(layout.pieces), layout.span, layout.buckets
     world_size = owners * span
     in_all, in_host = _joined(held, owners), _joined(held, max(1, local // span))
@@ -150,32 +150,32 @@ def _joined(held: _Held, owners: int) -> _Held:
 
 def _sums(
     held: _Held, draws: Mapping[str, Draws], owners: int, blocks: int = 1, *, joined: int = 1, ranks: int = 1
-) -> Moments:
+) -> CountMoments:
     """Ids of all features that `ranks` ranks draw for each part of each owner, [owners * blocks / joined]."""
     shape = (owners, blocks // joined)
-    total = Moments(np.zeros(shape), np.zeros(shape))
+    total = CountMoments(np.zeros(shape), np.zeros(shape))
     for (owner, feature), pieces in held.items():
         one = draws[feature].moments(blocks, joined=joined, ranks=ranks)
         total.mean[owner] += pieces * one.mean
         total.variance[owner] += pieces**2 * one.variance
-    return Moments(total.mean.ravel(), total.variance.ravel())
+    return CountMoments(total.mean.ravel(), total.variance.ravel())
 
 
-def _over_ranks(moments: Moments, world_size: int) -> Moments:
+def _over_ranks(moments: CountMoments, world_size: int) -> CountMoments:
     """Repeat moments shared by consecutive ranks for each rank."""
     count = world_size // moments.mean.size
-    return Moments(np.repeat(moments.mean, count), np.repeat(moments.variance, count))
+    return CountMoments(np.repeat(moments.mean, count), np.repeat(moments.variance, count))
 
 
-def _lengths(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int) -> Flows:
+def _lengths(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int) -> RankFlows:
     """Every rank sends all the samples of a key to each rank that holds a piece of it, whatever its rows."""
     owned = np.zeros(len(layout.pieces))
     for (owner, feature), pieces in held.items():
         owned[owner] += pieces * draws[feature].samples
     one = np.repeat(owned, layout.span)  # from one source to each rank
     if layout.sharding_type.is_copied:
-        return Flows(sent=one, sent_in_host=one, kept=one, received=one, received_in_host=one)
-    return Flows(
+        return RankFlows(sent=one, sent_in_host=one, kept=one, received=one, received_in_host=one)
+    return RankFlows(
         sent=np.full(one.size, one.sum()),
         sent_in_host=np.repeat(one.reshape(-1, local).sum(1), local),
         kept=one,

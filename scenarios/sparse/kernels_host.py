@@ -65,7 +65,7 @@ class _Assigned:
         old = lengths.contiguous().numpy()
         local, buckets = np.empty_like(wide), np.empty(wide.size, np.uint8 if blocks.my_size <= 1 << 8 else np.int32)
         new, sizes = np.zeros((blocks.my_size, old.size), old.dtype), np.zeros(blocks.my_size, np.int64)
-        _assign(wide, old, _Features.of(batches, blocks, wide.dtype), _Output(local, buckets, new, sizes))
+        _assign(wide, old, _FeatureLayout.of(batches, blocks, wide.dtype), _Output(local, buckets, new, sizes))
         narrow = torch.from_numpy(local.astype(given.dtype, copy=False)).view(ids.dtype)
         return _Assigned(narrow, buckets, torch.from_numpy(new.reshape(-1)), sizes)
 
@@ -102,7 +102,7 @@ class _Output(NamedTuple):
     sizes: Array
 
 
-class _Features(NamedTuple):
+class _FeatureLayout(NamedTuple):
     """What `_assign` knows of each, in the ids' type, as numba takes mixed signs for floating point.
 
     An id goes to bucket `id // rows`, or the last of `bounds` [features, my_size + 1 or 0] not above it; from `ends` on
@@ -118,8 +118,8 @@ class _Features(NamedTuple):
     keep: Array
 
     @staticmethod
-    def of(batches: Sequence[int], blocks: Blocks, dtype: np.dtype[Any]) -> _Features:
-        return _Features(
+    def of(batches: Sequence[int], blocks: Blocks, dtype: np.dtype[Any]) -> _FeatureLayout:
+        return _FeatureLayout(
             batches=np.array(batches, np.int64),
             rows=blocks.rows.astype(dtype),
             ends=np.where(blocks.empty, 0, blocks.my_size).astype(dtype),
@@ -154,7 +154,7 @@ def _search(row: Any, bounds: Array) -> tuple[Any, Any]:
 
 
 @_compiled
-def _assign(ids: Array, lengths: Array, of: _Features, into: _Output) -> None:
+def _assign(ids: Array, lengths: Array, of: _FeatureLayout, into: _Output) -> None:
     local, buckets, new_lengths, sizes = into.local, into.buckets, into.lengths, into.sizes
     bag = i = 0
     for f in range(of.batches.size):

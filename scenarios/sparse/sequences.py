@@ -45,7 +45,7 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class SequenceWay:
     """How the rows of one batch travel, in elements.
 
     `sends` and `receives` are by member of the world's group. `looked_up` [keys of this rank][sources] and `came`
@@ -87,24 +87,24 @@ class SequenceGroup(TableGroup):
         sizes = [batch * rows * columns for _, rows, columns in shapes]
         return [part.view(shape) for part, shape in zip(torch.split_with_sizes(output, sizes), shapes, strict=True)]
 
-    def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> Way:
+    def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> SequenceWay:
         """The way of rows that are expected to be looked up; `features` are those before `exchange`."""
         if self.sharding_type.is_copied:
             ids = dict(zip(features.keys, features.ids, strict=True))
             elements = round(sum(ids[column.feature] * column.columns for column in self.columns))
-            return Way(batch=features.stride, sends=(), receives=(elements,))
+            return SequenceWay(batch=features.stride, sends=(), receives=(elements,))
 
         def elements_of(owner: int) -> int:
             widths = [each.columns for each in self.lookups(owner)]
             return round(sum(ids * width for ids, width in zip(exchange.ids_for(owner), widths, strict=True)))
 
-        return Way(
+        return SequenceWay(
             batch=features.stride,
             sends=(elements_of(rank.place),) * len(rank.places),
             receives=tuple(elements_of(owner) for owner in rank.places),
         )
 
-    async def forward(self, rank: Rank, rows: Tensor, way: Way) -> Tensor:
+    async def forward(self, rank: Rank, rows: Tensor, way: SequenceWay) -> Tensor:
         """[batch * width] from the rows that this rank looked up, flat, key by key as `input` gave them."""
         rank, world, label = rank.for_role(ROWS), rank.world, f"{self.label}sequence_{LABEL}"
         if self._travels(rank):
@@ -115,17 +115,17 @@ class SequenceGroup(TableGroup):
             rows = await exchange(rank, world, rows, receives=way.receives, sends=way.sends, codec=codec, label=label)
         return await self.arranged(rank, rows, way, label)
 
-    async def arranged(self, rank: Rank, rows: Tensor, way: Way, label: str) -> Tensor:
+    async def arranged(self, rank: Rank, rows: Tensor, way: SequenceWay, label: str) -> Tensor:
         """What the dense part gets of the rows that came home."""
         kernel = self._home_kernel(rows.numel(), way, rows.element_size())
         return await rank.compute(kernel, self._pad, rows, way, label=f"{label}.pad")
 
-    async def taken_apart(self, rank: Rank, grad: Tensor, way: Way, numel: int, label: str) -> Tensor:
+    async def taken_apart(self, rank: Rank, grad: Tensor, way: SequenceWay, numel: int, label: str) -> Tensor:
         """The transpose of `arranged`: so many elements, a gradient for each row that came."""
         kernel = self._home_kernel(numel, way, grad.element_size())
         return await rank.compute(kernel, self._unpad, grad, way, numel, label=f"{label}.pad")
 
-    async def backward(self, rank: Rank, grad: Tensor, way: Way) -> Tensor:
+    async def backward(self, rank: Rank, grad: Tensor, way: SequenceWay) -> Tensor:
         """The transpose of `forward`: a gradient for each row that this rank looked up."""
         rank, world, label = rank.for_role(GRADIENTS), rank.world, f"{self.label}sequence_{LABEL_BACKWARD}"
         travels = self._travels(rank)
@@ -149,7 +149,7 @@ class SequenceGroup(TableGroup):
     def _travels(self, rank: Rank) -> bool:
         return rank.world.size > 1 and not self.sharding_type.is_copied
 
-    def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> Way:
+    def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> SequenceWay:
         """The way back of what was looked up; `arrived` is what came for what was `sent`."""
         own = sent.own
         assert own is not None
@@ -159,7 +159,7 @@ class SequenceGroup(TableGroup):
         ids = np.array(chunk_sums(arrived.lengths, sources * len(mine)), np.int64).reshape(len(mine), len(sources))
         looked_up = ids * np.array([each.columns for each in mine], np.int64)[:, None]
         assert own.stride is not None
-        return Way(
+        return SequenceWay(
             batch=own.stride,
             sends=tuple(looked_up.sum(0).tolist()),
             receives=self._by_owner(came),
@@ -197,13 +197,13 @@ class SequenceGroup(TableGroup):
             yield Home(taken=sent_to(places[0], device), put=sent_to(places[1], device))
             first += ids
 
-    def _home_kernel(self, numel: int, way: Way, element_bytes: int) -> Kernel:
+    def _home_kernel(self, numel: int, way: SequenceWay, element_bytes: int) -> Kernel:
         """Places are filled with zeros; rows are gathered, and written where they belong. Back likewise."""
         rows, padded = float(numel * element_bytes), float(way.batch * self.width * element_bytes)
         launches = 1 + 2 * len(self.columns)
         return Kernel(kind="permute", bytes_read=2 * rows, bytes_written=2 * rows + padded, launches=launches)
 
-    def _pad(self, rows: Tensor, way: Way) -> Tensor:
+    def _pad(self, rows: Tensor, way: SequenceWay) -> Tensor:
         padded = rows.new_zeros(way.batch * self.width) if not rows.is_meta else rows.new_empty(way.batch * self.width)
         if rows.is_meta:
             return padded
@@ -214,7 +214,7 @@ class SequenceGroup(TableGroup):
             part.view(-1, width).index_copy_(0, home.put, of_key[home.taken])
         return padded
 
-    def _unpad(self, grad: Tensor, way: Way, numel: int) -> Tensor:
+    def _unpad(self, grad: Tensor, way: SequenceWay, numel: int) -> Tensor:
         if grad.is_meta:
             return grad.new_empty(numel)
         by_key = []
@@ -272,12 +272,12 @@ def sequence_input_dist(layout: Layout, world: Group, label: str) -> InputDist:
     raise ValueError(f"sequences of a {kind} table: expected one of {', '.join(SEQUENCE_TYPES)}")
 
 
-def _by_source(rows: Tensor, way: Way, numel: int) -> Tensor:
+def _by_source(rows: Tensor, way: SequenceWay, numel: int) -> Tensor:
     """From key by key to source by source."""
     return rows.new_empty(numel) if rows.is_meta else _regrouped(rows, way.looked_up)
 
 
-def _by_key(rows: Tensor, way: Way) -> Tensor:
+def _by_key(rows: Tensor, way: SequenceWay) -> Tensor:
     """From source by source to key by key."""
     return rows if rows.is_meta else _regrouped(rows, tuple(zip(*way.looked_up, strict=True)))
 

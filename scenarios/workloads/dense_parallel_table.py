@@ -6,7 +6,7 @@ from typing import Any
 
 from scenarios.config.scenario import DenseParallel
 from scenarios.config.toml.look import Look
-from scenarios.config.toml.program_spec import Table
+from scenarios.config.toml.program_spec import ScenarioTable
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.gradient_tables import COMPRESSION
 from scenarios.workloads.step_tables import LAUNCHING, PIPELINE
@@ -50,7 +50,7 @@ def _check_group(section: Any, document: Document, look: Look) -> None:
             look.mistakes.missing(key, f"{phrase}, because cluster.gpus_per_host = {size} is all of them")
 
 
-DENSE_PARALLEL = Table(
+DENSE_PARALLEL = ScenarioTable(
     key="dense_parallel",
     values=DenseParallel,
     about="How ranks share the dense part. Default: each has a copy.",

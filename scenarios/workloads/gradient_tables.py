@@ -7,7 +7,7 @@ from typing import Any
 
 from scenarios.config.scenario import LEAST_POWERSGD_START, Buckets, Compression
 from scenarios.config.toml.look import Look
-from scenarios.config.toml.program_spec import Table
+from scenarios.config.toml.program_spec import ScenarioTable
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 
@@ -28,8 +28,8 @@ def _check_compression(section: Any, document: Document, look: Look) -> None:
         look.mistakes.add(path, f"at least {LEAST_POWERSGD_START} with {' and '.join(on)}")
 
 
-BUCKETS = Table(key="buckets", values=Buckets, about="Sizes of gradient buckets. Default: as DDP makes them.")
-COMPRESSION = Table(
+BUCKETS = ScenarioTable(key="buckets", values=Buckets, about="Sizes of gradient buckets. Default: as DDP makes them.")
+COMPRESSION = ScenarioTable(
     key="compression",
     values=Compression,
     about="How gradients are compressed. Default: not at all.",

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from scenarios.config.scenario import QComms
 from scenarios.config.toml.look import Look
-from scenarios.config.toml.program_spec import Table
+from scenarios.config.toml.program_spec import ScenarioTable
 from scenarios.config.toml.sections import Document
 
 ALIGNED = 4  # bytes of an encoded row's scale, before which TorchRec pads: it then decodes the padding, too
@@ -35,7 +35,7 @@ def _check(section: Any, document: Document, look: Look) -> None:
             look.mistakes.add(("qcomms", key), f"a multiple of {ALIGNED}")
 
 
-QCOMMS = Table(
+QCOMMS = ScenarioTable(
     key="qcomms",
     values=QComms,
     about="How exchanges of embeddings are quantized. Default: not at all.",

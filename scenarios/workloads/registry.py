@@ -8,7 +8,7 @@ from typing import Any
 
 from scenarios.config.scenario import UsersCode, Workload
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import ProgramSpec, Table
+from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
 from scenarios.config.toml.section import FreeOptions
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
@@ -60,7 +60,7 @@ def _spec(name: str, place: str, found: Any) -> ProgramSpec:
     )
 
 
-def _own_table(name: str, found: Any) -> tuple[Table[Any], Shape]:
+def _own_table(name: str, found: Any) -> tuple[ScenarioTable[Any], Shape]:
     """The table of the program's own values, by default `[options]`, and what it accepts."""
     key, kind = getattr(found, "section", "options"), getattr(found, "Options", None) or FreeOptions
     if not (isinstance(key, str) and key.isidentifier()):
@@ -71,10 +71,10 @@ def _own_table(name: str, found: Any) -> tuple[Table[Any], Shape]:
         raise ValueError(f"Options that are a dataclass or a pydantic model, but those of {name} are {kind!r}")
     shape = shape_of(kind, found if isinstance(found, type) else None)
     about = f"Values for program '{name}'."
-    return Table(key=key, values=shape.kind, section=shape.hint, about=about), shape
+    return ScenarioTable(key=key, values=shape.kind, section=shape.hint, about=about), shape
 
 
-def _tables_read(place: str, reads: Any) -> tuple[Table[Any], ...]:
+def _tables_read(place: str, reads: Any) -> tuple[ScenarioTable[Any], ...]:
     """Those of our tables that the program reads, too."""
     readable = {table.key: table for table in (BUCKETS, COMPRESSION)}
     known = (*readable, BATCH_SIZE)

@@ -6,7 +6,7 @@ from typing import Any
 
 from scenarios.config.scenario import Launching, Pipeline, Replication
 from scenarios.config.toml.look import Look
-from scenarios.config.toml.program_spec import Table
+from scenarios.config.toml.program_spec import ScenarioTable
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.gradient_tables import COMPRESSION
@@ -41,18 +41,18 @@ def node_group_size(section: Any, gpus_per_host: int) -> int:
     return size
 
 
-PIPELINE = Table(
+PIPELINE = ScenarioTable(
     key="pipeline",
     values=Pipeline,
     about="Which stages overlap with the step. Default: as eager PyTorch does it.",
 )
-LAUNCHING = Table(
+LAUNCHING = ScenarioTable(
     key="launching",
     values=Launching,
     about="How kernels are launched. Default: one by one.",
     check=_check_launching,
 )
-REPLICATION = Table(
+REPLICATION = ScenarioTable(
     key="replication",
     values=Replication,
     about="2D parallelism: groups of ranks that each hold all tables. Default: all ranks hold them together.",

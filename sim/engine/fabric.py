@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from scenarios.config.hardware import Cluster
 from scenarios.seam.trace import LinkRow, LoadRow
 from sim.engine.capacity import Capacity
-from sim.engine.network import Network, Path
+from sim.engine.network import ClusterNetwork, Path
 
 
 class _Made(dict[int, Capacity]):
@@ -32,7 +32,7 @@ class Fabric:
         copies; otherwise lanes are left out unless they are narrower than the NIC.
         """
         self.cluster = cluster
-        self.network = Network(cluster, has_host_lanes=has_host_lanes)
+        self.network = ClusterNetwork(cluster, has_host_lanes=has_host_lanes)
         self.to_host = self.network.to_host
         self.path, self.host, self.gpu = self.network.path, self.network.host, self.network.gpu
         self._hosts = range(cluster.hosts) if hosts is None else hosts

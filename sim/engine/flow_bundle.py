@@ -95,7 +95,7 @@ def loads(crossed: Array, amounts: Array, capacities: int) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PooledFlows:
     """A set of flows for a pool: `crossed` as in a bundle, bytes `remaining`, and each flow's bundle (an index) and
     row.
     """
@@ -108,21 +108,21 @@ class Part:
     rows: Array
 
     @staticmethod
-    def of(bundle: Bundle) -> Part:
+    def of(bundle: Bundle) -> PooledFlows:
         """Return a part with all flows of a bundle."""
         count = len(bundle.amounts)
         owners, rows = np.zeros(count, np.int32), np.arange(count, dtype=np.int32)
-        return Part(bundle.capacities, bundle.crossed, bundle.amounts, [bundle], owners, rows)
+        return PooledFlows(bundle.capacities, bundle.crossed, bundle.amounts, [bundle], owners, rows)
 
 
-class Pool:
+class FlowPool:
     """A set of flows of bundles that share capacities, solved as one; it has a number and a version, as an activity
     has.
 
     Flows that end within the shortest merging time of the pool's bundles end together.
     """
 
-    def __init__(self, number: int, parts: Sequence[Part], now_ns: int) -> None:
+    def __init__(self, number: int, parts: Sequence[PooledFlows], now_ns: int) -> None:
         """Pool parts as they are now, and set `pool` of their capacities to this one."""
         self._first = compiled().FIRST
         self.number, self.version = number, 0
@@ -153,7 +153,7 @@ class Pool:
         """True if no flow is left."""
         return not self._left
 
-    def rest(self, now_ns: int) -> Part:
+    def rest(self, now_ns: int) -> PooledFlows:
         """Return the unfinished flows, as a part for another pool."""
         self._settle(now_ns)
         self._thin_out()
@@ -161,7 +161,7 @@ class Pool:
         # The sentinels are no capacities.
         used[: self._first] = False
         numbers = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
-        return Part(
+        return PooledFlows(
             list(compress(self._capacities, used[self._first :])),
             numbers[self._flows.crossed],
             self._flows.remaining,
@@ -217,7 +217,7 @@ class Pool:
                 self._set_merging()
         return [self._bundles[place] for place in places]
 
-    def _crossed(self, parts: Sequence[Part]) -> Array:
+    def _crossed(self, parts: Sequence[PooledFlows]) -> Array:
         """Return the capacities that flows cross, in this pool's numbers; all rows as wide as the widest part."""
         width = max(part.crossed.shape[1] for part in parts)
         crossed = np.full((len(self._rows), width), compiled().NONE, np.uint32)

@@ -15,7 +15,7 @@ from sim.engine.flow_bundle import Bundle
 from sim.engine.host_traffic import Traffic
 from sim.engine.network import Path
 from sim.engine.prices import Prices
-from sim.engine.roofline import Cost, alone_ns, cost, stretch
+from sim.engine.roofline import KernelCost, alone_ns, cost, stretch
 from sim.engine.sharing import Sharing
 from sim.jitter import Varying
 
@@ -88,7 +88,7 @@ class Machine:
         kernel: Kernel,
         run_on_core: Callable[[float, Callable[[], None]], None] | None = None,
         *,
-        price: Cost | None = None,
+        price: KernelCost | None = None,
         measured_ns: int | None = None,
         launched_ns: tuple[int, int] | None = None,
         launching: Callable[[int], None] = lambda _: None,
@@ -143,7 +143,7 @@ class Machine:
             return done
         return self._not_before(last_ns, done, launching)
 
-    def alone_ns(self, rank: int, price: Cost) -> float:
+    def alone_ns(self, rank: int, price: KernelCost) -> float:
         """Return the time of a launched kernel on a rank's GPU when that is idle and at its nominal speed."""
         has_host = price.host_read or price.host_written
         host_s = _seconds_of(self._host_transfers(rank, price)) if has_host else 0.0
@@ -175,7 +175,7 @@ class Machine:
             link.pass_by(size_bytes, self.clock.now_ns)
         return self.sleep(round(size_bytes / path.bytes_per_ns))
 
-    def _alone(self, rank: int, price: Cost) -> tuple[dict[Capacity, float], float]:
+    def _alone(self, rank: int, price: KernelCost) -> tuple[dict[Capacity, float], float]:
         """Return a kernel's use of its GPU per second of its time alone, and this time in seconds.
 
         An activity's amount is the time alone, so that concurrent kernels get equal shares of the GPU, not equal
@@ -187,7 +187,7 @@ class Machine:
             return {}, 0.0
         return {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s}, alone_s
 
-    def _host_transfers(self, rank: int, price: Cost) -> list[tuple[Path, float]]:
+    def _host_transfers(self, rank: int, price: KernelCost) -> list[tuple[Path, float]]:
         """Return the paths and the bytes of a kernel's transfers between the host's memory and the GPU."""
         sizes = {"in": price.host_read, "out": price.host_written}
         return [(self.fabric.to_host(rank, direction), size) for direction, size in sizes.items() if size > 0]

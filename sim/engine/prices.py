@@ -7,12 +7,12 @@ import dataclasses
 from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
-from sim.engine.roofline import Cost, cost, together, with_host, without_host
+from sim.engine.roofline import KernelCost, cost, together, with_host, without_host
 from sim.operators.chip import START_S
 from sim.operators.laws import seconds
 from sim.operators.tables.nearest import Correction
 from sim.operators.tables.read import table_of
-from sim.operators.tables.table import Table, correction
+from sim.operators.tables.table import OperatorTable, correction
 
 # Operators whose time is cached: each step with drawn ids has other lookups.
 _MOST_KNOWN = 1 << 16
@@ -29,10 +29,10 @@ class Prices:
         self._peaks = dataclasses.replace(gpu, efficiency={}, ramp_ns=0, ramps_ns={}) if gpu.has_laws else None
         self._known: dict[Operation, tuple[float, Correction]] = {}
         # By id() of the parts, which is valid as the entry keeps them alive.
-        self._of_parts: dict[int, tuple[tuple[Kernel, ...], Cost]] = {}
-        self._tables: list[Table] | None = None
+        self._of_parts: dict[int, tuple[tuple[Kernel, ...], KernelCost]] = {}
+        self._tables: list[OperatorTable] | None = None
 
-    def cost(self, kernel: Kernel) -> Cost:
+    def cost(self, kernel: Kernel) -> KernelCost:
         """Return the cost of a kernel; parts of a kernel run one after the other.
 
         Raises:
@@ -67,7 +67,7 @@ class Prices:
             found = self._known[operation] = seconds(operation, self._gpu) * by.factor, by
         return found
 
-    def _without_host(self, kernel: Kernel, peaks: Gpu) -> Cost:
+    def _without_host(self, kernel: Kernel, peaks: Gpu) -> KernelCost:
         if not kernel.parts:
             return self._by_law(kernel, peaks) if kernel.operations else without_host(kernel, self._gpu)
         parts, found = self._of_parts.get(id(kernel.parts), (None, None))
@@ -83,7 +83,7 @@ class Prices:
             self._tables = [table_of(name, self._gpu) for name in self._gpu.kernel_tables]
         return correction(self._tables, operation)
 
-    def _by_law(self, kernel: Kernel, peaks: Gpu) -> Cost:
+    def _by_law(self, kernel: Kernel, peaks: Gpu) -> KernelCost:
         """Return a cost that lasts as long as the operators' laws say, in the proportions of a peak-rate roofline."""
         took_s = kernel.count * sum(map(self.seconds, kernel.operations))
         # A kernel's constant start-up time leaves arithmetic and memory to others.

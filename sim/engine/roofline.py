@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class KernelCost:
     """The cost of a kernel: `launch_ns` of the host, `ramp_ns`, then `arithmetic_s` of the GPU's full arithmetic rate
     concurrently with `memory_bytes`.
 
@@ -36,7 +36,9 @@ class Cost:
     host_written: float = 0.0
 
 
-def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead: bool, host_s: float = 0.0) -> float:
+def stretch(
+    price: KernelCost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead: bool, host_s: float = 0.0
+) -> float:
     """Return the factor for all parts of a kernel with which it takes `measured_ns` on an idle GPU; 1 if that is None.
 
     A single time does not show its parts, so one factor for launch, ramp, arithmetic and memory keeps the roofline's
@@ -52,13 +54,13 @@ def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead
     return measured_ns / roofline_ns
 
 
-def alone_ns(price: Cost, gpu: Gpu, host_s: float = 0.0) -> float:
+def alone_ns(price: KernelCost, gpu: Gpu, host_s: float = 0.0) -> float:
     """Return the time of a launched kernel on an idle GPU, in ns; `host_s` as for `stretch`."""
     busy_s = max(price.arithmetic_s, price.memory_bytes / gpu.memory_bytes_per_s, host_s)
     return price.ramp_ns + 1e9 * busy_s
 
 
-def cost(kernel: Kernel, gpu: Gpu) -> Cost:
+def cost(kernel: Kernel, gpu: Gpu) -> KernelCost:
     """Return the cost of `kernel` on `gpu`; parts of a kernel, and their parts, run one after the other.
 
     Raises:
@@ -67,14 +69,14 @@ def cost(kernel: Kernel, gpu: Gpu) -> Cost:
     return with_host(without_host(kernel, gpu), kernel.host, gpu)
 
 
-def without_host(kernel: Kernel, gpu: Gpu) -> Cost:
+def without_host(kernel: Kernel, gpu: Gpu) -> KernelCost:
     """Return the cost of `kernel` as `cost` does, without the host's work before its launches."""
     if not kernel.parts:
         return _cost(kernel, gpu)
     return together([without_host(part, gpu) for part in kernel.parts], gpu)
 
 
-def together(parts: Sequence[Cost], gpu: Gpu) -> Cost:
+def together(parts: Sequence[KernelCost], gpu: Gpu) -> KernelCost:
     """Return the cost of parts that run one after the other.
 
     A part that is bound by arithmetic leaves memory idle, and vice versa. So the sums of arithmetic and of memory are
@@ -84,7 +86,7 @@ def together(parts: Sequence[Cost], gpu: Gpu) -> Cost:
     bound_s = max(arithmetic_s, memory_bytes / gpu.memory_bytes_per_s)
     takes_s = sum(max(part.arithmetic_s, part.memory_bytes / gpu.memory_bytes_per_s) for part in parts)
     idle = takes_s / bound_s if bound_s else 1.0
-    return Cost(
+    return KernelCost(
         launch_ns=sum(part.launch_ns for part in parts),
         ramp_ns=sum(part.ramp_ns for part in parts),
         arithmetic_s=arithmetic_s * idle,
@@ -94,7 +96,7 @@ def together(parts: Sequence[Cost], gpu: Gpu) -> Cost:
     )
 
 
-def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
+def _cost(kernel: Kernel, gpu: Gpu) -> KernelCost:
     for name in ("flops", "bytes_read", "bytes_written", "bytes_reread", "host_read", "host_written"):
         amount = getattr(kernel, name)
         if not 0 <= amount < math.inf:
@@ -114,7 +116,7 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
         moved = max(moved, touched * gpu.memory_bytes_per_s / gpu.l2_bytes_per_s)
     if is_one_memory:  # a CPU process computes in its host's memory
         moved += kernel.host_read + kernel.host_written
-    return Cost(
+    return KernelCost(
         launch_ns=_of_kind(gpu.launches_ns, kernel.kind, gpu.launch_ns) * kernel.launches,
         ramp_ns=_of_kind(gpu.ramps_ns, kernel.kind, gpu.ramp_ns) * kernel.launches,
         arithmetic_s=arithmetic_s,
@@ -124,7 +126,7 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
     )
 
 
-def with_host(cost: Cost, work: HostWork, gpu: Gpu) -> Cost:
+def with_host(cost: KernelCost, work: HostWork, gpu: Gpu) -> KernelCost:
     """Return a cost whose launches wait for the host's `work`; a CPU's kernel times already include it."""
     if work is NO_WORK or gpu.device.runs_on_cores:
         return cost

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 
 from sim.engine.capacity import Activity, Capacity
-from sim.engine.flow_bundle import MOST_SINGLE, Bundle, Part, Pool
+from sim.engine.flow_bundle import MOST_SINGLE, Bundle, FlowPool, PooledFlows
 from sim.engine.max_min import ROUNDING_NS, max_min_rates
 
 
@@ -19,9 +19,9 @@ class Sharing:
     """
 
     def __init__(self) -> None:
-        self._ends: list[tuple[int, int, int, Activity | Pool]] = []
+        self._ends: list[tuple[int, int, int, Activity | FlowPool]] = []
         self._changed: dict[Capacity, None] = {}
-        self._changed_pools: dict[Pool, None] = {}
+        self._changed_pools: dict[FlowPool, None] = {}
         self._numbers = count()
 
     def start(self, activity: Activity, now_ns: int) -> bool:
@@ -42,7 +42,7 @@ class Sharing:
         pools = dict.fromkeys(capacity.pool for capacity in bundle.capacities if capacity.pool is not None)
         for capacity, amount in zip(bundle.capacities, bundle.loads.tolist(), strict=True):
             capacity.join_pool(amount, now_ns)
-        self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
+        self._put_together([*(pool.rest(now_ns) for pool in pools), PooledFlows.of(bundle)], pools, now_ns)
 
     def lend(self, capacity: Capacity, per_s: float) -> None:
         """Reserve a part of a capacity; its activities share the rest."""
@@ -106,7 +106,7 @@ class Sharing:
         # Ends of one instant are handled in the order of starts, so that a run is reproducible.
         return sorted(ended, key=lambda one: one.number)
 
-    def _gather(self, flows: Sequence[Activity], pools: Sequence[Pool], now_ns: int) -> Pool:
+    def _gather(self, flows: Sequence[Activity], pools: Sequence[FlowPool], now_ns: int) -> FlowPool:
         """Move the rest of the flows into a bundle, pooled with the pools that share capacities with it."""
         for flow in flows:
             flow.settle(now_ns)
@@ -116,20 +116,20 @@ class Sharing:
                 del capacity.active[flow]
         bundle = Bundle.of(flows)
         bundle.number = next(self._numbers)
-        return self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
+        return self._put_together([*(pool.rest(now_ns) for pool in pools), PooledFlows.of(bundle)], pools, now_ns)
 
-    def _put_together(self, parts: Sequence[Part], pools: Iterable[Pool], now_ns: int) -> Pool:
+    def _put_together(self, parts: Sequence[PooledFlows], pools: Iterable[FlowPool], now_ns: int) -> FlowPool:
         """Replace pools by one pool of `parts`, which come from these pools."""
         for old in pools:
             old.version = -1
             self._changed_pools.pop(old, None)
-        pool = Pool(next(self._numbers), parts, now_ns)
+        pool = FlowPool(next(self._numbers), parts, now_ns)
         self._changed_pools[pool] = None
         return pool
 
-    def _connected(self) -> tuple[list[Activity], list[Pool]]:
+    def _connected(self) -> tuple[list[Activity], list[FlowPool]]:
         """Return the activities and pools connected, through shared capacities, to changed capacities and pools."""
-        pools: dict[Pool, None] = {}
+        pools: dict[FlowPool, None] = {}
         found: dict[Activity, None] = {}
         seen = dict.fromkeys(self._changed)
         reach = list(seen)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sim.gloo import closed_forms
 from sim.gloo.closed_forms import as_all_to_all, reduced_parts
-from sim.gloo.script import Copy, Reduce, Script, Totals, WaitRecv, WaitSend, Writer
+from sim.gloo.script import Copy, Reduce, Script, ScriptWriter, Totals, WaitRecv, WaitSend
 from sim.gloo.script import totals as schedule_totals
 from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
 
@@ -28,7 +28,7 @@ def script(call: Call) -> Script:
     `bytes_in` of a `gather` is the member's contribution, `bytes_out` of a `scatter` its share, on the root as on
     others; `bytes_in` of a `reduce` is the buffer, on every member. All members' sizes are equal, as torch requires.
     """
-    writer = Writer()
+    writer = ScriptWriter()
     _WRITERS[call.op](writer, call, call.group.ranks.index(call.rank))
     return writer.script()
 
@@ -50,12 +50,12 @@ def totals(calls: Sequence[Call]) -> Totals:
     return closed_forms.totals(calls) or schedule_totals(schedule(calls))
 
 
-def _all_reduce(writer: Writer, call: Call, rank: int) -> None:
+def _all_reduce(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write a ring reduce-scatter and a ring all-gather of the reduced chunks, both to the left."""
     _all_reduce_part(writer, call, rank, call.bytes_in)
 
 
-def _all_reduce_part(writer: Writer, call: Call, rank: int, size_bytes: int) -> None:
+def _all_reduce_part(writer: ScriptWriter, call: Call, rank: int, size_bytes: int) -> None:
     ranks = len(call.group.ranks)
     if ranks == 1 or size_bytes == 0:
         return
@@ -66,14 +66,14 @@ def _all_reduce_part(writer: Writer, call: Call, rank: int, size_bytes: int) -> 
     _ring_left(writer, parts, rank, rank, steps=steps, reduces=False)
 
 
-def _all_reduce_of_copy(writer: Writer, call: Call, rank: int) -> None:
+def _all_reduce_of_copy(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write an all-reduce between copies to and from one buffer, for a coalesced call or a reduce_scatter_tensor."""
     writer.work(Copy(call.bytes_in))
     _all_reduce(writer, call, rank)
     writer.work(Copy(call.bytes_out))
 
 
-def _all_reduces(writer: Writer, call: Call, rank: int) -> None:
+def _all_reduces(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write an all-reduce of a copy for each tensor, as torch's gloo reduces and scatters lists.
 
     torch runs them on two threads; here they run one after the other.
@@ -84,7 +84,9 @@ def _all_reduces(writer: Writer, call: Call, rank: int) -> None:
     writer.work(Copy(call.bytes_out))
 
 
-def _ring_left(writer: Writer, parts: Segments, rank: int, first_chunk: int, *, steps: int, reduces: bool) -> None:
+def _ring_left(
+    writer: ScriptWriter, parts: Segments, rank: int, first_chunk: int, *, steps: int, reduces: bool
+) -> None:
     """Send segments from `first_chunk` on to rank-1 and receive those a chunk further from rank+1.
 
     Two of each are in flight; empty segments are skipped.
@@ -105,7 +107,7 @@ def _ring_left(writer: Writer, parts: Segments, rank: int, first_chunk: int, *, 
         _settle(writer, *step)
 
 
-def _settle(writer: Writer, arrival: WaitRecv | None, work: Reduce, departure: WaitSend | None) -> None:
+def _settle(writer: ScriptWriter, arrival: WaitRecv | None, work: Reduce, departure: WaitSend | None) -> None:
     if arrival:
         writer.wait(arrival)
         writer.work(work)
@@ -113,7 +115,7 @@ def _settle(writer: Writer, arrival: WaitRecv | None, work: Reduce, departure: W
         writer.wait(departure)
 
 
-def _reduce(writer: Writer, call: Call, rank: int) -> None:
+def _reduce(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write a ring to the left until all but two segments have been sent, then send every chunk to the root.
 
     With more than two segments per chunk the ring runs longer than necessary, as in gloo.
@@ -130,7 +132,7 @@ def _reduce(writer: Writer, call: Call, rank: int) -> None:
         writer.wait(writer.send(call.root, parts.chunk_bytes(rank)))
 
 
-def _all_gather(writer: Writer, call: Call, rank: int) -> None:
+def _all_gather(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write a ring to the right in half chunks, two in flight, on a flat buffer that is copied to the output at the
     end.
     """
@@ -149,7 +151,7 @@ def _all_gather(writer: Writer, call: Call, rank: int) -> None:
     writer.work(Copy(ranks * own_bytes))
 
 
-def _all_gather_list(writer: Writer, call: Call, rank: int) -> None:
+def _all_gather_list(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write an all-gather; tensors of several sizes, which torch's gloo refuses, are an all-to-all."""
     if call.parts:
         _all_to_all(writer, as_all_to_all(call), rank)
@@ -157,7 +159,7 @@ def _all_gather_list(writer: Writer, call: Call, rank: int) -> None:
         _all_gather(writer, call, rank)
 
 
-def _broadcast(writer: Writer, call: Call, rank: int) -> None:
+def _broadcast(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write a binomial tree: in round i each owner of the buffer sends it to the rank 2**i further, counted from the
     root.
     """
@@ -177,7 +179,7 @@ def broadcast_children(place: int, ranks: int) -> list[int]:
     return [place + (1 << i) for i in rounds if place + (1 << i) < ranks]
 
 
-def _gather(writer: Writer, call: Call, rank: int) -> None:
+def _gather(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write sends to the root, all at once, into a flat buffer that is copied to the output at the end."""
     ranks, share_bytes = len(call.group.ranks), call.bytes_in
     if rank != call.root:
@@ -190,7 +192,7 @@ def _gather(writer: Writer, call: Call, rank: int) -> None:
     writer.work(Copy(ranks * share_bytes))
 
 
-def _scatter(writer: Writer, call: Call, rank: int) -> None:
+def _scatter(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write sends from the root, all at once."""
     if rank != call.root:
         writer.wait(writer.recv(call.root, call.bytes_out))
@@ -200,7 +202,7 @@ def _scatter(writer: Writer, call: Call, rank: int) -> None:
     writer.wait(*departures)
 
 
-def _all_to_all_single(writer: Writer, call: Call, rank: int) -> None:
+def _all_to_all_single(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Post all messages at once, empty ones too: the send to rank+i, then the receive from rank-i."""
     ranks = len(call.group.ranks)
     writer.work(Copy(call.send_bytes[rank]))
@@ -211,14 +213,14 @@ def _all_to_all_single(writer: Writer, call: Call, rank: int) -> None:
     writer.wait(*waits)
 
 
-def _all_to_all(writer: Writer, call: Call, rank: int) -> None:
+def _all_to_all(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write the list form, which packs inputs into one buffer and unpacks outputs from another."""
     writer.work(Copy(call.bytes_in))
     _all_to_all_single(writer, call, rank)
     writer.work(Copy(call.bytes_out))
 
 
-def _barrier(writer: Writer, call: Call, rank: int) -> None:
+def _barrier(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write a dissemination barrier: round i receives from the rank 2**i before and sends to the rank 2**i further."""
     ranks = len(call.group.ranks)
     for distance in (1 << i for i in range((ranks - 1).bit_length())):
@@ -227,7 +229,7 @@ def _barrier(writer: Writer, call: Call, rank: int) -> None:
         writer.wait(arrival, departure)
 
 
-def _monitored_barrier(writer: Writer, call: Call, rank: int) -> None:
+def _monitored_barrier(writer: ScriptWriter, call: Call, rank: int) -> None:
     """Write a barrier in which the first member receives from all others in order, and then answers them."""
     others = range(1, len(call.group.ranks))
     if rank:
@@ -240,7 +242,7 @@ def _monitored_barrier(writer: Writer, call: Call, rank: int) -> None:
         writer.wait(writer.send(peer, MONITORED_BYTES))
 
 
-_WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
+_WRITERS: dict[str, Callable[[ScriptWriter, Call, int], None]] = {
     "all_reduce": _all_reduce,
     "all_reduce_coalesced": _all_reduce_of_copy,
     "reduce_scatter": _all_reduces,

@@ -29,7 +29,7 @@ from sim.gloo.script import (
     WaitRecv,
     WaitSend,
 )
-from sim.hosts.cores import Hosts, Thread
+from sim.hosts.cores import HostCores, Thread
 from sim.hosts.tcp import Ports, TcpConnection
 from sim.rank.rendezvous import Rendezvous
 
@@ -93,7 +93,7 @@ Slots = dict[tuple[int, int, int], Slot]
 class GlooFlows:
     """A transport that simulates every message of every member."""
 
-    def __init__(self, machine: Machine, threads: Hosts | None = None) -> None:
+    def __init__(self, machine: Machine, threads: HostCores | None = None) -> None:
         """Create a transport on `machine`; `threads` are the hosts' threads, where these are modelled."""
         self.machine, self.threads = machine, threads
         self._ports = Ports()

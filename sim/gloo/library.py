@@ -15,7 +15,7 @@ from sim.gloo.algorithms import broadcast_children, rings, totals
 from sim.gloo.flows import GlooFlows, local, local_kernel
 from sim.gloo.reduction import in_rings
 from sim.gloo.script import HEADER_BYTES
-from sim.hosts.cores import Hosts, Thread
+from sim.hosts.cores import HostCores, Thread
 from sim.library import Library, Transport
 from sim.rank.rendezvous import Rendezvous
 
@@ -100,7 +100,7 @@ class GlooLinks:
 
 def _transport(scenario: Scenario, machine: Machine, classes: HostClasses | None) -> Transport:
     cluster = scenario.cluster
-    threads = None if cluster.tcp is None else Hosts(machine.clock, cluster, cluster.tcp, machine.draw)
+    threads = None if cluster.tcp is None else HostCores(machine.clock, cluster, cluster.tcp, machine.draw)
     flows = GlooFlows(machine, threads)
     if scenario.fidelity == "flows":
         return Transport(flows, threads)

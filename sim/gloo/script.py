@@ -99,7 +99,7 @@ class Totals:
         self.latency_steps[target] = 2
 
 
-class Writer:
+class ScriptWriter:
     """A writer of one script, which numbers the messages of each directed pair."""
 
     __slots__ = ("_instructions", "_received", "_sent")

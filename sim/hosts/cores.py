@@ -235,7 +235,7 @@ class Thread:
         return self._queue[0][0] if self._queue else None
 
 
-class Hosts:
+class HostCores:
     """The cores of each host, or of one machine for all hosts, and the threads of each rank.
 
     A rank's program runs in one thread per stream, which executes its verbs and, on a CPU, its kernels. Each of the

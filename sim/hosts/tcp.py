@@ -16,7 +16,7 @@ from scenarios.do_nothing import do_nothing
 from sim.engine.capacity import Capacity
 from sim.engine.machine import PACKET_BYTES, Machine
 from sim.engine.network import Path
-from sim.hosts.cores import Hosts, Thread
+from sim.hosts.cores import HostCores, Thread
 
 # Size of simulated segments, close to those that Linux passes to a device (tcp(7), segmentation offload).
 SEGMENT_BYTES = 16 * 1024
@@ -93,7 +93,7 @@ class TcpConnection:
     the serving thread spins on, this lasts until the system takes the core away.
     """
 
-    def __init__(self, machine: Machine, hosts: Hosts, ports: Ports, *, group: str, ends: tuple[int, int]) -> None:
+    def __init__(self, machine: Machine, hosts: HostCores, ports: Ports, *, group: str, ends: tuple[int, int]) -> None:
         source, target = ends
         path = machine.fabric.network.socket_path(source, target)
         self._machine, self._hosts, self._tcp = machine, hosts, hosts.tcp

@@ -59,7 +59,7 @@ class NcclCosts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class GroupShape:
     """The size of a group on the cluster: `rails` NICs of each of its hosts carry its traffic.
 
     `gpus`: on a mesh, the group's GPUs of a host, once for all hosts with equal ones.

@@ -8,7 +8,7 @@ from scenarios.config.scenario import Scenario
 from sim.engine.machine import Machine
 from sim.library import Library, Transport
 from sim.nccl.costs import costs_of
-from sim.nccl.model.predictor import Choice, Operation
+from sim.nccl.model.predictor import TunedCollective, TuningChoice
 from sim.nccl.model.topology import FUNCTIONS
 from sim.nccl.rings_and_trees import members_by_host, shape_of
 from sim.nccl.transport import NcclPhases
@@ -24,14 +24,14 @@ def _transport(scenario: Scenario, machine: Machine, classes: HostClasses | None
     return Transport(phases, buffer_bytes=phases.buffer_bytes)
 
 
-def _choice(op: str, size_bytes: int, cluster: Cluster) -> Choice | None:
+def _choice(op: str, size_bytes: int, cluster: Cluster) -> TuningChoice | None:
     """Return NCCL's choice for a collective of the whole cluster; None for a collective that NCCL does not tune."""
     function = next((one for one in FUNCTIONS if one == op), None)
     if function is None:
         return None
     costs = costs_of(cluster)
     layout = [rank // cluster.host.gpus for rank in range(cluster.world_size)]
-    operation = Operation(function=function, size_bytes=size_bytes)
+    operation = TunedCollective(function=function, size_bytes=size_bytes)
     return choose(operation, shape_of(members_by_host(layout), costs), costs)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scenarios.seam.group import Group
-from sim.engine.network import Network
+from sim.engine.network import ClusterNetwork
 
 _RECEIVER_BYTES, _SENDER_BYTES = 10 << 20, 2 << 20
 
@@ -36,7 +36,7 @@ class Connections:
         self.peers |= exchanges
         self.rings |= not exchanges
 
-    def bytes_of(self, rank: int, network: Network) -> int:
+    def bytes_of(self, rank: int, network: ClusterNetwork) -> int:
         """Return the buffers' bytes on a rank of the group."""
         total = self.channels * (_RECEIVER_BYTES + _SENDER_BYTES) if self.rings else 0
         if not self.peers:
@@ -47,7 +47,7 @@ class Connections:
         return total + channels * (near * (_RECEIVER_BYTES + _SENDER_BYTES) + far)
 
 
-def buffer_bytes(connected: Mapping[str, Connections], network: Network) -> dict[int, int]:
+def buffer_bytes(connected: Mapping[str, Connections], network: ClusterNetwork) -> dict[int, int]:
     """Return the bytes of all communicators' buffers, by rank."""
     total = Counter[int]()
     for one in connected.values():

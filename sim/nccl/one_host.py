@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from scenarios.seam.traits import Function
-from sim.nccl.model.predictor import Operation
+from sim.nccl.model.predictor import TunedCollective
 from sim.nccl.model.topology import Generation, Protocol, ring_steps
 
 # Payload over bytes on a link: LL 4 bytes of 8 (the rest is a flag), LL128 120 of 128.
@@ -118,7 +118,7 @@ PCIE_PEER = 1 / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class OneHostGroup:
     """A group of ranks on one host, with the payload rate of a GPU's link in GB/s, and the number of its channels.
 
     `start_share`: this machine's start over the law's.
@@ -138,14 +138,14 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class OneHostTime:
     """The microseconds before the first byte, and those in which bytes move."""
 
     latency_us: float
     transfer_us: float
 
 
-def low_latency_ring(operation: Operation, group: Group, protocol: Protocol) -> Taken:
+def low_latency_ring(operation: TunedCollective, group: OneHostGroup, protocol: Protocol) -> OneHostTime:
     """Return the time of a ring by LL or LL128."""
     figures = group.law.ll if protocol == "LL" else group.law.ll128
     bytes_per_us = 1e3 * min(figures.gb_per_s, PAYLOAD_SHARES[protocol] * group.link_gb_per_s)
@@ -159,10 +159,10 @@ def low_latency_ring(operation: Operation, group: Group, protocol: Protocol) -> 
         chunk_us = chunk_bytes / bytes_per_us
         transfer_us = hops * ((hop_us**_NORM + chunk_us**_NORM) ** (1 / _NORM) - hop_us)
     start_us = group.start_share * (figures.start_us + blocks * figures.blocks_us)
-    return Taken(start_us + hops * hop_us, transfer_us)
+    return OneHostTime(start_us + hops * hop_us, transfer_us)
 
 
-def simple_ring(operation: Operation, group: Group) -> Taken:
+def simple_ring(operation: TunedCollective, group: OneHostGroup) -> OneHostTime:
     """Return the time of a ring by Simple."""
     figures, steps = group.law.simple, ring_steps(operation.function, group.ranks)
     filled = math.sqrt(min(1.0, operation.size_bytes / _FILLED_BYTES))
@@ -171,26 +171,26 @@ def simple_ring(operation: Operation, group: Group) -> Taken:
     if operation.function not in _CHAINS:
         transfer_us += own_bytes / (1e3 * figures.copy_gb_per_s * group.channels)
     hops_us = operation.together * steps * figures.hop_us
-    return Taken(group.start_share * figures.start_us + hops_us + filled * figures.fill_us, transfer_us)
+    return OneHostTime(group.start_share * figures.start_us + hops_us + filled * figures.fill_us, transfer_us)
 
 
-def nvls(size_bytes: float, counted_us: float, group: Group) -> Taken:
+def nvls(size_bytes: float, counted_us: float, group: OneHostGroup) -> OneHostTime:
     """Return the time of a collective by the switch; `counted_us` is NCCL's own figure for its bytes."""
     figures = group.law.nvls
     filled = min(1.0, size_bytes / (1e3 * group.link_gb_per_s * _NVLS_FILLED_US)) ** _NVLS_FILLING
-    return Taken(group.start_share * figures.start_us + filled * figures.fill_us, counted_us / figures.share)
+    return OneHostTime(group.start_share * figures.start_us + filled * figures.fill_us, counted_us / figures.share)
 
 
-def tree(protocol: Protocol, counted_us: float, group: Group) -> Taken:
+def tree(protocol: Protocol, counted_us: float, group: OneHostGroup) -> OneHostTime:
     """Return the time of a chain of GPUs up and down, which was not measured; `counted_us` as in `nvls`."""
     law, hops = group.law, 2 * (group.ranks - 1)
     if protocol == "Simple":
-        return Taken(group.start_share * law.simple.start_us + hops * law.simple.hop_us, counted_us)
+        return OneHostTime(group.start_share * law.simple.start_us + hops * law.simple.hop_us, counted_us)
     figures = law.ll if protocol == "LL" else law.ll128
-    return Taken(group.start_share * (figures.start_us + figures.blocks_us) + hops * figures.hop_us, counted_us)
+    return OneHostTime(group.start_share * (figures.start_us + figures.blocks_us) + hops * figures.hop_us, counted_us)
 
 
-def sends_us(largest_bytes: float, own_bytes: float, peers: int, group: Group) -> float:
+def sends_us(largest_bytes: float, own_bytes: float, peers: int, group: OneHostGroup) -> float:
     """Return the time of grouped sends in us, without that of the bytes on links.
 
     Args:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from scenarios.seam.traits import EXCHANGES, TRAITS, Function
 from sim.nccl import rings_and_trees as paths
 from sim.nccl.coalesced import runs
-from sim.nccl.costs import NcclCosts, Shape
-from sim.nccl.model.predictor import Choice, Operation
+from sim.nccl.costs import GroupShape, NcclCosts
+from sim.nccl.model.predictor import TunedCollective, TuningChoice
 from sim.nccl.model.topology import ring_steps
 from sim.nccl.one_host import PAYLOAD_SHARES
 from sim.nccl.tuning import (
@@ -99,11 +99,13 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | N
     return pipeline(call, group, costs)
 
 
-def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
+def pipeline(call: Call, group: GroupPlacement, costs: NcclCosts) -> NcclPlan:
     """Return NCCL's plan for one or several collectives that are no exchange; all members make this same call."""
     known = TRAITS[call.op]
     if known.uneven and call.parts:  # with a root each, in one group (ProcessGroupNCCL.cpp of torch 2.13)
-        of_each = [(Operation(function=known.uneven, size_bytes=size), root) for root, size in enumerate(call.parts)]
+        of_each = [
+            (TunedCollective(function=known.uneven, size_bytes=size), root) for root, size in enumerate(call.parts)
+        ]
         return _in_one_kernel([_pipeline(each, root, group, costs) for each, root in of_each if each.size_bytes])
     size_bytes = BARRIER_BYTES if call.op in BARRIERS else max(call.bytes_in, call.bytes_out)
     plans = [
@@ -113,13 +115,13 @@ def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
     return _in_one_kernel(plans) if plans else NO_PLAN
 
 
-def _operation(op: str, sizes_bytes: Sequence[int], group: Placed, costs: NcclCosts) -> Operation:
+def _operation(op: str, sizes_bytes: Sequence[int], group: GroupPlacement, costs: NcclCosts) -> TunedCollective:
     """Return several collectives of similar size as one; `together` is how many a channel runs one after the other."""
     channels = topology(group.shape, costs).channels if len(sizes_bytes) > 1 else 1
     together = -(-len(sizes_bytes) // channels)
     function = TRAITS[op].function
     assert function is not None, "others are sends and receives"
-    return Operation(function=function, size_bytes=sum(sizes_bytes), together=together)
+    return TunedCollective(function=function, size_bytes=sum(sizes_bytes), together=together)
 
 
 def _in_one_kernel(plans: Sequence[NcclPlan]) -> NcclPlan:
@@ -136,7 +138,7 @@ def _in_one_kernel(plans: Sequence[NcclPlan]) -> NcclPlan:
     )
 
 
-def _pipeline(operation: Operation, root: int, group: Placed, costs: NcclCosts) -> NcclPlan:
+def _pipeline(operation: TunedCollective, root: int, group: GroupPlacement, costs: NcclCosts) -> NcclPlan:
     op, choice = operation.function, choose(operation, group.shape, costs)
     loads = _loads(op, choice, group, costs, root=root)
     is_reduced = is_offloaded(choice.algorithm, group.shape)
@@ -161,7 +163,9 @@ def _pipeline(operation: Operation, root: int, group: Placed, costs: NcclCosts) 
 Carried: TypeAlias = tuple[tuple[int, int, float], ...]
 
 
-def _transfers(loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts) -> Carried:
+def _transfers(
+    loads: paths.Loads, choice: TuningChoice, operation: TunedCollective, group: GroupPlacement, costs: NcclCosts
+) -> Carried:
     """Return the payload times one factor.
 
     With this factor NCCL's links, if idle, are busy for exactly NCCL's time. PCI Express may be busy for longer, but
@@ -178,7 +182,7 @@ def _transfers(loads: paths.Loads, choice: Choice, operation: Operation, group: 
 
 
 def _offloaded_transfers(
-    loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts
+    loads: paths.Loads, choice: TuningChoice, operation: TunedCollective, group: GroupPlacement, costs: NcclCosts
 ) -> Carried:
     """Return the payload: switches that reduce, or NCCL's own pace, may be the limit, so NICs may be partly idle."""
     hosts = _hosts_of(group)
@@ -188,7 +192,9 @@ def _offloaded_transfers(
     )
 
 
-def _offloaded_s(loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts) -> float:
+def _offloaded_s(
+    loads: paths.Loads, choice: TuningChoice, operation: TunedCollective, group: GroupPlacement, costs: NcclCosts
+) -> float:
     """Return the longer of NCCL's time, which ignores the rate of reducing switches, and the time at that rate."""
     hosts = _hosts_of(group)
     across = {(one, other): share for (one, other), share in loads.items() if hosts[one] != hosts[other]}
@@ -199,7 +205,7 @@ def _offloaded_s(loads: paths.Loads, choice: Choice, operation: Operation, group
     )
 
 
-def _hosts_of(group: Placed) -> dict[int, int]:
+def _hosts_of(group: GroupPlacement) -> dict[int, int]:
     return {rank: host for host, ranks in enumerate(group.members) for rank in ranks}
 
 
@@ -209,7 +215,7 @@ def channels(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class GroupPlacement:
     """The group ranks of each host, the GPU number of each rank, and the group's shape for the tuning model.
 
     `shape` may be that of a larger group of such hosts.
@@ -217,16 +223,16 @@ class Placed:
 
     members: Sequence[Sequence[int]]
     gpus: Sequence[int]
-    shape: Shape
+    shape: GroupShape
 
 
-def _group_of(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None) -> Placed:
+def _group_of(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None) -> GroupPlacement:
     members = paths.members_by_host(layout)
     placed = paths.gpus_in_order(members) if gpus is None else gpus
-    return Placed(members, placed, paths.shape_of(members, costs, placed))
+    return GroupPlacement(members, placed, paths.shape_of(members, costs, placed))
 
 
-def _loads(op: Function, choice: Choice, group: Placed, costs: NcclCosts, *, root: int) -> paths.Loads:
+def _loads(op: Function, choice: TuningChoice, group: GroupPlacement, costs: NcclCosts, *, root: int) -> paths.Loads:
     members, rails = group.members, group.shape.rails
     if choice.algorithm in ("nvls", "nvls_tree"):
         return paths.nvls_loads(members, rails, offload=is_offloaded(choice.algorithm, group.shape))
@@ -245,7 +251,9 @@ def _loads(op: Function, choice: Choice, group: Placed, costs: NcclCosts, *, roo
 Transfers: TypeAlias = Iterable[tuple[int, int, int]]
 
 
-def _grouped(transfers: Transfers, layout: Layout, group: Placed, costs: NcclCosts, *, own_bytes: int) -> NcclPlan:
+def _grouped(
+    transfers: Transfers, layout: Layout, group: GroupPlacement, costs: NcclCosts, *, own_bytes: int
+) -> NcclPlan:
     """Return every transfer as a flow of its own, after a latency that grows with the peers of the busiest rank.
 
     LL doubles the bytes; NCCL chooses it per message, by size.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import TypeAlias
 
-from sim.nccl.costs import NcclCosts, Shape
+from sim.nccl.costs import GroupShape, NcclCosts
 from sim.nccl.tuning import mesh_rings
 
 Loads: TypeAlias = dict[tuple[int, int], float]
@@ -33,7 +33,7 @@ def gpus_in_order(members: Sequence[Sequence[int]]) -> list[int]:
 
 def shape_of(
     members: Sequence[Sequence[int]], costs: NcclCosts, gpus: Sequence[int] | None = None, hosts: int | None = None
-) -> Shape:
+) -> GroupShape:
     """Return the group's shape on this cluster, with as many rails as its host with the fewest ranks can feed.
 
     `gpus`: number of each rank's GPU within its host. `hosts`: total number, if `members` has only one host of each
@@ -45,10 +45,10 @@ def shape_of(
     if costs.mesh is not None:
         gpu = gpus_in_order(members) if gpus is None else gpus
         parts = tuple(dict.fromkeys(tuple(sorted(gpu[rank] for rank in host)) for host in members))
-    return Shape(ranks=sum(map(len, members)), hosts=hosts, rails=rails, gpus=parts)
+    return GroupShape(ranks=sum(map(len, members)), hosts=hosts, rails=rails, gpus=parts)
 
 
-def chains_of(members: Sequence[Sequence[int]], shape: Shape, costs: NcclCosts, gpus: Sequence[int]) -> Chains:
+def chains_of(members: Sequence[Sequence[int]], shape: GroupShape, costs: NcclCosts, gpus: Sequence[int]) -> Chains:
     """Return the chains of a mesh's rings, or else one per rail that starts at the rail's GPU.
 
     A ring enters by that GPU's NIC and leaves by its predecessor's, so that each NIC has one ring in and one out.

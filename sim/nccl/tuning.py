@@ -7,13 +7,13 @@ from functools import lru_cache
 from scenarios.config.hardware import NCCL_START_NS
 from scenarios.seam.traits import Function
 from sim.nccl import one_host
-from sim.nccl.costs import NcclCosts, Shape
+from sim.nccl.costs import GroupShape, NcclCosts
 from sim.nccl.model import mesh as nccl_mesh
 from sim.nccl.model import predictor, tables
-from sim.nccl.model.mesh import Part
-from sim.nccl.model.predictor import Choice, Operation, inter_hop_us, intra_hop_us
+from sim.nccl.model.mesh import HostPart
+from sim.nccl.model.predictor import TunedCollective, TuningChoice, inter_hop_us, intra_hop_us
 from sim.nccl.model.search import Node, counted_share, graphs, twice
-from sim.nccl.model.topology import Algorithm, Graph, Path, Protocol, Topology, ring_crossings
+from sim.nccl.model.topology import Algorithm, Graph, GroupTopology, Path, Protocol, ring_crossings
 
 # A communicator opens every channel of its graphs twice, as in the named topologies of NCCL's golden record.
 _COPIES = 2
@@ -45,20 +45,20 @@ P2P_BATCH = 8
 
 
 @lru_cache(maxsize=4096)  # each step repeats its calls
-def choose(operation: Operation, shape: Shape, costs: NcclCosts) -> Choice:
+def choose(operation: TunedCollective, shape: GroupShape, costs: NcclCosts) -> TuningChoice:
     """Return the fastest algorithm and protocol by NCCL's own formula; the first of equals."""
     return predictor.choose(topology(shape, costs), operation)
 
 
 @lru_cache(maxsize=1024)
-def topology(shape: Shape, costs: NcclCosts) -> Topology:
+def topology(shape: GroupShape, costs: NcclCosts) -> GroupTopology:
     """Return the group with the graphs that NCCL's search would find; its CPUs are Intel's, its NICs near the GPUs."""
     offload = costs.sharp and shape.hosts > 1
     if costs.mesh is None:
         found = graphs(node(shape, costs), offload=offload)
     else:
         found = _mesh_graphs(shape, costs, offload=offload)
-    return Topology(
+    return GroupTopology(
         ranks=shape.ranks,
         nodes=shape.hosts,
         compute_capability=costs.compute_capability,
@@ -72,7 +72,7 @@ def topology(shape: Shape, costs: NcclCosts) -> Topology:
     )
 
 
-def node(shape: Shape, costs: NcclCosts) -> Node:
+def node(shape: GroupShape, costs: NcclCosts) -> Node:
     """Return one of the group's hosts, as the search sees it."""
     return Node(
         gpus=-(-shape.ranks // shape.hosts),
@@ -85,10 +85,10 @@ def node(shape: Shape, costs: NcclCosts) -> Node:
     )
 
 
-def part(gpus: tuple[int, ...], shape: Shape, costs: NcclCosts) -> Part:
+def part(gpus: tuple[int, ...], shape: GroupShape, costs: NcclCosts) -> HostPart:
     """Return these GPUs of one host of a mesh, as the search sees them."""
     assert costs.mesh is not None
-    return Part(
+    return HostPart(
         mesh=costs.mesh,
         gpus=gpus,
         nics=() if shape.hosts == 1 else tuple(gpu % (costs.nics_per_host or costs.ranks_per_host) for gpu in gpus),
@@ -97,13 +97,13 @@ def part(gpus: tuple[int, ...], shape: Shape, costs: NcclCosts) -> Part:
     )
 
 
-def mesh_rings(gpus: tuple[int, ...], shape: Shape, costs: NcclCosts) -> tuple[tuple[int, ...], ...]:
+def mesh_rings(gpus: tuple[int, ...], shape: GroupShape, costs: NcclCosts) -> tuple[tuple[int, ...], ...]:
     """Return the rings through these GPUs of a host: at most as many as every host of the group has."""
     fewest = min(len(nccl_mesh.search(part(one, shape, costs)).rings) for one in shape.gpus)
     return nccl_mesh.search(part(gpus, shape, costs)).rings[:fewest]
 
 
-def _mesh_graphs(shape: Shape, costs: NcclCosts, *, offload: bool) -> dict[Algorithm, Graph]:
+def _mesh_graphs(shape: GroupShape, costs: NcclCosts, *, offload: bool) -> dict[Algorithm, Graph]:
     """Return the graphs of the host with the slowest channels; chains of trees and of CollNet are its rings, cut."""
     found = [nccl_mesh.search(part(gpus, shape, costs)) for gpus in shape.gpus]
     rings = [mesh_rings(gpus, shape, costs) for gpus in shape.gpus]
@@ -121,7 +121,7 @@ def _mesh_graphs(shape: Shape, costs: NcclCosts, *, offload: bool) -> dict[Algor
     return {**graphs_by, "collnet_chain": ring} if offload else graphs_by
 
 
-def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
+def bus_gb_per_s(shape: GroupShape, costs: NcclCosts) -> float:
     """Return the GB/s of all rings together past one point: a GPU's link, or a host's NICs where those are slower.
 
     NCCL itself uses the speeds of its table, of which a whole number of channels fits.
@@ -137,7 +137,7 @@ def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
     return network if shape.ranks == shape.hosts else min(network, one.link_gb_per_s)
 
 
-def latency_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
+def latency_ns(choice: TuningChoice, operation: TunedCollective, shape: GroupShape, costs: NcclCosts) -> float:
     """Return the time of an operation in ns, without that of its bytes.
 
     Within a host it follows the law of `one_host`; over several it is NCCL's figure plus the measured excess over it.
@@ -149,7 +149,9 @@ def latency_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCo
     return max(found_ns, costs.floor_ns - transfer_ns(choice, operation, shape, costs))
 
 
-def _latency_over_hosts_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
+def _latency_over_hosts_ns(
+    choice: TuningChoice, operation: TunedCollective, shape: GroupShape, costs: NcclCosts
+) -> float:
     size_bytes, group = operation.size_bytes, topology(shape, costs)
     if is_offloaded(choice.algorithm, shape):
         crossings = 1  # up to the switches that reduce, and down again
@@ -171,7 +173,7 @@ def _latency_over_hosts_ns(choice: Choice, operation: Operation, shape: Shape, c
     return choice.latency_ns + beyond_ns
 
 
-def transfer_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
+def transfer_ns(choice: TuningChoice, operation: TunedCollective, shape: GroupShape, costs: NcclCosts) -> float:
     """Return the time of an operation's bytes in ns on idle links.
 
     Within a host it follows the law of `one_host`; over several it is NCCL's figure at the links' rates, and for a ring
@@ -187,7 +189,7 @@ def transfer_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclC
     return bytes_ns + a_channel_bytes / max(_COPY_GB_PER_S, _COPY_SPEED * found.graphs["ring"].intra_gb_per_s)
 
 
-def _counted_ns(choice: Choice, shape: Shape, costs: NcclCosts) -> float:
+def _counted_ns(choice: TuningChoice, shape: GroupShape, costs: NcclCosts) -> float:
     """Return NCCL's figure for the bytes, in ns, at the links' rates."""
     ring = topology(shape, costs).graphs["ring"]
     counted = ring.channels * (ring.intra_gb_per_s if shape.hosts <= 2 else ring.inter_gb_per_s)
@@ -195,7 +197,9 @@ def _counted_ns(choice: Choice, shape: Shape, costs: NcclCosts) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _in_one_host(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> one_host.Taken:
+def _in_one_host(
+    choice: TuningChoice, operation: TunedCollective, shape: GroupShape, costs: NcclCosts
+) -> one_host.OneHostTime:
     group, counted_us = _group(shape, costs), _counted_ns(choice, shape, costs) / 1e3
     if choice.algorithm == "ring":
         if choice.protocol == "Simple":
@@ -206,9 +210,9 @@ def _in_one_host(choice: Choice, operation: Operation, shape: Shape, costs: Nccl
     return one_host.tree(choice.protocol, counted_us, group)
 
 
-def _group(shape: Shape, costs: NcclCosts) -> one_host.Group:
+def _group(shape: GroupShape, costs: NcclCosts) -> one_host.OneHostGroup:
     found = topology(shape, costs)
-    return one_host.Group(
+    return one_host.OneHostGroup(
         ranks=shape.ranks,
         link_gb_per_s=bus_gb_per_s(shape, costs),
         channels=found.channels,
@@ -218,7 +222,7 @@ def _group(shape: Shape, costs: NcclCosts) -> one_host.Group:
     )
 
 
-def is_offloaded(algorithm: Algorithm, shape: Shape) -> bool:
+def is_offloaded(algorithm: Algorithm, shape: GroupShape) -> bool:
     """Return whether the network's switches reduce."""
     return algorithm in ("collnet_direct", "collnet_chain") or (algorithm == "nvls" and shape.hosts > 1)
 
@@ -242,7 +246,7 @@ def overhead(is_inside: bool, costs: NcclCosts, peers: int = 1) -> float:
 
 
 def p2p_latency_ns(
-    size_bytes: int, peers: int, shape: Shape, costs: NcclCosts, *, crosses: bool, own_bytes: float = 0.0
+    size_bytes: int, peers: int, shape: GroupShape, costs: NcclCosts, *, crosses: bool, own_bytes: float = 0.0
 ) -> float:
     """Return the time in ns until the last of `peers` grouped transfers may start, and its one hop.
 

@@ -36,7 +36,7 @@ WINDOW_CLOCKS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocks:
+class ReductionBlocks:
     """A division of a reduction among blocks: `results` groups of results times `splits` blocks of `threads` threads.
 
     A thread issues `steps` dependent loads; the last block of a group reads `partials` results one after the other.
@@ -67,7 +67,7 @@ def seconds(call: Reduction, chip: Chip) -> float:
     return total
 
 
-def _blocks(call: Reduction, chip: Chip) -> Blocks:
+def _blocks(call: Reduction, chip: Chip) -> ReductionBlocks:
     """Divide a reduction into blocks as torch does; see the head of this module."""
     along_rows = call.inner == 1
     fast, slow = (call.reduced, call.outer) if along_rows else (call.inner, call.reduced)
@@ -89,7 +89,9 @@ def _blocks(call: Reduction, chip: Chip) -> Blocks:
     threads = width * height
     together = threads if along_rows else height
     partials = -(-splits // together) if splits > 1 else 0
-    return Blocks(threads=threads, results=outputs, splits=splits, steps=-(-values // VECTOR), partials=partials)
+    return ReductionBlocks(
+        threads=threads, results=outputs, splits=splits, steps=-(-values // VECTOR), partials=partials
+    )
 
 
 def _block(fast: int, slow: int, most: int) -> tuple[int, int]:

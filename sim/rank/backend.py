@@ -22,8 +22,8 @@ from scenarios.seam.kernel import PricedLater, priced_now
 from scenarios.seam.payload import NO_PAYLOAD
 from scenarios.seam.trace import Metric
 from sim.clock import Clock, Signal
-from sim.hosts.cores import Hosts
-from sim.rank.observed import Computed
+from sim.hosts.cores import HostCores
+from sim.rank.observed import ObservedComputation
 from sim.rank.operation import STEP, Operation
 from sim.rank.rendezvous import GroupRendezvous
 from sim.rank.world import World
@@ -63,7 +63,7 @@ class SimBackend:
         return max(self.clock.now_ns, self.shared.launched_until_ns[self.rank])
 
     @property
-    def threads(self) -> Hosts:
+    def threads(self) -> HostCores:
         """The threads of all hosts; valid only where they are modelled."""
         assert self.shared.threads is not None, "whose thread it is"
         return self.shared.threads
@@ -183,10 +183,10 @@ class SimBackend:
     ) -> Work[T]:
         """See `Backend.compute`; kernels of one stream run one after the other, each in the grad mode of its issue."""
         world, machine = self.shared, self.shared.machine
-        kernel = world.rewrite(Computed(label, priced_now(kernel), role))
+        kernel = world.rewrite(ObservedComputation(label, priced_now(kernel), role))
         work = self._operation("compute", label)
         work.role = role
-        priced = world.priced(self.rank, self.stream, STEP.get(), Computed(label, kernel, role))
+        priced = world.priced(self.rank, self.stream, STEP.get(), ObservedComputation(label, kernel, role))
         work.kernel = priced.kernel
         mine: Signal[None] = Signal()
         before, records = self._computed, torch.is_grad_enabled()

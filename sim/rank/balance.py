@@ -12,7 +12,7 @@ from scenarios.seam.calls import Call
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.traits import EXCHANGES, TRAITS
 from sim.engine.prices import Prices
-from sim.engine.roofline import Cost
+from sim.engine.roofline import KernelCost
 
 # Input and output of collectives whose members all give as much, in shares: 1, or as many as there are members.
 _SHARES = {
@@ -24,17 +24,17 @@ _AMOUNTS = (
     *("flops", "recomputed_flops", "bytes_read", "bytes_written", "bytes_reread", "host_read", "host_written"),
     *("lasts_ns", "launches"),
 )
-_COSTS = tuple(one.name for one in fields(Cost))
+_COSTS = tuple(one.name for one in fields(KernelCost))
 _WHOLE = ("lasts_ns", "launches", "launch_ns", "ramp_ns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Computation:
+class PricedComputation:
     """A computation as it is priced: by `price` in place of its kernel's own, `measured_ns` in place of a roofline."""
 
     kernel: Kernel
     measured_ns: int | None = None
-    price: Cost | None = None
+    price: KernelCost | None = None
 
 
 class Balance:
@@ -59,7 +59,7 @@ class Balance:
         """All has been summed up: the same run follows, from its start."""
         self.settled, self._ordinals = True, Ordinals()
 
-    def computation(self, rank: int, stream: str, step: int, label: str, own: Computation) -> Computation:
+    def computation(self, rank: int, stream: str, step: int, label: str, own: PricedComputation) -> PricedComputation:
         """What the rank computes next."""
         kind = "compute", stream, label
         key = step, kind, self._ordinals.next(rank, step, kind)
@@ -146,15 +146,15 @@ class _Mean:
 class _Work:
     """Computations of all ranks that are one in a balanced run."""
 
-    first: Computation
+    first: PricedComputation
     is_same: bool = True
     amounts: dict[str, _Mean] = field(default_factory=lambda: {name: _Mean() for name in _AMOUNTS})
     costs: dict[str, _Mean] = field(default_factory=lambda: {name: _Mean() for name in _COSTS})
     measured: _Mean = field(default_factory=_Mean)
     is_measured: bool = False
-    _mean: Computation | None = None
+    _mean: PricedComputation | None = None
 
-    def add(self, count: int, own: Computation, prices: Prices) -> None:
+    def add(self, count: int, own: PricedComputation, prices: Prices) -> None:
         """That of a rank, which represents so many."""
         self.is_same = self.is_same and own == self.first
         self.is_measured = self.is_measured or own.measured_ns is not None
@@ -167,7 +167,7 @@ class _Work:
             mean.add(getattr(price, name), count)
         self.measured.add(own.measured_ns or 0, count)
 
-    def each(self, own: Computation) -> Computation:
+    def each(self, own: PricedComputation) -> PricedComputation:
         """What each rank computes."""
         if self.is_same:
             return own
@@ -175,7 +175,7 @@ class _Work:
             self._mean = self._shared()
         return self._mean
 
-    def _shared(self) -> Computation:
+    def _shared(self) -> PricedComputation:
         amounts: dict[str, Any] = {name: mean.value for name, mean in self.amounts.items()}
         costs: dict[str, Any] = {name: mean.value for name, mean in self.costs.items()}
         for whole in (amounts, costs):
@@ -184,4 +184,4 @@ class _Work:
             amounts["launches"] = max(amounts["launches"], 1)
         measured_ns = self.measured.rounded() if self.is_measured else None
         kernel = replace(self.first.kernel, **amounts, operations=(), parts=())
-        return Computation(kernel=kernel, measured_ns=measured_ns, price=Cost(**costs))
+        return PricedComputation(kernel=kernel, measured_ns=measured_ns, price=KernelCost(**costs))

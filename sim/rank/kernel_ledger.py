@@ -10,7 +10,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.words import words
 from scenarios.seam.trace import KernelRow
 from sim.engine.machine import Machine
-from sim.rank.balance import Computation
+from sim.rank.balance import PricedComputation
 from sim.rank.observed import leaves
 
 # Rows that keep their shapes; operators beyond them are put together as OTHERS. Programs have some hundreds.
@@ -58,7 +58,7 @@ class KernelLedger:
         self._later_steps = 0
         self._known: dict[int, tuple[Kernel, Sequence[_Calls]]] = {}
 
-    def add(self, step: int, label: str, own: Kernel, priced: Computation) -> None:
+    def add(self, step: int, label: str, own: Kernel, priced: PricedComputation) -> None:
         """Count a computation of a step: `priced` is what the rank's `own` kernel is priced by."""
         if own.lasts_ns:
             return
@@ -104,7 +104,7 @@ class KernelLedger:
         for key, one in ended.items():
             _add(self._later, _Calls(key, one.count, one.total_ns))
 
-    def _calls(self, label: str, own: Kernel, priced: Computation) -> Sequence[_Calls]:
+    def _calls(self, label: str, own: Kernel, priced: PricedComputation) -> Sequence[_Calls]:
         if priced.measured_ns is not None:
             return [_Calls(_Key(label, _work(priced.kernel), "measured"), 1, float(priced.measured_ns))]
         if priced.price is not None:

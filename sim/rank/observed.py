@@ -19,7 +19,7 @@ _COPIES = frozenset({"copy_", "_to_copy"})
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ObservedComputation:
     """A computation of a step: its label, its kernel and its role."""
 
     label: str
@@ -34,10 +34,10 @@ class Computed:
 
 
 # A function of a computation, which gives the kernel that is simulated in place of its own.
-Rewrite = Callable[[Computed], Kernel]
+Rewrite = Callable[[ObservedComputation], Kernel]
 
 
-def as_it_is(one: Computed) -> Kernel:
+def as_it_is(one: ObservedComputation) -> Kernel:
     """Return the kernel that the program computes."""
     return one.kernel
 
@@ -46,7 +46,7 @@ def as_it_is(one: Computed) -> Kernel:
 class ObservedStep:
     """A record of a rank's step: its computations in order, and before which of them its host waited for the GPU."""
 
-    computed: list[Computed] = field(default_factory=list)
+    computed: list[ObservedComputation] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
 
     def operations(self) -> Iterator[tuple[str, Operation, int]]:
@@ -73,7 +73,7 @@ class Observed:
     def __init__(self) -> None:
         self._steps: dict[int, ObservedStep] = {}
 
-    def computed(self, step: int, one: Computed) -> None:
+    def computed(self, step: int, one: ObservedComputation) -> None:
         """Note a computation of a step."""
         self._step(step).computed.append(one)
 
@@ -109,7 +109,7 @@ def leaves(kernel: Kernel) -> Iterator[Kernel]:
         yield from leaves(part)
 
 
-def _is_input(one: Computed) -> bool:
+def _is_input(one: ObservedComputation) -> bool:
     if all(leaf.kind == COPYING for leaf in leaves(one.kernel)):  # of scripts: copies between CPU and GPU have no law
         return True
     operations = [operation for operation, _ in one.operations()]

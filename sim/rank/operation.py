@@ -10,7 +10,7 @@ from scenarios.seam.calls import Call
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import Span
 from sim.clock import Clock, Signal
-from sim.hosts.cores import Hosts, Thread
+from sim.hosts.cores import HostCores, Thread
 from sim.rank.rendezvous import Rendezvous
 
 # The training step that the coroutine is in, or was spawned in; -1 outside.
@@ -29,7 +29,7 @@ class Issuer(Protocol):
     @property
     def host(self) -> int: ...
     @property
-    def threads(self) -> Hosts: ...
+    def threads(self) -> HostCores: ...
 
 
 class Operation(Signal[Any]):

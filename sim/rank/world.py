@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from scenarios.config.compute_times import Calls
+from scenarios.config.compute_times import ComputeCounter
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.interconnect import LibraryName
 from scenarios.config.scenario import Scenario
@@ -19,9 +19,9 @@ from scenarios.seam.group import Group
 from scenarios.seam.trace import Metric
 from sim.engine.machine import Machine
 from sim.library import Library, Transport, library_of
-from sim.rank.balance import Balance, Computation
+from sim.rank.balance import Balance, PricedComputation
 from sim.rank.kernel_ledger import KernelLedger
-from sim.rank.observed import Computed, Observed, Rewrite, as_it_is
+from sim.rank.observed import Observed, ObservedComputation, Rewrite, as_it_is
 from sim.rank.operation import Operation
 from sim.rank.operator_ledger import OperatorLedger
 from sim.rank.rendezvous import GroupRendezvous, Rendezvous
@@ -84,7 +84,7 @@ class World:
         self.balance: Balance | None = None  # of the ranks' work, where that is asked for
         self.rewrite: Rewrite = as_it_is
         self.observed: Observed | None = None  # of the first rank, where that is asked for
-        self._measured = Calls(scenario.compute_times)
+        self._measured = ComputeCounter(scenario.compute_times)
         self.ledger = StepLedger(len(self.ranks), take)
         # Of the first rank alone: kernels of all would be as many rows again for each.
         self.kernels: KernelLedger | None = None
@@ -178,11 +178,11 @@ class World:
         for one in self._group_rendezvous:
             one.check_at_end(has_ended=has_ended)
 
-    def priced(self, rank: int, stream: str, step: int, one: Computed) -> Computation:
+    def priced(self, rank: int, stream: str, step: int, one: ObservedComputation) -> PricedComputation:
         """What a rank's next computation is priced by."""
         label, kernel = one.label, one.kernel
         measured = self._measured.next(rank, stream, step, label, cost=kernel)
-        own = Computation(kernel=kernel, measured_ns=None if measured is None else measured.time_ns)
+        own = PricedComputation(kernel=kernel, measured_ns=None if measured is None else measured.time_ns)
         found = own if self.balance is None else self.balance.computation(rank, stream, step, label, own)
         if self.operators is not None:
             self.operators.add(kernel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from real.check.cases.gradients import Gradients
+from real.check.cases.gradients import GradientsCase
 from real.check.strategies import gradients, plays
 from tests.properties.examples import played, prop
 
@@ -15,5 +15,5 @@ AVERAGED = prop()
 
 @played
 @given(plays(gradients, SIZES))
-def test_gradients_in_any_order_are_averaged_in_the_buckets_of_the_last_first(cases: tuple[Gradients, ...]) -> None:
+def test_gradients_in_any_order_are_averaged_in_the_buckets_of_the_last_first(cases: tuple[GradientsCase, ...]) -> None:
     AVERAGED.check(cases)

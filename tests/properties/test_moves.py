@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from real.check.cases.moves import Broadcast, Gather, Messages, Reduction
+from real.check.cases.moves import AllGatherCase, Broadcast, Messages, ReductionCase
 from real.check.strategies import moves, plays, reductions
 from tests.properties.examples import SIZES, played, prop
 
@@ -18,12 +18,12 @@ MOVED, REDUCED = prop(), prop()
 @played
 @given(plays(moves, SIZES))
 def test_what_is_gathered_broadcast_or_sent_arrives_to_the_bit(
-    cases: tuple[Gather | Broadcast | Messages, ...],
+    cases: tuple[AllGatherCase | Broadcast | Messages, ...],
 ) -> None:
     MOVED.check(cases)
 
 
 @played
 @given(plays(reductions, SIZES))
-def test_whole_numbers_are_reduced_exactly(cases: tuple[Reduction, ...]) -> None:
+def test_whole_numbers_are_reduced_exactly(cases: tuple[ReductionCase, ...]) -> None:
     REDUCED.check(cases)

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from real.check.cases.bags import block_of, unbucketized, unsigned
 from real.check.cases.bucketize import Bucketize
-from real.check.cases.plans import Plan
+from real.check.cases.plans import PlanCase
 from real.check.cases.twrw import Twrw
 from real.check.strategies import bucketizes, plans, plays, twrws
 from scenarios.sharding_kind import ShardingType
@@ -68,11 +68,11 @@ def test_what_the_oracle_says_loses_and_invents_no_id(cases: tuple[Twrw, ...]) -
 
 @played
 @given(plays(lambda world: plans(world, ("table_row_wise",)), SIZES))
-def test_the_whole_twrw_exchange_equals_a_dense_model(cases: tuple[Plan, ...]) -> None:
+def test_the_whole_twrw_exchange_equals_a_dense_model(cases: tuple[PlanCase, ...]) -> None:
     POOLED.check(cases)
 
 
 @played
 @given(plays(lambda world: plans(world, get_args(ShardingType)), SIZES))
-def test_tables_of_all_sharding_types_equal_a_dense_model(cases: tuple[Plan, ...]) -> None:
+def test_tables_of_all_sharding_types_equal_a_dense_model(cases: tuple[PlanCase, ...]) -> None:
     PLANNED.check(cases)

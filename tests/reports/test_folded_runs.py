@@ -22,7 +22,7 @@ from reports.run import Run
 from reports.sections.comparison import summarize
 from reports.sections.run import report as tables
 from reports.store import run_folder as store
-from reports.store.parts import Held
+from reports.store.parts import SpansInMemory
 from reports.terminal import text
 from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Recording, Thinned
 from tests.reports.recordings import PATIENT, by_hand, info, link, on_nccl, recordings, with_spans
@@ -182,7 +182,7 @@ def test_a_comparison_says_how_a_side_was_simulated():
 
 def test_tracks_in_perfetto_have_the_others_in_their_names():
     run, stream = Run.of(folded(by_hand(), COUNTS)), io.StringIO()
-    perfetto.write(Held(run.spans), run.info, stream)
+    perfetto.write(SpansInMemory(run.spans), run.info, stream)
     events = [one for one in json.loads(stream.getvalue())["traceEvents"] if one["ph"] == "M"]
     names = {one["args"].get("name") for one in events}
     assert {"host 0 host-a", "host 1 host-b & 14 more", "rank 0 main", "rank 1 & 14 more main"} <= names

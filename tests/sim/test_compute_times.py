@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reports.store import run_folder as store
-from scenarios.config.compute_times import Calls, ComputeTime, ComputeTimes
+from scenarios.config.compute_times import ComputeCounter, ComputeTime, ComputeTimes
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load
 from scenarios.seam.kernel import Kernel
@@ -19,7 +19,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Span
 from scenarios.workloads.build import build
 from sim.engine.machine import Machine
-from sim.hosts.cores import Hosts
+from sim.hosts.cores import HostCores
 from sim.run import simulate
 from tests.sim.engine.test_machine import ends
 from tests.small import CORE, GPU, TCP, Play, cluster, scenario
@@ -42,7 +42,7 @@ def test_a_kernel_on_an_idle_gpu_takes_its_measured_time(kernel: Kernel, measure
 
 def test_a_kernel_on_a_core_takes_its_measured_thread_time() -> None:
     machine = Machine(cluster(1, 1, gpu=CORE, tcp=TCP))
-    core = Hosts(machine.clock, machine.fabric.cluster, TCP, None).program(0, "main").run
+    core = HostCores(machine.clock, machine.fabric.cluster, TCP, None).program(0, "main").run
     assert ends(machine, machine.kernel(0, ARITHMETIC, core, measured_ns=5_000_000)) == [5_000_000]
 
 
@@ -164,7 +164,7 @@ def test_a_prediction_uses_the_compute_times_of_a_real_run(tmp_path: Path, capsy
     timed = load(file, {"compute_times": str(csv)})
     assert timed.compute_times is not None
     predicted = simulate(timed, build(timed))
-    calls, compared = Calls(timed.compute_times), set()
+    calls, compared = ComputeCounter(timed.compute_times), set()
     for span in predicted.spans:
         if span.kind != "compute":
             continue

@@ -24,7 +24,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
-from sim.run import Position, play, simulate
+from sim.run import RunProgress, play, simulate
 from sim.span_filter import Keeping, chosen
 from tests.small import Play, cluster, scenario
 from twinstep.prediction import main
@@ -146,7 +146,7 @@ def test_a_disk_that_is_full_is_not_the_program_s_mistake(
 # Runs that end early
 
 
-def stop_in_step(number: int) -> Callable[[Callable[[], Position]], bool]:
+def stop_in_step(number: int) -> Callable[[Callable[[], RunProgress]], bool]:
     return lambda where: where().whole_steps >= number
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from scenarios.seam.errors import DeadlockError, ProgramError
 from scenarios.workloads.script.config import file_of_module
-from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
+from scenarios.workloads.script.meeting.stores import WAITS, StoreRequest, Stores
 from tests.commands import command
 from tests.sim.test_script import SCRIPTS, played
 
@@ -236,7 +236,7 @@ def test_a_store_answers_once_it_can() -> None:
     stores = Stores()
 
     def asked(verb: str, *arguments: object) -> object:
-        return stores.answer(Stored("here", verb, arguments, ""))
+        return stores.answer(StoreRequest("here", verb, arguments, ""))
 
     assert asked("get", "a") is WAITS
     assert asked("set", "a", b"1") is None

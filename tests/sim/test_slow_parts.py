@@ -16,7 +16,7 @@ from scenarios.seam.trace import Recording
 from sim.engine.fabric import Fabric
 from sim.engine.machine import Machine
 from sim.engine.slow_start import slow_start
-from sim.hosts.cores import Hosts
+from sim.hosts.cores import HostCores
 from sim.run import simulate
 from tests.sim.engine.test_machine import ends
 from tests.small import CORE, GPU, TCP, Play, cluster, scenario
@@ -62,7 +62,7 @@ def test_a_measured_time_holds_for_a_gpu_at_nominal_speed() -> None:
 
 def test_a_slow_core_is_slow_in_its_thread() -> None:
     machine = slow_gpu(gpu=CORE, tcp=TCP)
-    hosts = Hosts(machine.clock, machine.fabric.cluster, TCP, None)
+    hosts = HostCores(machine.clock, machine.fabric.cluster, TCP, None)
     cores = [hosts.program(rank, "main").run for rank in range(2)]
     kernel = Kernel(kind="test", flops=5e7)
     signals = [machine.kernel(rank, kernel, core) for rank, core in enumerate(cores)]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sim.run import Position
+from sim.run import RunProgress
 from twinstep.progress import Bar, Interrupt
 
 
@@ -27,8 +27,8 @@ class Time:
         return self.s
 
 
-def at(whole_steps: int, share: float) -> Position:
-    return Position(whole_steps, 10, share, 1_500_000)
+def at(whole_steps: int, share: float) -> RunProgress:
+    return RunProgress(whole_steps, 10, share, 1_500_000)
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
@@ -40,7 +40,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return terminal
 
 
-def never() -> Position:
+def never() -> RunProgress:
     raise AssertionError("nobody is to look")
 
 

@@ -28,13 +28,13 @@ from real.calibration.play import scenario_on
 from real.calibration.profile import measured_here, profile_text
 from real.emulate.cli import hosts_of, read_rate, say, warnings
 from real.emulate.cluster import sweep
-from real.emulate.fabric import MOST_HOSTS, Fabric
+from real.emulate.fabric import MOST_HOSTS, EmulatedFabric
 from real.emulate.ip_tc import burst_of
 from real.machine import cores, cpu_name
 from reports.terminal import text
 from scenarios.config.hardware import Cluster, Link, Nics
 from scenarios.config.load import load_profile
-from scenarios.config.provenance import Group
+from scenarios.config.provenance import ErrorGroup
 from scenarios.config.scenario import Scenario
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
@@ -182,7 +182,7 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
     began_s = time.monotonic()
     fabric = None
     if options.nic is not None:
-        fabric = Fabric(hosts=options.hosts, nic_bytes_per_s=read_rate("nic", options.nic))
+        fabric = EmulatedFabric(hosts=options.hosts, nic_bytes_per_s=read_rate("nic", options.nic))
         say(warnings(fabric))
     if fabric is None:
         cluster = nominal(options.hosts, options.ranks_per_host, None)
@@ -247,7 +247,7 @@ def _crowd_of(cluster: Cluster) -> Cluster:
     return dataclasses.replace(cluster, hosts=hosts, host=dataclasses.replace(cluster.host, gpus=1))
 
 
-def _play_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool) -> Recording:
+def _play_crowd(cluster: Cluster, fabric: EmulatedFabric | None, quiet: bool) -> Recording:
     crowded = _crowd_of(cluster)
     wider = None if fabric is None else dataclasses.replace(fabric, hosts=crowded.hosts)
     with hosts_of(wider) as on, ProgressLine(quiet=quiet, ticks=True) as bar:
@@ -307,7 +307,7 @@ def _warn_if_busy(sight: Sight) -> None:
         say([f"this machine was busy with other things ({busy:.1f} cores): the figures are less sure for it"])
 
 
-def _network_group(residuals: Sequence[Residual]) -> Group:
+def _network_group(residuals: Sequence[Residual]) -> ErrorGroup:
     sizes = [row.size_bytes for row in residuals if row.size_bytes]
     spreads = [(row.high_s - row.low_s) / row.measured_s for row in residuals]
     return group_of("gloo over TCP", [row.error for row in residuals], spreads, sizes)

@@ -23,7 +23,7 @@ import torch
 from rich.console import Group, RenderableType
 
 from real.calibration.host.counted import count
-from real.calibration.host.fit import PRICES, HostFit, Timed, fit, judge, together
+from real.calibration.host.fit import PRICES, HostFit, TimedSnippet, fit, judge, together
 from real.calibration.profile import measured_here, profile_text
 from real.launch.launcher import RunEnded
 from reports.terminal import text
@@ -48,11 +48,11 @@ class HostFound:
     """The fit, the snippets that it is fitted to, and the snippets that check it."""
 
     fit: HostFit
-    timed: list[Timed]
-    held_out: list[Timed]
+    timed: list[TimedSnippet]
+    held_out: list[TimedSnippet]
 
     @property
-    def groups(self) -> tuple[provenance.Group, ...]:
+    def groups(self) -> tuple[provenance.ErrorGroup, ...]:
         """The errors of the prices, for a profile's [measured]."""
         return (judge(self.timed, self.fit.eager),)
 
@@ -156,7 +156,7 @@ def remark(result: HostFound, like: str) -> str:
     return "\n".join(lines)
 
 
-def _errors(timed: Sequence[Timed], eager: Eager) -> str:
+def _errors(timed: Sequence[TimedSnippet], eager: Eager) -> str:
     errors = [each.error(eager) for each in timed]
     if not errors:
         return "none of which ran"

@@ -94,7 +94,7 @@ def _show(result: KernelFit, rates: Sequence[Reached]) -> None:
     text.show(Group(*tables), sys.stdout)
 
 
-def _errors(groups: Iterable[provenance.Group], title: str) -> RenderableType:
+def _errors(groups: Iterable[provenance.ErrorGroup], title: str) -> RenderableType:
     columns = ["kernels", "bytes", "median error", "typical", "worst", "spread of repeats"]
     rows = [
         [

@@ -26,7 +26,7 @@ from real.calibration.operators.making import fbgemm
 from real.calibration.operators.making.arena import Arena
 from real.calibration.operators.measuring import measure
 from real.calibration.operators.of_run import by_share, refuse_world, scenario_of
-from real.calibration.operators.part import SUFFIX, Measured, Part, Refused, keeping
+from real.calibration.operators.part import SUFFIX, MeasuredRepeats, PartialMeasurement, UnmeasuredOperator, keeping
 from real.calibration.operators.ranges import families, planned
 from real.calibration.operators.timers import CpuTimer, CudaTimer, Timer
 from real.calibration.profile import measured_here, profile_text
@@ -49,7 +49,7 @@ from sim.engine.prices import Prices
 from sim.operators.laws import seconds as law_seconds
 from sim.operators.tables.nearest import Nearest
 from sim.operators.tables.read import table_of
-from sim.operators.tables.table import Table, correction
+from sim.operators.tables.table import OperatorTable, correction
 from sim.run import play
 from twinstep.calibration import host as eager_host
 
@@ -146,8 +146,8 @@ class _Found:
 
     machine: str
     is_cold: bool
-    measured: list[Measured]
-    refused: list[Refused]
+    measured: list[MeasuredRepeats]
+    refused: list[UnmeasuredOperator]
     judged: list[Judged]
     is_of_run: bool
     late: Mapping[str, int]
@@ -161,7 +161,7 @@ class _Found:
         return [each.family for each in self.judged if each.is_worse]
 
     @property
-    def kept(self) -> list[Measured]:
+    def kept(self) -> list[MeasuredRepeats]:
         """The operators of the table: all of a run, as it will need each exactly; else those of families that gain."""
         worse = () if self.is_of_run else self.worse
         return [one for one in self.measured if family_of(one.operation) not in worse]
@@ -248,14 +248,18 @@ def _predictor(gpu: Gpu, *, is_cold: bool) -> Callable[[Sequence[MeasuredOperato
     own = [table_of(name, gpu) for name in gpu.kernel_tables]
 
     def predict(rows: Sequence[MeasuredOperator], operations: Sequence[Operation]) -> list[float]:
-        tables = [*own, Table(surfaces={}, nearest=Nearest(rows, gpu))] if rows else own
+        tables = [*own, OperatorTable(surfaces={}, nearest=Nearest(rows, gpu))] if rows else own
         return [law_seconds(each, gpu, is_cold=is_cold) * correction(tables, each).factor for each in operations]
 
     return predict
 
 
 def _late(
-    run_operators: Sequence[tuple[Operation, int]] | None, part: Part, gpu: Gpu, device: str, prices: Prices
+    run_operators: Sequence[tuple[Operation, int]] | None,
+    part: PartialMeasurement,
+    gpu: Gpu,
+    device: str,
+    prices: Prices,
 ) -> Counter[str]:
     """Count by family the operators that there was no time for: the run's, else those of families without any."""
     known = part.known()
@@ -270,7 +274,7 @@ def _late(
 _FIRST = 1000
 
 
-def _share(run_operators: Sequence[tuple[Operation, int]], part: Part, prices: Prices) -> float:
+def _share(run_operators: Sequence[tuple[Operation, int]], part: PartialMeasurement, prices: Prices) -> float:
     """Return the measured share of a run's predicted time."""
     measured = {one.operation for one in part.measured}
     times = {one: count * prices.seconds(one) for one, count in run_operators}

@@ -14,7 +14,7 @@ from scenarios.config.units import format_ns
 from scenarios.owned_folder import scratch_folder
 from scenarios.seam.program import Program
 from scenarios.workloads.build import build_simulation
-from twinstep.plan_choice.search import Search
+from twinstep.plan_choice.search import PlanSearch
 from twinstep.plan_choice.tried import Tried, with_plan
 
 
@@ -89,6 +89,6 @@ def choose_plan(scenario: Scenario, folder: Path) -> Choice:
         ScenarioError: no plan fits.
     """
     planner = dataclasses.replace(Recommender.of(scenario.workload).planner, choose="estimated")
-    search = Search(scenario.with_workload(planner=planner), folder)
+    search = PlanSearch(scenario.with_workload(planner=planner), folder)
     search.run()
     return Choice(best=min(search.tried, key=lambda tried: tried.step_ns), tried=tuple(search.tried))

@@ -33,14 +33,14 @@ class Shards:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class RankLoads:
     """What each rank has got, `loads` [ranks, phases], and what is still free there, `free_bytes` [ranks, tiers]."""
 
     loads: Floats
     free_bytes: Floats
 
-    def copy(self) -> Ranks:
-        return Ranks(self.loads.copy(), self.free_bytes.copy())
+    def copy(self) -> RankLoads:
+        return RankLoads(self.loads.copy(), self.free_bytes.copy())
 
     def add(self, where: Ints | list[int], shards: Shards) -> None:
         """Give a shard to each of these ranks, of which none comes twice."""
@@ -58,10 +58,10 @@ class Placement:
 
     firsts: list[int]
     ranks: Ints
-    after: Ranks
+    after: RankLoads
 
 
-def place(before: Ranks, blocks: Sequence[Shards], shards: Shards, weights: Floats) -> Placement | None:
+def place(before: RankLoads, blocks: Sequence[Shards], shards: Shards, weights: Floats) -> Placement | None:
     """Place blocks, each on neighbouring ranks from a multiple of its size, and shards; None where there is no room.
 
     `weights` [phases]: ms for each unit of load in a phase.
@@ -75,7 +75,7 @@ def place(before: Ranks, blocks: Sequence[Shards], shards: Shards, weights: Floa
     def scaled(given: Shards) -> Shards:
         return Shards(given.loads[:, used] / scale, given.stored_bytes)
 
-    inner = Ranks(before.loads[:, used] / scale, before.free_bytes.copy())
+    inner = RankLoads(before.loads[:, used] / scale, before.free_bytes.copy())
     firsts = _place_blocks(inner, [scaled(block) for block in blocks], weights)
     ranks = None if firsts is None else _place_shards(inner, scaled(shards), weights)
     if firsts is None or ranks is None:
@@ -100,7 +100,7 @@ def _norms(sums: Floats) -> Floats:
     return norms
 
 
-def _place_blocks(ranks: Ranks, blocks: Sequence[Shards], weights: Floats) -> list[int] | None:
+def _place_blocks(ranks: RankLoads, blocks: Sequence[Shards], weights: Floats) -> list[int] | None:
     """Those that weigh most first, each where phases get longer by the least."""
     firsts = [0] * len(blocks)
     for number in sorted(range(len(blocks)), key=lambda each: -float(blocks[each].loads.sum(axis=0) @ weights)):
@@ -119,7 +119,7 @@ def _place_blocks(ranks: Ranks, blocks: Sequence[Shards], weights: Floats) -> li
     return firsts
 
 
-def _place_shards(ranks: Ranks, shards: Shards, weights: Floats) -> Ints | None:
+def _place_shards(ranks: RankLoads, shards: Shards, weights: Floats) -> Ints | None:
     """The same for single shards."""
     found = np.zeros(len(shards.loads), np.int64)
     powers = _powers(ranks.loads)
@@ -139,7 +139,7 @@ def _place_shards(ranks: Ranks, shards: Shards, weights: Floats) -> Ints | None:
     return found
 
 
-def _improve(ranks: Ranks, shards: Shards, found: Ints, weights: Floats) -> None:
+def _improve(ranks: RankLoads, shards: Shards, found: Ints, weights: Floats) -> None:
     """Move a shard away from one of the ranks that weigh most, or swap it for another, while that shortens phases."""
     looked_at = 0
     while len(found) and looked_at < _BUDGET:
@@ -156,7 +156,7 @@ def _improve(ranks: Ranks, shards: Shards, found: Ints, weights: Floats) -> None
 class _Moves:
     """What can be done with the shards of one rank."""
 
-    def __init__(self, ranks: Ranks, shards: Shards, found: Ints, rank: int, weights: Floats) -> None:
+    def __init__(self, ranks: RankLoads, shards: Shards, found: Ints, rank: int, weights: Floats) -> None:
         self._ranks, self._shards, self._found, self._rank, self._weights = ranks, shards, found, rank, weights
         self._own = np.flatnonzero(found == rank)
         self.size = len(self._own) * (len(ranks.loads) + len(found))

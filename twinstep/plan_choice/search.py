@@ -32,9 +32,9 @@ from scenarios.sharding_kind import ShardingKind
 from scenarios.workloads.build import build_simulation
 from sim.run import simulate
 from twinstep.plan_choice.exchanges import Exchanges
-from twinstep.plan_choice.placing import Ranks, Shards, place
+from twinstep.plan_choice.placing import RankLoads, Shards, place
 from twinstep.plan_choice.tried import Tried, changed, with_plan
-from twinstep.plan_choice.ways import CUT_ROWS, PHASES, UPDATE, WITH_ALL_ROWS, Way, Ways
+from twinstep.plan_choice.ways import CUT_ROWS, PHASES, UPDATE, WITH_ALL_ROWS, ShardOption, Ways
 
 _STEPS = 3  # the last of which is looked at
 
@@ -76,11 +76,11 @@ class Proposal:
 
     rule: Rule
     plan: Plan
-    after: Ranks
+    after: RankLoads
     expected_ms: float
 
 
-class Search:
+class PlanSearch:
     """What has been played, the planner's own plan first, and what that says of costs."""
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
@@ -89,7 +89,7 @@ class Search:
         self._pinned = place_pinned(scenario, topology)
         self._free = [number for number, table in enumerate(self._tables) if table.name not in self._pinned]
         free_bytes = np.array([(each.storage.hbm, each.storage.ddr) for each in topology.devices], np.float64)
-        self._empty = Ranks(np.zeros((scenario.sharding_ranks, PHASES)), free_bytes)
+        self._empty = RankLoads(np.zeros((scenario.sharding_ranks, PHASES)), free_bytes)
         for number, table in enumerate(self._tables):
             if table.name in self._pinned:  # whose memory the topology has lost already
                 self._add_loads(self._ways.given(number, self._pinned[table.name]))
@@ -118,7 +118,7 @@ class Search:
                 most_ms = share * float(self._best.after.loads[:, UPDATE].max())
                 self._play_best([dataclasses.replace(self._best.rule, copied=self._worth_copying(most_ms))], 1)
 
-    def _add_loads(self, way: Way) -> None:
+    def _add_loads(self, way: ShardOption) -> None:
         """Of a table that has its ranks."""
         for shard, load in zip(way.option.shards, itertools.cycle(way.shards.loads), strict=False):
             assert shard.rank is not None, "it is pinned"
@@ -206,14 +206,14 @@ class Search:
         expected_ms = placed.after.step_ms(weights) + len(kinds) * self._exchanges.latency_ms
         return Proposal(rule, self._plan_of([way.option for way in chosen]), placed.after, expected_ms)
 
-    def _way(self, place: int, rule: Rule) -> Way | None:
+    def _way(self, place: int, rule: Rule) -> ShardOption | None:
         """How a table is sharded by the rule: whole where that says nothing, by rows where there is no other way."""
         number, whole = self._free[place], self._whole[place]
         if number in rule.copied:
             return self._ways.copied(number)
         compute_ms = 0.0 if whole is None else whole.compute_ms
         columns_ms = rule.columns_above * self._mean_ms
-        tried: list[Way | None] = []
+        tried: list[ShardOption | None] = []
         if rule.rows_kind and compute_ms > rule.rows_above * self._mean_ms:
             tried.append(self._ways.cut_rows(number, rule.rows_kind))
         elif compute_ms > columns_ms:
@@ -222,7 +222,7 @@ class Search:
         found = next((way for way in tried if self._has_room(way)), None)
         return found or next((way for way in self._ways.by_rows(number) if self._has_room(way)), None)
 
-    def _has_room(self, way: Way | None) -> bool:
+    def _has_room(self, way: ShardOption | None) -> bool:
         """Whether each shard has, by itself."""
         if way is None:
             return False

@@ -49,7 +49,7 @@ def rows_phase(kind: ShardingKind) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Way:
+class ShardOption:
     """One way to shard one table, and its shards; of a table that every rank has whole one shard, which stands for all.
 
     `is_on_all`: there is a shard on each rank; `by_host`: they lie on the ranks of one host, in order.
@@ -80,17 +80,17 @@ class Ways:
         self._prices = Prices(self._gpu)
         self._topology = topology_of(scenario)
         self._options: dict[tuple[int, ShardingKind, int], ShardingOption | None] = {}
-        self._ways: dict[tuple[int, ShardingKind, int], Way | None] = {}
+        self._ways: dict[tuple[int, ShardingKind, int], ShardOption | None] = {}
         self._kernels_ms: dict[tuple[int, bool, int, int, int], tuple[float, float]] = {}
 
-    def whole(self, table: int, *, beside_cut: bool) -> Way | None:
+    def whole(self, table: int, *, beside_cut: bool) -> ShardOption | None:
         """On one rank; `beside_cut`: by the type of those whose columns are cut, which then are one exchange."""
         allowed = self._tables[table].sharding
         order = (CUT_COLUMNS, *WITH_ALL_ROWS) if beside_cut else WITH_ALL_ROWS
         kind = next((kind for kind in order if kind in allowed), None)
         return None if kind is None else self._way(table, kind, self._tables[table].dim)
 
-    def cut_columns(self, table: int, most_ms: float) -> Way | None:
+    def cut_columns(self, table: int, most_ms: float) -> ShardOption | None:
         """By columns into as few shards as take at most `most_ms` each, or the narrowest that there may be."""
         found = None
         for width in column_widths(self._tables[table]):
@@ -99,15 +99,15 @@ class Ways:
                 break
         return found
 
-    def cut_rows(self, table: int, kind: ShardingKind) -> Way | None:
+    def cut_rows(self, table: int, kind: ShardingKind) -> ShardOption | None:
         """By rows: over a host, or over all ranks."""
         return self._way(table, kind, self._tables[table].dim)
 
-    def copied(self, table: int) -> Way | None:
+    def copied(self, table: int) -> ShardOption | None:
         """On every rank whole."""
         return self._way(table, COPIED, self._tables[table].dim)
 
-    def by_rows(self, table: int) -> Iterator[Way | None]:
+    def by_rows(self, table: int) -> Iterator[ShardOption | None]:
         """Over a host, and over all ranks."""
         for kind in CUT_ROWS:
             yield self.cut_rows(table, kind)
@@ -117,7 +117,7 @@ class Ways:
         option = self._option(table, kind, width)
         return None if option is None else _exchanged_ms(next(iter(runs_of(option.shards)))[1])
 
-    def given(self, table: int, option: ShardingOption) -> Way:
+    def given(self, table: int, option: ShardingOption) -> ShardOption:
         """The way of an option."""
         runs = list(runs_of(option.shards))
         if option.sharding_kind.is_copied:
@@ -127,7 +127,9 @@ class Ways:
         counts = [count for count, _ in runs]
         loads = np.array([self._loads(table, option.sharding_kind, shard) for _, shard in runs])
         stored = [(known_storage(shard).hbm, known_storage(shard).ddr) for _, shard in runs]
-        return Way(option, Shards(loads.repeat(counts, axis=0), np.array(stored, np.float64).repeat(counts, axis=0)))
+        return ShardOption(
+            option, Shards(loads.repeat(counts, axis=0), np.array(stored, np.float64).repeat(counts, axis=0))
+        )
 
     def _loads(self, table: int, kind: ShardingKind, shard: Shard) -> Floats:
         """What a shard loads its rank with, by phase."""
@@ -152,7 +154,7 @@ class Ways:
         rate = self._topology.intra_host_bw if is_inside else self._topology.inter_host_bw
         return 2 * (replicas - 1) / replicas / rate / replication.sync_every
 
-    def _way(self, table: int, kind: ShardingKind, width: int) -> Way | None:
+    def _way(self, table: int, kind: ShardingKind, width: int) -> ShardOption | None:
         key = table, kind, width
         if key not in self._ways:
             option = self._option(*key)

@@ -34,7 +34,7 @@ _TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class PredictedCollective:
     """`formula_us` is NCCL's own figure for it, None where it has none; `profile` is the one that was taken."""
 
     predicted_us: float
@@ -56,7 +56,7 @@ def predict(
     one_way_delay_ms: float | None = None,
     profile: str | None = None,
     figures: Mapping[str, float] | None = None,
-) -> Predicted:
+) -> PredictedCollective:
     """One call that all ranks enter together.
 
     Args:
@@ -79,7 +79,7 @@ def predict(
     scenario = _scenario(cluster, library)
     spans = [span for span in simulate(scenario, _Once(op, size_bytes)).spans if span.label == _LABEL]
     chosen = library_of(scenario.library).choice(op, size_bytes, cluster)
-    return Predicted(
+    return PredictedCollective(
         predicted_us=(max(span.end_ns for span in spans) - min(span.start_ns for span in spans)) / 1e3,
         formula_us=None if chosen is None else chosen.total_ns / 1e3,
         algorithm="" if chosen is None else chosen.algorithm,

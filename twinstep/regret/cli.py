@@ -19,7 +19,7 @@ from typing import Any
 
 from real.emulate import netns
 from real.emulate.cli import hosts_for, say
-from real.emulate.fabric import Fabric, fabric_of
+from real.emulate.fabric import EmulatedFabric, fabric_of
 from real.launch.launcher import Hosts, RunEnded, job_of, launch
 from real.machine import cores, cpu_name
 from reports.analysis.statistics import disagreement
@@ -29,7 +29,7 @@ from reports.store.replace import replaced
 from reports.study import regret as judging
 from reports.study.frame import came_out, goals_of, study_frame
 from reports.study.measures import measures_of
-from reports.study.rows import Rows, opened, stored
+from reports.study.rows import StudyRows, opened, stored
 from reports.study.tables import headline
 from reports.terminal import text
 from reports.terminal.present import output, print_json
@@ -40,12 +40,12 @@ from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.versions import version_of
 from twinstep.regret import options as command_line
-from twinstep.regret.rounds import Measured, Point, order
+from twinstep.regret.rounds import MeasurablePoint, MeasuredPoint, order
 from twinstep.studies.cli import sweep_into
 from twinstep.studies.engine import Where
 from twinstep.studies.goals import GOALS, Goal
 from twinstep.studies.points import check, points_of, resolve
-from twinstep.studies.study_file import Stage, Study, read_study
+from twinstep.studies.study_file import Study, StudyStage, read_study
 
 PREDICTED, MEASURED, REGRET_FILE = "predicted", "measured", "regret.json"
 _GOALS: tuple[Goal, ...] = ("samples_per_s", "step_ns")
@@ -86,22 +86,22 @@ def _study(options: argparse.Namespace) -> Study:
     shared = {**study.shared, **command_line.values_of(options)}
     draws = study.draws if options.draws is None else options.draws
     # One stage, so that every point is predicted with the scenario's own fidelity.
-    study = replace(study, goals=goals, shared=shared, stages=(Stage(),), draws=draws)
+    study = replace(study, goals=goals, shared=shared, stages=(StudyStage(),), draws=draws)
     check(study)
     return study
 
 
-def _points(study: Study, *, emulate: bool) -> dict[int, Point]:
+def _points(study: Study, *, emulate: bool) -> dict[int, MeasurablePoint]:
     """Return the measurable points by index, one object for equal scenarios; others fail as predictions."""
     if emulate:
         netns.check_able()
-    measurable: dict[int, Point] = {}
-    known: dict[str, Point] = {}
+    measurable: dict[int, MeasurablePoint] = {}
+    known: dict[str, MeasurablePoint] = {}
     sentences: dict[str, None] = {}
     for point in points_of(study):
         resolved = resolve(replace(study, draws=0), point)  # the number of draws does not change a measurement
         if resolved.scenario is not None:
-            one = Point(point.index, point.values, resolved.digest, resolved.scenario)
+            one = MeasurablePoint(point.index, point.values, resolved.digest, resolved.scenario)
             measurable[point.index] = known.setdefault(resolved.digest, one)
             sentences.update(dict.fromkeys(_refusals(resolved.scenario, emulate=emulate)))
     if sentences:
@@ -129,7 +129,7 @@ def _predict(folder: Path, study: Study, options: argparse.Namespace) -> set[int
     return set(came_out(study_frame(folder / PREDICTED))["index"].tolist())
 
 
-def _measure(folder: Path, study: Study, points: Sequence[Point], options: argparse.Namespace) -> int:
+def _measure(folder: Path, study: Study, points: Sequence[MeasurablePoint], options: argparse.Namespace) -> int:
     """Measure points without a measurement, and keep a row for each round; return the exit code of an interruption."""
     # Points of equal scenarios are measured once.
     points = list({point.digest: point for point in points}.values())
@@ -158,7 +158,7 @@ class _Places:
     def __init__(self, name: str | None) -> None:
         self._name = name
         self._stack = ExitStack()
-        self._hosts: dict[Fabric | None, Hosts] = {}
+        self._hosts: dict[EmulatedFabric | None, Hosts] = {}
         self._reported: set[str] = set()
 
     def __enter__(self) -> _Places:
@@ -187,15 +187,15 @@ class _Measuring:
     def __init__(
         self,
         folder: Path,
-        points: Sequence[Point],
-        rows: Rows,
+        points: Sequence[MeasurablePoint],
+        rows: StudyRows,
         places: _Places,
         bar: ProgressLine,
         options: argparse.Namespace,
     ) -> None:
         self._folder, self._points, self._rows = folder, points, rows
         self._places, self._bar, self._options = places, bar, options
-        self._measured: dict[str, Measured] = defaultdict(Measured)
+        self._measured: dict[str, MeasuredPoint] = defaultdict(MeasuredPoint)
         self._kept: list[dict[str, Any]] = []
 
     def run(self) -> int:
@@ -214,7 +214,7 @@ class _Measuring:
     def _is_known(self, medians_ns: Sequence[float]) -> bool:
         return bool(disagreement(medians_ns) <= self._options.precision)
 
-    def _know(self, point: Point) -> None:
+    def _know(self, point: MeasurablePoint) -> None:
         """Read the rounds of a point that earlier commands have measured."""
         number = 1
         while (row := self._rows.known(point.digest, _round_name(number))) is not None:
@@ -229,7 +229,7 @@ class _Measuring:
         else:
             of_point.failed = True
 
-    def _round(self, number: int, point: Point) -> tuple[dict[str, Any], int]:
+    def _round(self, number: int, point: MeasurablePoint) -> tuple[dict[str, Any], int]:
         """Launch a point once; return its row, and the launch's exit code."""
         began_s = time.monotonic()
         name = f"runs/{point.digest[:16]}"

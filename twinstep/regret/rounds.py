@@ -13,7 +13,7 @@ LEAST_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MeasurablePoint:
     """A point of a study that can be measured."""
 
     index: int
@@ -23,7 +23,7 @@ class Point:
 
 
 @dataclass
-class Measured:
+class MeasuredPoint:
     """A point's measurements: the median step of each round, in ns, and whether a round ended early."""
 
     medians_ns: list[float] = field(default_factory=list)
@@ -31,12 +31,12 @@ class Measured:
 
 
 def order(
-    points: Sequence[Point],
-    measured: Mapping[str, Measured],
+    points: Sequence[MeasurablePoint],
+    measured: Mapping[str, MeasuredPoint],
     *,
     rounds: int,
     is_known: Callable[[Sequence[float]], bool],
-) -> Iterator[tuple[int, Point]]:
+) -> Iterator[tuple[int, MeasurablePoint]]:
     """Yield the number of a round, from 1, and the point to measure in it, until all are known or have had `rounds`.
 
     All points have their round before any point has its next one, so that a machine that becomes slower or quicker

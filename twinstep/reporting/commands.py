@@ -22,7 +22,7 @@ from reports.nccl import fit, fit_tables, nccl_tests, profile
 from reports.nccl.fit import Figures
 from reports.published import collective_tables, collectives, kernels, operator_tables, step_tables, steps
 from reports.published.collectives import Measurements, Prediction, PublishedRow
-from reports.published.kernels import KernelPrediction, KernelRow
+from reports.published.kernels import KernelPrediction, PublishedTime
 from reports.published.steps import StepPrediction, StepRow
 from reports.run import Run
 from reports.sections import comparison as compare_tables
@@ -217,7 +217,7 @@ def _predict_kernels(options: Namespace) -> None:
 
 def _check_csv_options(options: Namespace) -> None:
     """Refuse options that only nccl-tests' output has, and a file to write that is there already."""
-    given = _taken(nccl_tests.Given, options)
+    given = _taken(nccl_tests.RunHeader, options)
     if given != nccl_tests.NOTHING:
         raise ReportError(nccl_tests.needless(given))
     if options.csv is not None:
@@ -315,7 +315,7 @@ def calibrate(options: Namespace) -> None:
 
 def _measurements(options: Namespace, out: Path | None) -> Measurements:
     """The files' measurements; other options are checked first, as it would be too late after long work."""
-    found = nccl_tests.read_files(options.files, _taken(nccl_tests.Given, options))
+    found = nccl_tests.read_files(options.files, _taken(nccl_tests.RunHeader, options))
     if out is not None:
         replace.check_free(out)
     if options.profile is not None:
@@ -357,7 +357,7 @@ def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | Non
     return _taken(Prediction, found)
 
 
-def _predict_kernel(row: KernelRow, profile_name: str | None) -> KernelPrediction:
+def _predict_kernel(row: PublishedTime, profile_name: str | None) -> KernelPrediction:
     from scenarios.seam.errors import ScenarioError
     from twinstep.published.operators.predict import predict
 

@@ -180,10 +180,10 @@ def sweep_into(
         source = None
         if search and not _is_small(study):
             # Optuna takes long to load, and small searches do not need it.
-            from twinstep.studies.search.asked import Asked
+            from twinstep.studies.search.asked import OptunaSource
             from twinstep.studies.search.proposals import proposals
 
-            source = Asked(study, folder, about["version"], proposals(study))
+            source = OptunaSource(study, folder, about["version"], proposals(study))
         whole = Sweep(study, rows, where, bar, play_point, source).run()
         rows.finish(whole)
         _write_front(folder, study, {row["index"]: row["values"] for row in whole})

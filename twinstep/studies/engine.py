@@ -61,7 +61,7 @@ class Died:
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class WorkItem(Generic[T]):
     """An argument of the function, and the key of its result."""
 
     argument: object
@@ -159,7 +159,7 @@ def _slurm(options: Mapping[str, Any], jobs: int) -> Any:
 
 
 def play_all(
-    client: Client, function: Callable[[Any], R], calls: Iterator[Call[T]], tick: Callable[[int], None]
+    client: Client, function: Callable[[Any], R], calls: Iterator[WorkItem[T]], tick: Callable[[int], None]
 ) -> Iterator[tuple[T, R | Died]]:
     """Call the function on each argument, one call per worker at a time, and yield results as they come.
 

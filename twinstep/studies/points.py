@@ -17,7 +17,7 @@ from scenarios.config.toml.include import read_tree
 from scenarios.config.toml.mistakes import UNKNOWN
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.script.command import is_script, load_given
-from twinstep.studies.study_file import Axis, Study
+from twinstep.studies.study_file import Study, StudyAxis
 
 BASELINE = 0
 # Keys of a scenario that do not identify a point: where it was read, and its fidelity, which a row has itself.
@@ -57,7 +57,7 @@ def points_of(study: Study) -> Iterator[Point]:
         yield Point(index, values)
 
 
-def _combinations(axes: tuple[Axis, ...]) -> Iterator[dict[str, object]]:
+def _combinations(axes: tuple[StudyAxis, ...]) -> Iterator[dict[str, object]]:
     for rows in product(*(axis.rows for axis in axes)):
         yield combined(axes, rows)
 
@@ -67,7 +67,7 @@ def text_of(values: Mapping[str, object]) -> str:
     return json.dumps(values, default=str)
 
 
-def combined(axes: Sequence[Axis], rows: Sequence[Sequence[object]]) -> dict[str, object]:
+def combined(axes: Sequence[StudyAxis], rows: Sequence[Sequence[object]]) -> dict[str, object]:
     """Return the values by key of a row of each axis, without None and without axes whose condition does not hold."""
     whole = {
         key: value for axis, row in zip(axes, rows, strict=True) for key, value in zip(axis.keys, row, strict=True)

@@ -16,7 +16,7 @@ from scenarios.config.catalogue import expected_scenario, scenario_file
 from scenarios.config.overrides.keys import EXPECTED_KEY, path_of
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.reading import read_section
-from scenarios.config.toml.section import Section, about
+from scenarios.config.toml.section import TomlTable, about
 from scenarios.config.toml.tree import Tree, read_toml
 from scenarios.config.toml.values import Count, CountOrZero, Duration, File, Positive, Text
 from scenarios.seam.errors import ScenarioError
@@ -34,14 +34,14 @@ _TRIALS = 200
 TOGETHER, ONLY_IF, VALUES, OR_UNSET = "together", "only_if", "values", "or_unset"
 
 
-class _Stage(Section):
+class _Stage(TomlTable):
     """A stage: how its points are played, and how many of them go on to the next one."""
 
     fidelity: Fidelity | None = about("'estimate' (the planner's), 'links' or 'flows'.")
     keep: Positive | None = about("The best points that go on: a share below 1, or how many. Not of the last stage.")
 
 
-class _Search(Section):
+class _Search(TomlTable):
     """How a search looks for the best points."""
 
     trials: Count | None = about("Points that are looked at at most, beside the baseline; 200 by default.")
@@ -52,7 +52,7 @@ class _Search(Section):
     )
 
 
-class _StudyFile(Section):
+class _StudyFile(TomlTable):
     """A study: points that differ from a scenario in what `vary` says."""
 
     scenario: File | None = about("A scenario's path, relative to this file, or a ready one's name. Required.")
@@ -74,7 +74,7 @@ class _StudyFile(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class StudyAxis:
     """A set of keys that are varied together: one value for each in each of its `rows`; unset unless `only_if` holds.
 
     None leaves a key as it is in the scenario.
@@ -86,7 +86,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StudyStage:
     """A stage of fidelity `fidelity` ("": the scenario's own), after which `keep` points go on: a share below 1 or a
     count.
     """
@@ -123,7 +123,7 @@ class Study:
 
     file: Path
     scenario: str
-    axes: tuple[Axis, ...]
+    axes: tuple[StudyAxis, ...]
     skip: tuple[Condition, ...] = ()
     shared: Mapping[str, object] = field(default_factory=dict)
     goals: tuple[Goal, ...] = ("samples_per_s",)
@@ -133,7 +133,7 @@ class Study:
     keep: Keep = "runs"
     constraints: Mapping[str, Bounds] = field(default_factory=dict)
     search: SearchSettings = SearchSettings()
-    stages: tuple[Stage, ...] = (Stage(),)
+    stages: tuple[StudyStage, ...] = (StudyStage(),)
     slurm: Mapping[str, Any] | None = None
 
     @property
@@ -232,7 +232,7 @@ def _flat(table: Mapping[str, Any], above: _Path) -> Iterator[tuple[_Path, str, 
             yield (*above, name), name, value
 
 
-def _axes(mistakes: Mistakes, vary: dict[str, Any] | None) -> list[Axis]:
+def _axes(mistakes: Mistakes, vary: dict[str, Any] | None) -> list[StudyAxis]:
     if vary is None:
         mistakes.missing(("vary",), "a table of keys with their values")
         return []
@@ -248,7 +248,7 @@ def _axes(mistakes: Mistakes, vary: dict[str, Any] | None) -> list[Axis]:
     return axes
 
 
-def _axis(mistakes: Mistakes, path: _Path, key: str, value: Any) -> Iterator[Axis]:
+def _axis(mistakes: Mistakes, path: _Path, key: str, value: Any) -> Iterator[StudyAxis]:
     """Yield the axis of a single key: its values, or `{values = ..., or_unset = true, only_if = {...}}`."""
     only_if, or_unset = None, False
     if path_of(key) is None:
@@ -263,12 +263,12 @@ def _axis(mistakes: Mistakes, path: _Path, key: str, value: Any) -> Iterator[Axi
         only_if = Condition({name: one for _, name, one in _conditioned(condition)}) if condition else None
         value, path = value[VALUES], (*path, VALUES)
     try:
-        yield Axis((key,), tuple((one,) for one in (*values_of(value), *[None] * or_unset)), only_if)
+        yield StudyAxis((key,), tuple((one,) for one in (*values_of(value), *[None] * or_unset)), only_if)
     except ValueError as error:
         mistakes.add(path, str(error))
 
 
-def _zipped(mistakes: Mistakes, path: _Path, table: dict[str, Any]) -> Iterator[Axis]:
+def _zipped(mistakes: Mistakes, path: _Path, table: dict[str, Any]) -> Iterator[StudyAxis]:
     columns = []
     for place, key, value in _flat(table, path):
         columns += list(_axis(mistakes, place, key, value))
@@ -276,10 +276,10 @@ def _zipped(mistakes: Mistakes, path: _Path, table: dict[str, Any]) -> Iterator[
         mistakes.add(path, "keys with the same number of values, as they are varied together")
     elif columns:
         rows = zip(*(axis.rows for axis in columns), strict=True)
-        yield Axis(tuple(axis.keys[0] for axis in columns), tuple(tuple(one for (one,) in row) for row in rows))
+        yield StudyAxis(tuple(axis.keys[0] for axis in columns), tuple(tuple(one for (one,) in row) for row in rows))
 
 
-def _check_keys(mistakes: Mistakes, axes: list[Axis]) -> None:
+def _check_keys(mistakes: Mistakes, axes: list[StudyAxis]) -> None:
     keys = [key for axis in axes for key in axis.keys]
     for key in {key for key in keys if keys.count(key) > 1}:
         mistakes.say(f"{mistakes.tree.root}: vary: {key}: expected once")
@@ -306,11 +306,11 @@ def _conditioned(condition: Mapping[str, Any], above: _Path = ()) -> Iterator[tu
             yield (*above, name), name, value
 
 
-def _values_of(axes: Sequence[Axis], key: str) -> list[object]:
+def _values_of(axes: Sequence[StudyAxis], key: str) -> list[object]:
     return [row[axis.keys.index(key)] for axis in axes if key in axis.keys for row in axis.rows]
 
 
-def _conditions(mistakes: Mistakes, skip: list[dict[str, Any]], axes: Sequence[Axis]) -> tuple[Condition, ...]:
+def _conditions(mistakes: Mistakes, skip: list[dict[str, Any]], axes: Sequence[StudyAxis]) -> tuple[Condition, ...]:
     keys = {key for axis in axes for key in axis.keys}
     skips = []
     for at, table in enumerate(skip):
@@ -334,9 +334,9 @@ def _constraints(mistakes: Mistakes, constraints: dict[str, Any]) -> dict[str, B
     return constraints
 
 
-def _stages(mistakes: Mistakes, read: _StudyFile) -> tuple[Stage, ...]:
+def _stages(mistakes: Mistakes, read: _StudyFile) -> tuple[StudyStage, ...]:
     if read.stages is None:
-        return (Stage(),)
+        return (StudyStage(),)
     last = len(read.stages) - 1
     for at, stage in enumerate(read.stages):
         if stage.fidelity is None:
@@ -349,4 +349,4 @@ def _stages(mistakes: Mistakes, read: _StudyFile) -> tuple[Stage, ...]:
             mistakes.add(("stages", at, "keep"), "a share below 1, or a whole number of points")
     if len({stage.fidelity for stage in read.stages}) < len(read.stages):
         mistakes.add(("stages",), "each fidelity once")
-    return tuple(Stage(stage.fidelity or "", stage.keep or math.inf) for stage in read.stages)
+    return tuple(StudyStage(stage.fidelity or "", stage.keep or math.inf) for stage in read.stages)

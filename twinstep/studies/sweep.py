@@ -16,11 +16,11 @@ from distributed import Client
 
 from scenarios.versions import version_of
 from twinstep.studies.conditions import violations
-from twinstep.studies.engine import Call, Died, Where, play_all, workers
+from twinstep.studies.engine import Died, Where, WorkItem, play_all, workers
 from twinstep.studies.goals import layers, rating
 from twinstep.studies.kept_plan import digest_of
 from twinstep.studies.points import BASELINE, Point, Resolved, points_of, resolve
-from twinstep.studies.study_file import Stage, Study
+from twinstep.studies.study_file import Study, StudyStage
 from twinstep.studies.task import Result, Task
 
 Row = Mapping[str, Any]
@@ -43,7 +43,7 @@ class Store(Protocol):
     def add_folder(self, digest: str, fidelity: str, archive: bytes) -> str: ...
 
 
-class Source(Protocol):
+class PointSource(Protocol):
     """A source of a first stage's points, one at a time, which receives their results."""
 
     @property
@@ -91,14 +91,14 @@ class Sweep:
     where: Where
     watch: Watch
     player: Player
-    source: Source | None = None
+    source: PointSource | None = None
     version: str = field(default_factory=lambda: version_of("twinstep"))
     played: int = 0
     crew: Crew | None = None  # workers shared with other sweeps; None: workers of its own
 
     def run(self) -> list[Row]:
         """Return the rows of all points and stages."""
-        source: Source = self.source or Listed(points_of(self.study))
+        source: PointSource = self.source or Listed(points_of(self.study))
         whole: list[Row] = []
         with ExitStack() as stack:
             client: Client | None = None
@@ -139,12 +139,12 @@ class Sweep:
 class _StageRun:
     """A stage's points in progress: points with the same digest and fidelity wait for one result."""
 
-    def __init__(self, sweep: Sweep, stage: Stage, source: Source) -> None:
+    def __init__(self, sweep: Sweep, stage: StudyStage, source: PointSource) -> None:
         self._sweep, self._stage, self._source = sweep, stage, source
         self._waiting: dict[tuple[str, str], list[Resolved]] = {}
         self.rows: list[Row] = []
 
-    def calls(self) -> Iterator[Call[tuple[str, str]]]:
+    def calls(self) -> Iterator[WorkItem[tuple[str, str]]]:
         """Yield the calls to make; known and impossible points become rows at once."""
         study = self._sweep.study
         for point in self._source.points():
@@ -162,7 +162,7 @@ class _StageRun:
             else:
                 self._waiting[key] = [resolved]
                 task = Task(scenario=scenario, fidelity=fidelity, timeout_s=study.timeout_s, keep=study.keep)
-                yield Call(replace(task, draws=study.draws), key)
+                yield WorkItem(replace(task, draws=study.draws), key)
 
     def take(self, key: tuple[str, str], result: Result | Died) -> None:
         """Add rows for all points that waited for a result."""
@@ -199,7 +199,7 @@ def _batch(point: Point) -> tuple[bool, str]:
     return point.index != BASELINE, str([point.values.get(key) for key in ("run.seed", "run.batch_size")])
 
 
-def chosen(rows: Iterable[Row], stage: Stage, study: Study) -> list[Point]:
+def chosen(rows: Iterable[Row], stage: StudyStage, study: Study) -> list[Point]:
     """Return the points that go on to the next stage: the best of a stage, and the baseline.
 
     Points that keep the constraints, or break them least, come first; then fronts of the goals, and the first goal

@@ -16,8 +16,8 @@ from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.events.calls import IssueCall
 from scenarios.workloads.script.events.notes import StepEnd
 from scenarios.workloads.script.events.work import LaunchKernel, Turn
-from scenarios.workloads.script.live import LivePlayer, Start
-from scenarios.workloads.script.recording.alone import Alone, Sent
+from scenarios.workloads.script.live import LivePlayer, ProcessStart
+from scenarios.workloads.script.recording.alone import Alone, SentByRanks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Cou
     one = dataclasses.replace(cluster, hosts=1, host=dataclasses.replace(cluster.host, gpus=1))
     scenario = dataclasses.replace(scenario_on(one, "host"), payload="sizes")
     counting = Script(path=script, sha256="", args=("count", "cuda"))
-    start = Start(scenario, counting)  # keeps the script's scratch folder alive
+    start = ProcessStart(scenario, counting)  # keeps the script's scratch folder alive
     player = LivePlayer(start, counting, Seat(0, 1, 1), scenario)
     try:
         steps = _steps(player, 2 * len(names) + 1)
@@ -57,7 +57,7 @@ def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Cou
 
 def _steps(player: LivePlayer, count: int) -> list[list[Turn]]:
     """Return the requests of each step."""
-    steps, alone = [list[Turn]()], Alone(0, 1, Sent(lambda *_: False))
+    steps, alone = [list[Turn]()], Alone(0, 1, SentByRanks(lambda *_: False))
     while len(steps) <= count:
         turn = player.next()
         steps[-1].append(turn)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from real.calibration.host.counted import Counted
 from real.calibration.kernels.fit import group_of
 from scenarios.config.host_costs import Eager
-from scenarios.config.provenance import Group
+from scenarios.config.provenance import ErrorGroup
 from scenarios.seam.host_work import HostWork
 
 Floats = npt.NDArray[np.float64]
@@ -37,7 +37,7 @@ _STEPS, _STRIDE, _CLOSE = 100, 0.5, 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class TimedSnippet:
     """A snippet: its counts, and the host's time for it in ns, one per round."""
 
     name: str
@@ -67,7 +67,7 @@ class HostFit:
     unseen: tuple[str, ...]
 
 
-def fit(timed: Sequence[Timed], like: Eager) -> HostFit:
+def fit(timed: Sequence[TimedSnippet], like: Eager) -> HostFit:
     """Fit prices to the snippets' times, starting from the prices of `like`."""
     known = np.array([each.counted.launches_ns for each in timed], float)
     parts = np.stack([_row(each.counted) for each in timed]) * _prices(like)
@@ -96,7 +96,7 @@ def fit(timed: Sequence[Timed], like: Eager) -> HostFit:
     return HostFit(eager=dataclasses.replace(like, **fitted), factor=float(np.exp(factors[count])), unseen=unseen)
 
 
-def judge(timed: Sequence[Timed], eager: Eager) -> Group:
+def judge(timed: Sequence[TimedSnippet], eager: Eager) -> ErrorGroup:
     """Return the error of the prices over the snippets; sizes are bytes that their kernels move."""
     spreads = [float(np.subtract(*np.quantile(each.taken_ns, [0.75, 0.25]))) / each.median_ns for each in timed]
     sizes = [size for each in timed for size in each.counted.moved_bytes]
@@ -105,12 +105,14 @@ def judge(timed: Sequence[Timed], eager: Eager) -> Group:
 
 def together(
     counts: Mapping[str, Counted], taken_ns: Mapping[str, Sequence[int]], held_out: Collection[str]
-) -> tuple[list[Timed], list[Timed]]:
+) -> tuple[list[TimedSnippet], list[TimedSnippet]]:
     """Return the snippets to fit prices to, and the held-out snippets to check them on; both without those that did not
     run.
     """
     timed = [
-        Timed(name=name, counted=counts[name], taken_ns=tuple(taken_ns[name])) for name in counts if name in taken_ns
+        TimedSnippet(name=name, counted=counts[name], taken_ns=tuple(taken_ns[name]))
+        for name in counts
+        if name in taken_ns
     ]
     return [each for each in timed if each.name not in held_out], [each for each in timed if each.name in held_out]
 

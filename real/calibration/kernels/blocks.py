@@ -38,7 +38,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class ProbedBlock:
     """A module of inputs [batch, width] with `widths` and an output [batch, `width_out`], and what its passes cost.
 
     The backward is that of all inputs and parameters; its flops are twice the forward's.
@@ -66,11 +66,11 @@ class Block:
         return list(torch.autograd.grad(output, wanted, gradient))
 
 
-def linear(batch: int, inputs: int, outputs: int) -> Block:
+def linear(batch: int, inputs: int, outputs: int) -> ProbedBlock:
     """Make a layer with ReLU: addmm and relu; back threshold_backward, two products, and a sum for the bias."""
     module = _made(lambda: nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU()))
     given, made, weights, flops = batch * inputs, batch * outputs, inputs * outputs, 2.0 * batch * inputs * outputs
-    return Block(
+    return ProbedBlock(
         module=module,
         widths=(inputs,),
         width_out=outputs,
@@ -81,14 +81,14 @@ def linear(batch: int, inputs: int, outputs: int) -> Block:
     )
 
 
-def cross(batch: int, width: int, low_rank: int) -> Block:
+def cross(batch: int, width: int, low_rank: int) -> ProbedBlock:
     """Make a layer of DCNv2: mm, addmm, mul and add.
 
     Back two products with the gradient, two for either factor, a sum for the bias, and the two gradients of x added.
     """
     wide, low, factors = batch * width, batch * low_rank, 2 * width * low_rank
     flops = batch * width * (4.0 * low_rank + 2.0)
-    return Block(
+    return ProbedBlock(
         module=_made(lambda: Cross(width, low_rank)),
         widths=(width, width),
         width_out=width,
@@ -99,14 +99,14 @@ def cross(batch: int, width: int, low_rank: int) -> Block:
     )
 
 
-def dot(batch: int, features: int, dim: int) -> Block:
+def dot(batch: int, features: int, dim: int) -> ProbedBlock:
     """Make dot products of all pairs: bmm, tril_indices, index and cat.
 
     Back zeros and index_put for the pairs, select_backward for the first feature, two bmm, and two sums.
     """
     given, products, first = batch * features * dim, batch * features**2, batch * dim
     pairs, flops = batch * (features * (features - 1) // 2), 2.0 * batch * features**2 * dim
-    return Block(
+    return ProbedBlock(
         module=Dot(features, dim),
         widths=(features * dim,),
         width_out=(first + pairs) // batch,

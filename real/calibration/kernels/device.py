@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from real.calibration.kernels.fit import Timed
+from real.calibration.kernels.fit import TimedKernel
 from real.calibration.kernels.probes import computing_ranks, probe_kernels
 from real.calibration.kernels.workloads import HOST
 from real.machine import cpu_name
@@ -40,7 +40,7 @@ class Reached:
     per_s: float
 
 
-def reached(timed: Sequence[Timed]) -> list[Reached]:
+def reached(timed: Sequence[TimedKernel]) -> list[Reached]:
     """Return the memory's rate, and the rate of products of each dtype."""
     streams = [each for each in timed if each.kind in _STREAMING]
     large_bytes = _LARGE * max(each.moved_bytes for each in streams)

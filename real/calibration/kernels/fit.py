@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from real.calibration.kernels.probes import WARM_UP, launches_in
 from scenarios.config.gpu import Gpu
-from scenarios.config.provenance import Group
+from scenarios.config.provenance import ErrorGroup
 from scenarios.seam.trace import Span
 
 Floats = npt.NDArray[np.float64]
@@ -41,7 +41,7 @@ _STEPS, _STRIDE, _CLOSE = 60, 0.5, 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class TimedKernel:
     """A probed kernel: the median of its repeats, and each repeat over the median."""
 
     kind: str
@@ -59,16 +59,16 @@ class KernelFit:
     """A fitted GPU, and for each kind of kernel the error of its model, over the bytes that kernels moved."""
 
     gpu: Gpu
-    groups: tuple[Group, ...]
+    groups: tuple[ErrorGroup, ...]
 
 
-def observe(recordings: Iterable[Iterable[Span]]) -> list[Timed]:
+def observe(recordings: Iterable[Iterable[Span]]) -> list[TimedKernel]:
     """Return the probed kernels of all ranks and rounds in recordings, without warm-ups."""
-    times: dict[Timed, list[int]] = defaultdict(list)
+    times: dict[TimedKernel, list[int]] = defaultdict(list)
     for span in chain.from_iterable(recordings):
         launches = launches_in(span.label) if span.kind == "compute" else None
         if launches is not None and span.step >= WARM_UP:
-            key = Timed(
+            key = TimedKernel(
                 kind=span.kernel,
                 label=span.label,
                 dtype=span.dtype,
@@ -81,7 +81,7 @@ def observe(recordings: Iterable[Iterable[Span]]) -> list[Timed]:
     return [_with_times(key, values) for key, values in times.items()]
 
 
-def fit(timed: Sequence[Timed], like: Gpu) -> KernelFit:
+def fit(timed: Sequence[TimedKernel], like: Gpu) -> KernelFit:
     """Return `like` with the fitted parameters. All kernels' times vary alike, and their mean is predicted.
 
     Raises:
@@ -106,7 +106,7 @@ def fit(timed: Sequence[Timed], like: Gpu) -> KernelFit:
     return KernelFit(gpu=gpu, groups=tuple(_judge(kind, members, gpu) for kind, members in by_kind.items()))
 
 
-def predicted_s(kernel: Timed, gpu: Gpu) -> float:
+def predicted_s(kernel: TimedKernel, gpu: Gpu) -> float:
     """Return the model's time of a probed kernel on an idle GPU whose host has launched it in time, in s."""
     efficiency = gpu.efficiency.get(kernel.kind, gpu.efficiency.get("default", 1.0))
     operator_ns = gpu.ramps_ns.get(kernel.kind, gpu.ramp_ns)
@@ -126,7 +126,7 @@ class _Roof:
     misfit: float
 
 
-def _fit_roofs(by_kind: Mapping[str, Sequence[Timed]]) -> tuple[dict[str, _Roof], float]:
+def _fit_roofs(by_kind: Mapping[str, Sequence[TimedKernel]]) -> tuple[dict[str, _Roof], float]:
     """Return the roof of each kind, and the FLOP per byte at which arithmetic takes over."""
 
     def line(kind: str, ridge: float) -> _Roof:
@@ -143,7 +143,7 @@ def _fit_roofs(by_kind: Mapping[str, Sequence[Timed]]) -> tuple[dict[str, _Roof]
     return {kind: line(kind, best) for kind in by_kind}, best
 
 
-def _fit_line(members: Sequence[Timed], work_bytes: Sequence[float]) -> _Roof:
+def _fit_line(members: Sequence[TimedKernel], work_bytes: Sequence[float]) -> _Roof:
     """Fit launches * x + work * y = time, x and y positive, by Gauss-Newton on logarithms with Huber's weights."""
     launches = np.array([each.launches for each in members], float)
     work = np.array(work_bytes)
@@ -170,7 +170,7 @@ def _huber(errors: Floats) -> float:
     return float(np.sum(np.where(size <= _ROBUST, size**2 / 2, _ROBUST * (size - _ROBUST / 2))))
 
 
-def _peaks(products: Sequence[Timed], roof: _Roof, ridge: float, memory_rate: float) -> dict[str, float]:
+def _peaks(products: Sequence[TimedKernel], roof: _Roof, ridge: float, memory_rate: float) -> dict[str, float]:
     """Return FLOP/s by dtype: float32's from the fit, other dtypes' from their products' times beyond the launch."""
     efficiency = roof.bytes_per_s / memory_rate
     peaks = {_MAIN_DTYPE: _rounded(ridge * memory_rate)}
@@ -184,16 +184,16 @@ def _peaks(products: Sequence[Timed], roof: _Roof, ridge: float, memory_rate: fl
     return peaks
 
 
-def _judge(name: str, members: Sequence[Timed], gpu: Gpu) -> Group:
+def _judge(name: str, members: Sequence[TimedKernel], gpu: Gpu) -> ErrorGroup:
     errors = [predicted_s(each, gpu) / each.median_s - 1 for each in members]
     spreads = [_range(each.repeats) for each in members]
     return group_of(f"{name} kernels", errors, spreads, [each.moved_bytes for each in members])
 
 
-def group_of(name: str, errors: Sequence[float], spreads: Sequence[float], sizes: Sequence[float]) -> Group:
+def group_of(name: str, errors: Sequence[float], spreads: Sequence[float], sizes: Sequence[float]) -> ErrorGroup:
     """Return the model's error over some probes, from their relative errors, spreads of repeats, and bytes."""
     worst: float = max(errors, key=abs)
-    return Group(
+    return ErrorGroup(
         name=name,
         median_error=round(float(np.median(errors)), _DIGITS),
         typical_error=round(float(np.median(np.abs(errors))), _DIGITS),
@@ -204,7 +204,7 @@ def group_of(name: str, errors: Sequence[float], spreads: Sequence[float], sizes
     )
 
 
-def _with_times(key: Timed, times_ns: Sequence[int]) -> Timed:
+def _with_times(key: TimedKernel, times_ns: Sequence[int]) -> TimedKernel:
     median_ns = float(np.median(times_ns))
     return dataclasses.replace(key, median_s=median_ns / 1e9, repeats=tuple(time / median_ns for time in times_ns))
 
@@ -215,16 +215,16 @@ def _range(repeats: Sequence[float]) -> float:
     return float(third - first)
 
 
-def _means(timed: Sequence[Timed]) -> tuple[dict[str, list[Timed]], tuple[float, ...]]:
+def _means(timed: Sequence[TimedKernel]) -> tuple[dict[str, list[TimedKernel]], tuple[float, ...]]:
     """Return kernels by kind, with means in place of medians, and the quantiles of all times."""
     share, quantiles = _variation(timed)
-    by_kind: dict[str, list[Timed]] = defaultdict(list)
+    by_kind: dict[str, list[TimedKernel]] = defaultdict(list)
     for each in timed:
         by_kind[each.kind].append(dataclasses.replace(each, median_s=each.median_s * share))
     return by_kind, quantiles
 
 
-def _variation(timed: Sequence[Timed]) -> tuple[float, tuple[float, ...]]:
+def _variation(timed: Sequence[TimedKernel]) -> tuple[float, tuple[float, ...]]:
     """Return a kernel's mean over its median, and its quantiles over the mean; no quantiles if all times are equal."""
     long = [each for each in timed if each.median_s >= _LONG_S] or timed
     repeats = [one for each in long for one in each.repeats]
@@ -233,7 +233,7 @@ def _variation(timed: Sequence[Timed]) -> tuple[float, tuple[float, ...]]:
     return spread(repeats)
 
 
-def _main(members: Sequence[Timed]) -> list[Timed]:
+def _main(members: Sequence[TimedKernel]) -> list[TimedKernel]:
     return [each for each in members if each.dtype == _MAIN_DTYPE]
 
 

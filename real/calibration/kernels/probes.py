@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from real.calibration.kernels.blocks import load_autograd
-from real.calibration.kernels.workloads import Sizes, Workload, workloads
+from real.calibration.kernels.workloads import ProbedWorkload, Sizes, workloads
 from scenarios.config.hardware import Cluster
 from scenarios.seam.backend import Done, Work
 from scenarios.seam.group import Group
@@ -43,7 +43,7 @@ async def probe_kernels(rank: Rank, computing: Collection[int], *, rounds: int, 
     """
     active = sorted(computing)
     group = rank.new_group(active)
-    drawn: list[Workload] = []
+    drawn: list[ProbedWorkload] = []
     began_s = time.monotonic()
     if rank.rank in active:
         load_autograd(rank.device)
@@ -58,13 +58,15 @@ async def probe_kernels(rank: Rank, computing: Collection[int], *, rounds: int, 
             for workload in drawn:
                 await rank.barrier(group, label="begin")
                 begun_s = time.monotonic()
-                await workload.play(cast(Rank, Alone(rank, workload.name)))
+                await workload.play(cast(Rank, SingleRank(rank, workload.name)))
                 taken_s.append(time.monotonic() - begun_s)
         if drawn and step == 1:  # numba has compiled in step 0
             drawn = await _in_order_of_time(rank, group, drawn, taken_s)
 
 
-async def _in_order_of_time(rank: Rank, group: Group, drawn: list[Workload], taken_s: list[float]) -> list[Workload]:
+async def _in_order_of_time(
+    rank: Rank, group: Group, drawn: list[ProbedWorkload], taken_s: list[float]
+) -> list[ProbedWorkload]:
     """Return the workloads in the order of the group's first rank, quickest first: all ranks need one order."""
     order = torch.tensor(sorted(range(len(drawn)), key=taken_s.__getitem__), device=rank.control_device)
     await rank.broadcast(order, group.ranks[0], group, label="order")
@@ -79,7 +81,7 @@ def computing_ranks(cluster: Cluster) -> list[int]:
     return [rank for rank in range(cluster.world_size) if rank % gpus < cores]
 
 
-class Alone:
+class SingleRank:
     """A rank in a world of its own, which labels computation and reduces nothing.
 
     It has the verbs of `Rank` that the workloads need; a label ends with the number of launches, which spans lack.
@@ -91,7 +93,7 @@ class Alone:
         self._rank, self._name = rank, name
         self.rank, self.device, self.control_device = rank.rank, rank.device, rank.control_device
 
-    def for_role(self, role: str) -> Alone:
+    def for_role(self, role: str) -> SingleRank:
         """Give the same rank: nobody asks what probes are for."""
         return self
 

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from real.calibration.kernels.blocks import Block, cross, dot, linear
+from real.calibration.kernels.blocks import ProbedBlock, cross, dot, linear
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.compression.local import compute, copy_cost
 from scenarios.config.scenario import Optimizer
@@ -24,7 +24,7 @@ from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.collective.splits import checksum, checksum_cost
-from scenarios.workloads.dlrm.tables.described import Piece
+from scenarios.workloads.dlrm.tables.described import PricedPiece
 from scenarios.workloads.dlrm.tables.embedding import Rows
 from scenarios.workloads.dlrm.tables.prices import RowPrices
 from scenarios.workloads.powersgd.program import Products, draw_pool, update_cost, update_sgd, weight_gradient
@@ -79,14 +79,14 @@ Play = Callable[[Rank], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class ProbedWorkload:
     """A sequence of kernels, computed one after the other by `play` on a rank."""
 
     name: str
     play: Play
 
 
-def workloads(device: torch.device, control_device: torch.device, sizes: Sizes = HOST) -> list[Workload]:
+def workloads(device: torch.device, control_device: torch.device, sizes: Sizes = HOST) -> list[ProbedWorkload]:
     """Return all workloads, equal on every rank; inputs are on `device`, ids and lengths on `control_device`."""
     generator = torch.Generator().manual_seed(0)
     return [
@@ -104,7 +104,7 @@ def _drawn(*shape: int, device: torch.device, generator: torch.Generator) -> Ten
     return torch.randn(*shape, generator=generator).to(device)
 
 
-def _dense(sizes: Sizes, device: torch.device, generator: torch.Generator) -> Iterator[Workload]:
+def _dense(sizes: Sizes, device: torch.device, generator: torch.Generator) -> Iterator[ProbedWorkload]:
     draw = partial(_drawn, device=device, generator=generator)
     for shape in sizes.linear:
         yield _block("linear", linear(*shape), "float32", shape[0], draw)
@@ -117,7 +117,7 @@ def _dense(sizes: Sizes, device: torch.device, generator: torch.Generator) -> It
             yield _block(f"linear {dtype}", linear(*shape), dtype, shape[0], draw)
 
 
-def _block(name: str, block: Block, dtype: str, batch: int, drawn: Callable[..., Tensor]) -> Workload:
+def _block(name: str, block: ProbedBlock, dtype: str, batch: int, drawn: Callable[..., Tensor]) -> ProbedWorkload:
     """Return a block's forward and backward."""
 
     def draw(*shape: int) -> Tensor:
@@ -131,16 +131,16 @@ def _block(name: str, block: Block, dtype: str, batch: int, drawn: Callable[...,
         leaves, output = await rank.compute(block.ahead.kernel(dtype), block.forward, *given, label="forward")
         await rank.compute(block.back.kernel(dtype), block.backward, leaves, output, gradient, label="backward")
 
-    return Workload(f"{name} {batch} x {sum(block.widths)} x {block.width_out}", play)
+    return ProbedWorkload(f"{name} {batch} x {sum(block.widths)} x {block.width_out}", play)
 
 
-def _gradients(sizes: Sizes, device: torch.device) -> Iterator[Workload]:
+def _gradients(sizes: Sizes, device: torch.device) -> Iterator[ProbedWorkload]:
     """Yield a backward pass, a filled bucket and an update as in the program `powersgd`, and checksums."""
     for side, count, _ in sizes.squares:
-        yield Workload(f"gradients {count} x {side}", _training(side, count, device))
+        yield ProbedWorkload(f"gradients {count} x {side}", _training(side, count, device))
     for elements in sizes.checksums:
         values = torch.ones(elements, device=device)
-        yield Workload(f"checksum {elements}", partial(_checksum, values))
+        yield ProbedWorkload(f"checksum {elements}", partial(_checksum, values))
 
 
 def _training(side: int, count: int, device: torch.device) -> Play:
@@ -165,9 +165,9 @@ async def _checksum(values: Tensor, rank: Rank) -> None:
 
 def _features(
     sizes: Sizes, device: torch.device, control_device: torch.device, generator: torch.Generator
-) -> Iterator[Workload]:
+) -> Iterator[ProbedWorkload]:
     for tables, rows, dim, batch, ids in sizes.bags:
-        pieces = [Piece(table=table, rows=range(rows), columns=range(dim)) for table in range(tables)]
+        pieces = [PricedPiece(table=table, rows=range(rows), columns=range(dim)) for table in range(tables)]
         features = KeyedJagged(
             keys=tuple(f"table {table}" for table in range(tables)),
             values=torch.randint(rows, (tables * batch * ids,), generator=generator).to(control_device),
@@ -175,7 +175,7 @@ def _features(
             stride=batch,
         )
         held = Rows(RowPrices(pieces, torch.float32, optimizer=_SGD), 0, device)
-        yield Workload(f"embedding {tables} x {batch} x {ids} x {dim}", partial(_embed, held, features, rows))
+        yield ProbedWorkload(f"embedding {tables} x {batch} x {ids} x {dim}", partial(_embed, held, features, rows))
 
 
 async def _embed(held: Rows, features: KeyedJagged, rows: int, rank: Rank) -> None:
@@ -199,13 +199,15 @@ async def _embed(held: Rows, features: KeyedJagged, rows: int, rank: Rank) -> No
     await rank.compute(held.prices.update_kernel(features), held.update, features, pooled, label="update")
 
 
-def _compression(sizes: Sizes, device: torch.device, generator: torch.Generator) -> Iterator[Workload]:
+def _compression(sizes: Sizes, device: torch.device, generator: torch.Generator) -> Iterator[ProbedWorkload]:
     for side, count, approximation in sizes.squares:
         values = _drawn(count * side * side, device=device, generator=generator)
         for name, reduce in (("batched", batched_powersgd), ("layerwise", layerwise_powersgd)):
             bucket = GradientBucket(0, torch.empty_like(values), ((side, side),) * count, is_last=True)
             state = PowerSGDState(None, approximation, 2)
-            yield Workload(f"{name} {count} x {side}", partial(_reduce, partial(reduce, state=state), bucket, values))
+            yield ProbedWorkload(
+                f"{name} {count} x {side}", partial(_reduce, partial(reduce, state=state), bucket, values)
+            )
 
 
 async def _reduce(reduce: Callable[..., Awaitable[Tensor]], bucket: GradientBucket, values: Tensor, rank: Rank) -> None:

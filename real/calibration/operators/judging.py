@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from real.calibration.kernels.fit import group_of
-from real.calibration.operators.part import Measured, Refused
-from scenarios.config.provenance import Group
+from real.calibration.operators.part import MeasuredRepeats, UnmeasuredOperator
+from scenarios.config.provenance import ErrorGroup
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.operations.bags import BagsBackward, BagsForward
 from scenarios.seam.operations.operation import Operation
@@ -58,15 +58,15 @@ class Judged:
         """Whether the table makes the family worse."""
         return bool(self.errors) and mean(map(abs, self.errors)) > mean(map(abs, self.before))
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[ErrorGroup, ...]:
         """Return a profile's groups of the family: without the table, and with the table."""
         counts = ((f"{self.family}, law alone", self.before), (f"{self.family}, with the table", self.errors))
         return tuple(group_of(name, errors, self.spreads, self.sizes) for name, errors in counts if errors)
 
 
-def judge(measured: Iterable[Measured], predict: Predict, *, is_cold: bool) -> list[Judged]:
+def judge(measured: Iterable[MeasuredRepeats], predict: Predict, *, is_cold: bool) -> list[Judged]:
     """Judge each family: a table of four in five of its operators predicts the others."""
-    by_family: dict[str, list[Measured]] = defaultdict(list)
+    by_family: dict[str, list[MeasuredRepeats]] = defaultdict(list)
     for one in measured:
         by_family[family_of(one.operation)].append(one)
     by_held_family = {
@@ -78,7 +78,7 @@ def judge(measured: Iterable[Measured], predict: Predict, *, is_cold: bool) -> l
     before = dict(zip(held_out, predict([], held_out), strict=True)) if held_out else {}
     after = dict(zip(held_out, predict(kept, held_out), strict=True)) if held_out else {}
 
-    def errors(members: Sequence[Measured], predicted_s: dict[Operation, float]) -> tuple[float, ...]:
+    def errors(members: Sequence[MeasuredRepeats], predicted_s: dict[Operation, float]) -> tuple[float, ...]:
         return tuple(1e6 * predicted_s[one.operation] / median(one.times_us) - 1 for one in members)
 
     return [
@@ -94,7 +94,7 @@ def judge(measured: Iterable[Measured], predict: Predict, *, is_cold: bool) -> l
     ]
 
 
-def reasons(refused: Iterable[Refused]) -> dict[str, Counter[str]]:
+def reasons(refused: Iterable[UnmeasuredOperator]) -> dict[str, Counter[str]]:
     """Count by family the reasons for which operators were not measured, without sizes."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for one in refused:

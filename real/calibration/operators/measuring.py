@@ -11,8 +11,8 @@ from itertools import islice
 from real.calibration.operators.making.arena import Arena, CannotMakeError
 from real.calibration.operators.making.made import Made
 from real.calibration.operators.making.make import make
-from real.calibration.operators.part import Part
-from real.calibration.operators.timers import Taken, Timer
+from real.calibration.operators.part import PartialMeasurement
+from real.calibration.operators.timers import RepeatTimes, Timer
 from real.launch.launcher import RunEnded
 from scenarios.seam.operations.operation import Operation
 
@@ -25,7 +25,7 @@ def measure(
     plan: Iterable[Operation],
     timer: Timer,
     arena: Arena,
-    part: Part,
+    part: PartialMeasurement,
     *,
     seconds: float,
     look: Callable[[int], None] = lambda _: None,
@@ -59,7 +59,7 @@ def measure(
         try:
             taken = timer.take([(each, partial(making.made, each)) for each in batch])
         except RunEnded:
-            part.add([(each, Taken(why_not=_FAILED), 0) for each in batch], time.monotonic() - began_s)
+            part.add([(each, RepeatTimes(why_not=_FAILED), 0) for each in batch], time.monotonic() - began_s)
             raise
         outcome = map(making.outcome, batch, taken)
         part.add(outcome, time.monotonic() - began_s)
@@ -85,10 +85,10 @@ class _Making:
         self._needed[operation] = made.needed_bytes
         return made
 
-    def outcome(self, operation: Operation, taken: Taken) -> tuple[Operation, Taken, int]:
+    def outcome(self, operation: Operation, taken: RepeatTimes) -> tuple[Operation, RepeatTimes, int]:
         """Return an operator's outcome after the timer has run it."""
         refused = self._refused.get(operation)
-        return operation, taken if refused is None else Taken(why_not=refused), self._needed.get(operation, 0)
+        return operation, taken if refused is None else RepeatTimes(why_not=refused), self._needed.get(operation, 0)
 
 
 def _batches(plan: Iterator[Operation]) -> Iterator[list[Operation]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from real.calibration.operators.timers import Taken
+from real.calibration.operators.timers import RepeatTimes
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.as_json import from_json, is_operation, to_json
@@ -24,7 +24,7 @@ SUFFIX = ".part"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRepeats:
     """A measured operator: times of its repeats in us, and the bytes of its tensors."""
 
     operation: Operation
@@ -39,7 +39,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class UnmeasuredOperator:
     """An operator that was not measured, and why."""
 
     operation: Operation
@@ -47,11 +47,11 @@ class Refused:
 
 
 @dataclass(slots=True)
-class Part:
+class PartialMeasurement:
     """A measurement's outcome so far; `spent_s` is the time that it has taken, in s."""
 
-    measured: list[Measured] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    measured: list[MeasuredRepeats] = field(default_factory=list)
+    refused: list[UnmeasuredOperator] = field(default_factory=list)
     spent_s: float = 0.0
     _file: TextIOWrapper | None = None
 
@@ -59,16 +59,16 @@ class Part:
         """Return the operators that need no further try."""
         return {one.operation for one in self.measured} | {one.operation for one in self.refused}
 
-    def add(self, outcomes: Iterable[tuple[Operation, Taken, int]], spent_s: float) -> None:
+    def add(self, outcomes: Iterable[tuple[Operation, RepeatTimes, int]], spent_s: float) -> None:
         """Add a batch's operators, times and bytes of tensors, and write them to the file at once."""
         lines: list[dict[str, Any]] = []
         for operation, taken, needed_bytes in outcomes:
             if taken.times_us:
                 times = tuple(round(each, 3) for each in taken.times_us)
-                self.measured.append(Measured(operation=operation, times_us=times, needed_bytes=needed_bytes))
+                self.measured.append(MeasuredRepeats(operation=operation, times_us=times, needed_bytes=needed_bytes))
                 lines.append({_OPERATION: to_json(operation), _TIMES: times, _BYTES: needed_bytes})
             elif taken.why_not:
-                self.refused.append(Refused(operation=operation, why=taken.why_not))
+                self.refused.append(UnmeasuredOperator(operation=operation, why=taken.why_not))
                 lines.append({_OPERATION: to_json(operation), _WHY: taken.why_not})
         self.spent_s += spent_s
         lines.append({_SPENT: round(spent_s, 3)})
@@ -85,17 +85,17 @@ class Part:
             raise ValueError
         operation = from_json(line[_OPERATION])
         if _WHY in line:
-            self.refused.append(Refused(operation=operation, why=str(line[_WHY])))
+            self.refused.append(UnmeasuredOperator(operation=operation, why=str(line[_WHY])))
         else:
             times = tuple(map(float, line[_TIMES]))
-            self.measured.append(Measured(operation=operation, times_us=times, needed_bytes=int(line[_BYTES])))
+            self.measured.append(MeasuredRepeats(operation=operation, times_us=times, needed_bytes=int(line[_BYTES])))
 
 
 _OPERATION, _TIMES, _BYTES, _WHY, _SPENT = "operation", "us", "bytes", "why", "spent_s"
 
 
 @contextmanager
-def keeping(file: Path, of: Mapping[str, str]) -> Iterator[Part]:
+def keeping(file: Path, of: Mapping[str, str]) -> Iterator[PartialMeasurement]:
     """Continue the measurement in `file`, or begin one; everything added is in the file at once.
 
     Args:
@@ -105,7 +105,7 @@ def keeping(file: Path, of: Mapping[str, str]) -> Iterator[Part]:
     Raises:
         ScenarioError: the file belongs to another measurement, or to none.
     """
-    part = Part()
+    part = PartialMeasurement()
     if file.exists():
         whole = _read(file, of, part)
         file.write_text(whole, encoding="utf-8")  # drops a last line that was cut off
@@ -119,7 +119,7 @@ def keeping(file: Path, of: Mapping[str, str]) -> Iterator[Part]:
             part._file = None
 
 
-def _read(file: Path, of: Mapping[str, str], part: Part) -> str:
+def _read(file: Path, of: Mapping[str, str], part: PartialMeasurement) -> str:
     text = file.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
     first, *lines = whole.splitlines() or [""]

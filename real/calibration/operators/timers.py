@@ -24,7 +24,7 @@ Maker = Callable[[], Made | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RepeatTimes:
     """The times of an operator's repeats in us; none, with the reason, if it could not be measured."""
 
     times_us: tuple[float, ...] = ()
@@ -41,7 +41,7 @@ class Timer(Protocol):
 
     is_cold: bool
 
-    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
+    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[RepeatTimes]:
         """Time the operators of a batch, one after the other."""
 
 
@@ -65,7 +65,7 @@ class CpuTimer:
 
     is_cold = False
 
-    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
+    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[RepeatTimes]:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # an operator's threads would wait for each other where cores are busy
         try:
@@ -73,10 +73,10 @@ class CpuTimer:
         finally:
             torch.set_num_threads(threads)
 
-    def _one(self, make: Maker) -> Taken:
+    def _one(self, make: Maker) -> RepeatTimes:
         made = make()
         if made is None:
-            return Taken()
+            return RepeatTimes()
         with arithmetic(is_tf32=made.is_tf32):
             made.run()
             times_s: list[float] = []
@@ -84,10 +84,10 @@ class CpuTimer:
                 begin_s = time.perf_counter()
                 made.run()
                 times_s.append(time.perf_counter() - begin_s)
-        return Taken(tuple(1e6 * each for each in times_s))
+        return RepeatTimes(tuple(1e6 * each for each in times_s))
 
 
-def taken_or_why(take: Callable[[], Taken], device: torch.device | None = None) -> Taken:
+def taken_or_why(take: Callable[[], RepeatTimes], device: torch.device | None = None) -> RepeatTimes:
     """Return the outcome of `take`, or why it failed: torch or fbgemm refuses an operator, or memory is exhausted.
 
     `device` is the GPU that may have failed, if there is one.
@@ -99,12 +99,12 @@ def taken_or_why(take: Callable[[], Taken], device: torch.device | None = None) 
         return take()
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
-        return Taken(why_not="too large: out of memory")
+        return RepeatTimes(why_not="too large: out of memory")
     except Exception as error:  # one operator's failure must not end the others' measurement
         sentence = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if device is not None and sentence.startswith(_FAILED) and _has_failed(device):
             raise RunEnded(f"the GPU failed: {sentence}; the same command goes on behind it") from error
-        return Taken(why_not=f"refused: {sentence[:_MOST_LETTERS]}")
+        return RepeatTimes(why_not=f"refused: {sentence[:_MOST_LETTERS]}")
 
 
 def _has_failed(device: torch.device) -> bool:
@@ -146,30 +146,30 @@ class CudaTimer:
         self._cycles_per_s = self._rate()
         self.nothing_us, self.held_us = self._held()
 
-    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
+    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[RepeatTimes]:
         """Time the operators of a batch; wait for the device once, at its end."""
         waiting = [self._launched(make, self._expected_s(operation)) for operation, make in batch]
         taken_or_why(self._wait, self._device)
-        return [each if isinstance(each, Taken) else self._read(each) for each in waiting]
+        return [each if isinstance(each, RepeatTimes) else self._read(each) for each in waiting]
 
-    def _wait(self) -> Taken:
+    def _wait(self) -> RepeatTimes:
         self._stream.synchronize()
-        return Taken()
+        return RepeatTimes()
 
-    def _launched(self, make: Maker, expected_s: float) -> list[_Pair] | Taken:
-        pairs: list[_Pair] = []
+    def _launched(self, make: Maker, expected_s: float) -> list[_EventPair] | RepeatTimes:
+        pairs: list[_EventPair] = []
 
-        def launch() -> Taken:
+        def launch() -> RepeatTimes:
             made = make()
             if made is not None:
                 with arithmetic(is_tf32=made.is_tf32):
                     pairs.extend(self._repeats(made, expected_s))
-            return Taken()
+            return RepeatTimes()
 
         failed = taken_or_why(launch, self._device)
         return failed if failed.why_not or not pairs else pairs
 
-    def _repeats(self, made: Made, expected_s: float) -> Iterator[_Pair]:
+    def _repeats(self, made: Made, expected_s: float) -> Iterator[_EventPair]:
         made.run()  # libraries choose and load kernels
         begin_s = time.perf_counter()
         made.run()
@@ -182,22 +182,22 @@ class CudaTimer:
                 ahead_s = min(2 * ahead_s, _MOST_AHEAD_S)
             yield pair
 
-    def _around(self, run: Callable[[], object], ahead_s: float) -> _Pair:
+    def _around(self, run: Callable[[], object], ahead_s: float) -> _EventPair:
         """Launch a flush, a spin, and the operator between two events."""
         self._flush.fill_(0)
         torch.cuda._sleep(round(ahead_s * self._cycles_per_s))
-        pair = _Pair(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+        pair = _EventPair(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
         pair.begin.record(self._stream)
         run()
         pair.end.record(self._stream)
         pair.is_ahead = not pair.begin.query()
         return pair
 
-    def _read(self, pairs: Sequence[_Pair]) -> Taken:
+    def _read(self, pairs: Sequence[_EventPair]) -> RepeatTimes:
         times_us = [each.us() - self.held_us for each in pairs if each.is_ahead]
         if not times_us:
-            return Taken(why_not=_BEHIND)
-        return Taken(tuple(max(each, _SHORTEST_US) for each in times_us))
+            return RepeatTimes(why_not=_BEHIND)
+        return RepeatTimes(tuple(max(each, _SHORTEST_US) for each in times_us))
 
     def _rate(self) -> float:
         """Return the cycles of `_sleep` per second."""
@@ -240,7 +240,7 @@ _SHORTEST_US = 0.1
 
 
 @dataclass(slots=True)
-class _Pair:
+class _EventPair:
     """A pair of events around an operator; `is_ahead`: the device had not passed the first when the host was done."""
 
     begin: torch.cuda.Event

@@ -16,7 +16,7 @@ from scenarios.seam.rank import Rank
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Exchange(ShortRepr):
+class AllToAllCase(ShortRepr):
     """An all-to-all among the ranks of each group at `place`.
 
     A rank's inputs and outputs are views of one memory of arbitrary bits, in which inputs begin at 1.
@@ -104,7 +104,7 @@ class AllToAll(Case):
     calls in one order. With `is_backwards` the last call is awaited first.
     """
 
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[AllToAllCase, ...]
     turns: tuple[int, ...]
     is_backwards: bool = False
 
@@ -117,7 +117,7 @@ class AllToAll(Case):
         return [issued[at][0] for at in sorted(issued)]
 
     def oracle(self) -> list[list[Tensor]]:
-        """Return each exchange's memory, by `Exchange.after`."""
+        """Return each exchange's memory, by `AllToAllCase.after`."""
         memories: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
         for exchange in self.exchanges:
             for members in exchange.place.members(self.hosts, self.gpus):

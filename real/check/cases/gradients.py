@@ -17,7 +17,7 @@ from scenarios.seam.kernel import Kernel
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Gradients(Case):
+class GradientsCase(Case):
     """A model's gradients, averaged in buckets of `first_bytes` and then `cap_bytes`; each rank's order differs by
     step.
 

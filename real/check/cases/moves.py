@@ -46,7 +46,7 @@ class _GroupCall(Case):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Gather(_GroupCall):
+class AllGatherCase(_GroupCall):
     """An all_gather_into_tensor of `numel` elements a rank; `in_place`: the input is this rank's part of the output."""
 
     numel: int = 1
@@ -119,7 +119,7 @@ class Messages(Case):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Reduction(_GroupCall):
+class ReductionCase(_GroupCall):
     """An all_reduce of `numel` whole numbers, or with `scatters` a reduce_scatter_tensor of `numel` a member.
 
     Numbers are so small that their sums and products are exact in every dtype; `big` numbers are exact in integers

@@ -31,7 +31,7 @@ from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import ShardedTable, TableShard
 
 
-class Piece(NamedTuple):
+class ColumnRun(NamedTuple):
     """A run of columns of a table: its start, its width, and the ranks that share its rows or hold it whole."""
 
     start: int
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Table(ShortRepr):
+class TableCase(ShortRepr):
     """A table cut into columns of `widths`; `owners` name a host, a rank, or all ranks of each, by `kind`."""
 
     kind: str
@@ -54,7 +54,7 @@ class Table(ShortRepr):
         """What its kind is."""
         return ShardingKind(self.kind)
 
-    def pieces(self, hosts: int, gpus: int) -> Iterator[Piece]:
+    def pieces(self, hosts: int, gpus: int) -> Iterator[ColumnRun]:
         """Yield the table's runs of columns."""
         everyone = tuple(range(hosts * gpus))
         start = 0
@@ -63,7 +63,7 @@ class Table(ShortRepr):
             on_host = everyone[host : host + gpus]
             alone = (owner % len(everyone),)
             owners = on_host if self.sharding_kind.rows_over == "host" else alone
-            yield Piece(start, width, everyone if self.sharding_kind.is_on_all_ranks else owners)
+            yield ColumnRun(start, width, everyone if self.sharding_kind.is_on_all_ranks else owners)
             start += width
 
     def buckets(self, ranks: tuple[int, ...]) -> int:
@@ -79,12 +79,12 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Plan(Case):
+class PlanCase(Case):
     """A set of tables with `batches[rank]` samples of every feature; rows are small whole numbers, so that sums are
     exact.
     """
 
-    tables: tuple[Table, ...]
+    tables: tuple[TableCase, ...]
     batches: tuple[int, ...]
     longest: int = 1
     dtype: str = "int64"
@@ -154,7 +154,7 @@ class Plan(Case):
             return False
         return self.need_pos if self.weighted else any(one.processor for one in self.tables if one.kind == kind)
 
-    def _in_bucket(self, bag: list[Cell], table: Table, owners: tuple[int, ...], slot: int) -> list[Cell]:
+    def _in_bucket(self, bag: list[Cell], table: TableCase, owners: tuple[int, ...], slot: int) -> list[Cell]:
         buckets = table.buckets(owners)
         block = block_of(table.rows, buckets)
         return [cell for cell in bag if buckets == 1 or bucket_of(cell.item, block, buckets)[0] == slot]
@@ -213,7 +213,7 @@ class Plan(Case):
         ]
 
 
-def _shard(table: Table, piece: Piece, slot: int) -> TableShard:
+def _shard(table: TableCase, piece: ColumnRun, slot: int) -> TableShard:
     buckets = table.buckets(piece.owners)
     block = block_of(table.rows, buckets)
     first = min(block * slot, table.rows) if buckets > 1 else 0

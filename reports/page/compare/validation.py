@@ -16,7 +16,7 @@ from reports.page.blocks import Chart, Page, PageBlock
 from reports.page.compare import error_charts
 from reports.page.compare.error_charts import COLORS
 from reports.sections.comparison import SIDES, TIMES, TITLES
-from reports.sections.model import Cell, Fact, Facts, Link, Shown, Table, Words
+from reports.sections.model import Cell, Fact, Facts, PageLink, ReportTable, Shown, Words
 from reports.terminal import text
 from reports.terminal.rows import cells, operation_name, records
 from reports.validation.folder import Validated
@@ -97,7 +97,7 @@ def _scenarios(found: Validated) -> Shown:
     return Shown("scenarios", title, [*blocks, _scenario_table(found)])
 
 
-def _scenario_table(found: Validated) -> Table:
+def _scenario_table(found: Validated) -> ReportTable:
     pages = [[_page_of(found.folder, name, side) for side in SIDES] for name in found.scenarios["scenario"]]
     has_pages = any(any(cells) for cells in pages)
     rows = [
@@ -107,7 +107,7 @@ def _scenario_table(found: Validated) -> Table:
     page_columns = ["timelines", ""] if has_pages else []
     times = [name for side in SIDES for name in (side, "p10-p90")]
     columns = ["scenario", *page_columns, *times, "error", "inside", "noisy"]
-    return Table("All scenarios", columns, rows, left=1 + len(page_columns))
+    return ReportTable("All scenarios", columns, rows, left=1 + len(page_columns))
 
 
 def _scenario_chart(shown: pd.DataFrame, count: int) -> Chart:
@@ -141,7 +141,7 @@ def _errors_between(low: pd.Series, high: pd.Series) -> list[str]:
 def _page_of(folder: Path, scenario: str, side: str) -> Cell:
     """A run's own page, where there is one."""
     path = Path(scenario, side, "reports", "report.html")
-    return Link(side, quote(path.as_posix())) if (folder / path).is_file() else ""
+    return PageLink(side, quote(path.as_posix())) if (folder / path).is_file() else ""
 
 
 def _operations(found: Validated) -> Shown:
@@ -176,10 +176,10 @@ def _operations(found: Validated) -> Shown:
     return Shown("operations", title, [chart, _operation_table(named)])
 
 
-def _operation_table(named: pd.DataFrame) -> Table:
+def _operation_table(named: pd.DataFrame) -> ReportTable:
     ordered = named.sort_values("size", ascending=False, kind="stable")
     shown = ordered.assign(part=ordered["part"].map(TITLES)).head(_ROWS)
     rows = cells(shown, ["name", "scenario", "part", *TIMES, "error_of_step"])
     more = f": the first {_ROWS} of {len(ordered):,}" if len(ordered) > _ROWS else f": {len(ordered):,}"
     columns = ["operation", "scenario", "part", *TIMES.values(), "of the step"]
-    return Table(f"Each in its scenario{more}", columns, rows, left=3, folded=True)
+    return ReportTable(f"Each in its scenario{more}", columns, rows, left=3, folded=True)

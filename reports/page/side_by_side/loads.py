@@ -10,7 +10,7 @@ from reports.analysis.step_breakdown import PARTS
 from reports.page import charts, theme
 from reports.page.blocks import Chart, PageBlock
 from reports.page.side_by_side import charts as run_charts
-from reports.sections.model import Shown, Table
+from reports.sections.model import ReportTable, Shown
 from reports.sections.run.tables import MEASURE_WORDS
 from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import labels, marks, placement
@@ -41,7 +41,7 @@ def memory(found: SideBySide) -> Shown:
     rows = [[str(part), *(text.size(float(one)) for one in row.tolist())] for part, row in table.iterrows()]
     rows.append(["total", *(text.size(float(one)) for one in table.sum().tolist())])
     columns = ["part", *(short[name] for name in held)]
-    blocks: list[PageBlock] = [Chart("memory", "By part", drawn), Table("Memory by part", columns, rows)]
+    blocks: list[PageBlock] = [Chart("memory", "By part", drawn), ReportTable("Memory by part", columns, rows)]
     return Shown("memory", "Memory of the fullest rank", blocks)
 
 
@@ -65,7 +65,10 @@ def links(found: SideBySide) -> Shown:
     absent = [label[name] for name in found.names if name not in table.columns]
     note = f"Not available: {', '.join(absent)}." if absent else ""
     title = "Hottest link of each class, over the whole run"
-    blocks: list[PageBlock] = [Chart("links", title, drawn), Table("Links by class", columns, rows, left=3, note=note)]
+    blocks: list[PageBlock] = [
+        Chart("links", title, drawn),
+        ReportTable("Links by class", columns, rows, left=3, note=note),
+    ]
     return Shown("links", "Links", blocks)
 
 
@@ -86,7 +89,7 @@ def balance(found: SideBySide) -> Shown:
     ]
     note = "Compute is from spans; the others are the plan's expectations."
     blocks: list[PageBlock] = [Chart("balance", "Max over mean by load", drawn, note)]
-    return Shown("balance", "Balance of ranks", [*blocks, Table("Balance", columns, rows, left=2)])
+    return Shown("balance", "Balance of ranks", [*blocks, ReportTable("Balance", columns, rows, left=2)])
 
 
 def _loads(found: SideBySide) -> pd.DataFrame:
@@ -123,7 +126,9 @@ def plans(found: SideBySide) -> Shown:
     left_out = f"; {len(each) - _ROWS} more are in plans.csv" if len(each) > _ROWS else ""
     columns = ["table", *(short[name] for name in each[0][1]["run"])]
     note = f"How a table is sharded, on which ranks, and its storage there in total. {alike}{left_out}."
-    return Shown("plan", "Plan", [Table("Tables placed differently", columns, rows, left=len(columns), note=note)])
+    return Shown(
+        "plan", "Plan", [ReportTable("Tables placed differently", columns, rows, left=len(columns), note=note)]
+    )
 
 
 def _placed(row: dict[str, object]) -> str:

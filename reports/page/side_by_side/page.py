@@ -13,7 +13,7 @@ from reports.page import charts, theme
 from reports.page.blocks import Chart, Page, PageBlock
 from reports.page.side_by_side import charts as run_charts
 from reports.page.side_by_side import loads
-from reports.sections.model import Cell, Fact, Facts, Link, Shown, Table, Words
+from reports.sections.model import Cell, Fact, Facts, PageLink, ReportTable, Shown, Words
 from reports.sections.run.headline import WORLDS, folded, of_recording, thinned, warm_up
 from reports.side_by_side.frames import CHANGES, SideBySide
 from reports.side_by_side.words import (
@@ -95,17 +95,17 @@ def _facts(found: SideBySide) -> list[Fact]:
     return facts
 
 
-def _runs(found: SideBySide, hrefs: Sequence[str]) -> Table:
+def _runs(found: SideBySide, hrefs: Sequence[str]) -> ReportTable:
     rows: list[list[Cell]] = []
     for label, row, href in zip(labels(found).values(), records(found.results), hrefs, strict=True):
-        name: Cell = Link(label, href) if href else label
+        name: Cell = PageLink(label, href) if href else label
         times = [text.duration(row["step_ns"]), text.signed_percent(row["step_change"])]
         rates = [text.number(row["samples_per_s"]), text.signed_percent(row["samples_change"])]
         about = [row["name"], WORLDS.get(row["world"], row["world"]), f"{row['world_size']:,}", f"{row['steps']:,}"]
         rows.append([name, *about, *times, *rates])
     columns = ["run", "scenario", "", "ranks", "steady steps", "step time", "change", "samples/s", "change"]
     raw = {f"step_ns-{at}": float(value) for at, value in enumerate(found.results["step_ns"])}
-    return Table("Runs", columns, rows, left=3, raw=raw)
+    return ReportTable("Runs", columns, rows, left=3, raw=raw)
 
 
 def _settings(found: SideBySide) -> Shown:
@@ -116,7 +116,9 @@ def _settings(found: SideBySide) -> Shown:
     columns = ["setting", *marks(found.names)]
     cut = [[key, *map(text.told_apart(dict.fromkeys(values), 48).__getitem__, values)] for key, *values in rows[:_ROWS]]
     note = f"{alike[0].upper()}{alike[1:]}{left_out}."
-    return Shown("settings", "Settings", [Table("Settings that differ", columns, cut, left=len(columns), note=note)])
+    return Shown(
+        "settings", "Settings", [ReportTable("Settings that differ", columns, cut, left=len(columns), note=note)]
+    )
 
 
 def _parts(found: SideBySide) -> Shown:
@@ -134,7 +136,7 @@ def _parts(found: SideBySide) -> Shown:
     return Shown("parts", "Step time and its parts", [*blocks, _numbers(found)])
 
 
-def _numbers(found: SideBySide) -> Table:
+def _numbers(found: SideBySide) -> ReportTable:
     """Every number with its change, a column for each run."""
     frame, rows = found.results, []
     for name, words in numbers(found).items():
@@ -148,7 +150,7 @@ def _numbers(found: SideBySide) -> Table:
     note = "Step time and samples/s are medians of steady steps; parts of a step and payload are means over ranks."
     note += f" {DIFFERENT_BATCHES}." if found.batches_differ else ""
     raw = {f"compute_ns-{at}": float(value) for at, value in enumerate(frame["compute_ns"]) if not np.isnan(value)}
-    return Table("Numbers of the runs", columns, rows, note=note, raw=raw)
+    return ReportTable("Numbers of the runs", columns, rows, note=note, raw=raw)
 
 
 def _steps(found: SideBySide) -> Shown:
@@ -167,7 +169,7 @@ def _steps(found: SideBySide) -> Shown:
             name, early = f"{label}, warm-up" if is_warm_up else label, early or bool(is_warm_up)
             rows.append([name, f"{len(group):,}", *(text.duration(float(one)) for one in times)])
     note = "Steps that warm a measured run up are not among its others." if early else ""
-    blocks.append(Table("All steps", ["run", "steps", "median", "min", "max"], rows, note=note))
+    blocks.append(ReportTable("All steps", ["run", "steps", "median", "min", "max"], rows, note=note))
     return Shown("steps", "Step times", blocks)
 
 
@@ -191,7 +193,7 @@ def _operations(found: SideBySide) -> Shown:
     return Shown("operations", "Operations", blocks)
 
 
-def _operation_table(pairs: Sequence[tuple[str, pd.DataFrame]], short: Sequence[str], count: int) -> Table:
+def _operation_table(pairs: Sequence[tuple[str, pd.DataFrame]], short: Sequence[str], count: int) -> ReportTable:
     rows = []
     for name, own in pairs:
         first, *others = medians_shown(own)
@@ -202,4 +204,4 @@ def _operation_table(pairs: Sequence[tuple[str, pd.DataFrame]], short: Sequence[
     columns += [cell for mark in short[1:] for cell in (mark, "change", "transfer", "waiting")]
     left_out = f" {count - len(pairs)} more are in operations.csv." if count > len(pairs) else ""
     note = f"A dash: not in this run. Transfer and waiting: changes of the mean exposed times.{left_out}"
-    return Table("All operations", columns, rows, left=2, note=note, folded=True)
+    return ReportTable("All operations", columns, rows, left=2, note=note, folded=True)

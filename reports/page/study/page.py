@@ -11,7 +11,7 @@ import pandas as pd
 from reports.page.blocks import Chart, Own, Page
 from reports.page.study import front
 from reports.page.study.payload import ABSENT, FIRST, labels_of, links, named_points, payload
-from reports.sections.model import Block, Cell, Link, Listing, Shown, Table, View, Words
+from reports.sections.model import Block, Cell, Listing, PageLink, ReportTable, Shown, View, Words
 from reports.study.frame import Goal, baseline_of, best_first, goals_of, pareto
 from reports.study.measures import SHOWN
 from reports.study.options import command, option
@@ -95,7 +95,7 @@ def _glance(frame: pd.DataFrame, about: About, hrefs: Sequence[str]) -> Shown:
     return Shown("glance", "At a glance", [*blocks, _best(frame, about, hrefs, goals)])
 
 
-def _named(frame: pd.DataFrame, about: About, hrefs: Sequence[str], named: Mapping[str, pd.DataFrame]) -> Table:
+def _named(frame: pd.DataFrame, about: About, hrefs: Sequence[str], named: Mapping[str, pd.DataFrame]) -> ReportTable:
     """A column for each named point."""
     place = {index: at for at, index in enumerate(frame["index"].tolist())}
     at = [place[int(row["index"].iloc[0])] for row in named.values()]
@@ -105,7 +105,9 @@ def _named(frame: pd.DataFrame, about: About, hrefs: Sequence[str], named: Mappi
         rows.append([title, *(text.shortened(labels[one], _WIDTH) for one in at)])
     for title, form, values in _numbers(frame, about):
         rows.append([title, *(form(values[one]) for one in at)])
-    return Table("Named points", ["", *named], rows, raw={name: float(one) for name, one in _indices(named).items()})
+    return ReportTable(
+        "Named points", ["", *named], rows, raw={name: float(one) for name, one in _indices(named).items()}
+    )
 
 
 def _indices(named: Mapping[str, pd.DataFrame]) -> dict[str, int]:
@@ -114,7 +116,7 @@ def _indices(named: Mapping[str, pd.DataFrame]) -> dict[str, int]:
 
 def _point(frame: pd.DataFrame, at: int, hrefs: Sequence[str]) -> Cell:
     words = f"#{frame['index'].iloc[at]}"
-    return Link(words, hrefs[at]) if hrefs[at] else words
+    return PageLink(words, hrefs[at]) if hrefs[at] else words
 
 
 def _numbers(frame: pd.DataFrame, about: About) -> list[tuple[str, Callable[[float], str], list[float]]]:
@@ -140,7 +142,7 @@ def _commands(frame: pd.DataFrame, about: About, named: Mapping[str, pd.DataFram
     return [Listing("Commands that predict them", "\n".join(lines))]
 
 
-def _best(frame: pd.DataFrame, about: About, hrefs: Sequence[str], goals: Sequence[Goal]) -> Table:
+def _best(frame: pd.DataFrame, about: About, hrefs: Sequence[str], goals: Sequence[Goal]) -> ReportTable:
     best = best_first(frame, goals[0], about["stages"])
     place = {index: at for at, index in enumerate(frame["index"].tolist())}
     rows = [place[index] for index in best["index"].tolist()[:BEST]]
@@ -157,7 +159,7 @@ def _best(frame: pd.DataFrame, about: About, hrefs: Sequence[str], goals: Sequen
     title = f"The best {len(rows)} of {text.counted(len(best), 'point')} by {SHOWN[goals[0].column][0]}"
     if len(goals) > 1:
         title += f"; {len(pareto(best, goals)):,} are on the front"
-    return Table(title, ["", *labels, *(name for name, _, _ in numbers)], cells, left=1 + len(labels))
+    return ReportTable(title, ["", *labels, *(name for name, _, _ in numbers)], cells, left=1 + len(labels))
 
 
 def _failures(frame: pd.DataFrame) -> Shown:
@@ -168,5 +170,5 @@ def _failures(frame: pd.DataFrame) -> Shown:
         [row["status"], f"{row['points']:,}", f"#{row['index']}", row["sentence"]] for row in found.to_dict("records")
     ]
     note = "By their sentences, but for numbers in them; each point has its own under All points."
-    table = Table("Why points failed", ["status", "points", "such as", "sentence"], rows, left=4, note=note)
+    table = ReportTable("Why points failed", ["status", "points", "such as", "sentence"], rows, left=4, note=note)
     return Shown("failed", "Failed points", [table])

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from reports.run import Run
-from reports.sections.model import PAGE, Block, Column, Listing, Part, Section, Table, Words
+from reports.sections.model import PAGE, Block, Column, Listing, ReportTable, Section, SectionPart, Words
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -79,7 +79,7 @@ def best(run: Run) -> str:
     return f"largest single gains: {'; '.join(said)}" if said else ""
 
 
-def tables(changes: pd.DataFrame) -> Iterator[Table]:
+def tables(changes: pd.DataFrame) -> Iterator[ReportTable]:
     """Yield the table of each group of `ranked`, whose rows begin with the scenario as it is.
 
     Rows are those that were played to their end; samples a second and $ have no column where none is known.
@@ -95,7 +95,7 @@ def tables(changes: pd.DataFrame) -> Iterator[Table]:
         shown[0]["gain"] = ""
         heads = [Column(column, PAGE) if column in _SHARES else Column(column) for column in columns]
         rows, best = [[row[column] for column in columns] for row in shown], float(own["gain"].max())
-        yield Table(title, heads, rows, note=SHARES_NOTE, raw={"best": best})
+        yield ReportTable(title, heads, rows, note=SHARES_NOTE, raw={"best": best})
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
@@ -163,6 +163,6 @@ CHANGES = Section(
     name="what-if",
     title="What would help",
     absent=_absent,
-    parts=[Part(_blocks)],
+    parts=[SectionPart(_blocks)],
     data=lambda view: {"what_if": ranked(view.run)},
 )

@@ -20,7 +20,7 @@ from reports.analysis.step_breakdown import (
     utilisation_of,
 )
 from reports.run import Run
-from reports.sections.model import PAGE, Bar, Fact, Facts, Part, Piece, Section, Words
+from reports.sections.model import PAGE, Bar, Fact, Facts, Section, SectionPart, SectionPiece, Words
 from reports.sections.run import changes
 from reports.sections.run.causes import dominant
 from reports.sections.run.headline import of_recording
@@ -112,7 +112,7 @@ def _bar(view: RunView) -> Iterator[Bar]:
     parts = [] if view.step is None else records(by_what.by_what(view.run.critical_path_of(view.step)))
     if not parts:
         return
-    pieces = [Piece(row["what"], LETTERS[row["what"]], row["duration_ns"], row["share"]) for row in parts]
+    pieces = [SectionPiece(row["what"], LETTERS[row["what"]], row["duration_ns"], row["share"]) for row in parts]
     whole = text.duration(float(sum(piece.duration_ns for piece in pieces)))
     title = f"Critical path of step {view.step}{view.seen} by what it is, {whole}"
     waits = any(piece.name == by_what.WAITING and piece.share >= _LEAST_SHARE for piece in pieces)
@@ -184,6 +184,12 @@ GLANCE = Section(
     title="At a glance",
     absent=_absent,
     absent_in=PAGE,
-    parts=[Part(_tiles, PAGE), Part(_bar), Part(_what_helps), Part(_dominant), Part(_stragglers)],
+    parts=[
+        SectionPart(_tiles, PAGE),
+        SectionPart(_bar),
+        SectionPart(_what_helps),
+        SectionPart(_dominant),
+        SectionPart(_stragglers),
+    ],
     data=_data,
 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reports.sections.model import PAGE, Column, FrameColumns, Most, Part, Section, Table, figure, table_of
+from reports.sections.model import PAGE, Column, FrameColumns, Most, ReportTable, Section, SectionPart, figure, table_of
 from reports.sections.run.subject import RunView
 from reports.terminal.rows import represented
 
 _CLASSES_TITLE = "Links: load, mean over the run, and of the hottest also while it is busy"
 
 
-def _classes(view: RunView) -> Iterator[Table]:
+def _classes(view: RunView) -> Iterator[ReportTable]:
     links, classes = view.run.links, view.run.link_classes
     classes = classes.assign(hottest=classes["hottest_link"] + " " + classes["hottest_direction"])
     columns = {"link_class": "class", "links": "links", "bytes_carried": "carried", "mean_utilisation": "mean load"}
@@ -22,7 +22,7 @@ def _classes(view: RunView) -> Iterator[Table]:
     )
 
 
-def _hottest(view: RunView) -> Iterator[Table]:
+def _hottest(view: RunView) -> Iterator[ReportTable]:
     links = view.run.links
     columns: FrameColumns = {
         "link": "link",
@@ -48,6 +48,6 @@ LINKS = Section(
     name="links",
     title="Links",
     absent=_absent,
-    parts=[figure("run.links.hosts"), figure("run.links.over_time"), Part(_classes), Part(_hottest)],
+    parts=[figure("run.links.hosts"), figure("run.links.over_time"), SectionPart(_classes), SectionPart(_hottest)],
     data=lambda view: {"link_classes": view.run.link_classes, "links": view.run.links},
 )

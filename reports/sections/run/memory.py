@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.sections.model import PAGE, Most, Part, Section, Table, Words, figure, table_of
+from reports.sections.model import PAGE, Most, ReportTable, Section, SectionPart, Words, figure, table_of
 from reports.sections.run.headline import fits
 from reports.sections.run.ranks import rank_names
 from reports.sections.run.subject import RunView
@@ -17,7 +17,7 @@ from scenarios.seam.trace import ALWAYS
 _FULLEST = 16
 
 
-def _ranks(view: RunView) -> Iterator[Table]:
+def _ranks(view: RunView) -> Iterator[ReportTable]:
     frame = view.run.rank_memory
     columns = {"rank": "rank", "used_bytes": "used", "capacity_bytes": "capacity", "used_share": "share"}
     columns["phase"] = "fullest in"
@@ -26,7 +26,7 @@ def _ranks(view: RunView) -> Iterator[Table]:
     yield table_of("Fullest ranks", named, columns, folded=True, raw=raw, most=most, file="rank_memory.csv")
 
 
-def _parts(view: RunView) -> Iterator[Table]:
+def _parts(view: RunView) -> Iterator[ReportTable]:
     """Yield the fullest rank's memory: what is there in all phases of a step, and at the peak, which is the total."""
     fullest, memory = view.run.rank_memory.head(1), view.run.memory
     own = memory[memory["rank"].isin(fullest["rank"]).to_numpy(bool)]
@@ -53,10 +53,10 @@ MEMORY = Section(
     title="Memory",
     absent=_absent,
     parts=[
-        Part(lambda view: [Words(fits(view.run))], PAGE),
+        SectionPart(lambda view: [Words(fits(view.run))], PAGE),
         figure("run.ranks.memory"),
-        Part(_ranks, PAGE),
-        Part(_parts),
+        SectionPart(_ranks, PAGE),
+        SectionPart(_parts),
     ],
     data=lambda view: {"rank_memory": view.run.rank_memory, "memory": view.run.memory},
 )

@@ -7,7 +7,18 @@ from collections.abc import Iterator
 import pandas as pd
 
 from reports.analysis.by_what import whats
-from reports.sections.model import PAGE, TERMINAL, Column, FrameColumns, Most, Part, Section, Table, figure, table_of
+from reports.sections.model import (
+    PAGE,
+    TERMINAL,
+    Column,
+    FrameColumns,
+    Most,
+    ReportTable,
+    Section,
+    SectionPart,
+    figure,
+    table_of,
+)
 from reports.sections.run.headline import kernel_shares
 from reports.sections.run.subject import RunView
 from reports.terminal import text
@@ -36,7 +47,7 @@ DIFFERS = 0.05
 _FORMULAS_SHOWN, _BANDWIDTHS_SHOWN = 10, 8
 
 
-def _operations(view: RunView) -> Iterator[Table]:
+def _operations(view: RunView) -> Iterator[ReportTable]:
     frame = view.run.operations_of(view.kept)
     frame = frame.sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
     frame = frame.assign(name=operation_names(frame), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
@@ -50,7 +61,7 @@ def _operations(view: RunView) -> Iterator[Table]:
         ]
 
     raw = {name: float(frame[name].sum()) for name in ("mean_ns", "exposed_ns", "wait_ns", "hidden_ns")}
-    yield Table(
+    yield ReportTable(
         f"Operations per rank and step, {view.which}",
         list(_OPERATION_COLUMNS.values()),
         rows,
@@ -66,7 +77,7 @@ def _operations(view: RunView) -> Iterator[Table]:
     )
 
 
-def _bandwidths(view: RunView) -> Iterator[Table]:
+def _bandwidths(view: RunView) -> Iterator[ReportTable]:
     frame = view.run.operations_of(view.kept)
     frame = frame[frame["busbw_bytes_per_s"].notna().to_numpy(bool)]
     frame = frame.sort_values("size_bytes", ascending=False, kind="stable")
@@ -78,7 +89,7 @@ def _bandwidths(view: RunView) -> Iterator[Table]:
         yield table_of(title, _named(frame), columns, most=most, others="smaller ones")
 
 
-def _formulas(view: RunView) -> Iterator[Table]:
+def _formulas(view: RunView) -> Iterator[ReportTable]:
     frame = view.run.formulas_of(view.kept)
     frame = frame[frame["difference"].abs() > DIFFERS]
     frame = frame.sort_values("difference", key=abs, ascending=False, kind="stable")
@@ -99,7 +110,12 @@ OPERATIONS = Section(
     name="hidden",
     title="Hidden and exposed",
     absent=RunView.why_absent,
-    parts=[figure("run.times.hidden"), Part(_operations), Part(_bandwidths, TERMINAL), Part(_formulas)],
+    parts=[
+        figure("run.times.hidden"),
+        SectionPart(_operations),
+        SectionPart(_bandwidths, TERMINAL),
+        SectionPart(_formulas),
+    ],
     data=lambda view: {"operations": view.run.operations, "formulas": view.run.formulas},
 )
 
@@ -118,7 +134,7 @@ def communication(view: RunView) -> pd.DataFrame:
     return added.sort_values("mean_ns", ascending=False, kind="stable").reset_index()
 
 
-def _communication(view: RunView) -> Iterator[Table]:
+def _communication(view: RunView) -> Iterator[ReportTable]:
     columns = {"what": "what", "bytes_sent": "payload", "mean_ns": "takes", "transfer_ns": "transfer"}
     columns |= {"wait_ns": "waiting", "hidden_ns": "hidden"}
     note = "Means over the ranks that have each operation. Transfer and waiting are exposed, hidden overlaps compute."
@@ -131,14 +147,14 @@ COMMUNICATION = Section(
     title="Communication",
     absent=lambda view: view.why_absent() or ("" if len(communication(view)) else "No operation communicates."),
     absent_in=PAGE,
-    parts=[Part(_communication)],
+    parts=[SectionPart(_communication)],
     data=lambda view: {"communication": communication(view)},
 )
 
 _KERNELS_SHOWN = 20
 
 
-def _kernels(view: RunView) -> Iterator[Table]:
+def _kernels(view: RunView) -> Iterator[ReportTable]:
     """List those that take most of a step, so that a GPU's owner sees which prediction to check."""
     frame = view.run.kernels
     said = ", ".join(f"{name} {text.percent(share)}" for name, share in (kernel_shares(view.run) or {}).items())
@@ -158,6 +174,6 @@ KERNELS = Section(
     name="kernels",
     title="Kernels",
     absent=lambda view: "" if len(view.run.kernels) else "Only a prediction on GPUs lists its kernels.",
-    parts=[Part(_kernels, PAGE)],
+    parts=[SectionPart(_kernels, PAGE)],
     data=lambda view: {"kernels": view.run.kernels, "kernels_priced_by": kernel_shares(view.run)},
 )

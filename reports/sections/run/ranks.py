@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.sections.model import PAGE, Most, Part, Section, Table, figure, table_of
+from reports.sections.model import PAGE, Most, ReportTable, Section, SectionPart, figure, table_of
 from reports.sections.run.subject import RunView
 from reports.terminal.rows import represented
 
@@ -30,7 +30,7 @@ def rank_names(frame: pd.DataFrame) -> list[str]:
     return [f"rank {name}" for name in represented(frame)]
 
 
-def _worst(view: RunView) -> Iterator[Table]:
+def _worst(view: RunView) -> Iterator[ReportTable]:
     each = of_one_step(view)
     if not len(each):
         return
@@ -43,13 +43,13 @@ def _worst(view: RunView) -> Iterator[Table]:
     yield table_of("Ranks with the longest compute", named, columns, raw=raw, most=most, file="steady_ranks.csv")
 
 
-def _classes(view: RunView) -> Iterator[Table]:
+def _classes(view: RunView) -> Iterator[ReportTable]:
     found = sorted(view.run.info.rank_classes, key=lambda each: (-each[1], each[0]))
     rows = [[f"rank {rank}", f"{count:,}", ranks] for rank, count, ranks in found[:_CLASSES]]
     if len(found) > _CLASSES:
         rows.append(["", "", f"{len(found) - _CLASSES} smaller classes not shown"])
     if rows:
-        yield Table("Classes of ranks, of each of which one was played", ["played", "for", "ranks"], rows)
+        yield ReportTable("Classes of ranks, of each of which one was played", ["played", "for", "ranks"], rows)
 
 
 def _absent(view: RunView) -> str:
@@ -67,7 +67,7 @@ RANKS = Section(
     title="Balance of ranks",
     absent=_absent,
     absent_in=PAGE,
-    parts=[figure("run.ranks.ranks"), Part(_worst, PAGE), Part(_classes)],
+    parts=[figure("run.ranks.ranks"), SectionPart(_worst, PAGE), SectionPart(_classes)],
     data=lambda view: {
         "ranks": view.run.ranks,
         "late_ranks": view.run.late_ranks_of(view.kept),

@@ -8,7 +8,18 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.step_breakdown import PARTS, parts_of_step, why_no_step
-from reports.sections.model import PAGE, TERMINAL, Column, Columns, Most, Part, Section, Table, figure, table_of
+from reports.sections.model import (
+    PAGE,
+    TERMINAL,
+    Column,
+    Columns,
+    Most,
+    ReportTable,
+    Section,
+    SectionPart,
+    figure,
+    table_of,
+)
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import cells, named, records, represented, written
@@ -23,7 +34,7 @@ _PARTS_NOTE = (
 )
 
 
-def _steps(view: RunView) -> Iterator[Table]:
+def _steps(view: RunView) -> Iterator[ReportTable]:
     steps = view.run.steps
     by, has_phases = ["step"] if len(steps) <= _STEPS_SHOWN else ["phase", "warm_up"], steps["phase"].nunique() > 1
     groups = [group for _, group in steps.groupby(by, sort=False)]
@@ -33,7 +44,7 @@ def _steps(view: RunView) -> Iterator[Table]:
         columns = ["step", "time", "fastest rank", "slowest rank", "samples/s", "operations"]
         rows = [[number, *others] for number, _, *others in rows]
     note = "A phase is a stretch of steps that use the same operations." if has_phases else ""
-    yield Table("Steps", columns, rows, note=note, raw={"sum": float(steps["step_ns"].sum())})
+    yield ReportTable("Steps", columns, rows, note=note, raw={"sum": float(steps["step_ns"].sum())})
 
 
 def _step_row(group: pd.DataFrame) -> list[str]:
@@ -59,12 +70,12 @@ STEPS = Section(
     name="steps",
     title="Step times",
     absent=lambda view: "" if len(view.run.steps) else f"No rank completed a step{why_no_step(view.run)}.",
-    parts=[figure("run.times.steps"), Part(_steps)],
+    parts=[figure("run.times.steps"), SectionPart(_steps)],
     data=lambda view: {"steps": view.run.steps, "unrecorded_steps": view.run.unrecorded_steps},
 )
 
 
-def _breakdown(view: RunView) -> Iterator[Table]:
+def _breakdown(view: RunView) -> Iterator[ReportTable]:
     """Yield shares of the whole step; exposed communication is there as its two parts."""
     spent = parts_of_step(view.run, view.kept)
     raw = dict(zip((name.removesuffix("_ns") for name in PARTS), spent["mean_ns"], strict=True))
@@ -84,11 +95,11 @@ PARTS_OF_STEP = Section(
     title="Parts of a step",
     absent=_no_breakdown,
     absent_in=PAGE,
-    parts=[figure("run.times.parts"), Part(_breakdown)],
+    parts=[figure("run.times.parts"), SectionPart(_breakdown)],
 )
 
 
-def _path(view: RunView) -> Iterator[Table]:
+def _path(view: RunView) -> Iterator[ReportTable]:
     assert view.step is not None
     own = view.run.waited_for_of(view.step)
 
@@ -105,7 +116,7 @@ def _path(view: RunView) -> Iterator[Table]:
 
     columns: Columns = ["operation", "kind", Column("part", PAGE), Column("segments", PAGE), "time", "share"]
     title, raw = f"Critical path of step {view.step}, in order{view.seen}", {"sum": float(own["duration_ns"].sum())}
-    yield Table(title, columns, rows, left=3, folded=True, raw=raw, name="The whole path", most=Most(16, 200))
+    yield ReportTable(title, columns, rows, left=3, folded=True, raw=raw, name="The whole path", most=Most(16, 200))
 
 
 def _no_path(view: RunView) -> str:
@@ -119,12 +130,12 @@ CRITICAL_PATH = Section(
     title="Critical path",
     absent=_no_path,
     absent_in=PAGE,
-    parts=[figure("run.times.critical_path"), Part(_path)],
+    parts=[figure("run.times.critical_path"), SectionPart(_path)],
     data=lambda view: {"waited_for": view.run.waited_for},
 )
 
 
-def _by_step(view: RunView) -> Iterator[Table]:
+def _by_step(view: RunView) -> Iterator[ReportTable]:
     frame = view.run.metrics_by_step
     names = list(dict.fromkeys(frame["name"].tolist()))
     shown, half = names[:_METRICS_SHOWN], _STEPS_SHOWN // 2
@@ -135,26 +146,26 @@ def _by_step(view: RunView) -> Iterator[Table]:
     if len(kept) < len(steps):
         rows.insert(half, ["...", *("" for _ in shown)])
     more = f"; {len(names) - len(shown)} more names left out" if len(names) > len(shown) else ""
-    yield Table(f"Recorded metrics, mean over ranks{more}", ["step", *shown], rows)
+    yield ReportTable(f"Recorded metrics, mean over ranks{more}", ["step", *shown], rows)
 
 
 def _exact(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.7g}"
 
 
-def _by_name(view: RunView) -> Iterator[Table]:
+def _by_name(view: RunView) -> Iterator[ReportTable]:
     rows = []
     for name, own in view.run.metrics_by_step.groupby("name", sort=False):
         numbers = own["mean"].iloc[0], own["mean"].iloc[-1], own["min"].min(), own["max"].max()
         rows.append([str(name), f"{len(own):,}", *(f"{value:.7g}" for value in numbers)])
     columns, most = ["number", "steps", "first", "last", "min", "max"], Most(_METRIC_ROWS, _METRIC_ROWS)
-    yield Table("Recorded metrics, mean over ranks", columns, rows, most=most, file="metrics_by_step.csv")
+    yield ReportTable("Recorded metrics, mean over ranks", columns, rows, most=most, file="metrics_by_step.csv")
 
 
 METRICS = Section(
     name="numbers",
     title="Recorded metrics",
     absent=lambda view: "" if len(view.run.metrics_by_step) else "The program recorded no metrics.",
-    parts=[figure("run.times.metrics"), Part(_by_step, TERMINAL), Part(_by_name, PAGE)],
+    parts=[figure("run.times.metrics"), SectionPart(_by_step, TERMINAL), SectionPart(_by_name, PAGE)],
     data=lambda view: {"metrics": view.run.metrics},
 )

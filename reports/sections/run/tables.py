@@ -10,7 +10,19 @@ import pandas as pd
 from reports.analysis.imbalance import MEASURES
 from reports.analysis.table_costs import PARTS
 from reports.run import Run
-from reports.sections.model import PAGE, Block, Column, Columns, Most, Part, Section, Table, Words, figure, table_of
+from reports.sections.model import (
+    PAGE,
+    Block,
+    Column,
+    Columns,
+    Most,
+    ReportTable,
+    Section,
+    SectionPart,
+    Words,
+    figure,
+    table_of,
+)
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -47,20 +59,20 @@ def _absent(view: RunView) -> str:
     return "" if len(view.run.plan) else "The scenario has no embedding tables."
 
 
-def _balance(view: RunView) -> Iterator[Table]:
+def _balance(view: RunView) -> Iterator[ReportTable]:
     rows = []
     for row in records(view.run.imbalance):
         title, _, form = MEASURE_WORDS[row["measure"]]
         rows.append([title, form(row["worst"]), str(row["worst_rank"]), form(row["mean"]), _ratio(row)])
     raw = {str(row["measure"]): float(row["max_over_mean"]) for row in records(view.run.imbalance)}
-    yield Table("Balance of tables", _BALANCE_COLUMNS, rows, raw=raw)
+    yield ReportTable("Balance of tables", _BALANCE_COLUMNS, rows, raw=raw)
 
 
 def _ratio(row: dict[str, float]) -> str:
     return f"{row['max_over_mean']:.2f}"
 
 
-def _causes(most: int, view: RunView) -> Iterator[Table]:
+def _causes(most: int, view: RunView) -> Iterator[ReportTable]:
     """Yield so many tables that make each load uneven."""
     causes, rows = view.run.imbalance_causes, []
     for row in records(view.run.imbalance):
@@ -70,19 +82,19 @@ def _causes(most: int, view: RunView) -> Iterator[Table]:
             here, mean = form(cause["on_worst_rank"]), form(cause["mean"])
             rows.append([cause["table"], cause["sharding_type"], word, here, mean, f"+{form(cause['excess'])}"])
     if rows:
-        yield Table("Tables that cause imbalance", _CAUSE_COLUMNS, rows, left=3)
+        yield ReportTable("Tables that cause imbalance", _CAUSE_COLUMNS, rows, left=3)
 
 
 BALANCE = Section(
     name="tables",
     title="Balance of tables",
     absent=_absent,
-    parts=[figure("run.ranks.tables"), Part(_balance), Part(partial(_causes, 5))],
+    parts=[figure("run.ranks.tables"), SectionPart(_balance), SectionPart(partial(_causes, 5))],
     data=lambda view: {"imbalance": view.run.imbalance, "imbalance_causes": view.run.imbalance_causes},
 )
 
 
-def _placed(view: RunView) -> Iterator[Table]:
+def _placed(view: RunView) -> Iterator[ReportTable]:
     """Yield where the planner put which table."""
     keys, run = ["table", "sharding_type", "compute_kernel"], view.run
     first = run.plan[keys].drop_duplicates().head(_PLAN_ROWS)
@@ -122,7 +134,7 @@ def _costs(view: RunView) -> Iterator[Block]:
 
     title, name = f"Tables: the planner said / the step says{view.seen}", "Tables: the planner said / the step says"
     raw, most = {"look_up": float(frame["step_look_up_ns"].sum())}, Most(16, _PLAN_ROWS)
-    yield Table(
+    yield ReportTable(
         title, _COSTS_COLUMNS, rows, left=2, raw=raw, name=name, most=most, count=len(frame), others="that take less"
     )
     yield Words("\n".join([_COSTS_NOTE.format(step=view.step), f"{busiest_sentence(view.run, view.step)}."]))
@@ -153,11 +165,11 @@ def busiest_sentence(run: Run, step: int) -> str:
     return f"Look-ups and updates, busiest rank / mean: {', '.join(said)}" if said else ""
 
 
-def _beside_ours(view: RunView) -> Iterator[Table]:
+def _beside_ours(view: RunView) -> Iterator[ReportTable]:
     """Yield a script's plan and ours, where there is one."""
     if len(view.run.own_plan):
         title, rows = "TorchRec's plan and ours, time of all shards together", plans_rows(view.run, _PLAN_ROWS)
-        yield Table(title, _BESIDE_COLUMNS, rows, left=5)
+        yield ReportTable(title, _BESIDE_COLUMNS, rows, left=5)
 
 
 def plans_rows(run: Run, most: int) -> list[list[str]]:
@@ -200,7 +212,7 @@ PLAN = Section(
     title="Plan",
     absent=_absent,
     absent_in=PAGE,
-    parts=[Part(_placed, PAGE), Part(_costs), Part(_sentences), Part(_beside_ours, PAGE)],
+    parts=[SectionPart(_placed, PAGE), SectionPart(_costs), SectionPart(_sentences), SectionPart(_beside_ours, PAGE)],
     data=lambda view: {
         "plan_costs": view.run.plan_costs,
         "table_costs": [] if view.step is None else view.run.table_costs_of(view.step),

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, create_model
 
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import ProgramSpec, Table
+from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
 from scenarios.config.toml.reading import read_section
 from scenarios.config.toml.section import FreeOptions, about
 from scenarios.config.toml.sections import Document
@@ -18,7 +18,7 @@ from scenarios.workloads.locate import imported, place_of, runs_code
 from scenarios.workloads.registry import built_in, find
 
 _OWN = Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")]
-_OPTIONS = Table(
+_OPTIONS = ScenarioTable(
     key="options",
     values=FreeOptions,
     section=FreeOptions,
@@ -51,15 +51,15 @@ def read_document(mistakes: Mistakes) -> tuple[Document, ProgramSpec | None]:
     return read_section(mistakes, kind), program
 
 
-def _of_nobody(values: dict[str, Any]) -> Iterator[Table[Any]]:
+def _of_nobody(values: dict[str, Any]) -> Iterator[ScenarioTable[Any]]:
     """Tables that may be those of a program that was not found."""
     known = {*Document.model_fields, _OPTIONS.key, *(table.key for table in _tables_of_ours())}
     for key, value in values.items():
         if isinstance(value, dict) and key not in known and key.isidentifier():
-            yield Table(key=key, values=FreeOptions, section=FreeOptions, about="")
+            yield ScenarioTable(key=key, values=FreeOptions, section=FreeOptions, about="")
 
 
-def document_type(tables: Iterable[Table[Any]], program: Any) -> type[Document]:
+def document_type(tables: Iterable[ScenarioTable[Any]], program: Any) -> type[Document]:
     """The shape of a file with these tables, whose `program` is of this type."""
     meaning = "; ".join(f"'{each.name}': {each.summary}" for each in built_in().values())
     fields: dict[str, Any] = {table.key: (table.section | None, about(table.about)) for table in tables}
@@ -82,12 +82,12 @@ def _names_of_ours() -> Any:
     return Literal[tuple(built_in())]
 
 
-def _tables_of_ours() -> tuple[Table[Any], ...]:
+def _tables_of_ours() -> tuple[ScenarioTable[Any], ...]:
     """Each once, in the order in which programs name them."""
     return tuple({table.key: table for program in built_in().values() for table in program.tables}.values())
 
 
-def tables_of(program: ProgramSpec | None) -> tuple[Table[Any], ...]:
+def tables_of(program: ProgramSpec | None) -> tuple[ScenarioTable[Any], ...]:
     """The tables that a file may have: those of all of our programs, unless its program is one's own."""
     return _tables_of_ours() if program is None or program.name in built_in() else program.tables
 

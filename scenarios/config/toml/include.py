@@ -32,7 +32,7 @@ def read_tree(file: str, over: Over | None = None) -> Mistakes:
         ScenarioError: the file itself cannot be read.
     """
     mistakes = Mistakes(Tree(root=file))
-    reader = _Reader(mistakes=mistakes)
+    reader = _IncludeReader(mistakes=mistakes)
     reader.read(file)
     layers: list[Over] = [*_set_by_files(mistakes), *([] if over is None else [over])]
     for layer in layers:
@@ -64,12 +64,12 @@ def read_profile_tree(name: str) -> Mistakes:
     if file is None:
         mistakes.unusable(f"profile = {toml_text(name)}: expected {_named()}")
     else:
-        _Reader(mistakes=mistakes, in_profile=True).read(file)
+        _IncludeReader(mistakes=mistakes, in_profile=True).read(file)
     return mistakes
 
 
 @dataclass(slots=True, kw_only=True)
-class _Reader:
+class _IncludeReader:
     mistakes: Mistakes
     in_profile: bool = False
     chain: list[str] = field(default_factory=list)  # the files that are being read, each included by the one before

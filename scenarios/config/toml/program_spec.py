@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Table(Generic[V]):
+class ScenarioTable(Generic[V]):
     """A top-level table of a scenario file that one or several programs read.
 
     `values` is the dataclass whose fields declare its keys, `section` what pydantic reads it as, by default derived
@@ -83,8 +83,8 @@ class ProgramSpec:
     name: str
     factory: str
     summary: str = ""
-    needs: Table[Any] | None = None
-    may: tuple[Table[Any], ...] = ()
+    needs: ScenarioTable[Any] | None = None
+    may: tuple[ScenarioTable[Any], ...] = ()
     payload: Callable[[Document], Literal["values", "sizes"]] = lambda document: "sizes"
     batch_size: Literal["required", "refused", "unused"] = "unused"
     check: Callable[[Document, Look], None] = lambda document, look: None
@@ -95,7 +95,7 @@ class ProgramSpec:
     names: KeyPath = ()
 
     @property
-    def tables(self) -> tuple[Table[Any], ...]:
+    def tables(self) -> tuple[ScenarioTable[Any], ...]:
         """All tables that it reads."""
         return self.may if self.needs is None else (self.needs, *self.may)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from scenarios.seam.arguments import dtype_name
 
 
-class Call:
+class OperatorCall:
     """A call of an operator: `name` without the overload, and the tensors `read` and `results`.
 
     `dtype` is that of its arithmetic: "tf32" where a GPU rounds products of float32 to it.

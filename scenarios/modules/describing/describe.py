@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scenarios.modules.describing import pointwise, products, reductions, rows
-from scenarios.modules.describing.call import Call
+from scenarios.modules.describing.call import OperatorCall
 from scenarios.seam.operations.operation import Operation
 
-_BY_NAMES: dict[Callable[[Call], tuple[Operation, ...]], str] = {
+_BY_NAMES: dict[Callable[[OperatorCall], tuple[Operation, ...]], str] = {
     products.product: "mm addmm addmm_ bmm baddbmm mv dot vdot",
     products.convolution: "convolution _convolution cudnn_convolution convolution_overrideable",
     products.convolution_backward: "convolution_backward",
@@ -52,7 +52,7 @@ _COPIES = frozenset(
 )
 
 
-def describe(call: Call, *, is_pointwise: bool) -> tuple[Operation, ...]:
+def describe(call: OperatorCall, *, is_pointwise: bool) -> tuple[Operation, ...]:
     """Return the operators with a law that a call runs; none, if it has no law.
 
     `is_pointwise`: the operator works element by element.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from scenarios.modules.describing.call import Call, dtype_of
+from scenarios.modules.describing.call import OperatorCall, dtype_of
 from scenarios.seam.operations.moves import Cat
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
@@ -17,7 +17,7 @@ from scenarios.seam.operations.reductions import Reduction
 _FUSED = "_fused_"
 
 
-def pointwise(call: Call) -> tuple[Operation, ...]:
+def pointwise(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the operator with its operands' layouts in memory."""
     result = call.results[0]
     shape = tuple(result.shape)
@@ -26,7 +26,7 @@ def pointwise(call: Call) -> tuple[Operation, ...]:
     return (strided(call.name, shape, inputs, outputs or [(dtype_of(result), result.stride())]),)
 
 
-def insertion(call: Call) -> tuple[Operation, ...]:
+def insertion(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the zeros and the copy of a gradient into them, for the backward of `select` and `slice`, and `pad`."""
     result, operand = call.results[0], call.read[0]
     return (
@@ -35,7 +35,7 @@ def insertion(call: Call) -> tuple[Operation, ...]:
     )
 
 
-def loss(call: Call) -> tuple[Operation, ...]:
+def loss(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the loss by element, and the reduction behind it, if any."""
     operand = call["self"]
     inputs = sum(each.numel() == operand.numel() for each in call.read)
@@ -45,7 +45,7 @@ def loss(call: Call) -> tuple[Operation, ...]:
     return found
 
 
-def cat(call: Call) -> tuple[Operation, ...]:
+def cat(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the concatenation of `cat` and `stack`."""
     result, operands = call.results[0], call["tensors"]
     dim = int(call["dim"]) % max(result.dim(), 1)
@@ -62,7 +62,7 @@ def cat(call: Call) -> tuple[Operation, ...]:
     )
 
 
-def foreach(call: Call) -> tuple[Operation, ...]:
+def foreach(call: OperatorCall) -> tuple[Operation, ...]:
     """Return one call of `_foreach_*` or `_fused_*`, or the reduction of norms."""
     lists = [each for each in call.lists if each[0].numel() > 1 or each is call.lists[0]]
     first = lists[0]
@@ -81,20 +81,20 @@ def foreach(call: Call) -> tuple[Operation, ...]:
     return (Foreach(name=call.name, dtype=dtype_of(first[0]), numels=numels, lists=handed, read=read, written=written),)
 
 
-def copies(call: Call) -> tuple[Operation, ...]:
+def copies(call: OperatorCall) -> tuple[Operation, ...]:
     """Return a copy for each result, or the one launch that fills the given outputs."""
     if call.get("out"):
         return (contiguous("copy_", sum(each.numel() for each in call.results), dtype_of(call.results[0])),)
     return tuple(contiguous("copy_", each.numel(), dtype_of(each)) for each in call.results if each.numel())
 
 
-def chunk_cat(call: Call) -> tuple[Operation, ...]:
+def chunk_cat(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the one launch that cuts tensors into padded chunks, side by side: FSDP2's gradients."""
     operand, result, flat = call.lists[0][0], call.results[0], (1,)
     return (strided("copy_", (result.numel(),), [(dtype_of(operand), flat)], [(dtype_of(result), flat)]),)
 
 
-def all_gather_copy_in(call: Call) -> tuple[Operation, ...]:
+def all_gather_copy_in(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the `_foreach_copy_` by which FSDP2 puts a rank's shards side by side."""
     numels = tuple(each.numel() for each in call.read if each.numel())
     dtype = dtype_of(call.results[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, channels_last, channels_last_3d
 
-from scenarios.modules.describing.call import Call, dtype_of
+from scenarios.modules.describing.call import OperatorCall, dtype_of
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.of_tensors import product_of
@@ -17,14 +17,14 @@ _RIGHT = {"addmm": "mat2", "addmm_": "mat2", "baddbmm": "batch2", "addbmm": "bat
 _RIGHT_NAMES = ("mat2", "vec", "tensor", "other")
 
 
-def product(call: Call) -> tuple[Operation, ...]:
+def product(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the product of `mm`, `addmm`, `bmm`, `baddbmm` and the like; a vector counts as one column."""
     left = call[_LEFT.get(call.name, "self")]
     right = call[_RIGHT[call.name]] if call.name in _RIGHT else _first(call, _RIGHT_NAMES)
     return (product_of(left, right, call.dtype),)
 
 
-def attention(call: Call) -> tuple[Operation, ...]:
+def attention(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the attention of `_scaled_dot_product_*` or its backward."""
     query, key = call["query"], call["key"]
     batch, heads, queries, head_size = query.shape
@@ -43,7 +43,7 @@ def attention(call: Call) -> tuple[Operation, ...]:
     )
 
 
-def convolution(call: Call) -> tuple[Operation, ...]:
+def convolution(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the convolution of `convolution` and the like, followed by an addition if there is a bias."""
     weight, operand, result = call["weight"], call["input"], call.results[0]
     is_transposed = bool(call.get("transposed", False))
@@ -56,7 +56,7 @@ def convolution(call: Call) -> tuple[Operation, ...]:
     return tuple(found)
 
 
-def convolution_backward(call: Call) -> tuple[Operation, ...]:
+def convolution_backward(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the gradients that `convolution_backward` computes by its output mask."""
     operand, weight, gradient = call["input"], call["weight"], call["grad_output"]
     of_input, of_weight, of_bias = call["output_mask"]
@@ -74,7 +74,7 @@ def convolution_backward(call: Call) -> tuple[Operation, ...]:
     return tuple(found)
 
 
-def _convolution(call: Call, inputs: Tensor, weight: Tensor, outputs: Tensor, makes: str) -> Convolution:
+def _convolution(call: OperatorCall, inputs: Tensor, weight: Tensor, outputs: Tensor, makes: str) -> Convolution:
     spatial = tuple(weight.shape[2:])
     stride = tuple(call["stride"])
     format_ = channels_last if len(spatial) == 2 else channels_last_3d
@@ -96,5 +96,5 @@ def _convolution(call: Call, inputs: Tensor, weight: Tensor, outputs: Tensor, ma
     )
 
 
-def _first(call: Call, names: tuple[str, ...]) -> Tensor:
+def _first(call: OperatorCall, names: tuple[str, ...]) -> Tensor:
     return next(found for name in names if (found := call.get(name)) is not None)  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from scenarios.modules.describing.call import Call, dtype_of
+from scenarios.modules.describing.call import OperatorCall, dtype_of
 from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm, Softmax
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import contiguous
@@ -15,7 +15,7 @@ from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.sorting import Scan, Sort
 
 
-def reduction(call: Call) -> tuple[Operation, ...]:
+def reduction(call: OperatorCall) -> tuple[Operation, ...]:
     """Return a sum, mean, maximum and the like over some dimensions, with its layout in memory."""
     operand = call.read[0]
     dims = call.get("dim", call.get("dims"))
@@ -37,7 +37,7 @@ def _reduction_over(name: str, operand: Tensor, dims: Sequence[int]) -> Reductio
     )
 
 
-def softmax(call: Call) -> tuple[Operation, ...]:
+def softmax(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the softmax over the last dimension, or its backward; over another dimension a reduction and an
     elementwise pass.
     """
@@ -62,7 +62,7 @@ def softmax(call: Call) -> tuple[Operation, ...]:
     )
 
 
-def row_norm(call: Call) -> tuple[Operation, ...]:
+def row_norm(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the layer norm or RMS norm, or its backward."""
     is_backward = "backward" in call.name
     operand = call["input"]
@@ -75,7 +75,7 @@ def row_norm(call: Call) -> tuple[Operation, ...]:
     )
 
 
-def batch_norm(call: Call) -> tuple[Operation, ...]:
+def batch_norm(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the batch norm or its backward."""
     operand = call.get("input")
     if operand is None:
@@ -92,7 +92,7 @@ def batch_norm(call: Call) -> tuple[Operation, ...]:
     )
 
 
-def nll_loss(call: Call) -> tuple[Operation, ...]:
+def nll_loss(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the loss behind a log-softmax, or its backward."""
     operand = call["self"]
     classes = operand.shape[1] if operand.dim() > 1 else operand.numel()
@@ -100,7 +100,7 @@ def nll_loss(call: Call) -> tuple[Operation, ...]:
     return (NllLoss(rows=rows, classes=classes, dtype=dtype_of(operand), backward="backward" in call.name),)
 
 
-def sort(call: Call) -> tuple[Operation, ...]:
+def sort(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the sort along a dimension."""
     operand = call["self"]
     dim = int(call.get("dim", -1))
@@ -110,20 +110,20 @@ def sort(call: Call) -> tuple[Operation, ...]:
     return (Sort(elements=extent, rows=max(rows, 1), key_bytes=size, bits=8 * size),)
 
 
-def scan(call: Call) -> tuple[Operation, ...]:
+def scan(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the scan of `cumsum` and the like, over all elements."""
     operand = call["self"]
     return (Scan(elements=operand.numel(), element_bytes=operand.element_size()),)
 
 
-def qr(call: Call) -> tuple[Operation, ...]:
+def qr(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the QR decompositions of `linalg_qr`."""
     operand = call.read[0]
     rows, columns = operand.shape[-2:]
     return (Qr(rows=rows, columns=columns, batch=operand.numel() // max(rows * columns, 1)),)
 
 
-def pool(call: Call) -> tuple[Operation, ...]:
+def pool(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the pooling of an image's windows, or its backward; an adaptive one has windows side by side."""
     is_backward = "backward" in call.name
     operand = call["self"]

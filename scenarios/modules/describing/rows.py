@@ -6,14 +6,14 @@ import math
 
 from torch import Tensor
 
-from scenarios.modules.describing.call import Call, dtype_of
+from scenarios.modules.describing.call import OperatorCall, dtype_of
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Scan
 
 
-def embedding(call: Call) -> tuple[Operation, ...]:
+def embedding(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the lookup of rows by `embedding`, `_embedding_bag` or `index_select`; of elements if columns are
     selected.
     """
@@ -26,7 +26,7 @@ def embedding(call: Call) -> tuple[Operation, ...]:
     return (Gather(rows=ids.numel(), dim=dim, dtype=dtype_of(weight)),)
 
 
-def embedding_backward(call: Call) -> tuple[Operation, ...]:
+def embedding_backward(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the sum of gradients into a table of zeros."""
     gradient, ids = call.read[0], call["indices"]
     return (
@@ -39,7 +39,7 @@ def embedding_backward(call: Call) -> tuple[Operation, ...]:
     )
 
 
-def index(call: Call) -> tuple[Operation, ...]:
+def index(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the elements of `index`, `gather` or `take`; whole rows for one index of the first dimension."""
     operand, result = call.read[0], call.results[0]
     places = _indices(call)
@@ -57,7 +57,7 @@ def index(call: Call) -> tuple[Operation, ...]:
     )
 
 
-def index_put(call: Call) -> tuple[Operation, ...]:
+def index_put(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the sorted sums of an accumulating `index_put`, or the writes of a plain one."""
     target, values = call["self"], call["values"]
     places = _indices(call)
@@ -81,7 +81,7 @@ def index_put(call: Call) -> tuple[Operation, ...]:
     )
 
 
-def scatter(call: Call) -> tuple[Operation, ...]:
+def scatter(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the additions of `index_add`, `scatter_add` and `scatter_reduce`, or the writes of `scatter`."""
     target = call["self"]
     source = call.get("src", call.get("source"))
@@ -93,12 +93,12 @@ def scatter(call: Call) -> tuple[Operation, ...]:
     return (Index(elements=elements, dtype=dtype, source_elements=target.numel()),)
 
 
-def masked_select(call: Call) -> tuple[Operation, ...]:
+def masked_select(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the copy of the selected elements."""
     return (contiguous("copy_", call.results[0].numel(), dtype_of(call.results[0])),)
 
 
-def permute_sparse(call: Call) -> tuple[Operation, ...]:
+def permute_sparse(call: OperatorCall) -> tuple[Operation, ...]:
     """Return fbgemm's permutation of lengths and ids."""
     lengths, values = call["lengths"], call["values"] if call.get("values") is not None else call["indices"]
     weights = call.get("weights")
@@ -106,29 +106,29 @@ def permute_sparse(call: Call) -> tuple[Operation, ...]:
     return (PermuteSparse(bags=lengths.numel(), ids=values.numel(), id_bytes=each),)
 
 
-def bucketize_sparse(call: Call) -> tuple[Operation, ...]:
+def bucketize_sparse(call: OperatorCall) -> tuple[Operation, ...]:
     """Return fbgemm's division of ids into blocks of rows."""
     lengths, ids, weights = call["lengths"], call["indices"], call.get("weights")
     each = ids.element_size() + (0 if weights is None else weights.element_size())
     return (BucketizeSparse(bags=lengths.numel(), ids=ids.numel(), buckets=int(call["my_size"]), id_bytes=each),)
 
 
-def cumsum(call: Call) -> tuple[Operation, ...]:
+def cumsum(call: OperatorCall) -> tuple[Operation, ...]:
     """Return fbgemm's sum of lengths into offsets."""
     operand = call.read[0]
     return (Scan(elements=operand.numel(), element_bytes=operand.element_size()),)
 
 
-def permute_pooled(call: Call) -> tuple[Operation, ...]:
+def permute_pooled(call: OperatorCall) -> tuple[Operation, ...]:
     """Return fbgemm's permutation of pooled embeddings."""
     result = call.results[0]
     return (PermutePooled(size_bytes=result.numel() * result.element_size()),)
 
 
-def _indices(call: Call) -> list[Tensor]:
+def _indices(call: OperatorCall) -> list[Tensor]:
     listed = call.get("indices", call.get("index"))
     return [listed] if isinstance(listed, Tensor) else [each for each in listed or () if each is not None]
 
 
-def _first_is_indexed(call: Call) -> bool:
+def _first_is_indexed(call: OperatorCall) -> bool:
     return call["indices"][0] is not None

@@ -19,7 +19,7 @@ from torch.distributed import ReduceOp
 from scenarios.compression.local import compute, copy_cost, cost
 from scenarios.modules.ddp_buckets import GradientReducer
 from scenarios.modules.fully_sharded.schedule import Action, Schedule, schedule, windows
-from scenarios.modules.fully_sharded.shards import Layout, ShardedParameter, copy_in, copy_out, cut
+from scenarios.modules.fully_sharded.shards import ShardedParameter, UnitLayout, copy_in, copy_out, cut
 from scenarios.modules.fully_sharded.steps import backward_steps, forward_steps
 from scenarios.modules.fully_sharded.units import Mark, Phase, UnitHooks
 from scenarios.modules.needs import Needs
@@ -146,7 +146,7 @@ class ShardedReplica(Replica):
             case "reduce":
                 await self._begin_reduction(unit, action.parameters, traced)
 
-    async def _gather(self, unit: int, layout: Layout) -> Tensor:
+    async def _gather(self, unit: int, layout: UnitLayout) -> Tensor:
         """Gather all ranks' shards of a unit into a flat tensor."""
         device, side = self._rank.device, self._shards
         own = torch.empty(layout.shard_numel, dtype=layout.dtype, device=device)
@@ -282,7 +282,7 @@ class ShardedReplica(Replica):
     def _schedule(self, traced: Trace) -> Schedule:
         return schedule_of(self._model, traced, reduces=not self._accumulates)
 
-    def _layout(self, traced: Trace, indices: Sequence[int]) -> Layout:
+    def _layout(self, traced: Trace, indices: Sequence[int]) -> UnitLayout:
         return layout_of(traced, indices, self._size)
 
     def _sharded_at(self, indices: Sequence[int]) -> list[ShardedParameter]:
@@ -292,10 +292,10 @@ class ShardedReplica(Replica):
         return f"{self._model.name}.{self._units[unit].label}.{what}"
 
 
-def layout_of(traced: Trace, indices: Sequence[int], size: int) -> Layout:
+def layout_of(traced: Trace, indices: Sequence[int], size: int) -> UnitLayout:
     """Return the layout of these parameters in `size` shards."""
     shapes = tuple(traced.parameters[index].shape for index in indices)
-    return Layout(shapes, traced.parameters[indices[0]].dtype, size)
+    return UnitLayout(shapes, traced.parameters[indices[0]].dtype, size)
 
 
 def schedule_of(model: Module, traced: Trace, *, reduces: bool) -> Schedule:

@@ -18,7 +18,7 @@ _ELEMENTWISE = frozenset({"elementwise", "optimizer", "permute"})
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class UnitLayout:
     """A layout of a unit's parameters, side by side in each of `size` shards; shards are equal, and padded at the end.
 
     A shard has ceil(rows / size) rows of each parameter.

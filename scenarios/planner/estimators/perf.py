@@ -27,7 +27,7 @@ _FORWARD, _BACKWARD = CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class TableLoad:
     """What a step asks of one table: ids in and rows out on one rank, bytes of an element, and how it is looked up."""
 
     ids: float
@@ -38,7 +38,7 @@ class Load:
     cache: CacheParams | None
 
 
-def load_of(option: ShardingOption, constraints: ParameterConstraints | None) -> Load:
+def load_of(option: ShardingOption, constraints: ParameterConstraints | None) -> TableLoad:
     """The load of an option: `input_lengths` ids a sample in each feature, as often as it is pooled, of one batch.
 
     A pooled bag gives one row, and a feature with less than one id a sample gives a row as often as it has an id.
@@ -50,7 +50,7 @@ def load_of(option: ShardingOption, constraints: ParameterConstraints | None) ->
     triples = list(zip(option.input_lengths, poolings, batches, strict=True))
     ids = sum(length * pooling * batch for length, pooling, batch in triples)
     rows_out = sum(min(1.0, length) * pooling * batch for length, pooling, batch in triples) if pooled else ids
-    return Load(
+    return TableLoad(
         ids=ids,
         rows_out=rows_out,
         element_bytes=option.tensor.element_size(),
@@ -66,7 +66,7 @@ def _is_weighted(module: object, wished: ParameterConstraints) -> bool:
     return bool(said() if callable(said) else said)
 
 
-def volumes(kind: ShardingKind, load: Load, topology: Topology) -> tuple[float, float]:
+def volumes(kind: ShardingKind, load: TableLoad, topology: Topology) -> tuple[float, float]:
     """Ids that a shard's rank gets, and rows that it gives, in one step."""
     world, group = topology.world_size, topology.intra_group_size
     if kind.is_copied:
@@ -105,7 +105,7 @@ class EmbeddingPerfEstimator:
                     priced[dim] = self._perf(option, load, rows, dim)
                 shard.perf = priced[dim]
 
-    def _perf(self, option: ShardingOption, load: Load, rows: int, dim: int) -> Perf:
+    def _perf(self, option: ShardingOption, load: TableLoad, rows: int, dim: int) -> Perf:
         topology, kind = self._topology, option.sharding_kind
         bandwidth = kernel_bandwidth(option.compute_kernel, load.cache, topology)
         ids, rows_out = volumes(kind, load, topology)
@@ -120,14 +120,14 @@ class EmbeddingPerfEstimator:
         backward_comms = self._backward_comms(kind, load, rows, dim, bandwidth=bandwidth)
         return Perf(forward, forward_comms, backward, backward_comms, input_dist, prefetch)
 
-    def _forward_comms(self, kind: ShardingKind, load: Load, dim: int) -> tuple[float, float]:
+    def _forward_comms(self, kind: ShardingKind, load: TableLoad, dim: int) -> tuple[float, float]:
         """Rows out and ids in, in ms."""
         if kind.is_copied:
             return 0.0, 0.0
         ids_bytes = ceil(load.ids * self._topology.world_size * BIGINT_BYTES)
         return self._rows_out(kind, load, dim, _FORWARD), ids_bytes / self._bandwidth(CollectiveType.ALL_TO_ALL)
 
-    def _backward_comms(self, kind: ShardingKind, load: Load, rows: int, dim: int, *, bandwidth: float) -> float:
+    def _backward_comms(self, kind: ShardingKind, load: TableLoad, rows: int, dim: int, *, bandwidth: float) -> float:
         """Gradients of the rows out, back where they were looked up; of a replica, the all-reduce."""
         if kind.is_copied:
             return self._replicated(rows * dim * load.element_bytes, bandwidth)
@@ -137,7 +137,7 @@ class EmbeddingPerfEstimator:
         out_bytes = volumes(kind, load, self._topology)[1] * dim * load.element_bytes
         return exchange + out_bytes * BATCHED_COPY_FACTOR / bandwidth
 
-    def _rows_out(self, kind: ShardingKind, load: Load, dim: int, by_rows: CollectiveType) -> float:
+    def _rows_out(self, kind: ShardingKind, load: TableLoad, dim: int, by_rows: CollectiveType) -> float:
         """The exchange of looked-up rows in ms, `by_rows` being what cut rows are exchanged by."""
         topology, row_bytes = self._topology, dim * load.element_bytes
         out_bytes = volumes(kind, load, topology)[1] * row_bytes
@@ -164,7 +164,7 @@ class EmbeddingPerfEstimator:
             reduce *= 2
         return reduce + table_bytes * DP_COPY_FACTOR / bandwidth
 
-    def _prefetch(self, kind: ShardingKind, load: Load, dim: int) -> float:
+    def _prefetch(self, kind: ShardingKind, load: TableLoad, dim: int) -> float:
         """Fetching the rows that the cache misses, in ms; 0 where nothing is known of its size or of the accesses."""
         cache = load.cache
         if cache is None or cache.stats is None or cache.load_factor is None:
@@ -216,7 +216,7 @@ def kernel_bandwidth(compute_kernel: str, cache: CacheParams | None, topology: T
     return rates[key]
 
 
-def _forward(kind: ShardingKind, load: Load, dim: int, *, ids: float, rows_out: float) -> float:
+def _forward(kind: ShardingKind, load: TableLoad, dim: int, *, ids: float, rows_out: float) -> float:
     """Bytes that a forward lookup moves; whole narrow rows cost more than their bytes."""
     read = ceil(ids * BIGINT_BYTES) * (2 if load.is_weighted else 1)
     sliced = kind.is_copied or kind.cuts_rows

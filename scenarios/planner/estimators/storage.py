@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from math import ceil
 
-from scenarios.planner.estimators.perf import BIGINT_BYTES, CACHE_LOAD_FACTOR, Load, load_of, volumes
+from scenarios.planner.estimators.perf import BIGINT_BYTES, CACHE_LOAD_FACTOR, TableLoad, load_of, volumes
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
 from scenarios.planner.types import (
     CacheParams,
@@ -67,7 +67,7 @@ class EmbeddingStorageEstimator:
                     priced[rows, dim] = self._storage(option, load, shard)
                 shard.storage = priced[rows, dim]
 
-    def _storage(self, option: ShardingOption, load: Load, shard: Shard) -> Storage:
+    def _storage(self, option: ShardingOption, load: TableLoad, shard: Shard) -> Storage:
         io = 0 if self._is_inference else self._io_bytes(option, load, shard)
         (rows, dim), kernel = _shape(option), option.kernel
         total = rows * dim * load.element_bytes
@@ -89,7 +89,7 @@ class EmbeddingStorageEstimator:
         share = _share(table_bytes, option, shard)
         return share if self._is_inference else share + _optimizer_bytes(option, shard, share)
 
-    def _io_bytes(self, option: ShardingOption, load: Load, shard: Shard) -> int:
+    def _io_bytes(self, option: ShardingOption, load: TableLoad, shard: Shard) -> int:
         """Bytes of the buffers for ids and rows."""
         if shard.size[0] == 0 and option.sharding_kind.cuts_rows:
             return 0

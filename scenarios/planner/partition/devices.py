@@ -28,7 +28,7 @@ class Estimated(Protocol):
     rank: int | None
 
 
-class Rank:
+class RankSlot:
     """One rank's free bytes and perf in ms, unpacked: plain slots are what the inner loops read and write fastest.
 
     `stamp` counts how often others than the queue have charged it: an older entry of a queue is out of date.
@@ -54,9 +54,9 @@ class Rank:
     def free(self) -> Storage:
         return Storage(self.hbm, self.ddr, self.ssd)
 
-    def twin(self, number: int) -> Rank:
+    def twin(self, number: int) -> RankSlot:
         """Copy to another rank."""
-        twin = Rank.__new__(Rank)
+        twin = RankSlot.__new__(RankSlot)
         twin.number, twin.stamp = number, 0
         twin.hbm, twin.ddr, twin.ssd = self.hbm, self.ddr, self.ssd
         twin.fwd_compute, twin.fwd_comms = self.fwd_compute, self.fwd_comms
@@ -76,22 +76,22 @@ class Rank:
         return DeviceHardware(self.number, self.free(), perf)
 
 
-_CHARGED = tuple(name for name in Rank.__slots__ if name not in ("number", "stamp"))
+_CHARGED = tuple(name for name in RankSlot.__slots__ if name not in ("number", "stamp"))
 
 
-def save(ranks: Sequence[Rank]) -> list[tuple[float, ...]]:
+def save(ranks: Sequence[RankSlot]) -> list[tuple[float, ...]]:
     """What `restore` needs to forget all charges of these ranks from now on."""
     return list(map(attrgetter(*_CHARGED), ranks))
 
 
-def restore(ranks: Sequence[Rank], saved: Sequence[tuple[float, ...]]) -> None:
+def restore(ranks: Sequence[RankSlot], saved: Sequence[tuple[float, ...]]) -> None:
     """The ranks as they were saved."""
     for rank, values in zip(ranks, saved, strict=True):
         for name, value in zip(_CHARGED, values, strict=True):
             setattr(rank, name, value)
 
 
-def charge(ranks: Iterable[Rank], shards: Iterable[Estimated]) -> None:
+def charge(ranks: Iterable[RankSlot], shards: Iterable[Estimated]) -> None:
     """The i-th shard's storage and perf to the i-th rank, whether it fits or not; ranks may repeat, or end.
 
     Thousands of ranks times thousands of tables come through here. What is mostly zero is passed over.
@@ -113,7 +113,7 @@ def charge(ranks: Iterable[Rank], shards: Iterable[Estimated]) -> None:
             rank.prefetch_compute += perf.prefetch_compute
 
 
-def first_overdrawn(ranks: Iterable[Rank]) -> int | None:
+def first_overdrawn(ranks: Iterable[RankSlot]) -> int | None:
     """Where the first rank stands that was charged more than it has in some tier; None if there is none."""
     short = [rank.hbm < 0 or rank.ddr < 0 or rank.ssd < 0 for rank in ranks]
     return short.index(True) if True in short else None
@@ -124,23 +124,23 @@ class Stretch:
 
     __slots__ = ("end", "first", "like")
 
-    def __init__(self, first: int, end: int, like: Rank) -> None:
+    def __init__(self, first: int, end: int, like: RankSlot) -> None:
         self.first, self.end, self.like = first, end, like
 
 
-class Ranks:
+class RankStretches:
     """All ranks, in stretches of identical ones; a rank has state of its own from its first `ranks[number]` on.
 
     Only before that may stretches be cut, and charged by charging their `like`.
     """
 
-    def __init__(self, likes: Iterable[Run[Rank]]) -> None:
+    def __init__(self, likes: Iterable[Run[RankSlot]]) -> None:
         self.stretches: list[Stretch] = []
         self.count = 0
         for count, like in likes:
             self.stretches.append(Stretch(self.count, self.count + count, like))
             self.count += count
-        self._known: dict[int, Rank] = {}
+        self._known: dict[int, RankSlot] = {}
 
     def cut(self, starts: Iterable[int]) -> None:
         """Let a stretch begin at each of these ranks."""
@@ -156,17 +156,17 @@ class Ranks:
             cut.append(Stretch(first, end, like))
         self.stretches = cut
 
-    def __getitem__(self, number: int) -> Rank:
+    def __getitem__(self, number: int) -> RankSlot:
         if number not in self._known:
             stretch = self.stretches[bisect_right(self.stretches, number, key=attrgetter("first")) - 1]
             alone = stretch.end - stretch.first == 1
             self._known[number] = stretch.like if alone else stretch.like.twin(number)
         return self._known[number]
 
-    def runs(self) -> list[Run[Rank]]:
+    def runs(self) -> list[Run[RankSlot]]:
         """All ranks as they are now: runs of identical ones, as count and first."""
         known, at = sorted(self._known), 0
-        runs: list[Run[Rank]] = []
+        runs: list[Run[RankSlot]] = []
         for stretch in self.stretches:
             first = stretch.first
             while at < len(known) and known[at] < stretch.end:
@@ -179,7 +179,7 @@ class Ranks:
         return runs
 
 
-def fits_together(need: Storage, ranks: Sequence[Rank]) -> bool:
+def fits_together(need: Storage, ranks: Sequence[RankSlot]) -> bool:
     """Whether these ranks have as much free, all of them together."""
     free = Storage(
         sum([rank.hbm for rank in ranks]), sum([rank.ddr for rank in ranks]), sum([rank.ssd for rank in ranks])
@@ -187,14 +187,14 @@ def fits_together(need: Storage, ranks: Sequence[Rank]) -> bool:
     return need.fits_in(free)
 
 
-Entry = tuple[float, int, int, Rank]  # perf total in ms, a tie-break that no two ranks share, the rank's stamp, it
+Entry = tuple[float, int, int, RankSlot]  # perf total in ms, a tie-break that no two ranks share, the rank's stamp, it
 
 
 _STRETCH = -1  # the stamp in the entry of a whole stretch: no rank has it, so that it is looked at anew
 _NUMBER = (1 << 32) - 1  # the part of a tie-break that is the rank's number
 
 
-class _Rest(Rank):
+class _Rest(RankSlot):
     """Ranks of a stretch that the queue has not taken out of it; each is as this one, and comes next in `numbers`."""
 
     __slots__ = ("numbers",)
@@ -212,10 +212,10 @@ class RankQueue:
 
     __slots__ = ("_active", "_modulus", "_parked", "_ranks")
 
-    def __init__(self, ranks: Sequence[Rank] | Ranks, modulus: int) -> None:
+    def __init__(self, ranks: Sequence[RankSlot] | RankStretches, modulus: int) -> None:
         self._modulus = modulus
         self._ranks = ranks
-        if isinstance(ranks, Ranks):
+        if isinstance(ranks, RankStretches):
             entries = [self._first_entry(stretch, ranks) for stretch in ranks.stretches]
         else:
             entries = [self._entry(rank) for rank in ranks]
@@ -223,13 +223,13 @@ class RankQueue:
         self._parked: tuple[list[tuple[int, Entry]], ...] = ([], [], [])  # by tier, as (-free bytes, entry)
         heapify(self._active)
 
-    def place(self, shards: Sequence[Estimated]) -> list[Rank]:
+    def place(self, shards: Sequence[Estimated]) -> list[RankSlot]:
         """Charge each shard to the first rank that it fits on; the ranks, fewer than `shards` if one fits nowhere."""
-        taken: list[Rank] = []
+        taken: list[RankSlot] = []
         charge(self._least_loaded(shards, taken), shards)
         return taken
 
-    def _least_loaded(self, shards: Iterable[Estimated], taken: list[Rank]) -> Iterator[Rank]:
+    def _least_loaded(self, shards: Iterable[Estimated], taken: list[RankSlot]) -> Iterator[RankSlot]:
         """Yield a rank for each shard, which must be charged before the next one is taken."""
         active, (by_hbm, by_ddr, by_ssd) = self._active, self._parked
         for shard in shards:
@@ -243,9 +243,9 @@ class RankQueue:
             yield rank
             heapreplace(active, (rank.total(), tie, stamp, rank))
 
-    def place_apart(self, shards: Iterable[Estimated]) -> list[Rank]:
+    def place_apart(self, shards: Iterable[Estimated]) -> list[RankSlot]:
         """The same, on ranks that all differ."""
-        taken: list[Rank] = []
+        taken: list[RankSlot] = []
         for shard in shards:
             if not self._bring_up(shard.storage):
                 break
@@ -254,16 +254,16 @@ class RankQueue:
         self.refresh(taken)
         return taken
 
-    def refresh(self, ranks: Iterable[Rank]) -> None:
+    def refresh(self, ranks: Iterable[RankSlot]) -> None:
         """Queue anew ranks that were charged by others; their old entries are dropped where they turn up."""
         for rank in ranks:
             rank.stamp += 1
             heappush(self._active, self._entry(rank))
 
-    def _entry(self, rank: Rank) -> Entry:
+    def _entry(self, rank: RankSlot) -> Entry:
         return (rank.total(), self._tie(rank.number), rank.stamp, rank)
 
-    def _first_entry(self, stretch: Stretch, ranks: Ranks) -> Entry:
+    def _first_entry(self, stretch: Stretch, ranks: RankStretches) -> Entry:
         if stretch.end - stretch.first == 1:
             return self._entry(ranks[stretch.first])
         rest = _Rest(stretch, self._modulus)

@@ -10,9 +10,9 @@ from typing import cast
 
 from scenarios.planner.partition.devices import (
     Estimated,
-    Rank,
     RankQueue,
-    Ranks,
+    RankSlot,
+    RankStretches,
     charge,
     first_overdrawn,
     fits_together,
@@ -45,27 +45,27 @@ HostEntry = tuple[float, int, range]
 """What the ranks of one host have to do in ms, the first of the hosts for which it is so, and all of them."""
 
 
-class Hosts:
+class HostRanks:
     """Consecutive ranks, `size` to a host; the ranks of a ragged tail belong to none.
 
     Hosts that follow each other and that nobody has touched are one entry, as their ranks are one stretch.
     """
 
-    def __init__(self, ranks: Ranks, size: int) -> None:
+    def __init__(self, ranks: RankStretches, size: int) -> None:
         self.size, self.count = size, ranks.count // size
         self._ranks = ranks
-        self._members: dict[int, Sequence[Rank]] = {}
+        self._members: dict[int, Sequence[RankSlot]] = {}
         self._order: list[HostEntry] = []  # least loaded first, ties by number; made when first asked for
         self._together: list[HostEntry] = []  # those that are not in `_alone`, by number
         self._alone: dict[int, float] = {}  # hosts that were touched, an entry each, and their perf
         self._dirty: set[int] = set()  # hosts whose perf must be added up anew
 
-    def ranks(self, host: int) -> Sequence[Rank]:
+    def ranks(self, host: int) -> Sequence[RankSlot]:
         if host not in self._members:
             self._members[host] = [self._ranks[number] for number in range(host * self.size, (host + 1) * self.size)]
         return self._members[host]
 
-    def touch(self, ranks: Iterable[Rank]) -> None:
+    def touch(self, ranks: Iterable[RankSlot]) -> None:
         """Note that these ranks were charged."""
         self._dirty.update([rank.number // self.size for rank in ranks])
 
@@ -115,10 +115,12 @@ class Walk:
     def __init__(self, topology: Topology, hbm_per_device: int | None, old: bool) -> None:
         self._old = old
         self._modulus = 1 if old else topology.local_world_size
-        self._ranks = Ranks((count, _rank(device, hbm_per_device, old)) for count, device in runs_of(topology.devices))
-        self._hosts = Hosts(self._ranks, topology.local_world_size if old else topology.intra_group_size)
+        self._ranks = RankStretches(
+            (count, _rank(device, hbm_per_device, old)) for count, device in runs_of(topology.devices)
+        )
+        self._hosts = HostRanks(self._ranks, topology.local_world_size if old else topology.intra_group_size)
         self._queue: RankQueue  # all ranks, from `place` on
-        self._placed: list[tuple[Sequence[Shard], Sequence[Rank]]] = []
+        self._placed: list[tuple[Sequence[Shard], Sequence[RankSlot]]] = []
         self._on_all: list[Sequence[Shard]] = []  # a shard on each rank, in order
 
     def replicate(self, options: Sequence[ShardingOption]) -> None:
@@ -191,7 +193,7 @@ class Walk:
             along.append(shard)
         return cast("Sequence[Estimated]", along)
 
-    def _replicate_or_raise(self, option: ShardingOption, likes: Sequence[Rank]) -> None:
+    def _replicate_or_raise(self, option: ShardingOption, likes: Sequence[RankSlot]) -> None:
         if option.num_shards != self._ranks.count:
             raise self._wrong_count(option, self._ranks.count)
         shards = self._along(option)
@@ -203,7 +205,7 @@ class Walk:
             message += f" Device memory cap: {self._text(likes[at].free() + need)}."
             raise _error("uniform_no_fit", message)
 
-    def _keep(self, shards: Sequence[Shard], ranks: Sequence[Rank]) -> None:
+    def _keep(self, shards: Sequence[Shard], ranks: Sequence[RankSlot]) -> None:
         self._placed.append((shards, ranks))
         self._hosts.touch(ranks)
 
@@ -261,7 +263,7 @@ class Walk:
         raise _error("no_hosts", f"can't find hosts for sharding option group {_named(group)}")
 
     def _all_or_none(
-        self, group: Group, ranks: Sequence[Rank], place: Callable[[ShardingOption, Sequence[Rank]], bool]
+        self, group: Group, ranks: Sequence[RankSlot], place: Callable[[ShardingOption, Sequence[RankSlot]], bool]
     ) -> bool:
         """Place the whole group on these ranks; False, and nothing charged, if some of it cannot be."""
         saved, before = save(ranks), len(self._placed)
@@ -272,7 +274,7 @@ class Walk:
         del self._placed[before:]
         return False
 
-    def _on_host(self, option: ShardingOption, ranks: Sequence[Rank]) -> bool:
+    def _on_host(self, option: ShardingOption, ranks: Sequence[RankSlot]) -> bool:
         kind = option.sharding_kind
         if kind.partition_by == PartitionByType.HOST and kind.cuts_rows:
             return self._spread(option, ranks)
@@ -284,7 +286,7 @@ class Walk:
             raise RuntimeError(f"unexpected cohost sharding type: {option.sharding_type}: {option.fqn}")
         return False
 
-    def _spread(self, option: ShardingOption, ranks: Sequence[Rank]) -> bool:
+    def _spread(self, option: ShardingOption, ranks: Sequence[RankSlot]) -> bool:
         """Shard i on the i-th of `ranks`, which may repeat."""
         if option.num_shards != len(ranks):
             if self._old:
@@ -335,9 +337,9 @@ def _starts(options: Sequence[Sequence[Shard]], ranks: int) -> Iterable[int]:
     return chain.from_iterable(accumulate([count for count, _ in runs_of(shards)][:-1]) for shards in options)
 
 
-def _rank(device: DeviceHardware, hbm: int | None, old: bool) -> Rank:
+def _rank(device: DeviceHardware, hbm: int | None, old: bool) -> RankSlot:
     free, perf = device.storage, one_number(device.perf.total or 0) if old else device.perf
-    return Rank(device.rank, Storage(hbm, free.ddr, free.ssd) if hbm else free, perf)
+    return RankSlot(device.rank, Storage(hbm, free.ddr, free.ssd) if hbm else free, perf)
 
 
 def one_number(ms: float) -> Perf:

@@ -48,7 +48,7 @@ class Sharder(Protocol):
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> Sequence[str]: ...
 
 
-class Module(Protocol):
+class PlannedModule(Protocol):
     """What the enumerator needs of a model: torch.nn.Module has it."""
 
     def named_children(self) -> Iterable[tuple[str, Any]]: ...
@@ -76,7 +76,7 @@ class EmbeddingEnumerator:
         self._in_order = use_exact_enumerate_order
         self._estimators = list(estimator) if isinstance(estimator, Sequence) else [estimator]
 
-    def enumerate(self, module: Module, sharders: Sequence[Sharder]) -> list[ShardingOption]:
+    def enumerate(self, module: PlannedModule, sharders: Sequence[Sharder]) -> list[ShardingOption]:
         """Options of every parameter that a sharder can shard, module by module.
 
         Children come in reverse, as in TorchRec; with `use_exact_enumerate_order` in the model's order.

@@ -22,7 +22,7 @@ from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.payload import Payload, Payloads, as_bytes, take
 
 
-class _AllGather(InParts):
+class _AllGatherInParts(InParts):
     """A collective that gives each member everyone's input, in a tensor of its own."""
 
     gives = "take"
@@ -44,7 +44,7 @@ class _AllGather(InParts):
             as_bytes(output).copy_(as_bytes(payloads[source].inputs[0]))
 
 
-class _ReduceScatter(InParts):
+class _ReduceScatterInParts(InParts):
     """A collective that gives each member the sum of the tensors that all have for it."""
 
     def check(self, issue: Issue) -> Call:
@@ -86,5 +86,5 @@ def _sizes(issue: Issue, name: str, listed: Sequence[Tensor], own: Tensor, whole
     return {whole: sum(sizes), "parts": () if is_even else sizes, "layout": layout_of(sizes)}
 
 
-ALL_GATHER = _AllGather("all_gather")
-REDUCE_SCATTER = _ReduceScatter("reduce_scatter")
+ALL_GATHER = _AllGatherInParts("all_gather")
+REDUCE_SCATTER = _ReduceScatterInParts("reduce_scatter")

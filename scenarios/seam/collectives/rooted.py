@@ -157,7 +157,7 @@ class _Scatter(_Listed):
         as_bytes(outputs[0]).copy_(as_bytes(payloads[call.root].inputs[call.group.index(call.rank)]))
 
 
-class _Message(_Rooted):
+class _SendOrRecv(_Rooted):
     """A send or a recv: the two meet in a group of their own, source first."""
 
     has_pairs = True
@@ -210,5 +210,5 @@ GATHER = _Gather("gather", "dst", "gather_list")
 SCATTER = _Scatter("scatter", "src", "scatter_list")
 BARRIER = _Barrier("barrier")
 MONITORED_BARRIER = _Barrier("monitored_barrier")
-SEND = _Message("send", "dst", check_tensor)
-RECV = _Message("recv", "src")
+SEND = _SendOrRecv("send", "dst", check_tensor)
+RECV = _SendOrRecv("recv", "src")

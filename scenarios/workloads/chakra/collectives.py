@@ -15,7 +15,7 @@ from torch import Tensor
 from scenarios.workloads.chakra.nodes import COMM_TYPES, TraceNode
 
 
-class _Member(NamedTuple):
+class _TraceMember(NamedTuple):
     """A member's part in a call: what all members give, in elements, its place among them, the root's global rank."""
 
     elements: Sequence[int]
@@ -34,16 +34,16 @@ class _Member(NamedTuple):
         return [self.make(each) for each in self.elements] if self.is_root else None
 
 
-def _all_gather(member: _Member) -> Sequence[Any]:
+def _all_gather(member: _TraceMember) -> Sequence[Any]:
     return member.make(sum(member.elements)), member.own
 
 
-def _reduce_scatter(member: _Member) -> Sequence[Any]:
+def _reduce_scatter(member: _TraceMember) -> Sequence[Any]:
     share = member.elements[member.place] // len(member.elements)
     return member.make(share), member.make(share * len(member.elements))
 
 
-def _all_to_all(member: _Member) -> Sequence[Any]:
+def _all_to_all(member: _TraceMember) -> Sequence[Any]:
     """Each member's elements are split among all, in parts that differ by at most one."""
     size = len(member.elements)
     sends = [_part(member.elements[member.place], size, place) for place in range(size)]
@@ -55,7 +55,7 @@ def _part(elements: int, size: int, place: int) -> int:
     return elements // size + (place < elements % size)
 
 
-_VERBS: dict[str, tuple[str, Callable[[_Member], Sequence[Any]]]] = {
+_VERBS: dict[str, tuple[str, Callable[[_TraceMember], Sequence[Any]]]] = {
     "ALL_REDUCE": ("all_reduce", lambda member: [member.own]),
     "REDUCE": ("reduce", lambda member: [member.own, member.root]),
     "ALL_GATHER": ("all_gather_into_tensor", _all_gather),
@@ -87,4 +87,4 @@ def arguments_of(
     elements = [each.number("comm_size") // dtype.itemsize for each in members]
     root = node.number("comm_src", node.number("comm_dst", ranks[0]))
     verb, arguments = _VERBS[COMM_TYPES[node.number("comm_type")]]
-    return verb, arguments(_Member(elements, ranks.index(rank), root, rank == root, make))
+    return verb, arguments(_TraceMember(elements, ranks.index(rank), root, rank == root, make))

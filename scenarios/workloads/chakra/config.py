@@ -11,7 +11,7 @@ from scenarios.config.keys import Key
 from scenarios.config.scenario import Launching, Scenario, UsersCode
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import ProgramSpec, Table, check_dtype
+from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable, check_dtype
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.chakra.nodes import TraceError
@@ -96,7 +96,9 @@ def step_effort(scenario: Scenario) -> Effort:
     return Effort(operations=sum(map(len, scenario.options.read().nodes)))
 
 
-TABLE = Table(key="chakra", values=ChakraTraces, about="The traces. Required by program 'chakra'.", check=_check)
+TABLE = ScenarioTable(
+    key="chakra", values=ChakraTraces, about="The traces. Required by program 'chakra'.", check=_check
+)
 SPEC = ProgramSpec(
     name="chakra",
     factory="scenarios.workloads.chakra.program:ChakraProgram",

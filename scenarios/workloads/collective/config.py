@@ -6,7 +6,7 @@ from typing import Any
 
 from scenarios.config.scenario import Collective, CollectiveCalls, Exchange, Scenario
 from scenarios.config.toml.look import Look
-from scenarios.config.toml.program_spec import ProgramSpec, Table
+from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
 from scenarios.config.toml.sections import Document
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.workloads.collective.operations import OPERATIONS
@@ -54,13 +54,13 @@ def step_effort(scenario: Scenario) -> Effort:
     return Effort(pairs=pairs, operations=(3 if isinstance(call, Exchange) else 2) * ranks)
 
 
-EXCHANGE = Table(
+EXCHANGE = ScenarioTable(
     key="exchange",
     values=Exchange,
     about="The exchange. Required by program 'all_to_all'.",
     check=_check_exchange,
 )
-COLLECTIVE = Table(
+COLLECTIVE = ScenarioTable(
     key="collective",
     values=Collective,
     about="The call. Required by program 'collective'.",

@@ -29,7 +29,7 @@ _DRAWN_AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 24}
 
 
 @dataclass(frozen=True, slots=True)
-class Bags:
+class TableBatch:
     """One table's ids of one rank's batch: `lengths` [batch], `ids` [sum of lengths], sample after sample; int64."""
 
     lengths: Ints
@@ -50,7 +50,7 @@ class Dense:
 
 def draw_bags(
     scenario: Scenario, number: int, rank: int, step: int, *, feature: int = 0, with_ids: bool = True
-) -> Bags:
+) -> TableBatch:
     """Return the bags of a feature of table `number` in this rank's batch of this step; `feature` is its place in the
     table.
 
@@ -62,11 +62,11 @@ def draw_bags(
         return _read_bags(table, first, scenario.batch_size)
     seeds, batch = (scenario.seed, rank, step, number, *_further(feature)), scenario.batch_size
     law = table.rows, table_seed(table), table.ids, table.ids_per_sample, table.ids_per_sample_kind
-    return Bags(*DRAWN.get((seeds, law, batch, with_ids), lambda: _drawn(table, seeds, batch, with_ids=with_ids)))
+    return TableBatch(*DRAWN.get((seeds, law, batch, with_ids), lambda: _drawn(table, seeds, batch, with_ids=with_ids)))
 
 
 def _drawn(table: Table, seeds: Sequence[int], batch: int, *, with_ids: bool) -> tuple[Ints, Ints]:
-    """Lengths and ids, as of `Bags`; of what else a scenario says they do not depend."""
+    """Lengths and ids, as of `TableBatch`; of what else a scenario says they do not depend."""
     generator = np.random.default_rng(seeds)
     if table.ids_per_sample_kind == "poisson":
         lengths = generator.poisson(table.ids_per_sample, batch).astype(np.int64)
@@ -209,13 +209,13 @@ def _inverse(height: npt.NDArray[np.float64] | float, exponent: float) -> npt.ND
         return np.asarray(np.exp(np.log1p((1 - exponent) * height) / (1 - exponent)))
 
 
-def _read_bags(table: Table, first: int, count: int) -> Bags:
+def _read_bags(table: Table, first: int, count: int) -> TableBatch:
     assert table.ids.path is not None
     offsets, ids = file_bags(table.ids.path)
     which = (first + np.arange(count)) % (len(offsets) - 1)
     lengths = offsets[which + 1] - offsets[which]
     starts = np.repeat(offsets[which] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
-    return Bags(lengths, ids[starts + np.arange(int(lengths.sum()))])
+    return TableBatch(lengths, ids[starts + np.arange(int(lengths.sum()))])
 
 
 @cache

@@ -12,7 +12,7 @@ from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import Table
+from scenarios.config.toml.program_spec import ScenarioTable
 from scenarios.config.toml.reading import expected
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
@@ -327,13 +327,13 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-MODEL = Table(
+MODEL = ScenarioTable(
     key="model",
     values=Model,
     about="The recommender. Required by program 'dlrm'.",
     check=_check_model,
 )
-SHARDING = Table(
+SHARDING = ScenarioTable(
     key="sharding",
     values=Planner,
     section=section_of(Planner, "ShardingSection"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from scenarios.config.scenario import Data
 from scenarios.config.toml.look import Look
-from scenarios.config.toml.program_spec import Table
+from scenarios.config.toml.program_spec import ScenarioTable
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.dlrm.checks import check_host_path
@@ -20,7 +20,7 @@ def _check(section: Any, document: Document, look: Look) -> None:
         check_host_path("data.copies = true", document, look.mistakes)
 
 
-DATA = Table(
+DATA = ScenarioTable(
     key="data",
     values=Data,
     about="How batches come to a rank. Default: they are on its device when a step begins.",

@@ -27,10 +27,10 @@ from scenarios.sparse.feature_exchange import Sending, permute_kernel
 from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
 from scenarios.sparse.keyed_jagged import KeyedJagged, cat, sent_to
-from scenarios.sparse.sequences import SequenceGroup, Way, sequence_input_dist
+from scenarios.sparse.sequences import SequenceGroup, SequenceWay, sequence_input_dist
 from scenarios.sparse.tables import ShardedTable, layouts
 from scenarios.workloads.dlrm.tables.embedding import kernels_of
-from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
+from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows
 from scenarios.workloads.dlrm.tables.sorting import distinct_kernel
 
 # Which of its key's distinct ids an id is.
@@ -38,7 +38,7 @@ PLACE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bags:
+class OriginalBags:
     """A rank's bags before their ids were made distinct, by column of the group: `lengths` [columns * batch], and how
     many `ids` each has; `places` say which of its column's distinct ids each id is, where ids are real.
     """
@@ -53,14 +53,14 @@ class Bags:
 class DistinctSending(Sending):
     """What a rank sends, and the bags of which it is."""
 
-    bags: Bags
+    bags: OriginalBags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DistinctWay(Way):
+class DistinctWay(SequenceWay):
     """How distinct rows travel, and the bags that they are summed to at home."""
 
-    bags: Bags
+    bags: OriginalBags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class DistinctGroup(SequenceGroup):
         sending = await SequenceGroup.prepare(self, rank, distinct)
         order = own.positions(self.features)
         ids, lengths = own.length_per_key(), own.lengths.view(len(names), -1)
-        bags = Bags(
+        bags = OriginalBags(
             batch=features.stride,
             ids=tuple(float(ids[key]) for key in order),
             lengths=lengths[order].reshape(-1),
@@ -113,14 +113,14 @@ class DistinctGroup(SequenceGroup):
         """See `SequenceGroup`."""
         way = SequenceGroup.expected_way(self, rank, features, exchange)
         ids = dict(zip(features.keys, features.ids, strict=True))
-        bags = Bags(
+        bags = OriginalBags(
             batch=features.stride,
             ids=tuple(ids[column.feature] for column in self.columns),
             lengths=torch.empty(len(self.columns) * features.stride, dtype=features.lengths_dtype, device="meta"),
         )
         return DistinctWay(**_values(way), bags=bags)
 
-    async def arranged(self, rank: Rank, rows: Tensor, way: Way, label: str) -> Tensor:
+    async def arranged(self, rank: Rank, rows: Tensor, way: SequenceWay, label: str) -> Tensor:
         """[batch, width]: the sum of each bag's rows."""
         assert isinstance(way, DistinctWay)
         bags, size = way.bags, rows.element_size()
@@ -136,7 +136,7 @@ class DistinctGroup(SequenceGroup):
         kernel = together([permute_kernel(rows), pool])
         return await rank.compute(kernel, self._pool, rows, way, label=f"{label}.pool")
 
-    async def taken_apart(self, rank: Rank, grad: Tensor, way: Way, numel: int, label: str) -> Tensor:
+    async def taken_apart(self, rank: Rank, grad: Tensor, way: SequenceWay, numel: int, label: str) -> Tensor:
         """The transpose of `arranged`."""
         assert isinstance(way, DistinctWay)
         size, elements = grad.element_size(), self._elements(way.bags)
@@ -153,10 +153,10 @@ class DistinctGroup(SequenceGroup):
         back = Kernel(kind="permute", bytes_read=summed, bytes_written=summed)
         return await rank.compute(together([add, back]), self._sum_by_row, grad, way, numel, label=f"{label}.pool")
 
-    def _naming_bytes(self, bags: Bags) -> float:
+    def _naming_bytes(self, bags: OriginalBags) -> float:
         return PLACE_BYTES * sum(bags.ids) + float(bags.lengths.numel() * bags.lengths.element_size())
 
-    def _elements(self, bags: Bags) -> float:
+    def _elements(self, bags: OriginalBags) -> float:
         """Of rows, as often as ids name them."""
         return sum(ids * column.columns for ids, column in zip(bags.ids, self.columns, strict=True))
 
@@ -168,7 +168,7 @@ class DistinctGroup(SequenceGroup):
         by_key = cat([part for key in range(keys) for part in came[key::keys]])
         places, named = self._places(way), self._named(way)
         kernels = kernels_of(rows.device, places.dims.tolist(), rows.dtype, rows.dtype)
-        storage = Storage(by_key, places, by_key[:0].float())
+        storage = RankRows(by_key, places, by_key[:0].float())
         found: Tensor = kernels.look_up(storage, named, way.bags.batch, rows.dtype)
         return found
 
@@ -259,6 +259,6 @@ def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
     return distinct, [places for _, places in found]
 
 
-def _values(made: Sending | Way) -> dict[str, Any]:
+def _values(made: Sending | SequenceWay) -> dict[str, Any]:
     """What a dataclass holds, for one that is derived from it."""
     return {one.name: getattr(made, one.name) for one in fields(made)}

@@ -134,7 +134,7 @@ class Drawer:
         return replace(batch, dense=replace(batch.dense, lengths=lengths))
 
 
-class Drawn:
+class DrawnBatches:
     """Batches that are there whenever they are wanted: they are drawn between steps, which takes no time of theirs."""
 
     def __init__(self, drawer: Drawer) -> None:
@@ -163,7 +163,7 @@ class Drawn:
         """Wait for what was begun and is wanted no more."""
 
 
-class Loader(Drawn):
+class Loader(DrawnBatches):
     """Batches of a data loader, on a stream of its own: one after the other, each of which takes `lasts_ns`.
 
     It is `prefetch` batches ahead of those that were taken, and is waited for at the end of a step: a step is as long
@@ -179,7 +179,7 @@ class Loader(Drawn):
         self._coming: deque[Work[MicroBatch | None]] = deque()
 
     async def fill(self, count: int) -> list[MicroBatch]:
-        """See `Drawn`; the one after these is there then, too."""
+        """See `DrawnBatches`; the one after these is there then, too."""
         for _ in range(count + self._prefetch):
             self.begin()
         for _ in range(count + 1):
@@ -190,18 +190,18 @@ class Loader(Drawn):
         """Nothing is drawn before a step."""
 
     def begin(self) -> None:
-        """See `Drawn`."""
+        """See `DrawnBatches`."""
         self._coming.append(self._rank.spawn(self._load(self._begun)))
         self._begun += 1
 
     async def wait(self) -> None:
-        """See `Drawn`."""
+        """See `DrawnBatches`."""
         batch = await self._coming.popleft()
         if batch is not None:
             self._ready.append(batch)
 
     async def close(self) -> None:
-        """See `Drawn`."""
+        """See `DrawnBatches`."""
         while self._coming:
             await self._coming.popleft()
 
@@ -213,11 +213,11 @@ class Loader(Drawn):
         return self._drawer.draw(number) if number < self._taken else None
 
 
-def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> Drawn:
+def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> DrawnBatches:
     """Return what brings a rank its batches, of which it takes so many; every rank calls this in one order."""
     data = Recommender.of(scenario.workload).data
     if data.samples_per_s is None:
-        return Drawn(drawer)
+        return DrawnBatches(drawer)
     lasts_ns = max(1, round(1e9 * scenario.batch_size / data.samples_per_s))
     return Loader(drawer, rank, lasts_ns=lasts_ns, prefetch=data.prefetch, taken=taken)
 

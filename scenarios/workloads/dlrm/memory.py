@@ -10,7 +10,7 @@ import torch
 
 from scenarios.config.host_classes import Floats
 from scenarios.config.scenario import Bag, Model, Recommender, Scenario, Table
-from scenarios.modules.memory import Part
+from scenarios.modules.memory import MemoryPart
 from scenarios.planner.estimators.storage import CACHE_ROW_BYTES, CACHED_ROW_BYTES
 from scenarios.planner.options import host_capacity_bytes
 from scenarios.planner.placed import Plan, device_bytes, whole_bytes
@@ -32,7 +32,7 @@ Number = TypeVar("Number", float, Floats)
 def memory_rows(
     scenario: Scenario,
     plan: Iterable[PlanRow],
-    dense: Sequence[Part],
+    dense: Sequence[MemoryPart],
     ranks: Sequence[int] | None = None,
     *,
     counts: Sequence[int] | None = None,
@@ -43,7 +43,9 @@ def memory_rows(
     """
     capacity_bytes = scenario.cluster.host.gpu.memory_bytes
     tables = {table.name: table for table in scenario.workload.tables}
-    ahead = [Part(name, round(size)) for name, size in _ahead_bytes(scenario).items() if size]  # each rank's alike
+    ahead = [
+        MemoryPart(name, round(size)) for name, size in _ahead_bytes(scenario).items() if size
+    ]  # each rank's alike
     chosen = range(scenario.cluster.world_size) if ranks is None else ranks
     shards: dict[int, list[PlanRow]] = {rank: [] for rank in chosen}
     for row in plan:
@@ -64,8 +66,8 @@ def memory_rows(
 
 
 def _embedding_parts(
-    scenario: Scenario, tables: Mapping[str, Table], shards: Iterable[PlanRow], ahead: Iterable[Part]
-) -> tuple[Part, ...]:
+    scenario: Scenario, tables: Mapping[str, Table], shards: Iterable[PlanRow], ahead: Iterable[MemoryPart]
+) -> tuple[MemoryPart, ...]:
     """Return a rank's rows and their optimizer state, ids and what they look up for all ranks that share them, and
     their gradients; and the parts `ahead`."""
     model, samples = Recommender.of(scenario.workload).model, scenario.batch_size * scenario.sharding_ranks
@@ -89,12 +91,12 @@ def _embedding_parts(
         found = (ids if bag in ("sequence", "distinct") else pooled) * shard.columns
         buffers += _buffer_bytes(scenario, bag, ids=ids, lengths=pooled, found=found, stays=stays)
     sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
-    parts = [Part(name, round(size)) for name, size in sizes.items()]
+    parts = [MemoryPart(name, round(size)) for name, size in sizes.items()]
     parts += ahead
     if cache:
-        parts.append(Part("embedding cache", round(cache)))
+        parts.append(MemoryPart("embedding cache", round(cache)))
     if hosted:
-        parts.append(Part("embedding rows in host memory", round(hosted), IN_HOST))
+        parts.append(MemoryPart("embedding rows in host memory", round(hosted), IN_HOST))
     return tuple(parts)
 
 

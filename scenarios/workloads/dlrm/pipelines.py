@@ -63,7 +63,7 @@ class Stage(ABC):
         return self.parts.rank.stream(self.stream)
 
 
-class Exchange(Stage):
+class ExchangeIds(Stage):
     """Ids go to the ranks that look them up."""
 
     stream = "data_dist"
@@ -88,7 +88,7 @@ class Fill(Stage):
         return batch
 
 
-class Copy(Stage):
+class CopyToGpu(Stage):
     """A batch goes from the host's memory to the GPU."""
 
     stream = "memcpy"
@@ -99,7 +99,7 @@ class Copy(Stage):
         return await self.rank.compute(drawer.copy_kernel(batch), drawer.copy, batch, label="data.copy", role=COPY)
 
 
-class CopyHere(Copy):
+class CopyHere(CopyToGpu):
     """A batch goes to the GPU right before its forward pass, on the main stream, as `batch.to(device)` does it."""
 
     stream = "main"
@@ -123,7 +123,12 @@ class LookUp(Stage):
         return self.parts.rank
 
 
-_CLASSES: Mapping[StageName, type[Stage]] = {"copy": Copy, "exchange": Exchange, "fill": Fill, "look_up": LookUp}
+_CLASSES: Mapping[StageName, type[Stage]] = {
+    "copy": CopyToGpu,
+    "exchange": ExchangeIds,
+    "fill": Fill,
+    "look_up": LookUp,
+}
 
 
 class Loop:

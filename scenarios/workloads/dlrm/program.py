@@ -30,7 +30,7 @@ from torch import Tensor
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Bag, Model, Recommender, Scenario
 from scenarios.modules.ddp_buckets import check_compression
-from scenarios.modules.memory import Part, parts_of
+from scenarios.modules.memory import MemoryPart, parts_of
 from scenarios.modules.trace import Arguments, tensors_of
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
@@ -59,7 +59,7 @@ from scenarios.workloads.dlrm.memory import (
 )
 from scenarios.workloads.dlrm.pipelines import Loop, Parts
 from scenarios.workloads.dlrm.quantized_plan import check_quantized
-from scenarios.workloads.dlrm.sparse_part import Group, Placed, SparsePart
+from scenarios.workloads.dlrm.sparse_part import Group, GroupedTables, SparsePart
 from scenarios.workloads.dlrm.tables.shard_price import with_moved_bytes
 
 
@@ -94,9 +94,9 @@ class DlrmProgram(Program):
         else:
             self.plan = _on_all_ranks(plan, scenario)
             self.memory = memory_rows(scenario, self.plan, parts)
-        self.placed = Placed(groups=self.groups, bags=bags, expected=expected)
+        self.placed = GroupedTables(groups=self.groups, bags=bags, expected=expected)
 
-    def _trace(self) -> tuple[Part, ...]:
+    def _trace(self) -> tuple[MemoryPart, ...]:
         """Trace the dense part, before any step; what it takes of a rank's memory."""
         scenario, model, dtype = self.scenario, self.model, getattr(torch, self.model.dtype)
         accumulates = self.workload.pipeline.accumulation > 1
@@ -123,7 +123,7 @@ class DlrmProgram(Program):
         return parts
 
     def _expect(
-        self, plan: Plan, parts: Sequence[Part], bags: Sequence[Bag], expected: Sequence[ExpectedInput]
+        self, plan: Plan, parts: Sequence[MemoryPart], bags: Sequence[Bag], expected: Sequence[ExpectedInput]
     ) -> None:
         """Simulate one host per class; its memory is that of the class's fullest rank."""
         scenario, cluster, batch_size = self.scenario, self.scenario.cluster, self.scenario.batch_size

@@ -31,7 +31,7 @@ from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup
-from scenarios.workloads.dlrm.tables.described import Piece
+from scenarios.workloads.dlrm.tables.described import PricedPiece
 from scenarios.workloads.dlrm.tables.embedding import Rows
 from scenarios.workloads.dlrm.tables.prices import Features, RowPrices, sizes_of
 from scenarios.workloads.dlrm.tables.shard_price import RowLaws, row_cache
@@ -51,7 +51,7 @@ _LOOKING_AHEAD = ("prefetch_sparse_dist", "semi_sync")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class GroupedTables:
     """All tables as groups, and the kind of bag of each group; `expected` are input exchanges that are not drawn."""
 
     groups: tuple[Group, ...]
@@ -84,7 +84,7 @@ class SparsePart:
     def __init__(
         self,
         scenario: Scenario,
-        placed: Placed,
+        placed: GroupedTables,
         rank: Rank,
         *,
         dense: Replica,
@@ -263,7 +263,7 @@ class SparsePart:
     def _rows_of(self, group: Group) -> Rows:
         numbers = {table.name: number for number, table in enumerate(self.model.tables)}
         pieces = [
-            Piece(
+            PricedPiece(
                 table=numbers[part.table],
                 rows=range(part.row_offset, part.row_offset + part.rows),
                 columns=range(part.column_offset, part.column_offset + part.columns),
@@ -305,7 +305,7 @@ class SparsePass:
 
     def output(self, number: int) -> Awaitable[Tensor]:
         """What a group's output exchange will give."""
-        return _Output(self, number)
+        return _GroupOutput(self, number)
 
     async def arrived(self, number: int) -> Tensor:
         """Give what the exchange of group `number` brought, once it is there; it looks rows up if nobody has."""
@@ -386,7 +386,7 @@ class SparsePass:
 
 
 @dataclass(frozen=True, slots=True)
-class _Output:
+class _GroupOutput:
     """A group's output, which may be awaited once; nothing is done for it before."""
 
     run: SparsePass

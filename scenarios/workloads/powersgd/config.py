@@ -9,7 +9,7 @@ from typing import Any
 from scenarios.config.scenario import GradientReduction, Gradients, Scenario
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import ProgramSpec, Table, check_dtype
+from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable, check_dtype
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.values import BYTES_BELOW
@@ -89,7 +89,7 @@ def _normalized_convolution(inputs: int, outputs: int, kernel: int) -> Iterator[
     yield (outputs,)
 
 
-TABLE = Table(
+TABLE = ScenarioTable(
     key="gradients",
     values=Gradients,
     about="The gradients. Required by program 'powersgd'.",

@@ -15,7 +15,7 @@ from scenarios.config.keys import Key
 from scenarios.config.scenario import UsersCode
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import ProgramSpec, Table
+from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document, RunSection
 from scenarios.config.toml.values import CountOrZero
@@ -261,7 +261,7 @@ def _payload(document: Document) -> Literal["values", "sizes"]:
     return "sizes" if is_recorded or _is_launched(document) else "values"
 
 
-TABLE = Table(key="script", values=Script, about="The script. Required by program 'script'.", check=_check)
+TABLE = ScenarioTable(key="script", values=Script, about="The script. Required by program 'script'.", check=_check)
 SPEC = ProgramSpec(
     name="script",
     factory="scenarios.workloads.script.program:ScriptProgram",

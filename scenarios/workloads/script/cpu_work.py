@@ -18,7 +18,7 @@ _LEAST_NS = 100_000
 
 
 @dataclass(slots=True)
-class _Batches:
+class _LoadedBatches:
     """Batches that one line of the script took from workers, in steps."""
 
     workers: int = 0
@@ -34,7 +34,7 @@ class CpuWork:
     eager: Eager
     _ns: dict[str, Counter[str]] = field(default_factory=dict)
     _measured: set[str] = field(default_factory=set)
-    _batches: dict[str, _Batches] = field(default_factory=dict)
+    _batches: dict[str, _LoadedBatches] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Forget all work."""
@@ -50,7 +50,7 @@ class CpuWork:
 
     def note_batch(self, place: str, workers: int, takes_ns: int, waits_ns: int) -> None:
         """Add a batch of a data loader with workers."""
-        found = self._batches.setdefault(place, _Batches())
+        found = self._batches.setdefault(place, _LoadedBatches())
         found.workers = workers
         found.count += 1
         found.takes_ns += takes_ns

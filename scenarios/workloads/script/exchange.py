@@ -17,7 +17,7 @@ from scenarios.workloads.script.events.calls import IssueCall, ReplicaGradients
 _WHAT = "another compression or other buckets"
 
 
-class Exchange:
+class ScriptExchange:
     """The replicas of a rank's script, with buckets and compression of the scenario's.
 
     What is computed stays as it was recorded, with it the copies into buckets that DistributedDataParallel makes.

@@ -37,7 +37,7 @@ _ANSWER_S, _LOOKING_S = 1.0, 0.005
 _LOOK_S = 0.25
 
 
-class Start:
+class ProcessStart:
     """What starts processes, and what they share: a folder that they save into.
 
     Attributes:
@@ -86,7 +86,7 @@ class LivePlayer:
 
     def __init__(
         self,
-        start: Start,
+        start: ProcessStart,
         script: Script,
         rank: Rank | Seat,
         scenario: Scenario,

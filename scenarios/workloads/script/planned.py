@@ -35,7 +35,7 @@ _POOLING_FACTOR = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class ScriptPlan:
     """TorchRec's shards, with what our estimator expects of them; ours, none where there is no such plan; notes."""
 
     rows: tuple[PlanRow, ...]
@@ -43,7 +43,7 @@ class Planned:
     notes: tuple[str, ...] = ()
 
 
-def planned(found: Mapping[str, Any], scenario: Scenario) -> Planned:
+def planned(found: Mapping[str, Any], scenario: Scenario) -> ScriptPlan:
     """What a script's plan, as of `torchrec_plan.plan_found`, and ours cost on the scenario's cluster.
 
     Where that is not known, or no table fits, a note says why.
@@ -52,9 +52,9 @@ def planned(found: Mapping[str, Any], scenario: Scenario) -> Planned:
     world_size = scenario.cluster.world_size
     if found["ranks"] != [world_size]:
         groups = " and ".join(map(str, found["ranks"]))
-        return Planned(rows=rows, notes=(f"not planned anew: tables are shared by {groups} of {world_size} ranks",))
+        return ScriptPlan(rows=rows, notes=(f"not planned anew: tables are shared by {groups} of {world_size} ranks",))
     if not found["batch_size"]:
-        return Planned(rows=rows, notes=("not planned anew: no batch was seen on its way to the tables",))
+        return ScriptPlan(rows=rows, notes=("not planned anew: no batch was seen on its way to the tables",))
     notes: list[str] = []
     given = {table["name"]: _given(table, rows) for table in found["tables"]}
     recommender = Recommender(model=_model(found, given, notes))
@@ -63,7 +63,7 @@ def planned(found: Mapping[str, Any], scenario: Scenario) -> Planned:
     if rated is not None:
         kernels = {row.table: row.compute_kernel for row in rows}
         rows = tuple(replace(row, compute_kernel=kernels[row.table]) for row in rated.rows)
-    return Planned(rows=rows, own=() if own is None else own.rows, notes=tuple(notes))
+    return ScriptPlan(rows=rows, own=() if own is None else own.rows, notes=tuple(notes))
 
 
 def _rated(asked: Scenario, given: Mapping[str, GivenTable], notes: list[str]) -> Plan | None:

@@ -50,10 +50,10 @@ from scenarios.workloads.script.events.waits import (
     SynchronizeCall,
     SynchronizeEvent,
 )
-from scenarios.workloads.script.events.work import Computed, GradientReady, Spent, part_of
-from scenarios.workloads.script.exchange import Exchange
+from scenarios.workloads.script.events.work import ComputeOnCpu, GradientReady, Spent, part_of
+from scenarios.workloads.script.exchange import ScriptExchange
 from scenarios.workloads.script.further_groups import further_group, recorded_host_classes
-from scenarios.workloads.script.live import Doing, LivePlayer, Start
+from scenarios.workloads.script.live import Doing, LivePlayer, ProcessStart
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.stores import Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
@@ -65,7 +65,7 @@ from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.recording.recorded import Recorded
 from scenarios.workloads.script.requests import Packed, Refused, issue
-from scenarios.workloads.script.streams import KIND, Streams, cpu_flops_per_s, nothing, role_of
+from scenarios.workloads.script.streams import KIND, ScriptStreams, cpu_flops_per_s, nothing, role_of
 
 
 class ScriptProgram(Program):
@@ -84,7 +84,7 @@ class ScriptProgram(Program):
         assert isinstance(scenario.options, Script)
         self.scenario, self.script = scenario, scenario.options
         self.mail, self.stores = Mail(), Stores()
-        self._logs, self._start = Logs(), Start(scenario, self.script)
+        self._logs, self._start = Logs(), ProcessStart(scenario, self.script)
         is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
         self._is_extended = is_large or scenario.ranks == "alike"
         self._hint = Hint(scenario)
@@ -246,13 +246,13 @@ class _Played:
         self._player, self._log = player, log
         self._works: dict[int, Work[Any]] = {}
         self._on_host: set[int] = set()  # of these, what gloo carries beside a GPU
-        self._streams = Streams(rank, self._scenario)
+        self._streams = ScriptStreams(rank, self._scenario)
         self._beside = BesideGpu(rank, self._scenario, program.outcomes)
         self._is_on_gpu = self._scenario.cluster.host.gpu.device.is_launched
         self._is_known: dict[int, bool] = {}
         self._receives: dict[int, Hashable] = {}  # by the call's number, where its values are in the mail
         self._groups: list[Group] = [rank.world]
-        self._exchange = Exchange(rank, program.scenario) if program.script.is_exchanged else None
+        self._exchange = ScriptExchange(rank, program.scenario) if program.script.is_exchanged else None
         self._exchanged: set[int] = set()  # numbers of calls in whose place others are made
         self._step: AbstractContextManager[None] | None = None
         self.steps = 0  # that have begun
@@ -367,9 +367,9 @@ class _Played:
         seen = [each for each in spent if is_told or not isinstance(each, GradientReady)]
         for part, group in groupby(seen, part_of):
             if isinstance(part, str):
-                await self._compute(sum(each.cpu_ns for each in group if isinstance(each, Computed)), part)
+                await self._compute(sum(each.cpu_ns for each in group if isinstance(each, ComputeOnCpu)), part)
             elif part is None:
-                given = [each for each in group if not isinstance(each, Computed | GradientReady)]
+                given = [each for each in group if not isinstance(each, ComputeOnCpu | GradientReady)]
                 if not all(isinstance(each, HostWork) for each in given):
                     self._note_priced()
                 self._streams.launch(given)

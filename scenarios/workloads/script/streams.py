@@ -60,7 +60,7 @@ class Simulated(Protocol):
         ...
 
 
-class Streams:
+class ScriptStreams:
     """Each a sibling of the rank, the main one the rank itself; a position in one is what it was given last."""
 
     def __init__(self, rank: Rank, scenario: Scenario) -> None:

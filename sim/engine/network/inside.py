@@ -13,7 +13,7 @@ from sim.engine.network.links import Links
 BOTH_WAYS = ("out", "in")
 
 
-class Inside(ABC):
+class InsideLinks(ABC):
     """The links between the GPUs of one host."""
 
     # Directions of the link that all GPUs of a host share, and its class in reports; none where nothing is shared.
@@ -95,7 +95,7 @@ class Inside(ABC):
         return self.links.link(f"host{host}.bridge", direction, link_class=self.shared_class, host=host, per_s=per_s)
 
 
-class NvlinkSwitch(Inside):
+class NvlinkSwitch(InsideLinks):
     """A group of NVSwitches, of one host or of several: each GPU has one link to them and one from them, of its full
     rate.
     """
@@ -110,7 +110,7 @@ class NvlinkSwitch(Inside):
         return (self.gpu_link(source, "out"), self.gpu_link(target, "in"))
 
 
-class NvlinkMesh(Inside):
+class NvlinkMesh(InsideLinks):
     """A mesh of NVLinks between some pairs; other pairs share the host's PCI Express bridge.
 
     The NVLinks of a pair are one link in each direction; the source's "out" is the target's "in".
@@ -147,7 +147,7 @@ class NvlinkMesh(Inside):
         return self.links.link(owner, "out", link_class="nvlink", host=host, per_s=per_s)
 
 
-class Pcie(Inside):
+class Pcie(InsideLinks):
     """A PCI Express tree: each GPU has its own lanes, and all its traffic, also to a NIC, crosses the host's bridge."""
 
     shared_directions, shared_class = BOTH_WAYS, "pcie"
@@ -166,7 +166,7 @@ class Pcie(Inside):
         return self.to_nic(rank, direction)
 
 
-class Memory(Inside):
+class SharedMemory(InsideLinks):
     """A memory that all ranks of a host share, in both directions together, and copy through."""
 
     shared_directions, shared_class = ("both",), "memory"
@@ -185,9 +185,9 @@ class Memory(Inside):
 
 
 # A topology is registered here, by the `kind` that a scenario names.
-INSIDE: Mapping[str, type[Inside]] = {
+INSIDE: Mapping[str, type[InsideLinks]] = {
     "nvlink": NvlinkSwitch,
     "nvlink_mesh": NvlinkMesh,
     "pcie": Pcie,
-    "memory": Memory,
+    "memory": SharedMemory,
 }

@@ -27,7 +27,7 @@ class Path:
 
 
 @dataclass(frozen=True, slots=True)
-class _Link:
+class _ShownLink:
     """A capacity with its columns of the report."""
 
     capacity: Capacity
@@ -40,7 +40,7 @@ class Links:
     """The links of a cluster by name, one capacity for each."""
 
     def __init__(self) -> None:
-        self._links: dict[str, _Link] = {}
+        self._links: dict[str, _ShownLink] = {}
         self._loads = Loads()
 
     def link(
@@ -59,7 +59,7 @@ class Links:
         if name not in self._links:
             capacity = Capacity(name, per_s, has_queue=has_queue, burst=burst)
             capacity.loads = self._loads.of_link()
-            self._links[name] = _Link(capacity, link_class, direction, host)
+            self._links[name] = _ShownLink(capacity, link_class, direction, host)
         return self._links[name].capacity
 
     def rows(self, hosts: Collection[int]) -> list[LinkRow]:

@@ -12,7 +12,7 @@ from sim.engine.network.inside import BOTH_WAYS, INSIDE
 from sim.engine.network.links import Links, Path
 
 
-class Network:
+class ClusterNetwork:
     """The links of a cluster, and which of them lie between two GPUs.
 
     A domain is the GPUs that reach each other without a NIC: those of a host, or of several that NVLinks join.

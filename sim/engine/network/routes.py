@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sim.engine.capacity import Capacity
 from sim.engine.flow_bundle import loads
-from sim.engine.network.network import Network
+from sim.engine.network.network import ClusterNetwork
 
 Array = npt.NDArray[Any]
 
@@ -40,12 +40,12 @@ class Routes:
         return np.bincount(self.crossed[self.crossed >= 0], minlength=len(self.capacities))
 
 
-def routes(network: Network, sources: Array, targets: Array, relays: Array) -> Routes:
-    """Find the links of `Network.path` for many transfers, given as arrays [transfers] of global ranks.
+def routes(network: ClusterNetwork, sources: Array, targets: Array, relays: Array) -> Routes:
+    """Find the links of `ClusterNetwork.path` for many transfers, given as arrays [transfers] of global ranks.
 
     A transfer is forwarded by the third GPU `relays[t]` of the source's domain where that is not negative.
     """
-    finder = _Found(network)
+    finder = _LinksFound(network)
     is_relayed = relays >= 0
     near = finder.paths(sources, np.where(is_relayed, relays, targets))
     far = np.full((len(sources), 0), -1, np.int32)
@@ -67,10 +67,10 @@ class Numbers(dict[Capacity, int]):
         return table
 
 
-class _Found:
+class _LinksFound:
     """A finder of the links of paths, as numbers."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: ClusterNetwork) -> None:
         self._network = network
         self.numbers = Numbers()
 

@@ -20,7 +20,7 @@ from sim.nccl.costs import NcclCosts
 from sim.nccl.folded.exchange import Transfers
 from sim.nccl.folded.leaf_uplinks import Leaves
 from sim.nccl.folded.link_load import Carried, Members
-from sim.nccl.folded.pipelines import TREES, Drawn, degrees_of, largest_across, shares
+from sim.nccl.folded.pipelines import TREES, PipelineLoads, degrees_of, largest_across, shares
 from sim.nccl.tuning import overhead, p2p_latency_ns, topology
 
 # Hosts on which rings and trees are laid out instead of on all: from eight on, trees have hosts with two children.
@@ -145,14 +145,14 @@ class FoldedNccl:
         drawn = min(_DRAWN_HOSTS, shape.hosts)
         placed = [list(range(host * len(local), (host + 1) * len(local))) for host in range(drawn)]
         call = replace(call, root=min(call.root, 0))  # laid out at the first host, wherever the root is
-        plan = nccl.pipeline(call, nccl.Placed(placed, gpus * drawn, shape), self._costs)
+        plan = nccl.pipeline(call, nccl.GroupPlacement(placed, gpus * drawn, shape), self._costs)
         carried = Carried(formula_ns=round(plan.predicted_ns) or -1, touched=[0.0] * len(members.ranks))
         carried.between, carried.inside = self._nothing()
         trays, held_s = self._network.hosts_per_domain, 0.0
         for phase in plan.phases:
             sent = self._sent_shares(members, phase.algorithm, towards_owner=plan.function == "reduce_scatter")
             carried.latency_ns += phase.latency_ns
-            loads = Drawn.of(phase, gpus)
+            loads = PipelineLoads.of(phase, gpus)
             parts = self._parts(phase.algorithm, shape.hosts)
             for by_host in members.by_host:
                 self._load_host(carried, members, by_host, loads, part=float(parts[members.hosts[by_host[0]]]))
@@ -186,7 +186,7 @@ class FoldedNccl:
         return np.asarray(np.bincount(self._classes.class_of_host, degrees / degrees.max()) / self._classes.counts)
 
     def _load_host(
-        self, carried: Carried, members: Members, by_host: Sequence[int], loads: Drawn, *, part: float
+        self, carried: Carried, members: Members, by_host: Sequence[int], loads: PipelineLoads, *, part: float
     ) -> None:
         ranks = {int(members.gpus[place]): int(members.ranks[place]) for place in by_host}
         places = {int(members.gpus[place]): place for place in by_host}

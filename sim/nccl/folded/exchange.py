@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.engine.flow_bundle import compiled
-from sim.engine.network import Network
+from sim.engine.network import ClusterNetwork
 from sim.engine.network.routes import Array, Numbers
 from sim.nccl import rings_and_trees as nccl_paths
 from sim.nccl.costs import NcclCosts
@@ -23,7 +23,7 @@ class Transfers:
     `touched` [members]: bytes that each member sends, receives or forwards.
     """
 
-    def __init__(self, network: Network, members: Members, gpus: int) -> None:
+    def __init__(self, network: ClusterNetwork, members: Members, gpus: int) -> None:
         self._network, self._members, self._gpus = network, members, gpus
         self._numbers = Numbers()
         self._rows: list[tuple[Array, Array, Array]] = []  # links crossed, transfers on each, bytes of one transfer

@@ -11,9 +11,9 @@ from scenarios.config.faults import LeafPart
 from scenarios.config.host_classes import HostClasses
 from sim.engine.capacity import Capacity
 from sim.engine.flow_bundle import Array
-from sim.engine.network import Network
+from sim.engine.network import ClusterNetwork
 from sim.nccl.folded.link_load import Carried
-from sim.nccl.folded.pipelines import TREES, Load, degrees_of, edges
+from sim.nccl.folded.pipelines import TREES, TransferLoad, degrees_of, edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Leaves:
     the network has no uplinks.
     """
 
-    network: Network
+    network: ClusterNetwork
     first: Array
     counts: Array
     kinds: Array
@@ -36,7 +36,7 @@ class Leaves:
     gpus: int
 
     @staticmethod
-    def of(network: Network, classes: HostClasses) -> Leaves:
+    def of(network: ClusterNetwork, classes: HostClasses) -> Leaves:
         """Return all leaves of the cluster; a host here is NCCL's node, an NVLink domain."""
         per_leaf, in_domain = network.between.hosts_per_part, network.hosts_per_domain
         classes = classes.by_domain(in_domain)
@@ -70,7 +70,7 @@ class Leaves:
             flows = of_leaf @ (is_any @ totals) - ((of_leaf @ is_any) * of_leaf).sum(axis=1)
             self._add(carried, passing, flows, is_out)
 
-    def pipeline(self, carried: Carried, algorithm: str, of_host: Load, local: int) -> None:
+    def pipeline(self, carried: Carried, algorithm: str, of_host: TransferLoad, local: int) -> None:
         """Load the uplinks; `of_host` is the load that leaves the busiest host, of which `local` ranks take part."""
         if not len(self.first) or not of_host.size_bytes:
             return

@@ -10,7 +10,7 @@ import numpy as np
 from sim.engine.capacity import Capacity
 from sim.engine.flow_bundle import Array
 from sim.engine.link_load import Load
-from sim.nccl.costs import Shape
+from sim.nccl.costs import GroupShape
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Members:
     gpus: Array
     counts: Array
     by_host: Sequence[Sequence[int]]
-    shape: Shape
+    shape: GroupShape
 
     @property
     def is_one_host(self) -> Array:

@@ -16,7 +16,7 @@ from sim.nccl import rings_and_trees as nccl_paths
 TREES = ("tree", "nvls_tree")
 
 
-class Load(NamedTuple):
+class TransferLoad(NamedTuple):
     """The bytes of some transfers together, and their number."""
 
     size_bytes: float = 0.0
@@ -24,26 +24,26 @@ class Load(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class PipelineLoads:
     """The largest load of a pipeline on any host: between GPUs (source, target, relay), out of each GPU and into each.
 
     `relayed`: from a GPU to the GPU of its host whose NIC sends the bytes.
     """
 
-    inside: dict[tuple[int, int, int | None], Load]
-    leaving: dict[int, Load]
-    arriving: dict[int, Load]
-    relayed: dict[tuple[int, int], Load]
+    inside: dict[tuple[int, int, int | None], TransferLoad]
+    leaving: dict[int, TransferLoad]
+    arriving: dict[int, TransferLoad]
+    relayed: dict[tuple[int, int], TransferLoad]
 
     @staticmethod
-    def of(phase: nccl.Phase, gpus: Sequence[int]) -> Drawn:
+    def of(phase: nccl.Phase, gpus: Sequence[int]) -> PipelineLoads:
         """Return the largest loads of a phase; `gpus` are a host's GPU numbers in the order of its group ranks."""
-        each: dict[tuple[str, Any], dict[int, Load]] = {}
+        each: dict[tuple[str, Any], dict[int, TransferLoad]] = {}
 
         def add(kind: str, place: Any, host: int, size_bytes: float) -> None:
             loads = each.setdefault((kind, place), {})
-            before = loads.get(host, Load())
-            loads[host] = Load(before.size_bytes + size_bytes, before.transfers + 1)
+            before = loads.get(host, TransferLoad())
+            loads[host] = TransferLoad(before.size_bytes + size_bytes, before.transfers + 1)
 
         for source, target, size_bytes in phase.transfers:
             (here, near), (there, far) = divmod(source, len(gpus)), divmod(target, len(gpus))
@@ -58,12 +58,14 @@ class Drawn:
             add("leaving", exit_gpu, here, size_bytes)
             add("arriving", gpus[far], there, size_bytes)
         most = {key: max(loads.values()) for key, loads in each.items()}
-        return Drawn(*({place: most[kind, place] for kind, place in most if kind == name} for name in Drawn.__slots__))
+        return PipelineLoads(
+            *({place: most[kind, place] for kind, place in most if kind == name} for name in PipelineLoads.__slots__)
+        )
 
     @property
-    def of_host(self) -> Load:
+    def of_host(self) -> TransferLoad:
         """The load that leaves a whole host; as much enters it."""
-        return Load(*map(sum, zip(*self.leaving.values(), strict=True))) if self.leaving else Load()
+        return TransferLoad(*map(sum, zip(*self.leaving.values(), strict=True))) if self.leaving else TransferLoad()
 
 
 def largest_across(phase: nccl.Phase, local: Sequence[int]) -> float:

@@ -77,7 +77,7 @@ class Mesh:
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: cached_property needs a __dict__
-class Part:
+class HostPart:
     """The GPUs of one host that a group has; `nics` are their NICs in order, where the group has several hosts."""
 
     mesh: Mesh
@@ -141,7 +141,7 @@ class Rings:
 
 
 @lru_cache(maxsize=1024)  # each operation searches each host of the group
-def search(part: Part) -> Rings:
+def search(part: HostPart) -> Rings:
     """Return the rings that NCCL would use on two or more GPUs, or on one and its NIC."""
     best: Rings | None = None
     for speed in speeds(part.compute_capability, crosses=bool(part.nics)):
@@ -156,7 +156,7 @@ def search(part: Part) -> Rings:
     return best or Rings(rings=(part.gpus,), gb_per_s=_FALLBACK_GB_PER_S, path=Path.SYS)
 
 
-def bus_gb_per_s(part: Part, rings: Sequence[Sequence[int]], network_gb_per_s: float) -> float:
+def bus_gb_per_s(part: HostPart, rings: Sequence[Sequence[int]], network_gb_per_s: float) -> float:
     """Return the GB/s of these rings together past one point, at equal rates, until a link or NIC is full."""
     crossings = Counter(hop for ring in rings for hop in part.hops(ring))
     more = {"nvlink": _CARRIED.get(generation(part.compute_capability), 1.0)}
@@ -165,7 +165,7 @@ def bus_gb_per_s(part: Part, rings: Sequence[Sequence[int]], network_gb_per_s: f
     return min(len(rings) * carried[hop] / count for hop, count in crossings.items())
 
 
-def _at(part: Part, speed: float, path: Path, better_than: float) -> tuple[tuple[int, ...], ...]:
+def _at(part: HostPart, speed: float, path: Path, better_than: float) -> tuple[tuple[int, ...], ...]:
     """Return rings of one speed, identical unless different ones are more; none if `better_than` rings are out of
     reach.
 
@@ -187,7 +187,7 @@ class _Packing:
     `most`: upper bound of rings, as each goes through every GPU, and on several hosts through NICs.
     """
 
-    def __init__(self, part: Part, speed: float, path: Path, crosses_nics: bool) -> None:
+    def __init__(self, part: HostPart, speed: float, path: Path, crosses_nics: bool) -> None:
         self._part = part
         self._path = path
         self._crosses_nics = crosses_nics

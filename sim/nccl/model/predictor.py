@@ -1,6 +1,6 @@
 """NCCL 2.30's prediction of an operation on an idle cluster, and its choice.
 
-Pure arithmetic of a `Topology`, in doubles: the results equal those of NCCL's 32-bit floats but for their rounding.
+Pure arithmetic of a `GroupTopology`, in doubles: the results equal those of NCCL's 32-bit floats but for their rounding.
 
 The conditions on CollNet and NVLS are those of src/graph/tuning.cc: CollNetDirect requires network offload and an
 NVSwitch, CollNetChain offload for its own heads, NVLS over several nodes offload. Over several nodes they only
@@ -21,16 +21,16 @@ from sim.nccl.model.topology import (
     PROTOCOLS,
     Algorithm,
     Graph,
+    GroupTopology,
     Path,
     Protocol,
-    Topology,
     ring_crossings,
     ring_steps,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class TunedCollective:
     """A collective to predict: `size_bytes` is the larger of a rank's buffers; `together` such are launched in one
     kernel.
     """
@@ -41,7 +41,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class TuningChoice:
     """NCCL's algorithm and protocol, and its prediction: latency plus `transfer_ns` for the bytes."""
 
     algorithm: Algorithm
@@ -70,7 +70,7 @@ _SIMPLE_ONLY = ("nvls", "nvls_tree", "pat")
 _NVLS_CHANNELS = 2  # at least
 
 
-def is_considered(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
+def is_considered(topology: GroupTopology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
     """Return whether NCCL computes a latency for the combination, usable or not."""
     graph = topology.graphs.get(algorithm)
     if graph is None or function not in _SERVES[algorithm]:
@@ -82,7 +82,7 @@ def is_considered(topology: Topology, function: Function, algorithm: Algorithm, 
     return algorithm != "pat" or topology.one_gpu_a_node
 
 
-def is_enabled(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
+def is_enabled(topology: GroupTopology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
     """Return whether NCCL may use the combination."""
     if not is_considered(topology, function, algorithm, protocol) or topology.graphs[algorithm].channels == 0:
         return False
@@ -100,7 +100,7 @@ def is_enabled(topology: Topology, function: Function, algorithm: Algorithm, pro
     return graph.intra_type <= Path.NVB and graph.inter_type <= farthest and topology.compute_capability >= 70
 
 
-def latency_us(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
+def latency_us(topology: GroupTopology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
     """Return the latency of an operation of no bytes, in us; 0 if NCCL does not consider the combination."""
     if not is_considered(topology, function, algorithm, protocol):
         return 0.0
@@ -111,19 +111,19 @@ def latency_us(topology: Topology, function: Function, algorithm: Algorithm, pro
     return base_us + _HOPS_US[algorithm](topology, protocol)
 
 
-def intra_hop_us(topology: Topology, algorithm: Algorithm, protocol: Protocol) -> float:
+def intra_hop_us(topology: GroupTopology, algorithm: Algorithm, protocol: Protocol) -> float:
     """Return the latency from a GPU to the next inside a node, in us."""
     hops = tables.NVLINK_HOP_US if topology.graphs[algorithm].intra_type == Path.NVL else tables.PCI_HOP_US
     return hops[protocol][algorithm]
 
 
-def inter_hop_us(topology: Topology, algorithm: Algorithm, protocol: Protocol) -> float:
+def inter_hop_us(topology: GroupTopology, algorithm: Algorithm, protocol: Protocol) -> float:
     """Return the latency from a GPU to one in another node, in us; Simple crosses the network twice, to flush."""
     hop_us = tables.NET_HOP_US[protocol]["tree" if topology.one_gpu_a_node else algorithm]
     return hop_us + topology.graphs[algorithm].net_latency_us * (2 if protocol == "Simple" else 1)
 
 
-def _ring_us(topology: Topology, function: Function, protocol: Protocol) -> float:
+def _ring_us(topology: GroupTopology, function: Function, protocol: Protocol) -> float:
     """Return the latency of a ring's steps; on several nodes each hop inside a node lasts at least the network
     overhead.
     """
@@ -137,7 +137,7 @@ def _ring_us(topology: Topology, function: Function, protocol: Protocol) -> floa
     return (steps - crossings) * intra_us + crossings * inter_hop_us(topology, "ring", protocol)
 
 
-def _chain_us(topology: Topology, protocol: Protocol) -> float:
+def _chain_us(topology: GroupTopology, protocol: Protocol) -> float:
     """Return one hop if all channels visit the GPUs in one order, else one per rank; Simple's are then the tree's."""
     inside = tables.NVLINK_HOP_US if topology.graphs["ring"].intra_type == Path.NVL else tables.PCI_HOP_US
     hops = (inside if topology.nodes == 1 else tables.NET_HOP_US)[protocol]
@@ -146,34 +146,34 @@ def _chain_us(topology: Topology, protocol: Protocol) -> float:
     return topology.ranks * hops["tree" if protocol == "Simple" else "ring"]
 
 
-def _tree_us(topology: Topology, protocol: Protocol) -> float:
+def _tree_us(topology: GroupTopology, protocol: Protocol) -> float:
     """Return the latency up and down, along the chain of a node and the levels of nodes."""
     inside_us = (topology.ranks_per_node - 1) * intra_hop_us(topology, "tree", protocol)
     return 2 * (inside_us + topology.node_levels * inter_hop_us(topology, "tree", protocol))
 
 
-def _collnet_direct_us(topology: Topology, protocol: Protocol) -> float:
+def _collnet_direct_us(topology: GroupTopology, protocol: Protocol) -> float:
     peers = topology.ranks_per_node - 1
     inside_us = min(1, peers) * intra_hop_us(topology, "collnet_direct", protocol)
     return 2 * (inside_us + peers * tables.COLLNET_ARITY_US) + inter_hop_us(topology, "collnet_direct", protocol)
 
 
-def _collnet_chain_us(topology: Topology, protocol: Protocol) -> float:
+def _collnet_chain_us(topology: GroupTopology, protocol: Protocol) -> float:
     inside_us = (topology.ranks_per_node - 1) * intra_hop_us(topology, "collnet_chain", protocol)
     return 2 * inside_us + inter_hop_us(topology, "collnet_chain", protocol)
 
 
-def _nvls_us(topology: Topology, protocol: Protocol) -> float:
+def _nvls_us(topology: GroupTopology, protocol: Protocol) -> float:
     across_us = inter_hop_us(topology, "nvls", protocol) if topology.nodes > 1 else 0.0
     return intra_hop_us(topology, "nvls", protocol) + across_us
 
 
-def _nvls_tree_us(topology: Topology, protocol: Protocol) -> float:
+def _nvls_tree_us(topology: GroupTopology, protocol: Protocol) -> float:
     across_us = topology.node_levels * inter_hop_us(topology, "nvls_tree", protocol)
     return intra_hop_us(topology, "nvls_tree", protocol) + 2 * across_us
 
 
-def _pat_us(topology: Topology, protocol: Protocol) -> float:
+def _pat_us(topology: GroupTopology, protocol: Protocol) -> float:
     across_us = topology.node_levels * inter_hop_us(topology, "pat", protocol)
     return across_us / tables.PAT_HOPS_AT_ONCE + topology.ranks * tables.PAT_RANK_US
 
@@ -188,7 +188,7 @@ _HOPS_US = {
 }
 
 
-def gb_per_s(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
+def gb_per_s(topology: GroupTopology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
     """Return buffer bytes per ns, before the correction for size; 0 if NCCL may not use the combination."""
     if not is_enabled(topology, function, algorithm, protocol):
         return 0.0
@@ -198,27 +198,27 @@ def gb_per_s(topology: Topology, function: Function, algorithm: Algorithm, proto
     return share * _OFFLOADED[algorithm](topology, function)
 
 
-def _buffer_share(topology: Topology, function: Function, algorithm: Algorithm) -> float:
+def _buffer_share(topology: GroupTopology, function: Function, algorithm: Algorithm) -> float:
     """Return buffer bytes per byte that passes one point; a ring's is defined for every function."""
     if algorithm == "ring" or (algorithm in ("nvls", "nvls_tree") and function == "all_reduce"):
         return topology.ranks / ring_steps(function, topology.ranks)
     return 1 / 2 if function == "all_reduce" else 1.0
 
 
-def _bus(topology: Topology, graph: Graph) -> float:
+def _bus(topology: GroupTopology, graph: Graph) -> float:
     return graph.channels * (graph.intra_gb_per_s if topology.nodes <= 2 else graph.inter_gb_per_s)
 
 
-def _cap(topology: Topology, caps: tables.Caps) -> float:
+def _cap(topology: GroupTopology, caps: tables.Caps) -> float:
     return caps[topology.generation][min(topology.nodes, 3) - 1]
 
 
-def _ll_cap(topology: Topology) -> float:
+def _ll_cap(topology: GroupTopology) -> float:
     row = topology.generation if topology.nodes == 1 else tables.LL_ROW_BY_CPU[topology.cpu]
     return tables.LL_GB_PER_S[row][min(topology.nodes, 3) - 1]
 
 
-def _ring(topology: Topology, protocol: Protocol) -> float:
+def _ring(topology: GroupTopology, protocol: Protocol) -> float:
     graph = topology.graphs["ring"]
     bus = _bus(topology, graph)
     if protocol == "LL":
@@ -229,7 +229,7 @@ def _ring(topology: Topology, protocol: Protocol) -> float:
     return bus
 
 
-def _tree(topology: Topology, protocol: Protocol) -> float:
+def _tree(topology: GroupTopology, protocol: Protocol) -> float:
     graph = topology.graphs["tree"]
     bus = min(tables.TREE * _bus(topology, graph), graph.channels * _cap(topology, tables.TREE_CHANNEL_GB_PER_S))
     if protocol == "LL":
@@ -240,7 +240,7 @@ def _tree(topology: Topology, protocol: Protocol) -> float:
     return bus * (tables.PLAIN_TREE if topology.plain_tree else 1.0)
 
 
-def _collnet_direct(topology: Topology, function: Function) -> float:
+def _collnet_direct(topology: GroupTopology, function: Function) -> float:
     """Return the rate of CollNet direct.
 
     An all-reduce's rate is divided by (GPUs per NIC + 1) / 2; gathers and scatters are limited by a NIC's rate per GPU,
@@ -254,12 +254,12 @@ def _collnet_direct(topology: Topology, function: Function) -> float:
     return bus * (tables.COLLNET_DIRECT_SINCE_HOPPER if topology.compute_capability >= 90 else 1.0)
 
 
-def _collnet_chain(topology: Topology, function: Function) -> float:
+def _collnet_chain(topology: GroupTopology, function: Function) -> float:
     graph = topology.graphs["collnet_chain"]
     return graph.channels * graph.intra_gb_per_s
 
 
-def _nvls_channel(topology: Topology, function: Function, graph: Graph) -> float:
+def _nvls_channel(topology: GroupTopology, function: Function, graph: Graph) -> float:
     """Return the switch's rate for one channel; the NICs take one channel in `channels` from it."""
     rate = graph.intra_gb_per_s * tables.NVLS[topology.generation] * (graph.channels - 1) / graph.channels
     if function == "all_reduce":
@@ -267,19 +267,19 @@ def _nvls_channel(topology: Topology, function: Function, graph: Graph) -> float
     return rate * (topology.mean_ranks_per_node - 1) / topology.mean_ranks_per_node
 
 
-def _nvls(topology: Topology, function: Function) -> float:
+def _nvls(topology: GroupTopology, function: Function) -> float:
     graph = topology.graphs["nvls"]
     return graph.channels * min(_nvls_channel(topology, function, graph), graph.inter_gb_per_s)
 
 
-def _nvls_tree(topology: Topology, function: Function) -> float:
+def _nvls_tree(topology: GroupTopology, function: Function) -> float:
     graph = topology.graphs["nvls_tree"]
     inter = graph.inter_gb_per_s * (2 if topology.nodes <= 2 else 1)
     cap = _cap(topology, tables.NVLS_TREE_CHANNEL_GB_PER_S)
     return graph.channels * min(_nvls_channel(topology, function, graph), inter, cap)
 
 
-_OFFLOADED: dict[str, Callable[[Topology, Function], float]] = {
+_OFFLOADED: dict[str, Callable[[GroupTopology, Function], float]] = {
     "collnet_direct": _collnet_direct,
     "collnet_chain": _collnet_chain,
     "nvls": _nvls,
@@ -288,13 +288,13 @@ _OFFLOADED: dict[str, Callable[[Topology, Function], float]] = {
 }
 
 
-def choices(topology: Topology, operation: Operation) -> Iterator[Choice]:
+def choices(topology: GroupTopology, operation: TunedCollective) -> Iterator[TuningChoice]:
     """Yield every enabled combination, in NCCL's order."""
     for algorithm, protocol in product(ALGORITHMS, PROTOCOLS):
         rate = gb_per_s(topology, operation.function, algorithm, protocol)
         if rate > 0:
             one_us = latency_us(topology, operation.function, algorithm, protocol)
-            yield Choice(
+            yield TuningChoice(
                 algorithm=algorithm,
                 protocol=protocol,
                 latency_ns=1e3 * one_us * _latencies(topology, operation, algorithm, protocol),
@@ -302,12 +302,12 @@ def choices(topology: Topology, operation: Operation) -> Iterator[Choice]:
             )
 
 
-def choose(topology: Topology, operation: Operation) -> Choice:
+def choose(topology: GroupTopology, operation: TunedCollective) -> TuningChoice:
     """Return the fastest combination; the first of equals."""
     return min(choices(topology, operation), key=lambda choice: choice.total_ns)
 
 
-def _latencies(topology: Topology, operation: Operation, algorithm: Algorithm, protocol: Protocol) -> float:
+def _latencies(topology: GroupTopology, operation: TunedCollective, algorithm: Algorithm, protocol: Protocol) -> float:
     """Return how often the latency counts: for a ring per operation, more where it is full, else once per batch."""
     if algorithm != "ring":
         return -(-operation.together // tables.OPERATIONS_A_BATCH)
@@ -318,7 +318,7 @@ def _latencies(topology: Topology, operation: Operation, algorithm: Algorithm, p
     return operation.together
 
 
-def _size_share(topology: Topology, operation: Operation, algorithm: Algorithm, protocol: Protocol) -> float:
+def _size_share(topology: GroupTopology, operation: TunedCollective, algorithm: Algorithm, protocol: Protocol) -> float:
     """Return the share of its bandwidth that a tree reaches at a size; NVLS trees have one since Blackwell."""
     shares: tuple[float, ...] = ()
     if algorithm == "tree":

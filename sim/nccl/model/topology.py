@@ -41,7 +41,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
+class GroupTopology:
     """A group of `ranks` on `nodes`, one GPU per rank, with its graphs.
 
     `compute_capability` is 90 for 9.0. `channels` is the number that the communicator opened. `plain_tree`: every tree

@@ -17,7 +17,7 @@ from scenarios.kernel_tables.file import Origin
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.operations.words import words
 from sim.operators.tables.signature import COORDINATES
-from sim.operators.tables.table import Table
+from sim.operators.tables.table import OperatorTable
 from sim.operators.tables.wheel import measured
 
 # The key of the file's metadata under which `Quality` stands.
@@ -51,7 +51,7 @@ class About:
     quality: tuple[Quality, ...]
 
 
-def about(file: Path, table: Callable[[], Table]) -> About:
+def about(file: Path, table: Callable[[], OperatorTable]) -> About:
     """Return the description of a table.
 
     Args:
@@ -73,7 +73,7 @@ def about(file: Path, table: Callable[[], Table]) -> About:
     )
 
 
-def about_rows(rows: Sequence[MeasuredOperator], origin: Origin, table: Table) -> About:
+def about_rows(rows: Sequence[MeasuredOperator], origin: Origin, table: OperatorTable) -> About:
     """Return the description of rows that are in no file; `table` is made of these rows."""
     return About(rows=len(rows), machines=(origin.machine,), sources=(origin.source,), quality=quality_of(table))
 
@@ -95,7 +95,7 @@ def source(release: str) -> str:
     return f"aiconfigurator-core {release} (NVIDIA, Apache-2.0), medians over its servers"
 
 
-def quality_of(table: Table) -> tuple[Quality, ...]:
+def quality_of(table: OperatorTable) -> tuple[Quality, ...]:
     """Return the quality by operator of a table that has all measurements."""
     pairs: dict[str, list[tuple[float, float]]] = {}
     for name, surface in table.surfaces.items():

@@ -76,10 +76,10 @@ class Nearest:
     """A table's rows, by families of operators with distances."""
 
     def __init__(self, rows: Sequence[MeasuredOperator], gpu: Gpu) -> None:
-        members: dict[tuple[object, ...], list[_Member]] = defaultdict(list)
+        members: dict[tuple[object, ...], list[_MeasuredMember]] = defaultdict(list)
         for row in merged([rows]):
             for operation in row.operations:
-                members[_features(operation).family].append(_Member(operation, row))
+                members[_features(operation).family].append(_MeasuredMember(operation, row))
         self._families = {family: _Family(_best(own), gpu) for family, own in members.items()}
 
     def correction(self, operation: Operation) -> Correction:
@@ -97,7 +97,7 @@ class Nearest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class _MeasuredMember:
     """An operator of a measured row; a row of several operators gives each the ratio of all together."""
 
     operation: Operation
@@ -111,7 +111,7 @@ class _Member:
 class _Family:
     """A set of measured operators that have distances."""
 
-    def __init__(self, members: Sequence[_Member], gpu: Gpu) -> None:
+    def __init__(self, members: Sequence[_MeasuredMember], gpu: Gpu) -> None:
         self._members, self._gpu = members, gpu
         points = [_features(one.operation) for one in members]
         self._sizes: Array = np.array([point.sizes for point in points])
@@ -191,9 +191,9 @@ def _log_over_law(row: MeasuredOperator, gpu: Gpu, like: Operation) -> float:
     return math.log(row.us * 1e-6 / law_s)
 
 
-def _best(members: Iterable[_Member]) -> list[_Member]:
+def _best(members: Iterable[_MeasuredMember]) -> list[_MeasuredMember]:
     """Return one member per operator: from a row of that operator alone if there is one, with the most calls."""
-    by_operation: dict[Operation, list[_Member]] = defaultdict(list)
+    by_operation: dict[Operation, list[_MeasuredMember]] = defaultdict(list)
     for one in members:
         by_operation[one.operation].append(one)
     return [max(own, key=lambda one: (not one.is_part, one.row.calls)) for own in by_operation.values()]

@@ -15,17 +15,17 @@ from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.errors import Note, ScenarioError
 from sim.operators.tables.about import About, about, about_rows, machines_of
 from sim.operators.tables.nearest import Nearest
-from sim.operators.tables.table import Table, read, reading
-from sim.operators.tables.wheel import Measured
+from sim.operators.tables.table import OperatorTable, read, reading
+from sim.operators.tables.wheel import MeasuredSystem
 
 # Tables by file, its time of change and the GPU of the law: studies use a few tables again and again.
-_KEPT: deque[tuple[tuple[Path, int, Gpu], Table]] = deque(maxlen=4)
+_KEPT: deque[tuple[tuple[Path, int, Gpu], OperatorTable]] = deque(maxlen=4)
 _TABLE = ".parquet"
 # A GPU's model in its name: "H200", "A100", "L40S".
 _MODEL = re.compile(r"\b[A-Z]+\d+[A-Z]?\b")
 
 
-def table_of(name: str, gpu: Gpu) -> Table:
+def table_of(name: str, gpu: Gpu) -> OperatorTable:
     """Return the table of that name or path; notes about gaps of a trace are warnings.
 
     Raises:
@@ -51,13 +51,13 @@ def about_table(name: str, gpu: Gpu) -> About:
     with reading(file):
         if _is_trace(file):
             rows, origin = _rows_of_trace(file)
-            return about_rows(rows, origin, _nearest(rows, gpu) if gpu.has_laws else Table(surfaces={}))
-        return about(file, lambda: table_of(name, gpu) if gpu.has_laws else Table(surfaces={}))
+            return about_rows(rows, origin, _nearest(rows, gpu) if gpu.has_laws else OperatorTable(surfaces={}))
+        return about(file, lambda: table_of(name, gpu) if gpu.has_laws else OperatorTable(surfaces={}))
 
 
-def _read(file: Path, gpu: Gpu) -> Table:
+def _read(file: Path, gpu: Gpu) -> OperatorTable:
     if file.is_dir():
-        return Table(surfaces=Measured(file, gpu))
+        return OperatorTable(surfaces=MeasuredSystem(file, gpu))
     if _is_trace(file):
         rows, origin = _rows_of_trace(file)
         _note_machines(file, [origin.machine], gpu)
@@ -66,8 +66,8 @@ def _read(file: Path, gpu: Gpu) -> Table:
     return read(file, gpu)
 
 
-def _nearest(rows: Sequence[MeasuredOperator], gpu: Gpu) -> Table:
-    return Table(surfaces={}, nearest=Nearest(rows, gpu))
+def _nearest(rows: Sequence[MeasuredOperator], gpu: Gpu) -> OperatorTable:
+    return OperatorTable(surfaces={}, nearest=Nearest(rows, gpu))
 
 
 def _note_machines(file: Path, machines: Sequence[str], gpu: Gpu) -> None:

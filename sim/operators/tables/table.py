@@ -35,7 +35,7 @@ from sim.operators.tables.surface import Surface, Values, surface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class OperatorTable:
     """A table of measured operators: grids by the name of their surface, or rows that describe any operator.
 
     A surface's values are logarithms of measured times over the law's.
@@ -56,7 +56,7 @@ class Table:
         return NONE if found is None else Correction(shared * found.at(place), 1.0)
 
 
-def correction(tables: Iterable[Table], operation: Operation) -> Correction:
+def correction(tables: Iterable[OperatorTable], operation: Operation) -> Correction:
     """Return the correction of a law's time by all tables: each overrides those before it, by its weight."""
     whole = NONE
     for table in tables:
@@ -67,15 +67,15 @@ def correction(tables: Iterable[Table], operation: Operation) -> Correction:
     return whole
 
 
-def read(file: Path, gpu: Gpu) -> Table:
+def read(file: Path, gpu: Gpu) -> OperatorTable:
     """Read a table; `gpu` is that of the law if the table has no column `over_law`."""
     if DESCRIPTIONS in pq.read_schema(file).names:
-        return Table(surfaces={}, nearest=Nearest(read_table(file), gpu))
+        return OperatorTable(surfaces={}, nearest=Nearest(read_table(file), gpu))
     table = pq.read_table(file)
     found: dict[str, Surface] = {}
     for operator in COORDINATES:
         found |= surfaces_of(operator, table.filter(pc.equal(table["operator"], operator)), gpu)
-    return Table(surfaces=found)
+    return OperatorTable(surfaces=found)
 
 
 @contextmanager

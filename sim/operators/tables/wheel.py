@@ -32,7 +32,7 @@ _ATTENTION = {"heads": "num_heads", "batch": "batch_size", "queries": "isl", "he
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Family:
+class _WheelFamily:
     """An operator's folder in the wheel, the columns that must equal `DTYPE`, and the wheel's columns of its sizes."""
 
     folder: str
@@ -41,13 +41,13 @@ class _Family:
 
 
 _FAMILIES = {
-    "linear": _Family(folder="gemm", dtypes=("gemm_dtype",), sizes={"rows": "m", "columns": "n", "inner": "k"}),
-    "prefill": _Family(
+    "linear": _WheelFamily(folder="gemm", dtypes=("gemm_dtype",), sizes={"rows": "m", "columns": "n", "inner": "k"}),
+    "prefill": _WheelFamily(
         folder="attention",
         dtypes=("attn_dtype", "kv_cache_dtype"),
         sizes={**_ATTENTION, "key_heads": "num_key_value_heads", "window": "window_size"},
     ),
-    "encoder": _Family(
+    "encoder": _WheelFamily(
         folder="encoder_attention", dtypes=("attn_dtype",), sizes={**_ATTENTION, "key_heads": "num_heads"}
     ),
 }
@@ -96,7 +96,7 @@ def _files(folder: Traversable) -> Iterator[Traversable]:
             yield each
 
 
-def _rows(file: Traversable, family: _Family, schema: pa.Schema) -> pa.Table:
+def _rows(file: Traversable, family: _WheelFamily, schema: pa.Schema) -> pa.Table:
     """Return one file's rows of `DTYPE` in the columns of `schema`; a size that the file does not have is 0."""
     opened = pq.ParquetFile(io.BytesIO(file.read_bytes()))
     there = set(opened.schema_arrow.names)
@@ -111,7 +111,7 @@ def _rows(file: Traversable, family: _Family, schema: pa.Schema) -> pa.Table:
     return pa.table(columns).select(schema.names).cast(schema)
 
 
-class Measured(Mapping[str, Surface]):
+class MeasuredSystem(Mapping[str, Surface]):
     """The surfaces of all measurements on one system, whose folder is installed; read by families."""
 
     def __init__(self, system: Path, gpu: Gpu) -> None:

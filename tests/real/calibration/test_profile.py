@@ -15,7 +15,7 @@ from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
 from scenarios.config.host_costs import Tcp
 from scenarios.config.load import load_measured, load_profile
-from scenarios.config.provenance import Group, Measured
+from scenarios.config.provenance import ErrorGroup, Measured
 from scenarios.config.toml.tree import read_toml
 from tests.lanes import examples
 
@@ -86,7 +86,7 @@ MEASURED = st.builds(
     duration_ns=st.integers(1, 10**15),
     groups=st.lists(
         st.builds(
-            Group,
+            ErrorGroup,
             name=TEXT,
             median_error=ERROR,
             typical_error=ERROR,

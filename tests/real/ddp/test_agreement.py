@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from real.ddp.agreement import difference, facts_of
-from real.ddp.buckets import Layout
+from real.ddp.buckets import BucketLayout
 from scenarios.compression import PowerSGDState
 from tests.contract.worlds import results
 from tests.real.ddp import scripts as hook_scripts
@@ -80,14 +80,16 @@ DIFFERENT: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_every_option_that_decides_numbers_is_a_fact(name: str) -> None:
-    mine, theirs = (facts_of("powerSGD_hook", each, Layout()) for each in (state(), state(**{name: DIFFERENT[name]})))
+    mine, theirs = (
+        facts_of("powerSGD_hook", each, BucketLayout()) for each in (state(), state(**{name: DIFFERENT[name]}))
+    )
     assert f"{name} is {getattr(state(), name)} on rank 4, {DIFFERENT[name]} on rank 7" in difference(
         [mine, theirs], [4, 7]
     )
 
 
 def test_draws_that_were_made_and_memory_are_facts() -> None:
-    layout = Layout(forms=[((3,), torch.float32)], buckets=[(0,)])
+    layout = BucketLayout(forms=[((3,), torch.float32)], buckets=[(0,)])
     one, drawn, holding = state(), state(), state()
     drawn.next_seed()
     holding.error_dict[0] = torch.zeros(3)

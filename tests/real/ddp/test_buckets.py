@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from real.ddp.buckets import Layout, Regrouping
+from real.ddp.buckets import BucketLayout, Regrouping
 
 COUNT = 6
 
@@ -68,8 +68,8 @@ WHOLE_STEP = [(0, [0, 1, 2, 3, 4, 5], True)]
 LATER_STEP = [(0, [5, 4], False), (1, [3], False), (2, [2, 1, 0], True)]
 
 
-def stored_after_two_steps() -> Layout:
-    layout, model = Layout(), parameters()
+def stored_after_two_steps() -> BucketLayout:
+    layout, model = BucketLayout(), parameters()
     regrouping = Regrouping(layout)
     assert step(regrouping, model, ALL, False) == WHOLE_STEP
     assert step(regrouping, model, LATER, False) == LATER_STEP
@@ -122,7 +122,7 @@ partitions = st.permutations(range(COUNT)).flatmap(
 
 @given(partitions, st.lists(partitions, min_size=1, max_size=4))
 def test_whatever_buckets_ddp_makes_memory_keeps_its_own(remembered: Any, steps: Any) -> None:
-    layout, model = Layout(), parameters()
+    layout, model = BucketLayout(), parameters()
     regrouping = Regrouping(layout)
     step(regrouping, model, ALL, False)
     expected = step(regrouping, model, remembered, False)

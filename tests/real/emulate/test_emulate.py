@@ -21,7 +21,7 @@ import pytest
 from real.emulate import cli as emulate_cli
 from real.emulate import netns
 from real.emulate.cluster import EmulatedHosts, clusters, emulated, sweep, traffic
-from real.emulate.fabric import Fabric, data_address, fabric_of
+from real.emulate.fabric import EmulatedFabric, data_address, fabric_of
 from real.emulate.netns import EmulationError
 from real.launch.job import Job
 from real.launch.launcher import launch, spool_folder
@@ -74,7 +74,9 @@ def able() -> None:
 def leaves(able: None) -> Iterator[EmulatedHosts]:
     """Four hosts on two leaves, whose uplinks are half as fast as a host."""
     with emulated(
-        Fabric(hosts=4, nic_bytes_per_s=NIC_BYTES_PER_S, hosts_per_leaf=2, uplink_bytes_per_s=NIC_BYTES_PER_S / 2)
+        EmulatedFabric(
+            hosts=4, nic_bytes_per_s=NIC_BYTES_PER_S, hosts_per_leaf=2, uplink_bytes_per_s=NIC_BYTES_PER_S / 2
+        )
     ) as hosts:
         yield hosts
 
@@ -184,7 +186,7 @@ def test_ranks_on_two_hosts_reduce_at_the_rate_of_their_interfaces(
 ) -> None:
     """Each of two ranks sends as many bytes as it reduces. Another cluster of the same addresses is not disturbed."""
     monkeypatch.chdir(ROOT)
-    fabric = Fabric(hosts=2, nic_bytes_per_s=NIC_BYTES_PER_S / 2)
+    fabric = EmulatedFabric(hosts=2, nic_bytes_per_s=NIC_BYTES_PER_S / 2)
     with emulated(fabric) as hosts, emulated(replace(fabric, nic_bytes_per_s=NIC_BYTES_PER_S)) as others:
         launch(_job(scenario(2, 1, timeout_s=60.0), tmp_path / "run"), hosts=hosts)
         assert sum(row.sent_bytes for row in traffic(others)) == 0
@@ -306,7 +308,7 @@ def test_a_scenario_of_more_hosts_than_are_up_is_refused(leaves: EmulatedHosts, 
     ],
 )
 def test_only_links_that_differ_from_the_scenarios_are_said(up: int | None, wanted: int | None, said: str) -> None:
-    more, asked = (Fabric(hosts=n, nic_bytes_per_s=25e6, burst_bytes=one) for n, one in ((4, up), (2, wanted)))
+    more, asked = (EmulatedFabric(hosts=n, nic_bytes_per_s=25e6, burst_bytes=one) for n, one in ((4, up), (2, wanted)))
     told = "".join(emulate_cli.differences("a", more, asked))
     assert said in told
     assert bool(told) == bool(said)
@@ -320,12 +322,12 @@ def _scenario(network: Network | None = None, burst_bytes: int = 0, **changes: o
 
 
 def test_a_scenarios_fabric_has_its_rates() -> None:
-    assert fabric_of(_scenario()) == Fabric(hosts=5, nic_bytes_per_s=1e8)
-    assert fabric_of(_scenario(burst_bytes=8192)) == Fabric(hosts=5, nic_bytes_per_s=1e8, burst_bytes=8192)
+    assert fabric_of(_scenario()) == EmulatedFabric(hosts=5, nic_bytes_per_s=1e8)
+    assert fabric_of(_scenario(burst_bytes=8192)) == EmulatedFabric(hosts=5, nic_bytes_per_s=1e8, burst_bytes=8192)
     assert fabric_of(_scenario(burst_bytes=8192), 4096).burst_bytes == 4096
     network = Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=4.0)
     fabric = fabric_of(_scenario(network))
-    assert fabric == Fabric(hosts=5, nic_bytes_per_s=1e8, hosts_per_leaf=2, uplink_bytes_per_s=5e7)
+    assert fabric == EmulatedFabric(hosts=5, nic_bytes_per_s=1e8, hosts_per_leaf=2, uplink_bytes_per_s=5e7)
     uplinks = {cable.ends: cable.bytes_per_s for cable in fabric.cables() if cable.ends[1].startswith("spine:")}
     # The last leaf has one host instead of two, and half the uplink.
     assert list(uplinks.values()) == [5e7, 5e7, 2.5e7]
@@ -410,11 +412,11 @@ def test_a_mistake_on_the_command_line_is_one_sentence(
 def test_rates_are_read_as_tc_and_as_scenarios_write_them(
     text: str, bytes_per_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Fabric] = []
+    made: list[EmulatedFabric] = []
     monkeypatch.setattr(netns, "check_able", lambda: None)
     monkeypatch.setattr(emulate_cli, "sweep", list)
     monkeypatch.setattr(
         emulate_cli, "up", lambda fabric: made.append(fabric) or EmulatedHosts(name="made", fabric=fabric)
     )
     assert emulate_cli.emulate(["up", "--hosts", "2", "--nic", text]) == 0
-    assert made == [Fabric(hosts=2, nic_bytes_per_s=bytes_per_s)]
+    assert made == [EmulatedFabric(hosts=2, nic_bytes_per_s=bytes_per_s)]

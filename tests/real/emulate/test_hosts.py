@@ -11,7 +11,7 @@ import pytest
 
 from real.emulate import cli as hosting
 from real.emulate.cli import hosts_for, warnings
-from real.emulate.fabric import Fabric, fabric_of
+from real.emulate.fabric import EmulatedFabric, fabric_of
 from real.launch.launcher import Hosts
 from scenarios.config.hardware import Link, Nics
 from scenarios.config.scenario import Scenario
@@ -34,9 +34,9 @@ def test_without_emulate_ranks_are_this_machines() -> None:
 def test_rates_that_the_cores_cannot_carry_are_said(
     bytes_per_s: float, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Fabric] = []
+    made: list[EmulatedFabric] = []
 
-    def emulated(fabric: Fabric) -> AbstractContextManager[Any]:
+    def emulated(fabric: EmulatedFabric) -> AbstractContextManager[Any]:
         made.append(fabric)
         return nullcontext()
 

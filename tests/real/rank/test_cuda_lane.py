@@ -19,7 +19,7 @@ from torch import Tensor
 
 from real.libraries import library_of, moves, nccl
 from real.libraries.gloo import Gloo
-from real.libraries.library import Library
+from real.libraries.library import DeviceLibrary
 from real.libraries.moves import Joined
 from real.libraries.nccl import Nccl
 from real.rank.agreement import GroupAgreements
@@ -28,7 +28,7 @@ from real.rank.context import RankContext
 from real.rank.cuda import Anchors, CudaLane, tensors_in
 from real.rank.drive import Spawned, StreamThread, play
 from real.rank.journal import Entry, Journal, metric, span
-from real.rank.lanes import Lane
+from real.rank.lanes import StreamLane
 from real.supervise.control_channel import position
 from real.supervise.rank_status import ENDED, RankStatusTable
 from scenarios.seam.calls import Call
@@ -54,7 +54,7 @@ def lanes() -> tuple[CudaLane, CudaLane]:
     return CudaLane(NAME, anchors, is_main=True), CudaLane(NAME, anchors, is_main=False)
 
 
-def entry_of(lane: Lane, kind: str = "compute", group: str = "", index: int = -1) -> Entry:
+def entry_of(lane: StreamLane, kind: str = "compute", group: str = "", index: int = -1) -> Entry:
     entry = Entry(lane, "main", kind, "", sequence=0)
     if group:
         entry.call, entry.index = Call(op=kind, group=Group(group, (0, 1)), rank=0), index
@@ -65,7 +65,7 @@ class Buffer:
     """What can be watched, as a tensor's memory cannot."""
 
 
-def spawn(lane: Lane, coroutine: Coroutine[Any, Any, Any], journal: Journal | None = None) -> Spawned[Any]:
+def spawn(lane: StreamLane, coroutine: Coroutine[Any, Any, Any], journal: Journal | None = None) -> Spawned[Any]:
     """What has been played to its end on the host."""
     spawned = Spawned(coroutine, journal or Journal(0, 0, 1), StreamThread("worker"), entry_of(lane, "spawn"))
     spawned.start()
@@ -422,10 +422,10 @@ class Noted(Nccl):
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
         self.opened: list[str] = []
-        self.lane_of: Callable[[bool], Lane] = lambda is_main: Lane()
+        self.lane_of: Callable[[bool], StreamLane] = lambda is_main: StreamLane()
         self.between: list[bool] = []
 
-    def new_lane(self, *, is_main: bool) -> Lane:
+    def new_lane(self, *, is_main: bool) -> StreamLane:
         return self.lane_of(is_main)
 
     def between_steps(self) -> None:
@@ -489,7 +489,7 @@ def test_copies_that_the_wire_makes_are_held_with_the_call(
     assert {one.data_ptr() for one in given} <= held
 
 
-def play_all(library: Library) -> tuple[list[Any], Journal, Rank]:
+def play_all(library: DeviceLibrary) -> tuple[list[Any], Journal, Rank]:
     """Every kind of verb, on two streams, with calls checked in the first step."""
     journal = Journal(0, 0, 1)
     observer = SimpleNamespace(step_begins=lambda index: None, step_ends=lambda: None)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from real.rank.journal import Entry, Journal, entered, span
-from real.rank.lanes import Lane
+from real.rank.lanes import StreamLane
 from scenarios.seam.kernel import Kernel, PricedLater, elementwise, together
 from scenarios.seam.operations.as_json import text_of
 from scenarios.seam.operations.products import linear
@@ -65,7 +65,7 @@ def test_a_start_is_never_before_the_issue_nor_after_the_end(times: list[tuple[i
 
 def test_a_stream_and_who_waits_for_its_coroutine_wait_both() -> None:
     """The caller stands in the spawn, the coroutine in its collective: either may end first, the other still waits."""
-    lane, journal = Lane(), Journal(0, 0, 2)
+    lane, journal = StreamLane(), Journal(0, 0, 2)
     spawned, inside = (
         Entry(lane, "side", kind, "x", sequence=number) for number, kind in enumerate(("spawn", "all_reduce"))
     )
@@ -77,7 +77,7 @@ def test_a_stream_and_who_waits_for_its_coroutine_wait_both() -> None:
 
 
 def test_what_is_unfinished_stays_in_its_order_until_it_is_finished() -> None:
-    journal, lane = Journal(1, 0, 2), Lane()
+    journal, lane = Journal(1, 0, 2), StreamLane()
     entries = [Entry(lane, "main", "compute", name, sequence=at) for at, name in enumerate("abc")]
     for entry in entries:
         journal.keep(entry)
@@ -112,7 +112,7 @@ GEMM = Kernel(kind="gemm", operations=(PRODUCT,))
     ],
 )
 def test_a_computation_says_the_operator_that_all_of_it_was(kernel: PricedLater, described: bool) -> None:
-    lane = Lane()
+    lane = StreamLane()
     entry = Entry(lane, "main", "compute", "x", sequence=0)
     entry.kernel, entry.end = kernel, lane.mark()
     made = span(entry.row(0, 0))
@@ -120,7 +120,7 @@ def test_a_computation_says_the_operator_that_all_of_it_was(kernel: PricedLater,
 
 
 def test_a_collective_says_no_operator() -> None:
-    lane = Lane()
+    lane = StreamLane()
     entry = Entry(lane, "main", "step", "step 0", sequence=0)
     entry.end = lane.mark()
     assert span(entry.row(0, 0)).operations == ""

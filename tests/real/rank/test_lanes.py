@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from real.rank.lanes import Alignment, Lane, Mark, RoundTrip, Sight, sight
+from real.rank.lanes import Alignment, Mark, RoundTrip, Sight, StreamLane, sight
 
 
 def test_the_quickest_round_trip_is_believed() -> None:
@@ -73,7 +73,7 @@ class Underway:
 
 @pytest.mark.parametrize("is_awaited_first", [False, True])
 def test_a_collective_that_is_followed_is_finished_once_whoever_comes_first(is_awaited_first: bool) -> None:
-    lane, work, finished = Lane(), Underway(), []
+    lane, work, finished = StreamLane(), Underway(), []
     pending = lane.follow(work, work, lambda: finished.append(True))  # type: ignore[arg-type]
     lane.overtakes()
     assert not pending.is_over()

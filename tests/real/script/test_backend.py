@@ -18,12 +18,12 @@ from torch import nn
 from real.rank.cuda import Anchors, CudaLane
 from real.rank.journal import STEP
 from real.script import backend as script_backend
-from real.script.link import Place, WatchedLink
+from real.script.link import RankPlace, WatchedLink
 from real.script.process_group import WatchedGroup
 from real.script.unrecorded import SETTLING
 from scenarios.workloads.script.events.calls import NewGroup
 from scenarios.workloads.script.events.notes import RecordMetric, ScriptFailure, StepEnd
-from scenarios.workloads.script.process.process_group import BEGINNING, Asked, ScriptGroup
+from scenarios.workloads.script.process.process_group import BEGINNING, ScriptGroup, TorchCall
 from tests.real.rank.fake_cuda import NAME, Device, Event, NcclWork, Stream, installed
 
 MS = 1_000_000
@@ -73,7 +73,7 @@ class Script:
         library = Library(device)
         monkeypatch.setattr(WatchedGroup, "_make", lambda *_: dist.ProcessGroup(0, 1))
         monkeypatch.setattr(script_backend, "Nccl", lambda _: SimpleNamespace(new_lane=self._lane))
-        self.link = WatchedLink(self.told, Place(0, 0, 1, 1), 100)  # type: ignore[arg-type]
+        self.link = WatchedLink(self.told, RankPlace(0, 0, 1, 1), 100)  # type: ignore[arg-type]
         self.link.begin()
         options = SimpleNamespace(global_ranks_in_group=[], group_size=1, group_rank=0, store=dist.HashStore())
         monkeypatch.setattr(WatchedGroup, "__init__", _without_groups_of_torchs)
@@ -235,7 +235,7 @@ def test_an_async_call_of_tensors_on_the_host_does_not_keep_the_host_of_a_gpu(
 
 
 def test_a_call_without_tensors_is_nccls_where_it_is_there(script: Script) -> None:
-    asked = Asked(
+    asked = TorchCall(
         verb="barrier", label="", inputs=[], targets=[], outputs=[], result=None, native=("barrier", ()), is_async=False
     )
     assert not script.group._is_hosts(asked)

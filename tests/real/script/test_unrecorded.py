@@ -19,7 +19,7 @@ from torch.optim import optimizer
 from real.rank import lanes
 from real.rank.journal import Journal
 from real.script import unrecorded
-from real.script.link import Place, WatchedLink, _unrecorded_steps
+from real.script.link import RankPlace, WatchedLink, _unrecorded_steps
 from real.script.unrecorded import SETTLING, UnrecordedSteps
 from scenarios.config.load import load
 from scenarios.seam.errors import ScenarioError
@@ -31,7 +31,7 @@ from scenarios.workloads.script.process.marks import Marks, Replaced
 from scenarios.workloads.script.process.process_group import ScriptGroup
 
 
-class Ticking(lanes.Lane):
+class Ticking(lanes.StreamLane):
     """A lane whose marks are 10 ns apart, and later than any step is issued."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ def test_the_first_steps_settle_and_each_later_one_lies_between_two_marks() -> N
 
 def test_clock_readings_lie_outside_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unrecorded, "SPOOLED_EVERY_S", 0.0)
-    journal, lane, looks = Journal(0, 0, 1), lanes.Lane(), list[int]()
+    journal, lane, looks = Journal(0, 0, 1), lanes.StreamLane(), list[int]()
     monkeypatch.setattr(lane, "between_steps", lambda: looks.append(lanes.now_ns()), raising=False)
     steps = UnrecordedSteps(journal, lane, "main", 0, 4)
     while not steps.end_step():
@@ -71,7 +71,7 @@ def test_a_thread_that_hands_over_rows_leaves_the_steps_to_the_one_that_ends_the
     sent = list[tuple[str, Any]]()
     monkeypatch.setenv("MASTER_ADDR", "localhost")
     monkeypatch.setenv("MASTER_PORT", "1")
-    link = WatchedLink(SimpleNamespace(send=sent.append), Place(0, 0, 1, 1), 7)  # type: ignore[arg-type]
+    link = WatchedLink(SimpleNamespace(send=sent.append), RankPlace(0, 0, 1, 1), 7)  # type: ignore[arg-type]
     link._unrecorded = steps = UnrecordedSteps(link._journal, Ticking(), "main", 7, 3)
     while not steps.end_step():
         pass

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.analysis.intervals import Axis, union
+from reports.analysis.intervals import RankAxis, union
 
 INTERVALS = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))))
 
@@ -36,7 +36,7 @@ def test_ranks_on_one_axis_never_touch(rows):
     ranks = np.array([row[0] * 1000 for row in rows], np.int64)
     starts = np.array([row[1] for row in rows], np.int64)
     ends = starts + np.array([row[2] for row in rows], np.int64)
-    axis = Axis.of(ranks, starts, ends)
+    axis = RankAxis.of(ranks, starts, ends)
     placed = axis.place(ranks, starts), axis.place(ranks, ends)
     assert (placed[1] - placed[0]).tolist() == (ends - starts).tolist()
     order = np.argsort(ranks, kind="stable")

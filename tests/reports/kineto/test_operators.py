@@ -9,7 +9,7 @@ import pytest
 
 from reports.kineto import recording as kineto
 from reports.kineto import tables as kineto_tables
-from reports.kineto.pieces import Piece
+from reports.kineto.pieces import TracedSpan
 from tests.reports.kineto.events import event, kernel, launch
 
 H200 = Path(__file__).parents[2] / "data" / "kineto_h200"
@@ -29,7 +29,7 @@ def forward(name: str, ts: float, dur: float, sequence: int, tid: int = 1) -> di
     return event("cpu_op", name, ts, dur, tid, **{"Sequence number": sequence, "Fwd thread id": 0})
 
 
-def pieces(path: Path) -> list[Piece]:
+def pieces(path: Path) -> list[TracedSpan]:
     return sorted(kineto.read([path], "r").pieces, key=lambda piece: piece.start_ns)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from reports.errors import ReportError
 from reports.nccl import nccl_tests
-from reports.nccl.nccl_tests import Given
+from reports.nccl.nccl_tests import RunHeader
 from reports.published import collective_tables, collectives
 from reports.published.collectives import Prediction, PublishedRow
 from reports.terminal.text import as_text
@@ -32,7 +32,7 @@ NEW, BLANK, OLD, TWO = (
 MIB = 2**20
 HEAD = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong"
 ROW = "  16777216  4194304  float  sum  -1  204.6  82.00  143.50  0  202.5  82.83  144.95  0"
-ALL = Given(op="all_reduce", gpu="H100", nodes=2, gpus_per_node=4)
+ALL = RunHeader(op="all_reduce", gpu="H100", nodes=2, gpus_per_node=4)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def log(tmp_path, monkeypatch):
     return write
 
 
-def refused(path: Path, given: Given = nccl_tests.NOTHING) -> list[str]:
+def refused(path: Path, given: RunHeader = nccl_tests.NOTHING) -> list[str]:
     with pytest.raises(ReportError) as caught:
         nccl_tests.read(path, given)
     return str(caught.value).split("\n")
@@ -75,10 +75,10 @@ def test_a_row_has_what_header_and_table_say():
 @pytest.mark.parametrize(
     ("path", "given", "ran", "times"),
     [
-        (NEW, Given(), ("H100", 2, 4), {MIB: 61.52, 4 * MIB: 97.31, 16 * MIB: 204.6, 64 * MIB: 612.4,
+        (NEW, RunHeader(), ("H100", 2, 4), {MIB: 61.52, 4 * MIB: 97.31, 16 * MIB: 204.6, 64 * MIB: 612.4,
             256 * MIB: 2290.8}),
-        (BLANK, Given(), ("A100", 2, 8), {MIB: 84.27, 4 * MIB: 142.6, 16 * MIB: 402.1, 512 * MIB: 10804.0}),
-        (OLD, Given(op="all_gather"), ("V100", 1, 8), {0: 57.3, MIB: 71.04, 16 * MIB: 161.9}),
+        (BLANK, RunHeader(), ("A100", 2, 8), {MIB: 84.27, 4 * MIB: 142.6, 16 * MIB: 402.1, 512 * MIB: 10804.0}),
+        (OLD, RunHeader(op="all_gather"), ("V100", 1, 8), {0: 57.3, MIB: 71.04, 16 * MIB: 161.9}),
     ],
 )  # fmt: skip
 def test_the_out_of_place_time_is_found_in_every_format(path, given, ran, times):
@@ -113,12 +113,12 @@ def test_a_table_alone_needs_the_options(log):
     path = log(HEAD, ROW)
     (row,) = nccl_tests.read(path, ALL).rows
     assert (row.op, row.gpu, row.nodes, row.gpus_per_node) == ("all_reduce", "H100", 2, 4)
-    assert refused(path, Given(gpu="H100", nodes=2)) == [
+    assert refused(path, RunHeader(gpu="H100", nodes=2)) == [
         "m.txt: line 1: no line above names the operation; expected --op, one of all_reduce, all_gather,"
         " reduce_scatter, broadcast, all_to_all, send_recv",
         "m.txt: line 1: no line above lists the ranks; expected all ranks above, or --nodes and --gpus-per-node",
     ]
-    found = nccl_tests.read(path, Given(op="all_reduce", nodes=2, gpus_per_node=4))
+    found = nccl_tests.read(path, RunHeader(op="all_reduce", nodes=2, gpus_per_node=4))
     assert (found.rows[0].gpu, found.notes) == (
         "", ("m.txt: line 1: no line above names the GPU; --gpu or --profile says it",)
     )  # fmt: skip
@@ -134,12 +134,12 @@ def test_a_table_alone_needs_the_options(log):
 )
 def test_the_bus_bandwidth_gives_wrong_options_away(log, given, sentence):
     said = {"op": "all_reduce", "nodes": 2, "gpus_per_node": 4} | given
-    assert refused(log(HEAD, ROW), Given(**said)) == [f"m.txt: line 2: {sentence}"]
+    assert refused(log(HEAD, ROW), RunHeader(**said)) == [f"m.txt: line 2: {sentence}"]
 
 
 def test_what_a_header_says_is_kept_with_a_note(log):
     path = log(*NEW.read_text().split("\n"))
-    found = nccl_tests.read(path, Given(op="broadcast", gpu="A100", nodes=2, gpus_per_node=8))
+    found = nccl_tests.read(path, RunHeader(op="broadcast", gpu="A100", nodes=2, gpus_per_node=8))
     assert {(row.op, row.gpu, row.gpus_per_node) for row in found.rows} == {("all_reduce", "H100", 4)}
     assert found.notes == (
         "m.txt: line 19: the header says all_reduce, not --op broadcast, which is not used for it",
@@ -178,7 +178,7 @@ def test_ranks_that_do_not_say_where_they_are_are_one_sentence(log, ranks, sente
 
 def test_ranks_that_are_not_all_listed_can_be_said(log):
     path = log("# Collective test starting: all_reduce_perf", device(0, "a"), device(7, "b"), HEAD, ROW)
-    (row,) = nccl_tests.read(path, Given(nodes=2, gpus_per_node=4)).rows
+    (row,) = nccl_tests.read(path, RunHeader(nodes=2, gpus_per_node=4)).rows
     assert (row.gpu, row.nodes, row.gpus_per_node) == ("H100", 2, 4)
 
 
@@ -297,7 +297,7 @@ def test_a_damaged_log_is_read_or_refused_with_sentences(tmp_path_factory, path,
     damaged.write_text(text, encoding="utf-8")
     rows, sentences = [], []
     try:
-        rows = list(nccl_tests.read(damaged, Given(op="all_gather")).rows)
+        rows = list(nccl_tests.read(damaged, RunHeader(op="all_gather")).rows)
     except ReportError as error:
         sentences = str(error).split("\n")
     assert bool(rows) != bool(sentences)
@@ -317,7 +317,7 @@ def test_csv_and_output_are_told_apart_by_content(log):
     with pytest.raises(
         ReportError, match=r"^--op, --gpus-per-node: no file is nccl-tests' output; a CSV file says it in its columns$"
     ):
-        nccl_tests.read_files([csv], Given(op="all_reduce", gpus_per_node=8))
+        nccl_tests.read_files([csv], RunHeader(op="all_reduce", gpus_per_node=8))
 
 
 def test_the_command_and_this_module_know_the_same_operations():

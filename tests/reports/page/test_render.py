@@ -11,7 +11,7 @@ from reports.page import charts, render
 from reports.page.blocks import Chart, Page
 from reports.page.run import page as run_page
 from reports.run import Run
-from reports.sections.model import Fact, Facts, Link, Listing, Shown, Table, Words
+from reports.sections.model import Fact, Facts, Listing, PageLink, ReportTable, Shown, Words
 from tests.reports.recordings import by_hand, thinned, with_changes, with_kernels, with_loads, with_spans
 
 WICKED = "</script><script>alert(1)</script>&amp;<b>"
@@ -23,7 +23,7 @@ def page(*blocks) -> Page:
 
 def test_whatever_labels_say_is_text():
     chart = Chart("c", WICKED, charts.stacked_bars([WICKED], {WICKED: ([1.0], "#000000")}, x=WICKED), WICKED)
-    table = Table(WICKED, [WICKED], [[WICKED], [Link(WICKED, "#x")]], note=WICKED)
+    table = ReportTable(WICKED, [WICKED], [[WICKED], [PageLink(WICKED, "#x")]], note=WICKED)
     words = render.html(
         page(Facts([Fact(WICKED, WICKED, WICKED, 1.0)]), table, chart, Words(WICKED, [WICKED]), Listing(WICKED, WICKED))
     )
@@ -47,7 +47,9 @@ def test_a_page_loads_nothing():
 
 
 def test_numbers_that_are_asked_for_by_name_are_there():
-    words = render.html(page(Facts([Fact("step", "8 ms", "", 8e6)]), Table("t", ["a"], [["1"]], raw={"sum": 2.5})))
+    words = render.html(
+        page(Facts([Fact("step", "8 ms", "", 8e6)]), ReportTable("t", ["a"], [["1"]], raw={"sum": 2.5}))
+    )
     assert 'data-fact="step" data-raw="8000000.0"' in words
     assert 'data-table="t" data-sum="2.5"' in words
 
@@ -74,7 +76,7 @@ def test_a_step_that_takes_no_time_has_nothing_to_wait_for_and_no_load_over_time
 def test_a_page_lists_the_twenty_most_expensive_kernels():
     sections = {one.name: one for one in run_page.page(Run.of(with_kernels(by_hand(), 25))).sections}
     (table,) = sections["kernels"].blocks
-    assert isinstance(table, Table)
+    assert isinstance(table, ReportTable)
     rows = table.grid("page").rows
     assert (table.title, len(rows)) == ("The 20 most expensive kernels", 20)
     assert rows[0] == ["mm", "0x8 x 8, float32", "roofline", "10.0 us", "2", "4.0 %"]

@@ -13,7 +13,7 @@ import pytest
 from reports.perfetto import trace as perfetto
 from reports.perfetto.trace import Counters
 from reports.run import Run
-from reports.store.parts import Held
+from reports.store.parts import SpansInMemory
 from scenarios.seam.trace import LinkRow, LoadRow, Recording
 from tests.reports.recordings import by_hand, link, with_loads
 
@@ -25,7 +25,7 @@ def counters_of(recording: Recording) -> Counters:
 
 def trace(recording: Recording) -> dict[str, Any]:
     run, stream = Run.of(recording), io.StringIO()
-    perfetto.write(Held(run.spans), run.info, stream, counters_of(recording))
+    perfetto.write(SpansInMemory(run.spans), run.info, stream, counters_of(recording))
     found: dict[str, Any] = json.loads(stream.getvalue())
     return found
 

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from reports.perfetto import trace as perfetto
 from reports.run import Run
-from reports.store.parts import Held
+from reports.store.parts import SpansInMemory
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, info, recordings, span, with_spans
 
@@ -16,7 +16,7 @@ from tests.reports.recordings import PATIENT, by_hand, info, recordings, span, w
 def trace(recording: Recording) -> dict[str, Any]:
     stream = io.StringIO()
     run = Run.of(recording)
-    perfetto.write(Held(run.spans), run.info, stream)
+    perfetto.write(SpansInMemory(run.spans), run.info, stream)
     return json.loads(stream.getvalue())
 
 

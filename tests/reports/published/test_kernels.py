@@ -11,7 +11,7 @@ import pytest
 
 from reports.errors import ReportError
 from reports.published import kernels, operator_tables
-from reports.published.kernels import KernelPrediction, KernelRow
+from reports.published.kernels import KernelPrediction, PublishedTime
 from reports.terminal.text import WIDTH
 from twinstep.reporting.cli import main
 
@@ -34,7 +34,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return write_
 
 
-def half_too_slow(row: KernelRow, profile: str | None) -> KernelPrediction:
+def half_too_slow(row: PublishedTime, profile: str | None) -> KernelPrediction:
     """1.5 times the measured time; of `fft` nothing."""
     if row.cells.get("kind") == "fft":
         raise ReportError("kind 'fft': no law\nof such rows")

@@ -13,7 +13,7 @@ from reports.page import render
 from reports.page.blocks import Page
 from reports.page.sections import drawn
 from reports.run import Run
-from reports.sections.model import BOTH, PAGE, Block, Most, Part, Report, Section, Table, Words, table_of
+from reports.sections.model import BOTH, PAGE, Block, Most, Report, ReportTable, Section, SectionPart, Words, table_of
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
 from reports.terminal import text
@@ -86,7 +86,10 @@ def test_a_new_section_shows_up_in_the_terminal_on_the_page_and_in_json() -> Non
         yield table_of("Slowest steps", steps, columns, most=Most(1, 2), others="quicker ones", file="steps.csv")
 
     new: Section[RunView] = Section(
-        name="slowest", title="Slowest", parts=[Part(slowest, BOTH)], data=lambda view: {"slowest": view.run.steps}
+        name="slowest",
+        title="Slowest",
+        parts=[SectionPart(slowest, BOTH)],
+        data=lambda view: {"slowest": view.run.steps},
     )
     report, view = dataclasses.replace(RUN, sections=[*RUN.sections, new]), RunView.of(Run.of(by_hand()))
     printed = text.as_text(rendered(report, view))
@@ -101,9 +104,11 @@ def test_a_new_section_shows_up_in_the_terminal_on_the_page_and_in_json() -> Non
 
 
 def test_an_output_has_only_the_columns_and_rows_that_are_for_it() -> None:
-    table = Table("t", ["a", "b"], [["1", "2"], ["3", "4"]], most=Most(1, 2))
+    table = ReportTable("t", ["a", "b"], [["1", "2"], ["3", "4"]], most=Most(1, 2))
     assert (table.grid("terminal").rows, table.grid("terminal").left_out) == ([["1", "2"]], 1)
     assert table.grid("page").left_out == 0
-    section: Section[None] = Section(name="s", title="S", parts=[Part(lambda of: [table], PAGE)], absent=lambda of: "")
+    section: Section[None] = Section(
+        name="s", title="S", parts=[SectionPart(lambda of: [table], PAGE)], absent=lambda of: ""
+    )
     assert section.shown(None, "terminal") is None
     assert isinstance(rendered(Report(lines=lambda of: [], sections=[section]), None), Group)

@@ -15,7 +15,7 @@ from reports.run import Run
 from reports.sections.run import report as tables
 from reports.store import run_folder as store
 from reports.store.columns import TABLES
-from reports.store.parts import Held, Stored
+from reports.store.parts import SpansInFile, SpansInMemory
 from reports.terminal import text
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, on_nccl, recordings, span, with_spans
@@ -28,7 +28,7 @@ def both(recording: Recording, folder: Path, part_rows: int = 1, group_rows: int
     rows = pq.read_table(path).sort_by([("rank", "ascending"), ("sequence", "ascending")])
     pq.write_table(rows, path, row_group_size=group_rows)
     stored = {name: getattr(whole, name) for name in TABLES if name not in ("spans", "links")}
-    return whole, Run(whole.info, {**stored, "links": whole._link_rows}, Stored(path, part_rows))
+    return whole, Run(whole.info, {**stored, "links": whole._link_rows}, SpansInFile(path, part_rows))
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_spans_of_a_release_without_roles_have_those_that_labels_say(tmp_path):
     said = {0: "", 1: "optimizer", 2: "sizes", 3: "reduction"}
     whole = store.load(path.parent).spans
     assert dict(zip(whole["sequence"], whole["role"], strict=True)) == said
-    (part,) = Stored(path).parts(["sequence", "role"], beside=False)
+    (part,) = SpansInFile(path).parts(["sequence", "role"], beside=False)
     assert dict(zip(part.spans["sequence"], part.spans["role"], strict=True)) == said
     assert "label" not in part.spans
 
@@ -103,7 +103,7 @@ def test_summaries_and_traces_do_not_need_all_spans_at_once(tmp_path, monkeypatc
     monkeypatch.setattr(store, "PART_ROWS", 10)
     folder = store.write(by_hand(), tmp_path / "run")
     run = store.load(folder)
-    monkeypatch.setattr(Stored, "whole", lambda _: pytest.fail("nobody asked for all"))
+    monkeypatch.setattr(SpansInFile, "whole", lambda _: pytest.fail("nobody asked for all"))
     assert text.as_text(tables.summarize(run)) == text.as_text(tables.summarize(Run.of(by_hand())))
     assert len(tables.as_json(run)["operations"]) == 5
 
@@ -127,7 +127,7 @@ def test_no_spans_are_one_empty_part(tmp_path):
 
 def test_in_memory_there_is_one_part():
     run = Run.of(by_hand())
-    (part,) = Held(run.spans).parts(["rank"], [1], beside=False)
+    (part,) = SpansInMemory(run.spans).parts(["rank"], [1], beside=False)
     assert (len(part.spans), part.own.all()) == (8, True)
-    (part,) = Held(run.spans).parts(["rank"], [1], beside=True)
+    (part,) = SpansInMemory(run.spans).parts(["rank"], [1], beside=True)
     assert (len(part.spans), part.own.sum()) == (24, 8)

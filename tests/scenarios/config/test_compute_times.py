@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.config.compute_times import Calls, ComputeTime, ComputeTimes
+from scenarios.config.compute_times import ComputeCounter, ComputeTime, ComputeTimes
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.config.warnings import NotesAfter
@@ -142,28 +142,30 @@ def test_times_change_what_is_stored_and_not_what_is_compared(folder: Path) -> N
 # Which computation finds which time
 
 
-def found(calls: Calls, rank: int, step: int, label: str, stream: str = "main", *, idle: bool = False) -> int | None:
+def found(
+    calls: ComputeCounter, rank: int, step: int, label: str, stream: str = "main", *, idle: bool = False
+) -> int | None:
     row = calls.next(rank, stream, step, label, cost=IDLE if idle else WORK)
     return None if row is None else row.time_ns
 
 
 def test_calls_are_counted_by_rank_stream_step_and_label() -> None:
-    calls = Calls(times(("a", 1, 10), ("a", 2, 20), ("b", 1, 30)))
+    calls = ComputeCounter(times(("a", 1, 10), ("a", 2, 20), ("b", 1, 30)))
     assert [found(calls, 0, 0, "a") for _ in range(3)] == [10, 20, None]
     assert [found(calls, 1, 0, "a"), found(calls, 0, 0, "b"), found(calls, 0, 0, "a", "side")] == [10, 30, 10]
     assert [found(calls, 0, 1, "a"), found(calls, 0, 1, "a"), found(calls, 0, 0, "c")] == [10, 20, None]
 
 
 def test_a_time_without_call_is_for_each_call_that_has_none() -> None:
-    calls = Calls(times(("a", None, 5), ("a", 2, 20)))
+    calls = ComputeCounter(times(("a", None, 5), ("a", 2, 20)))
     assert [found(calls, 0, 0, "a") for _ in range(3)] == [5, 20, 5]
 
 
 def test_what_has_nothing_to_do_or_no_step_takes_no_measured_time() -> None:
-    calls = Calls(times(("a", 1, 10), ("a", 2, 20)))
+    calls = ComputeCounter(times(("a", 1, 10), ("a", 2, 20)))
     assert found(calls, 0, -1, "a") is None
     assert [found(calls, 0, 0, "a", idle=True), found(calls, 0, 0, "a")] == [None, 20]
-    assert found(Calls(None), 0, 0, "a") is None
+    assert found(ComputeCounter(None), 0, 0, "a") is None
 
 
 # What is said after a prediction

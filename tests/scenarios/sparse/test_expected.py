@@ -23,7 +23,7 @@ from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
 from scenarios.seam.rank import Rank
 from scenarios.sharding_kind import ShardingKind, ShardingType
 from scenarios.sparse import KeyedJagged, ShardedTable, build_groups
-from scenarios.sparse.expected import Flows, Traffic, expected_traffic
+from scenarios.sparse.expected import InputTraffic, RankFlows, expected_traffic
 from scenarios.sparse.tables import Layout, Piece, layouts
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.ids.distribution import draws_of
@@ -32,7 +32,7 @@ from tests.scenarios.sparse.test_groups import World, table
 from tests.small import cluster, scenario
 
 Floats = npt.NDArray[np.float64]
-FLOWS = [field.name for field in fields(Flows)]
+FLOWS = [field.name for field in fields(RankFlows)]
 STEPS = 800
 # Some ten thousand numbers are compared: one in 10,000 runs with other examples would have one beyond.
 SIGMAS = 6
@@ -50,7 +50,7 @@ class Drawn:
     def tables(self) -> tuple[Table, ...]:
         return self.training.workload.tables
 
-    def traffic(self) -> dict[str, Traffic]:
+    def traffic(self) -> dict[str, InputTraffic]:
         draws = {one.name: draws_of(one, self.training.batch_size) for one in self.tables}
         found = layouts(self.shards, self.world.size, self.world.local)
         return {one.sharding_type: expected_traffic(one, draws, self.world.local) for one in found}
@@ -86,7 +86,7 @@ class Drawn:
 
 
 def flows(matrix: Floats, world: World) -> dict[str, Floats]:
-    """What `Flows` are of [..., sources, destinations]."""
+    """What `RankFlows` are of [..., sources, destinations]."""
     hosts = np.arange(world.size) // world.local
     in_host = matrix * (hosts[:, None] == hosts)
     return {

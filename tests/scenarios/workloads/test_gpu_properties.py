@@ -11,7 +11,7 @@ import pytest
 from scenarios.config.scenario import Scenario
 from scenarios.workloads.script.command import scenario_of
 from scenarios.workloads.script.gpu.cuda.pretend import answers_of_gpu
-from scenarios.workloads.script.gpu.memory.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 from scenarios.workloads.script.live import seen
 
 PROFILES = Path(__file__).parents[3] / "scenarios" / "profiles"
@@ -52,7 +52,7 @@ def scenario(profile: str) -> Scenario:
 def torch_cuda(made: Scenario) -> dict[str, Any]:
     gpu = seen(made)
     assert gpu is not None
-    return answers_of_gpu(gpu, lambda _: Memory(gpu.memory_bytes))
+    return answers_of_gpu(gpu, lambda _: DeviceMemory(gpu.memory_bytes))
 
 
 def test_all_ready_gpus_are_published_ones() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scenarios.workloads.script.gpu.memory.memory import Memory, workspace_bytes
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory, workspace_bytes
 
 KIB = 1024
 
 
 def test_a_storage_counts_until_what_is_made_of_it_anew_is_gone() -> None:
-    memory = Memory(1 << 30)
+    memory = DeviceMemory(1 << 30)
     memory.hold("logits", 4 * KIB)
     memory.hold("logarithms", 0)
     memory.hold("another", 0)
@@ -27,7 +27,7 @@ def test_a_storage_counts_until_what_is_made_of_it_anew_is_gone() -> None:
 
 
 def test_users_that_are_gone_keep_nothing() -> None:
-    memory = Memory(1 << 30)
+    memory = DeviceMemory(1 << 30)
     memory.hold("logits", 4 * KIB)
     memory.hold("logarithms", 0)
     memory.keep("logits", ["logarithms"])
@@ -40,7 +40,7 @@ def test_users_that_are_gone_keep_nothing() -> None:
 def test_each_thread_and_stream_has_a_workspace(capability: tuple[int, int], size_bytes: int) -> None:
     """cuBLASLt, which adds biases, has one of 1 MiB."""
     assert workspace_bytes(capability) == size_bytes
-    memory = Memory(1 << 30, size_bytes)
+    memory = DeviceMemory(1 << 30, size_bytes)
     for user in ["forward", "backward", "forward"]:
         memory.hold_workspace(user, has_bias=False)
     assert memory.now_bytes == 2 * size_bytes
@@ -51,7 +51,7 @@ def test_each_thread_and_stream_has_a_workspace(capability: tuple[int, int], siz
 
 def test_what_is_free_but_in_pieces_is_not_room() -> None:
     """A segment of which a block is held cannot be given back."""
-    memory = Memory(80 << 30)
+    memory = DeviceMemory(80 << 30)
     memory.hold("large", 40 << 30)
     memory.drop("large")
     memory.hold("small", 10 << 30)
@@ -69,7 +69,7 @@ def test_what_is_free_but_in_pieces_is_not_room() -> None:
 
 
 def test_segments_and_what_is_free_in_them_are_counted_by_pool() -> None:
-    memory = Memory(1 << 30)
+    memory = DeviceMemory(1 << 30)
     for key in range(100):
         memory.hold(key, 512)
     memory.hold("large", 12 << 20)
@@ -88,4 +88,4 @@ def test_segments_and_what_is_free_in_them_are_counted_by_pool() -> None:
 
 def test_a_workspace_without_room_is_out_of_memory() -> None:
     with pytest.raises(torch.OutOfMemoryError, match="expected room for 32"):
-        Memory(1 << 20, 32 << 20).hold_workspace("forward", has_bias=False)
+        DeviceMemory(1 << 20, 32 << 20).hold_workspace("forward", has_bias=False)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from sim.nccl.model.predictor import Choice, Operation, choices, gb_per_s, latency_us
-from sim.nccl.model.topology import ALGORITHMS, Algorithm, Cpu, Graph, Path, Protocol, Topology, ring_steps
+from sim.nccl.model.predictor import TunedCollective, TuningChoice, choices, gb_per_s, latency_us
+from sim.nccl.model.topology import ALGORITHMS, Algorithm, Cpu, Graph, GroupTopology, Path, Protocol, ring_steps
 
 GRAPH = Graph(
     channels=8,
@@ -19,7 +19,7 @@ GRAPH = Graph(
     inter_type=Path.PIX,
     same_channels=True,
 )
-HOPPER = Topology(
+HOPPER = GroupTopology(
     ranks=32,
     nodes=4,
     compute_capability=90,
@@ -49,7 +49,7 @@ TREE_SIZES: dict[Protocol, str] = {
 OVERHEADS_US: dict[Cpu, float] = {"intel": 1.0, "amd": 2.0, "arm": 1.0}
 
 
-def with_graph(topology: Topology, **changes: Any) -> Topology:
+def with_graph(topology: GroupTopology, **changes: Any) -> GroupTopology:
     graphs = {name: replace(graph, **changes) for name, graph in topology.graphs.items()}
     return replace(topology, graphs=graphs)
 
@@ -69,18 +69,18 @@ def compared() -> Iterator[tuple[str, float, float]]:
     yield from _batches()
 
 
-def unlimited(compute_capability: int, nodes: int, cpu: Cpu = "intel") -> Topology:
+def unlimited(compute_capability: int, nodes: int, cpu: Cpu = "intel") -> GroupTopology:
     """Eight GPUs a node."""
     topology = replace(HOPPER, compute_capability=compute_capability, nodes=nodes, ranks=8 * nodes, cpu=cpu)
     return with_graph(topology, intra_gb_per_s=1e6, inter_gb_per_s=1e6)
 
 
-def _cap(topology: Topology, name: str, row: int | None = None) -> float:
+def _cap(topology: GroupTopology, name: str, row: int | None = None) -> float:
     row = CAPABILITIES.index(topology.compute_capability) if row is None else row
     return float(CAPS[name].split("|")[row].split()[min(topology.nodes, 3) - 1])
 
 
-def _caps(topology: Topology) -> Iterator[tuple[str, float, float]]:
+def _caps(topology: GroupTopology) -> Iterator[tuple[str, float, float]]:
     share, ring = 7 / 9 if topology.nodes == 1 else 15 / 16, _of_ring(topology)
     tree = _cap(topology, "tree")
     expected: dict[tuple[Algorithm, Protocol], float] = {
@@ -95,34 +95,36 @@ def _caps(topology: Topology) -> Iterator[tuple[str, float, float]]:
     yield _ring_ll(topology)
 
 
-def _ring_ll(topology: Topology) -> tuple[str, float, float]:
+def _ring_ll(topology: GroupTopology) -> tuple[str, float, float]:
     ours = gb_per_s(topology, "all_reduce", "ring", "LL")
     return _named(topology, "ring", "LL"), ours, _ll_cap(topology) * _of_ring(topology)
 
 
-def _ll_cap(topology: Topology) -> float:
+def _ll_cap(topology: GroupTopology) -> float:
     """Of one node by its GPUs; of several Ampere's row on AMD and Arm hosts, else Volta's."""
     row = None if topology.nodes == 1 else 0 if topology.cpu == "intel" else 1
     return _cap(topology, "LL", row)
 
 
-def _of_ring(topology: Topology) -> float:
+def _of_ring(topology: GroupTopology) -> float:
     return topology.ranks / ring_steps("all_reduce", topology.ranks)
 
 
-def _named(topology: Topology, algorithm: Algorithm, protocol: Protocol) -> str:
+def _named(topology: GroupTopology, algorithm: Algorithm, protocol: Protocol) -> str:
     return f"{algorithm} {protocol} on {topology.nodes} nodes, {topology.compute_capability}, {topology.cpu}"
 
 
-def _all_reduce(topology: Topology, algorithm: Algorithm, protocol: Protocol, operation: Operation) -> Choice:
+def _all_reduce(
+    topology: GroupTopology, algorithm: Algorithm, protocol: Protocol, operation: TunedCollective
+) -> TuningChoice:
     found = choices(topology, operation)
     return next(choice for choice in found if (choice.algorithm, choice.protocol) == (algorithm, protocol))
 
 
-def _size(topology: Topology, algorithm: Algorithm, protocol: Protocol, place: int) -> tuple[str, float, float]:
+def _size(topology: GroupTopology, algorithm: Algorithm, protocol: Protocol, place: int) -> tuple[str, float, float]:
     size_bytes = 1 if place < 0 else (64 << place) + 1
     found = size_bytes / gb_per_s(topology, "all_reduce", algorithm, protocol)
-    operation = Operation(function="all_reduce", size_bytes=size_bytes)
+    operation = TunedCollective(function="all_reduce", size_bytes=size_bytes)
     share = found / _all_reduce(topology, algorithm, protocol, operation).transfer_ns
     shares = TREE_SIZES[protocol].split()[: 24 if algorithm == "nvls_tree" else 23]  # NCCL looks no further
     published = float(shares[place]) if 0 <= place < len(shares) else 1.0
@@ -146,7 +148,9 @@ def _overheads() -> Iterator[tuple[str, float, float]]:
 def _batches() -> Iterator[tuple[str, float, float]]:
     """Eight operations share a tree's latency."""
     one_ns, *more_ns = (
-        _all_reduce(HOPPER, "tree", "LL", Operation(function="all_reduce", size_bytes=8, together=together)).latency_ns
+        _all_reduce(
+            HOPPER, "tree", "LL", TunedCollective(function="all_reduce", size_bytes=8, together=together)
+        ).latency_ns
         for together in (1, 8, 9, 17)
     )
     for together, latencies, ours in zip((8, 9, 17), (1, 2, 3), more_ns, strict=True):

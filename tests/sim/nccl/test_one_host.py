@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.nccl import one_host
-from sim.nccl.model.predictor import Operation
+from sim.nccl.model.predictor import TunedCollective
 from sim.nccl.model.topology import Function, Generation, Protocol
-from sim.nccl.one_host import Group
+from sim.nccl.one_host import OneHostGroup
 from twinstep.published.simulated import predict
 
 FILE = Path(__file__).parents[2] / "data" / "published" / "one_host.csv"
-GROUP = Group(ranks=8, link_gb_per_s=370.8, channels=24, generation="Hopper", nvlink=True)
+GROUP = OneHostGroup(ranks=8, link_gb_per_s=370.8, channels=24, generation="Hopper", nvlink=True)
 RINGS: tuple[Function, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 ANY_GROUP = st.builds(
-    Group,
+    OneHostGroup,
     ranks=st.integers(2, 72),
     link_gb_per_s=st.floats(5, 1000),
     channels=st.integers(1, 32),
@@ -30,8 +30,8 @@ ANY_GROUP = st.builds(
 )
 
 
-def ring_us(function: Function, size_bytes: int, group: Group, protocol: Protocol, together: int = 1) -> float:
-    operation = Operation(function=function, size_bytes=size_bytes, together=together)
+def ring_us(function: Function, size_bytes: int, group: OneHostGroup, protocol: Protocol, together: int = 1) -> float:
+    operation = TunedCollective(function=function, size_bytes=size_bytes, together=together)
     if protocol == "Simple":
         found = one_host.simple_ring(operation, group)
     else:
@@ -60,7 +60,7 @@ def test_collectives_on_one_host_meet_nccl_tests_within_7_percent() -> None:
     group=ANY_GROUP,
 )
 def test_more_bytes_or_a_slower_link_never_take_less(
-    function: Function, protocol: Protocol, size_bytes: int, group: Group
+    function: Function, protocol: Protocol, size_bytes: int, group: OneHostGroup
 ) -> None:
     took_us = ring_us(function, size_bytes, group, protocol)
     slower = replace(group, link_gb_per_s=group.link_gb_per_s / 2)
@@ -69,7 +69,7 @@ def test_more_bytes_or_a_slower_link_never_take_less(
 
 
 @given(protocol=st.sampled_from(("LL", "LL128", "Simple")), size_bytes=st.integers(1, 1 << 33), group=ANY_GROUP)
-def test_no_ring_is_quicker_than_its_link(protocol: Protocol, size_bytes: int, group: Group) -> None:
+def test_no_ring_is_quicker_than_its_link(protocol: Protocol, size_bytes: int, group: OneHostGroup) -> None:
     """A link carries 2 (p-1) / p of the buffer in an all-reduce, and the flags of LL and LL128."""
     on_link_bytes = 2 * (group.ranks - 1) / group.ranks * size_bytes / one_host.PAYLOAD_SHARES[protocol]
     least_us = on_link_bytes / (1e3 * group.link_gb_per_s)

@@ -12,7 +12,7 @@ from scenarios.seam.traits import TRAITS
 from sim.nccl import plan as nccl
 from sim.nccl import rings_and_trees as paths
 from sim.nccl.costs import NcclCosts
-from sim.nccl.model.predictor import Operation, choices
+from sim.nccl.model.predictor import TunedCollective, choices
 from sim.nccl.plan import NcclPlan, Phase
 from sim.nccl.tuning import latency_ns, overhead, topology, transfer_ns
 from tests.sim import collective_calls as make
@@ -161,7 +161,7 @@ def test_an_idle_cluster_takes_the_choices_latency_and_what_the_links_carry(
     assert phase.coupled
     shape, op = paths.shape_of(paths.members_by_host(layout), costs), TRAITS[calls[0].op].function
     size_bytes = nccl.BARRIER_BYTES if calls[0].op == "barrier" else max(calls[0].bytes_in, calls[0].bytes_out)
-    operation = Operation(function=op, size_bytes=size_bytes)
+    operation = TunedCollective(function=op, size_bytes=size_bytes)
     every = choices(topology(shape, costs), operation)
     choice = next(one for one in every if one.total_ns == plan.predicted_ns)
     taken_ns = latency_ns(choice, operation, shape, costs) + transfer_ns(choice, operation, shape, costs)
@@ -206,7 +206,7 @@ def test_the_plan_is_the_fastest_enabled_combination(drawn: tuple[list[Call], tu
         return
     plan = nccl.plan(calls, layout, costs)
     shape = paths.shape_of(paths.members_by_host(layout), costs)
-    every = list(choices(topology(shape, costs), Operation(function="all_reduce", size_bytes=calls[0].bytes_in)))
+    every = list(choices(topology(shape, costs), TunedCollective(function="all_reduce", size_bytes=calls[0].bytes_in)))
     assert plan.predicted_ns == min(choice.total_ns for choice in every)
 
 

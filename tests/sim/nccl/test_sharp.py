@@ -16,7 +16,7 @@ from sim.nccl import plan as nccl
 from sim.nccl.costs import NcclCosts, costs_of
 from sim.nccl.plan import NcclPlan
 from tests.sim import collective_calls as make
-from twinstep.published.simulated import Predicted, predict
+from twinstep.published.simulated import PredictedCollective, predict
 
 FILE = Path(__file__).parents[2] / "data" / "published" / "sharp.csv"
 PROFILE = FILE.with_name("p6_b200_sharp.toml")
@@ -67,7 +67,7 @@ def test_only_all_reduces_over_hosts_are_offloaded(op: str) -> None:
     assert (several[0] == several[1]) is (op != "all_reduce")
 
 
-def predicted(row: dict[str, str]) -> Predicted:
+def predicted(row: dict[str, str]) -> PredictedCollective:
     return predict(
         op=row["op"],
         library=row["library"],

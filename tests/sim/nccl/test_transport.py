@@ -28,7 +28,7 @@ from sim.gloo import library as gloo_library
 from sim.nccl import plan as nccl
 from sim.nccl import transport as phases
 from sim.nccl.costs import costs_of
-from sim.nccl.model.predictor import Operation
+from sim.nccl.model.predictor import TunedCollective
 from sim.nccl.rings_and_trees import members_by_host, shape_of
 from sim.nccl.tuning import choose, latency_ns, transfer_ns
 from sim.run import simulate
@@ -166,7 +166,7 @@ def test_collectives_that_share_links_take_longer_than_nccl_s_own_formula(fideli
     """Their bytes take twice as long, whoever enters late; the summary shows both. NCCL has none of an all-to-all."""
     costs = costs_of(cluster(4, 1))
     shape = shape_of(members_by_host([0, 1, 2, 3]), costs)
-    operation = Operation(function="all_reduce", size_bytes=1 << 26)
+    operation = TunedCollective(function="all_reduce", size_bytes=1 << 26)
     choice = choose(operation, shape, costs)
     alone = (choice, operation, shape, costs)
     shared_ns = latency_ns(*alone) + 2 * transfer_ns(*alone)
@@ -215,7 +215,7 @@ def test_an_all_reduce_alone_on_a_mesh_takes_its_latency_and_what_the_links_carr
     costs = costs_of(dataclasses.replace(DGX1, hosts=hosts))
     layout = [host for host in range(hosts) for _ in group]
     shape = shape_of(members_by_host(layout), costs, group * hosts)
-    operation = Operation(function="all_reduce", size_bytes=size_bytes)
+    operation = TunedCollective(function="all_reduce", size_bytes=size_bytes)
     choice = choose(operation, shape, costs)
     alone = (operation, shape, costs)
     expected_ns = latency_ns(choice, *alone) + transfer_ns(choice, *alone)

@@ -25,7 +25,7 @@ from scenarios.seam.operations.rows import Gather
 from sim.operators.laws import seconds
 from sim.operators.tables.nearest import Nearest
 from sim.operators.tables.read import about_table, table_of
-from sim.operators.tables.table import Table, correction
+from sim.operators.tables.table import OperatorTable, correction
 from tests.sim.operators.measured import gpu_of, mean_error
 from twinstep.published.operators.described import NotDescribedError
 from twinstep.published.operators.operators import describe
@@ -42,7 +42,7 @@ def row(*operations: Operation, over_law: float, is_cold: bool = False, calls: i
 
 
 def corrected(operation: Operation, *rows: MeasuredOperator) -> float:
-    return correction([Table(surfaces={}, nearest=Nearest(rows, GPU))], operation).factor
+    return correction([OperatorTable(surfaces={}, nearest=Nearest(rows, GPU))], operation).factor
 
 
 def test_a_measured_operator_takes_its_measured_time() -> None:
@@ -135,7 +135,7 @@ def another(operation: Operation, gpu: Gpu) -> float:
 
 def errors(rows: list[MeasuredOperator], held: list[Operation], gpu: Gpu) -> tuple[float, float]:
     """Return the mean errors of the law alone and of the law with the rows."""
-    table = Table(surfaces={}, nearest=Nearest(rows, gpu))
+    table = OperatorTable(surfaces={}, nearest=Nearest(rows, gpu))
     truth = [another(each, gpu) for each in held]
     alone = [abs(seconds(each, gpu) / true - 1) for each, true in zip(held, truth, strict=True)]
     tabled = [seconds(each, gpu) * correction([table], each).factor for each in held]
@@ -193,8 +193,8 @@ def test_unknown_ids_of_a_trace_are_taken_from_the_predicted_operator() -> None:
 
 def test_a_table_overrides_earlier_ones_by_its_weight() -> None:
     wider = dataclasses.replace(LAYER, columns=LAYER.columns * 2)
-    below = Table(surfaces={}, nearest=Nearest([row(each, over_law=4.0) for each in (LAYER, wider)], GPU))
-    above = Table(surfaces={}, nearest=Nearest(alike(2.0), GPU))
+    below = OperatorTable(surfaces={}, nearest=Nearest([row(each, over_law=4.0) for each in (LAYER, wider)], GPU))
+    above = OperatorTable(surfaces={}, nearest=Nearest(alike(2.0), GPU))
     assert correction([below, above], LAYER).factor == pytest.approx(2.0)
     assert 2.0 < correction([below, above], wider).factor < correction([below], wider).factor
 
@@ -213,7 +213,7 @@ def test_half_of_an_h200s_operators_do_not_make_the_other_half_worse(seed: int) 
                 found.append(MeasuredOperator(operations=one.operations, us=us, is_cold=one.is_cold))
     Random(seed).shuffle(found)
     measured, held = found[::2], found[1::2]
-    table = Table(surfaces={}, nearest=Nearest(measured, GPU))
+    table = OperatorTable(surfaces={}, nearest=Nearest(measured, GPU))
     alone, both = [], []
     for one in held:
         laws = [seconds(each, GPU, is_cold=one.is_cold) for each in one.operations]

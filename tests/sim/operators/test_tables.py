@@ -24,7 +24,7 @@ from sim.operators.tables.making import _kept, table_of
 from sim.operators.tables.read import about_table
 from sim.operators.tables.read import table_of as named_table
 from sim.operators.tables.surface import surface
-from sim.operators.tables.table import OPERATIONS, Table, correction, read
+from sim.operators.tables.table import OPERATIONS, OperatorTable, correction, read
 from sim.operators.tables.wheel import DATA
 from tests.sim.operators.measured import SYSTEMS, gpu_of, mean_error, rows, system
 
@@ -47,7 +47,7 @@ SHIPPED = Path(__file__).parents[3] / "scenarios" / "profiles" / "tables"
 
 
 @pytest.fixture(scope="module")
-def shipped() -> Table:
+def shipped() -> OperatorTable:
     return read(SHIPPED / "h200_sxm.parquet", H200)
 
 
@@ -82,7 +82,7 @@ def test_a_table_without_the_law_is_compared_when_it_is_read(tmp_path: Path) -> 
     assert correction([own], dataclasses.replace(layer, rows=512 << 12)).factor == pytest.approx(1, abs=1e-3)
 
 
-def test_unmeasured_operators_keep_the_laws_time(shipped: Table) -> None:
+def test_unmeasured_operators_keep_the_laws_time(shipped: OperatorTable) -> None:
     script = Attention(batch=8, heads=8, key_heads=8, queries=512, keys=512, head_size=64, dtype="bfloat16")
     convolution = Convolution(
         batch=8, in_channels=64, out_channels=64, size=(8,), out_size=(8,), kernel=(3,), stride=(1,), dtype="bfloat16"

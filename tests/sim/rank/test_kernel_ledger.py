@@ -13,8 +13,8 @@ from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.products import linear
 from scenarios.seam.trace import KernelRow
 from sim.engine.machine import Machine
-from sim.engine.roofline import Cost
-from sim.rank.balance import Computation
+from sim.engine.roofline import KernelCost
+from sim.rank.balance import PricedComputation
 from sim.rank.kernel_ledger import MOST_ROWS, OTHERS, KernelLedger
 
 CLUSTER = replace(load_profile("hgx_h200"), hosts=1)
@@ -34,7 +34,7 @@ def ledger(*steps: list[Kernel]) -> KernelLedger:
 
 def add(to: KernelLedger, step: int, *kernels: Kernel) -> None:
     for kernel in kernels:
-        to.add(step, "work", kernel, Computation(kernel=kernel))
+        to.add(step, "work", kernel, PricedComputation(kernel=kernel))
 
 
 def counts(rows: list[KernelRow]) -> dict[str, float]:
@@ -78,7 +78,7 @@ def test_a_kernel_made_of_parts_counts_its_parts() -> None:
 
 def test_a_measured_time_is_one_of_its_label() -> None:
     found = ledger([])
-    found.add(0, "dense.forward", GEMM, Computation(kernel=GEMM, measured_ns=5_000))
+    found.add(0, "dense.forward", GEMM, PricedComputation(kernel=GEMM, measured_ns=5_000))
     (row,) = found.rows(is_whole=True)
     assert (row.operator, row.priced_by, row.predicted_us) == ("dense.forward", "measured", 5.0)
 
@@ -86,8 +86,8 @@ def test_a_measured_time_is_one_of_its_label() -> None:
 def test_a_mean_over_ranks_is_one_row_of_its_price() -> None:
     found = ledger([])
     mean = replace(GEMM, operations=())
-    price = Cost(launch_ns=0, ramp_ns=2_000, arithmetic_s=3e-6, memory_bytes=0)
-    found.add(0, "dense", GEMM, Computation(kernel=mean, price=price))
+    price = KernelCost(launch_ns=0, ramp_ns=2_000, arithmetic_s=3e-6, memory_bytes=0)
+    found.add(0, "dense", GEMM, PricedComputation(kernel=mean, price=price))
     (row,) = found.rows(is_whole=True)
     assert (row.operator, row.priced_by, row.predicted_us) == ("gemm", "law", 5.0)
 

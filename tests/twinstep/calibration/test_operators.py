@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from real.calibration.host.counted import Counted
-from real.calibration.host.fit import HostFit, Timed
+from real.calibration.host.fit import HostFit, TimedSnippet
 from real.calibration.operators import measuring
 from real.calibration.operators.draws import GPU_SCALE
 from reports.store import run_folder as store
@@ -267,7 +267,7 @@ def measure_host_at_once(like: Cluster, bar: object) -> host_cli.HostFound:
     eager = like.host.gpu.eager
     row = Counted(work=HostWork(calls=10), collectives=0, launches_ns=4_000, moved_bytes=(64.0,))
     twice = dataclasses.replace(eager, call_ns=2 * eager.call_ns)
-    timed = [Timed(name="modules", counted=row, taken_ns=(4_000 + 10 * twice.call_ns,))]
+    timed = [TimedSnippet(name="modules", counted=row, taken_ns=(4_000 + 10 * twice.call_ns,))]
     return host_cli.HostFound(
         fit=HostFit(eager=twice, factor=1.5, unseen=("bags",)), timed=timed, held_out=[dataclasses.replace(timed[0])]
     )

@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twinstep.plan_choice.placing import Ranks, Shards, place
+from twinstep.plan_choice.placing import RankLoads, Shards, place
 
 
-def empty(ranks: int, phases: int, free_bytes: float = 1e9) -> Ranks:
-    return Ranks(np.zeros((ranks, phases)), np.full((ranks, 2), free_bytes))
+def empty(ranks: int, phases: int, free_bytes: float = 1e9) -> RankLoads:
+    return RankLoads(np.zeros((ranks, phases)), np.full((ranks, 2), free_bytes))
 
 
 def shards(loads: list[list[float]], size_bytes: float = 1.0) -> Shards:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from twinstep.regret.rounds import Measured, Point, order
+from twinstep.regret.rounds import MeasurablePoint, MeasuredPoint, order
 
-POINTS = [Point(at, {}, f"d{at}", None) for at in range(8)]  # type: ignore[arg-type]  # nobody looks at scenarios
+POINTS = [MeasurablePoint(at, {}, f"d{at}", None) for at in range(8)]  # type: ignore[arg-type]  # nobody looks at scenarios
 
 
 def never(medians_ns: Sequence[float]) -> bool:
@@ -15,7 +15,7 @@ def never(medians_ns: Sequence[float]) -> bool:
 
 
 def test_every_round_covers_all_points_in_a_new_order() -> None:
-    measured: dict[str, Measured] = defaultdict(Measured)
+    measured: dict[str, MeasuredPoint] = defaultdict(MeasuredPoint)
     taken = []
     for number, point in order(POINTS, measured, rounds=3, is_known=never):
         taken.append((number, point.index))
@@ -28,7 +28,7 @@ def test_every_round_covers_all_points_in_a_new_order() -> None:
 
 def test_known_failed_and_measured_points_are_skipped() -> None:
     """Of four points: one is alike in two rounds, one differs, one fails, one has two rounds already."""
-    measured: dict[str, Measured] = defaultdict(Measured, {"d3": Measured([5.0, 9.0])})
+    measured: dict[str, MeasuredPoint] = defaultdict(MeasuredPoint, {"d3": MeasuredPoint([5.0, 9.0])})
     times = {"d0": [1.0, 1.0], "d1": [1.0, 2.0, 1.5]}
     taken = []
     for number, point in order(POINTS[:4], measured, rounds=3, is_known=lambda each: max(each) == min(each)):

@@ -16,7 +16,7 @@ from reports.run import Run
 from scenarios.config.hardware import Cost
 from scenarios.config.scenario import Scenario
 from scenarios.workloads.build import build
-from scenarios.workloads.dlrm.ids.kept import DRAWN, Kept
+from scenarios.workloads.dlrm.ids.kept import DRAWN, ArrayCache
 from sim.run import simulate
 from tests.scenarios.workloads.own import NO_STEP, stepless, written
 from twinstep.studies.play import play_point
@@ -71,7 +71,7 @@ def test_ids_that_are_kept_are_those_that_would_be_drawn(small: Scenario) -> Non
 def test_kept_ids_are_bounded_and_copied() -> None:
     import numpy as np  # noqa: PLC0415
 
-    kept, made = Kept(), []
+    kept, made = ArrayCache(), []
 
     def make(number: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
         made.append(number)

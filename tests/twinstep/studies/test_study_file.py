@@ -8,7 +8,7 @@ import pytest
 from scenarios.seam.errors import ScenarioError
 from twinstep.studies.points import check, points_of, resolve
 from twinstep.studies.ranges import values_of
-from twinstep.studies.study_file import Stage, Study, read_study
+from twinstep.studies.study_file import Study, StudyStage, read_study
 
 Write = Callable[[str], Path]
 
@@ -250,5 +250,5 @@ def test_stages_are_in_the_order_of_the_file(write: Write) -> None:
             '[[stages]]\nfidelity = "estimate"\nkeep = 0.25\n[[stages]]\nfidelity = "flows"\n'
         )
     )
-    assert study.stages == (Stage("estimate", 0.25), Stage("flows"))
+    assert study.stages == (StudyStage("estimate", 0.25), StudyStage("flows"))
     assert (study.goals, study.timeout_s, study.keep) == (("step_ns", "world_size"), 120.0, "rows")

@@ -15,7 +15,7 @@ from reports.study.frame import study_frame
 from reports.study.rows import opened, stored
 from tests.twinstep.studies.players import play_in_this_process, quick
 from twinstep.studies.engine import Died, Where
-from twinstep.studies.study_file import Stage, Study, read_study
+from twinstep.studies.study_file import Study, StudyStage, read_study
 from twinstep.studies.sweep import Sweep, chosen
 from twinstep.studies.task import Result, Task
 
@@ -193,6 +193,6 @@ def test_several_goals_and_constraints_choose_whole_fronts_first() -> None:
     study = read_study("study.toml")
 
     def kept(count: int) -> list[int]:
-        return [point.index for point in chosen(rows, Stage("links", count), study)]
+        return [point.index for point in chosen(rows, StudyStage("links", count), study)]
 
     assert [kept(count) for count in (1, 3, 4, 5, 6)] == [[5], [1, 2, 5], [1, 2, 4, 5], [1, 2, 3, 4, 5], list(rates)]

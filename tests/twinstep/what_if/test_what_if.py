@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import twinstep
-from reports.sections.model import Table
+from reports.sections.model import ReportTable
 from reports.sections.run.changes import CHANGES
 from reports.sections.run.headline import rests_on
 from reports.sections.run.subject import RunView
@@ -95,7 +95,7 @@ def test_it_is_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: Path) 
     titles = [line for line in lines if line.startswith("One change at a time")]
     section = CHANGES.shown(RunView.of(twinstep.load(run)), "page")
     assert section is not None
-    tables = [one for one in section.blocks if isinstance(one, Table)]
+    tables = [one for one in section.blocks if isinstance(one, ReportTable)]
     assert [table.title for table in tables] == titles
     assert [title.partition(": ")[2].partition(",")[0] for title in titles] == ["settings", "hardware", "diagnosis"]
     grids = [table.grid("page") for table in tables]

@@ -41,7 +41,7 @@ _BACKWARD = "_backward"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Words:
+class _Description:
     """A `desc`: `sizes` before, `dtypes` behind; `kind` is without the dtype that may be its end."""
 
     kind: str
@@ -74,13 +74,13 @@ def describe(cells: Mapping[str, str]) -> Described:
     return Described(family=family, operations=operations, beside_s=beside_s, is_cold=True)
 
 
-def _words(kind: str, desc: str) -> _Words:
+def _words(kind: str, desc: str) -> _Description:
     split = desc.split()
     is_causal = "causal" in split
     split = [word for word in split if word not in ("causal", "full")]
     name, _, end = kind.rpartition("_")
     dtypes = [dtype_of(end)] if name and is_dtype(end) else []
-    return _Words(
+    return _Description(
         kind=name if dtypes else kind,
         sizes=[word for word in split if not is_dtype(word)],
         dtypes=[dtype_of(word) for word in split if is_dtype(word)] + dtypes,
@@ -88,13 +88,13 @@ def _words(kind: str, desc: str) -> _Words:
     )
 
 
-def _product(build: Callable[..., Product], words: _Words) -> _Made:
+def _product(build: Callable[..., Product], words: _Description) -> _Made:
     rows, inner, columns = sizes(words.sizes, "batch in out")
     product = build(rows, inner, columns, words.dtype, element_bytes=element_bytes(words.dtype))
     return f"{words.kind} {words.dtype}", (product,)
 
 
-def _interaction(words: _Words) -> _Made:
+def _interaction(words: _Description) -> _Made:
     batch, features, dim = sizes(words.sizes, "batch features dim")
     product = Product(
         batch=batch, rows=features, columns=features, inner=dim, dtype=words.dtype, right_is_transposed=True
@@ -102,7 +102,7 @@ def _interaction(words: _Words) -> _Made:
     return f"bmm {words.dtype}", (product,)
 
 
-def _attention(words: _Words) -> _Made:
+def _attention(words: _Description) -> _Made:
     batch, heads, length, head = sizes(words.sizes, "batch heads length head_dim")
     attention = Attention(
         batch=batch,
@@ -118,7 +118,7 @@ def _attention(words: _Words) -> _Made:
     return f"{words.kind} {words.dtype}", (attention,)
 
 
-def _convolution(makes: str, words: _Words) -> _Made:
+def _convolution(makes: str, words: _Description) -> _Made:
     batch, channels, size, out, kernel, stride = sizes(words.sizes, "batch channels size out kernel stride")
     convolution = Convolution(
         batch=batch,
@@ -135,17 +135,17 @@ def _convolution(makes: str, words: _Words) -> _Made:
     return words.kind, (convolution,)
 
 
-def _elements(words: _Words) -> int:
+def _elements(words: _Description) -> int:
     if not words.sizes:
         raise NotDescribedError("desc has no number: expected the number of elements")
     return math.prod(whole(word, "desc") for word in words.sizes)
 
 
-def _pointwise(name: str, inputs: int, words: _Words) -> _Made:
+def _pointwise(name: str, inputs: int, words: _Description) -> _Made:
     return ELEMENTWISE, (contiguous(name, _elements(words), words.dtype, inputs=inputs),)
 
 
-def _cast(words: _Words) -> _Made:
+def _cast(words: _Description) -> _Made:
     source, target, *_ = *words.dtypes, "float32", "bfloat16"
     if len(words.dtypes) == 1:
         source, target = "float32", words.dtypes[0]
@@ -154,12 +154,12 @@ def _cast(words: _Words) -> _Made:
     return ELEMENTWISE, (Pointwise(name="_to_copy", elements=elements, inputs=operands[0], outputs=operands[1]),)
 
 
-def _sum(words: _Words) -> _Made:
+def _sum(words: _Description) -> _Made:
     (elements,) = sizes(words.sizes, "elements")  # of several sizes the row would have to say which are summed
     return words.kind, (Reduction(name=words.kind, dtype=words.dtype, outer=1, reduced=elements, inner=1),)
 
 
-def _rows(words: _Words) -> tuple[int, int]:
+def _rows(words: _Description) -> tuple[int, int]:
     """Return rows and their elements: the last size."""
     if len(words.sizes) < 2:
         raise NotDescribedError(f"desc '{' '.join(words.sizes)}': expected rows and their elements")
@@ -167,20 +167,20 @@ def _rows(words: _Words) -> tuple[int, int]:
     return math.prod(outer), dim
 
 
-def _norm(words: _Words) -> _Made:
+def _norm(words: _Description) -> _Made:
     rows, dim = _rows(words)
     is_backward = words.kind.endswith(_BACKWARD)
     weights = 1 if words.kind.startswith("rms") else 2
     return words.kind, (RowNorm(rows=rows, dim=dim, dtype=words.dtype, backward=is_backward, weights=weights),)
 
 
-def _softmax(words: _Words) -> _Made:
+def _softmax(words: _Description) -> _Made:
     rows, dim = _rows(words)
     is_backward, is_log = words.kind.endswith(_BACKWARD), words.kind.startswith("log")
     return words.kind, (Softmax(rows=rows, dim=dim, dtype=words.dtype, is_log=is_log, backward=is_backward),)
 
 
-def _cross_entropy(words: _Words) -> _Made:
+def _cross_entropy(words: _Description) -> _Made:
     rows, classes = sizes(words.sizes, "rows classes")
     is_backward = words.kind.endswith(_BACKWARD)
     softmax = Softmax(rows=rows, dim=classes, dtype=words.dtype, is_log=True, backward=is_backward)
@@ -188,7 +188,7 @@ def _cross_entropy(words: _Words) -> _Made:
     return words.kind, (softmax, loss)
 
 
-def _triangle(words: _Words) -> _Made:
+def _triangle(words: _Description) -> _Made:
     """Describe z[:, i, j] of [samples, features, features] below its diagonal; the third number is not needed."""
     samples, features, *_ = sizes(words.sizes, "batch features dim")
     pairs = features * (features - 1) // 2
@@ -206,24 +206,24 @@ def _triangle(words: _Words) -> _Made:
     return "index", (Index(elements=samples * pairs, dtype=words.dtype, indices=2, source_elements=source),)
 
 
-def _qr(words: _Words) -> _Made:
+def _qr(words: _Description) -> _Made:
     rows, columns = sizes(words.sizes, "rows columns")
     return "qr", (Qr(rows=rows, columns=columns),)
 
 
-def _host_copy(words: _Words) -> _Made:
+def _host_copy(words: _Description) -> _Made:
     (size_bytes,) = sizes(words.sizes, "bytes")
     return "host copy", (
         HostCopy(size_bytes=size_bytes, to_gpu=words.kind.startswith("h2d"), pinned="pageable" not in words.kind),
     )
 
 
-def _one_rank(in_place: bool, words: _Words) -> _Made:
+def _one_rank(in_place: bool, words: _Description) -> _Made:
     (size_bytes,) = sizes(words.sizes, "bytes")
     return "collective of one rank", (OneRankCollective(size_bytes=size_bytes, in_place=in_place),)
 
 
-def _ordered(words: _Words) -> _Made:
+def _ordered(words: _Description) -> _Made:
     (elements,) = sizes(words.sizes, "elements")
     if words.kind == "cumsum":
         return "scan", (Scan(elements=elements),)
@@ -238,7 +238,7 @@ _ONE_INPUT = (
 _GRADIENTS = ("relu_backward", "threshold_backward", "gelu_backward", "silu_backward", "tanh_backward")
 _FILLS = ("fill_", "zero_", "zeros", "ones")
 
-_KINDS: dict[str, Callable[[_Words], _Made]] = {
+_KINDS: dict[str, Callable[[_Description], _Made]] = {
     "linear": partial(_product, linear),
     "grad_input": partial(_product, linear_input_gradient),
     "grad_weight": partial(_product, linear_weight_gradient),

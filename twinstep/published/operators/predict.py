@@ -29,7 +29,7 @@ _UNNAMED = "not named"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class PredictedOperator:
     """A prediction for a row's operator with what the row holds beside it, its family, and its GPU's profile.
 
     `predicted_us` is by the law and the table of measured operators that the profile names; `law_us` by the law alone.
@@ -41,7 +41,7 @@ class Predicted:
     profile: str
 
 
-def predict(form: str, cells: Mapping[str, str], profile: str | None = None) -> Predicted:
+def predict(form: str, cells: Mapping[str, str], profile: str | None = None) -> PredictedOperator:
     """Predict one row.
 
     Args:
@@ -61,7 +61,7 @@ def predict(form: str, cells: Mapping[str, str], profile: str | None = None) -> 
     for operation in described.operations:
         alone_s, factor = _price(operation, name, described.is_cold)
         took_s, law_s = took_s + alone_s * factor, law_s + alone_s
-    return Predicted(predicted_us=took_s * 1e6, law_us=law_s * 1e6, family=described.family, profile=name)
+    return PredictedOperator(predicted_us=took_s * 1e6, law_us=law_s * 1e6, family=described.family, profile=name)
 
 
 def _profile_of_row(gpu: str, profile: str | None) -> str:

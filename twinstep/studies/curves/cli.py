@@ -26,7 +26,7 @@ from scenarios.versions import version_of
 from twinstep.options import add_jobs, add_outputs
 from twinstep.studies.curves import studies
 from twinstep.studies.curves.parameters import parameters
-from twinstep.studies.curves.studies import BATCH, MOST_HOSTS, Start, start
+from twinstep.studies.curves.studies import BATCH, MOST_HOSTS, CurvesStart, start
 from twinstep.studies.goals import GOALS
 from twinstep.studies.points import as_it_is
 from twinstep.studies.progress import SweepBar
@@ -139,7 +139,7 @@ def _wanted(options: argparse.Namespace, folder: Path) -> Curves:
     )
 
 
-def play_curves(of: Start, wanted: Curves, jobs: int | None, *, quiet: bool) -> None:
+def play_curves(of: CurvesStart, wanted: Curves, jobs: int | None, *, quiet: bool) -> None:
     """Simulate the curves' missing points; each curve is a study in a folder of its own.
 
     Raises:
@@ -159,7 +159,7 @@ def play_curves(of: Start, wanted: Curves, jobs: int | None, *, quiet: bool) -> 
 class _Playing:
     """A run of curves, on workers that all curves share."""
 
-    of: Start
+    of: CurvesStart
     wanted: Curves
     where: Where
     crew: Crew

@@ -17,7 +17,7 @@ from scenarios.workloads.registry import find
 from scenarios.workloads.script.command import is_script, load_given, tree_given
 from twinstep.studies.curves.parameters import Parameter
 from twinstep.studies.kept_plan import kept_plan
-from twinstep.studies.study_file import Axis, Study
+from twinstep.studies.study_file import Study, StudyAxis
 
 HOSTS, BATCH = "cluster.hosts", "run.batch_size"
 MOST_HOSTS = 16
@@ -26,7 +26,7 @@ _LESS, _MORE = 16, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class CurvesStart:
     """A scenario from which curves start; `batch` is a rank's, under the key `batch_key`, or None without one."""
 
     scenario: Scenario
@@ -52,7 +52,7 @@ class Start:
 
     def study(self, keys: Sequence[str], rows: Iterable[Sequence[object]], *, has_baseline: bool = False) -> Study:
         """Return a study of this scenario with a point for each row; None leaves a key as it is."""
-        axis = Axis(tuple(keys), tuple(map(tuple, rows)))
+        axis = StudyAxis(tuple(keys), tuple(map(tuple, rows)))
         return Study(
             file=Path(),
             scenario=os.path.abspath(self.file),
@@ -63,7 +63,7 @@ class Start:
         )
 
 
-def start(path: str | os.PathLike[str], given: Mapping[str, object], batch_key: str = BATCH) -> Start:
+def start(path: str | os.PathLike[str], given: Mapping[str, object], batch_key: str = BATCH) -> CurvesStart:
     """Load the scenario from which curves start.
 
     Raises:
@@ -80,7 +80,7 @@ def start(path: str | os.PathLike[str], given: Mapping[str, object], batch_key: 
         batch = None
     if batch_key != BATCH and (not isinstance(batch, int) or batch < 1):
         raise ScenarioError(f"--batch-key {batch_key} = {toml_text(batch)}: expected a key with a whole number above 0")
-    return Start(
+    return CurvesStart(
         scenario=scenario,
         tree=tree,
         file=file,
@@ -90,7 +90,7 @@ def start(path: str | os.PathLike[str], given: Mapping[str, object], batch_key: 
     )
 
 
-def scaling(of: Start, most_hosts: int) -> tuple[Study, list[int]]:
+def scaling(of: CurvesStart, most_hosts: int) -> tuple[Study, list[int]]:
     """Return weak scaling followed by strong scaling, and the hosts by which the whole batch is not divisible.
 
     Rows without a batch are those of weak scaling. Hosts are 1, 2, 4 ... and the scenario's own number.
@@ -106,7 +106,7 @@ def scaling(of: Start, most_hosts: int) -> tuple[Study, list[int]]:
     return of.study([HOSTS, of.batch_key], rows), [count for count in hosts if count not in divided]
 
 
-def sensitivity(of: Start, parameters: Sequence[Parameter], folder: Path) -> Study:
+def sensitivity(of: CurvesStart, parameters: Sequence[Parameter], folder: Path) -> Study:
     """Return a study of each parameter increased, then decreased, with the current plan of tables, written into the
     folder.
     """
@@ -121,7 +121,7 @@ def sensitivity(of: Start, parameters: Sequence[Parameter], folder: Path) -> Stu
     return pinned.study(keys, rows, has_baseline=True)
 
 
-def overlap(of: Start, batches: Iterable[int]) -> Study:
+def overlap(of: CurvesStart, batches: Iterable[int]) -> Study:
     """Return a study of batches of a rank."""
     return of.study([of.batch_key], [[batch] for batch in batches])
 

@@ -49,7 +49,7 @@ class _Seen:
     row: Row | None = None
 
 
-class Asked:
+class OptunaSource:
     """A source of points: those of earlier commands, then new ones, up to the limit."""
 
     def __init__(self, study: Study, folder: Path, version: str, proposals: Iterable[Mapping[str, object]]) -> None:
@@ -59,7 +59,7 @@ class Asked:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna = optuna.create_study(
             study_name=_name(study, version),
-            storage=JournalStorage(_Journal(folder / JOURNAL)),
+            storage=JournalStorage(_StudyJournal(folder / JOURNAL)),
             directions=["minimize"] * len(study.goals),
             load_if_exists=True,
         )
@@ -158,7 +158,7 @@ class Asked:
         return None
 
 
-class _Journal(JournalFileBackend):
+class _StudyJournal(JournalFileBackend):
     """A journal of Optuna in a file with a single writer, as the study's folder is locked."""
 
     def __init__(self, path: Path) -> None:

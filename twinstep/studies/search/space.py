@@ -11,7 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from twinstep.studies.conditions import same
 from twinstep.studies.points import combined
 from twinstep.studies.ranges import number_of
-from twinstep.studies.study_file import Axis, Study
+from twinstep.studies.study_file import Study, StudyAxis
 
 Params = Mapping[str, int]
 
@@ -47,7 +47,7 @@ class Space:
         return {name: draw.randrange(len(axis.rows)) for name, axis in self._axes.items()}
 
 
-def _row_of(axis: Axis, values: Mapping[str, object]) -> int | None:
+def _row_of(axis: StudyAxis, values: Mapping[str, object]) -> int | None:
     unset = (None,) * len(axis.keys)
     wanted = tuple(values.get(key) for key in axis.keys)
     matching = (at for at, row in enumerate(axis.rows) if all(map(same, row, wanted)))

@@ -11,7 +11,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Advice, Span
 from sim.rank.observed import Observed, as_it_is
-from sim.run import Position, play
+from sim.run import RunProgress, play
 from twinstep.what_if.counterfactuals import Counterfactual
 from twinstep.what_if.program_changes.proposals import program_changes
 
@@ -22,7 +22,7 @@ MOST_PLAYED = 5
 # A run of more operations is not simulated again for its first screen; `--what-if` simulates its changes.
 MOST_SPANS = 30_000
 
-Stop = Callable[[Callable[[], Position]], bool]
+Stop = Callable[[Callable[[], RunProgress]], bool]
 
 
 @dataclass(slots=True)

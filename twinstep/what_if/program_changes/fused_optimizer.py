@@ -16,7 +16,7 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Pointwise
 from scenarios.seam.roles import OPTIMIZER
-from sim.rank.observed import Computed
+from sim.rank.observed import ObservedComputation
 from twinstep.what_if.counterfactuals import Counterfactual
 from twinstep.what_if.program_changes.kernels import Step
 
@@ -53,7 +53,7 @@ class _Optimizer(NamedTuple):
     states: int
 
 
-def fused(one: Computed) -> Kernel:
+def fused(one: ObservedComputation) -> Kernel:
     """Return the kernel of a fused step in place of one by other operators; any other kernel as it is."""
     found, kernel = _optimizer(one), one.kernel
     if found is None:
@@ -78,7 +78,7 @@ def proposals(step: Step) -> Iterator[Counterfactual]:
     for one in step.observed.computed:
         if (kernel := fused(one)) is one.kernel:
             continue
-        new = Computed(one.label, kernel)
+        new = ObservedComputation(one.label, kernel)
         saved_ns += step.ns(one.operations()) - step.ns(new.operations())
         saved_ns += step.launching_ns(one.kernel) - step.launching_ns(kernel)
         names[_class_of(one.label)] = None
@@ -97,7 +97,7 @@ def _class_of(label: str) -> str:
     return label.removesuffix(_OF_SCRIPT) if label.endswith(_OF_SCRIPT) else f"the optimizer of {label}"
 
 
-def _optimizer(one: Computed) -> _Optimizer | None:
+def _optimizer(one: ObservedComputation) -> _Optimizer | None:
     """Return the optimizer whose whole step a computation is; None if no optimizer that could be fused steps there."""
     if one.role != OPTIMIZER:
         return None

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.rows import IndexPut, ScatterAdd
-from sim.rank.observed import Computed
+from sim.rank.observed import ObservedComputation
 from twinstep.what_if.counterfactuals import Counterfactual
 from twinstep.what_if.program_changes.kernels import Step, places, with_operations
 
 
-def by_atomics(one: Computed) -> Kernel:
+def by_atomics(one: ObservedComputation) -> Kernel:
     """Return the kernel with `index_add_` in place of its accumulating `index_put_`."""
     return with_operations(one.kernel, added)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from scenarios.seam.kernel import ELEMENT_BYTES, Kernel
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product, alignment
-from sim.rank.observed import Computed
+from sim.rank.observed import ObservedComputation
 from twinstep.what_if.counterfactuals import Counterfactual
 from twinstep.what_if.program_changes.kernels import Step, places, with_operations
 
@@ -30,7 +30,7 @@ class Padded:
     size: int
     to: int
 
-    def __call__(self, one: Computed) -> Kernel:
+    def __call__(self, one: ObservedComputation) -> Kernel:
         """Return the kernel with its products padded."""
         return with_operations(one.kernel, self.operation)
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from scenarios.config.scenario import Ids, Table
-from scenarios.sparse.expected import Floats, Moments
+from scenarios.sparse.expected import CountMoments, Floats
 from scenarios.sparse.input_dist import block_size
 from scenarios.workloads.dlrm.batches import Ints, file_bags
 from scenarios.workloads.dlrm.ids.distribution import Zipf, kept, zipf_of
@@ -71,7 +71,7 @@ class DistinctDraws:
     table: Table
     samples: int
 
-    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
+    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
         """With probabilities q of being named the mean is the sum of q. If the number of ids were Poisson's, the
         variance would be that of q (1 - q), which is how many more rows twice as many ids name; of n ids it is less by
         n times the square of what one more id adds.
@@ -83,7 +83,7 @@ class DistinctDraws:
             less, more = (_distinct_by_part(self.table, times * self.samples, *shape) for times in (0.99, 1.01))
             drawn = self.samples * (1 if _others(self.table) else self.table.ids_per_sample)
             variance = variance - drawn * ((more - less) / (0.02 * drawn)) ** 2
-        return Moments(ranks * once, ranks * np.maximum(variance, 0))
+        return CountMoments(ranks * once, ranks * np.maximum(variance, 0))
 
 
 @lru_cache(maxsize=_CACHED)

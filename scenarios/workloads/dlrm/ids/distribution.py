@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scenarios.config.scenario import Ids, Table
-from scenarios.sparse.expected import Draws, Floats, Moments
+from scenarios.sparse.expected import CountMoments, Draws, Floats
 from scenarios.sparse.input_dist import block_size
 from scenarios.workloads.dlrm.batches import bags_of_firsts, file_bags
 from scenarios.workloads.dlrm.ids.shuffle import Shuffle
@@ -62,13 +62,13 @@ class RandomDraws:
     table: Table
     samples: int
 
-    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
+    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
         """Mean and variance of the ids in each part: with share p of N ids, E[N] p and E[N] p (1 - p) + Var[N] p**2."""
         shares = np.ones(1) if joined == blocks else block_shares(self.table, blocks).reshape(-1, joined).sum(1)
         is_poisson = self.table.ids_per_sample_kind == "poisson"
         count = ranks * self.samples * (self.table.ids_per_sample if is_poisson else int(self.table.ids_per_sample))
         mean = count * shares
-        return Moments(mean, mean if is_poisson else mean * np.maximum(1 - shares, 0))
+        return CountMoments(mean, mean if is_poisson else mean * np.maximum(1 - shares, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +81,18 @@ class BagsByFirst:
     table: Table
     samples: int
 
-    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
+    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
         """As of bags that are independent of each other."""
         bags, each = ranks * self.samples, _moments_of_bag(self.table, blocks, joined)
-        return Moments(bags * each.mean, bags * each.variance)
+        return CountMoments(bags * each.mean, bags * each.variance)
 
 
 @lru_cache(maxsize=_CACHED)
-def _moments_of_bag(table: Table, blocks: int, joined: int) -> Moments:
+def _moments_of_bag(table: Table, blocks: int, joined: int) -> CountMoments:
     """Ids of one bag in each part."""
     length, parts = int(table.ids_per_sample), blocks // joined
     if parts == 1:
-        return Moments(kept(np.full(1, float(length))), kept(np.zeros(1)))
+        return CountMoments(kept(np.full(1, float(length))), kept(np.zeros(1)))
     head = min(table.rows, max(_HEAD // 16, _BAG_IDS // length))
     zipf = Zipf(table.rows, table.ids.exponent, _shuffle_of(table), head)
     often = zipf.probabilities()
@@ -105,7 +105,7 @@ def _moments_of_bag(table: Table, blocks: int, joined: int) -> Moments:
     mean = np.bincount(part, often[bag] * count, parts) + rest * length * rows
     square = np.bincount(part, often[bag] * count**2, parts)
     square += rest * (length * rows * (1 - rows) + (length * rows) ** 2)
-    return Moments(kept(mean), kept(np.maximum(square - mean**2, 0)))
+    return CountMoments(kept(mean), kept(np.maximum(square - mean**2, 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class FileDraws:
     rows: int
     samples: int
 
-    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
+    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
         return _window_moments(
             self.path, ranks * self.samples, block_size(self.rows, blocks) * joined, blocks // joined
         )
@@ -231,7 +231,7 @@ def _shares(ids: Ids, rows: int, blocks: int, shuffle: Shuffle | None) -> Floats
 
 
 @lru_cache(maxsize=_CACHED)
-def _window_moments(path: Path, bags: int, part_size: int, parts: int) -> Moments:
+def _window_moments(path: Path, bags: int, part_size: int, parts: int) -> CountMoments:
     """Ids in each part of the rows, [parts], of `bags` bags at a time, those after the last ones, around the file."""
     offsets, ids = file_bags(path)
     length = len(offsets) - 1
@@ -239,7 +239,7 @@ def _window_moments(path: Path, bags: int, part_size: int, parts: int) -> Moment
     windows = length // stride
     group, part = np.repeat(np.arange(length) // stride, np.diff(offsets)), ids // part_size
     mean = np.bincount(part, minlength=parts).astype(np.float64) * (bags / length)
-    return Moments(kept(mean), kept(_window_variance(group, part, windows, bags // stride % windows, parts=parts)))
+    return CountMoments(kept(mean), kept(_window_variance(group, part, windows, bags // stride % windows, parts=parts)))
 
 
 def _window_variance(group: Ints, part: Ints, windows: int, width: int, *, parts: int) -> Floats:

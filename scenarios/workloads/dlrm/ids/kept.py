@@ -13,7 +13,7 @@ Ints = npt.NDArray[np.int64]
 Arrays = tuple[Ints, ...]
 
 
-class Kept:
+class ArrayCache:
     """Arrays by key, up to so many bytes: then those that were used longest ago go. By default nothing is kept."""
 
     def __init__(self) -> None:
@@ -50,4 +50,4 @@ def _narrow(array: Ints) -> npt.NDArray[np.integer]:
     return array.astype(np.min_scalar_type(int(array.max())) if array.size else np.uint8)
 
 
-DRAWN = Kept()
+DRAWN = ArrayCache()

@@ -17,7 +17,7 @@ Runs = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class PricedPiece:
     """A piece of one table: `table` is its number in the model, `kernel` says in which memory its rows are priced.
 
     So many `keys` of features, one behind the other, name its rows: those of the table's features.
@@ -36,11 +36,11 @@ class Piece:
 
 
 def bags_of(
-    pieces: Sequence[Piece],
+    pieces: Sequence[PricedPiece],
     ids: Sequence[Sequence[float]],
     *,
     samples: int,
-    named: Callable[[Piece, Sequence[float]], float],
+    named: Callable[[PricedPiece, Sequence[float]], float],
     runs: Callable[[int], Runs | None] = lambda _: None,
     dtype: torch.dtype,
     result: torch.dtype,

@@ -16,7 +16,7 @@ from numba import njit
 from torch import Tensor
 
 from scenarios.compiled import compiler
-from scenarios.workloads.dlrm.tables.embedding_torch import Array, Named, Places, Storage
+from scenarios.workloads.dlrm.tables.embedding_torch import Array, Named, Places, RankRows
 
 # A key is a row's number before that of the id which names it, so that keys in order are rows in order, and ids in it.
 _ID_BITS = 32
@@ -38,7 +38,7 @@ class _Elements(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """A `Storage` as numba takes it; `sums` has room for the sum of some rows of the widest piece."""
+    """A `RankRows` as numba takes it; `sums` has room for the sum of some rows of the widest piece."""
 
     of: _Elements
     places: Places
@@ -48,7 +48,7 @@ class _Rows(NamedTuple):
     sums: Array
 
 
-class _Bags(NamedTuple):
+class _NamedBags(NamedTuple):
     """A `Named` as numba takes it: of each key the number of bags, where the first one's row stands among what is
     looked up, and how far the next one's is. An unpooled id is a bag of its own.
     """
@@ -72,7 +72,7 @@ class _Order(NamedTuple):
 def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
     """Compile all that rows of `dtype` need, or find it on disk: no part of a step."""
     weights, ids = torch.empty(0, dtype=dtype), torch.empty(0, dtype=torch.int64)
-    rows, named = Storage(weights, Places.of([], []), torch.empty(0)), Named(ids, ids)
+    rows, named = RankRows(weights, Places.of([], []), torch.empty(0)), Named(ids, ids)
     gradient = torch.empty(0, 0, dtype=travels_as)
     look_up(rows, named, 0, travels_as)
     adagrad_all(rows, weights, 0.0)
@@ -80,7 +80,7 @@ def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
     adagrad(rows, named, gradient, 0.0)
 
 
-def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
+def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
     """The sum of each bag's rows: [samples, all columns] of this dtype, summed in float32 at least.
 
     Unpooled: the row of each id, flat.
@@ -94,7 +94,7 @@ def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Te
     return found if named.unpooled else found.view(samples, width)
 
 
-def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
+def add(rows: RankRows, named: Named, gradient: Tensor, scale: float) -> None:
     """Add `scale` times the gradient of each bag, laid out as `look_up` gives it, to each row that the bag names."""
     _check(_add(_rows(rows), _bags(named, rows.places), _elements(gradient.reshape(-1)), scale), named.ids)
 
@@ -102,11 +102,11 @@ def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
 def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the sum of each row's gradients, flat, of this dtype; the gradients are laid out as `look_up` gives it."""
     total = gradient.new_zeros(int((places.rows * places.dims).sum()), dtype=dtype)
-    add(Storage(total, places, torch.empty(0)), named, gradient, 1.0)
+    add(RankRows(total, places, torch.empty(0)), named, gradient, 1.0)
     return total
 
 
-def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
+def adagrad(rows: RankRows, named: Named, gradient: Tensor, rate: float) -> None:
     """One step of row-wise Adagrad on each row that bags name, with the sum of its bags' gradients."""
     bags = _bags(named, rows.places)
     order = _Order(np.empty(named.ids.numel(), np.int64), np.empty(named.ids.numel(), np.int64))
@@ -115,26 +115,26 @@ def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
     _adagrad(_rows(rows), bags, order, _elements(gradient.reshape(-1)), rate)
 
 
-def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
+def adagrad_all(rows: RankRows, gradients: Tensor, rate: float) -> None:
     """One step of row-wise Adagrad on every row; `gradients` are laid out as the weights."""
     _adagrad_all(_rows(rows), _elements(gradients), rate)
 
 
-def _rows(rows: Storage) -> _Rows:
+def _rows(rows: RankRows) -> _Rows:
     wide = np.float64 if rows.weights.dtype == torch.float64 else np.float32
     sums = np.empty(int(rows.places.dims.max(initial=0)), wide)
     return _Rows(_elements(rows.weights), rows.places, rows.squares.numpy(), rows.by_element, rows.epsilon, sums)
 
 
-def _bags(named: Named, places: Places) -> _Bags:
+def _bags(named: Named, places: Places) -> _NamedBags:
     ids, lengths, keys = named.ids.numpy(), named.lengths.numpy(), places.pieces.size
     weights = np.empty(0, np.float32) if named.weights is None else np.ascontiguousarray(named.weights.numpy())
     if not named.unpooled:
         counts = np.full(keys, lengths.size // max(keys, 1))
-        return _Bags(ids, lengths, weights, counts, places.columns, np.full(keys, places.key_dims.sum()))
+        return _NamedBags(ids, lengths, weights, counts, places.columns, np.full(keys, places.key_dims.sum()))
     counts = lengths.reshape(keys, -1).sum(1)
     sizes = counts * places.key_dims
-    return _Bags(ids, np.ones(ids.size, lengths.dtype), weights, counts, sizes.cumsum() - sizes, places.key_dims)
+    return _NamedBags(ids, np.ones(ids.size, lengths.dtype), weights, counts, sizes.cumsum() - sizes, places.key_dims)
 
 
 def _elements(tensor: Tensor) -> _Elements:
@@ -215,7 +215,7 @@ def _rounded(value: Any, bits: Any, kind: int) -> Any:
 
 
 @_compiled
-def _look_up(into: _Rows, bags: _Bags, found: _Elements) -> int:
+def _look_up(into: _Rows, bags: _NamedBags, found: _Elements) -> int:
     of, places, sums, ids = into.of, into.places, into.sums, bags.ids
     i = bag = 0
     for key in range(places.pieces.size):
@@ -237,7 +237,7 @@ def _look_up(into: _Rows, bags: _Bags, found: _Elements) -> int:
 
 
 @_compiled
-def _add(into: _Rows, bags: _Bags, given: _Elements, scale: float) -> int:
+def _add(into: _Rows, bags: _NamedBags, given: _Elements, scale: float) -> int:
     of, places, sums, ids = into.of, into.places, into.sums, bags.ids
     i = bag = 0
     for key in range(places.pieces.size):
@@ -259,7 +259,7 @@ def _add(into: _Rows, bags: _Bags, given: _Elements, scale: float) -> int:
 
 
 @_compiled
-def _number(places: Places, bags: _Bags, order: _Order) -> int:
+def _number(places: Places, bags: _NamedBags, order: _Order) -> int:
     """Write each id's number and its bag's place; returns where the first id outside its piece is, or -1."""
     ids = bags.ids
     i = bag = 0
@@ -279,7 +279,7 @@ def _number(places: Places, bags: _Bags, order: _Order) -> int:
 
 
 @_compiled
-def _adagrad(into: _Rows, bags: _Bags, order: _Order, given: _Elements, rate: float) -> None:
+def _adagrad(into: _Rows, bags: _NamedBags, order: _Order, given: _Elements, rate: float) -> None:
     of, places, sums, keys = into.of, into.places, into.sums, order.keys
     i = piece = 0
     while i < keys.size:

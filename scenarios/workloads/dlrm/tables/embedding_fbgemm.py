@@ -22,8 +22,8 @@ from torch import Tensor
 from scenarios.seam.errors import Note, told
 from scenarios.sparse.keyed_jagged import offsets_of, sent_to
 from scenarios.workloads.dlrm.tables import embedding_torch, fbgemm_limits
-from scenarios.workloads.dlrm.tables.described import Piece
-from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
+from scenarios.workloads.dlrm.tables.described import PricedPiece
+from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows
 from scenarios.workloads.dlrm.tables.prices import RowPrices
 
 # Copies are updated row by row whatever was named, for which fbgemm has no operator; nothing is compiled here.
@@ -134,7 +134,7 @@ class FbgemmRows:
         return [found[number][: len(piece.rows)] for number, piece in enumerate(self._pieces)]
 
 
-def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
+def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
     """As `embedding_cpu.look_up`."""
     if named.unpooled:  # of which fbgemm's operator for dense gradients knows nothing on CPUs
         return embedding_torch.look_up(rows, named, samples, dtype)
@@ -232,7 +232,7 @@ def _offsets(lengths: Tensor, ids: Tensor) -> Tensor:
 
 
 def _module(
-    pieces: Sequence[Piece], keys: Sequence[int], prices: RowPrices, device: torch.device, *, looks_ahead: bool
+    pieces: Sequence[PricedPiece], keys: Sequence[int], prices: RowPrices, device: torch.device, *, looks_ahead: bool
 ) -> Any:
     """Return fbgemm's module of these pieces, whose rows the keys name; one that has no rows gets one."""
     fbgemm, cpu = _fbgemm(), device.type == "cpu"

@@ -59,7 +59,7 @@ class Places(NamedTuple):
         return list(zip(self.rows.tolist(), self.dims.tolist(), strict=True))
 
 
-class Storage(NamedTuple):
+class RankRows(NamedTuple):
     """All rows of one rank, flat; and with Adagrad one float32 per row, all pieces' one after the other, or one per
     element, laid out as the weights; `epsilon` is added to its root.
     """
@@ -97,7 +97,7 @@ def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
     """Nothing is compiled here."""
 
 
-def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
+def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
     """As `embedding_cpu.look_up`."""
     chosen, bags, weights = _by_key(rows.places, named)
     tables = _tables_of_keys(rows)
@@ -110,7 +110,7 @@ def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Te
     return torch.cat(pooled, dim=1)
 
 
-def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
+def add(rows: RankRows, named: Named, gradient: Tensor, scale: float) -> None:
     """As `embedding_cpu.add`."""
     chosen, each = _gradients_of_keys(rows.places, named, gradient)
     for table, ids, given in zip(_tables_of_keys(rows), chosen, each, strict=True):
@@ -120,11 +120,11 @@ def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
 def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
     """As `embedding_cpu.sums`."""
     total = gradient.new_zeros(int((places.rows * places.dims).sum()), dtype=dtype)
-    add(Storage(total, places, total[:0]), named, gradient, 1.0)
+    add(RankRows(total, places, total[:0]), named, gradient, 1.0)
     return total
 
 
-def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
+def adagrad(rows: RankRows, named: Named, gradient: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad`."""
     chosen, each = gradients_of(rows.places, named, gradient)
     states = states_of(rows.squares, rows.places, by_element=rows.by_element)
@@ -137,7 +137,7 @@ def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
         table[unique] = (table[unique] - total * scale).to(table.dtype)
 
 
-def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
+def adagrad_all(rows: RankRows, gradients: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad_all`."""
     places = rows.places.joined()
     states = states_of(rows.squares, places, by_element=rows.by_element)
@@ -161,7 +161,7 @@ def states_of(states: Tensor, places: Places, *, by_element: bool) -> list[Tenso
     return [part.view(-1, 1) for part in states.split_with_sizes(places.rows.tolist())]
 
 
-def _tables_of_keys(rows: Storage) -> list[Tensor]:
+def _tables_of_keys(rows: RankRows) -> list[Tensor]:
     """The rows that each key names, [rows, columns]."""
     tables = tables_of(rows.weights, rows.places)
     return [tables[piece] for piece in rows.places.pieces.tolist()]

@@ -10,7 +10,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage, states_of, tables_of
+from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows, states_of, tables_of
 from scenarios.workloads.dlrm.tables.moments import Moments
 from scenarios.workloads.dlrm.tables.prices import RowPrices
 
@@ -30,7 +30,7 @@ class FlatRows:
         self._flat = torch.empty(prices.elements, dtype=prices.dtype, device=device)
         own, by_element = prices.optimizer, prices.optimizer.state == "element"
         states = (prices.elements if by_element else int(places.rows.sum())) if own.kind == "adagrad" else 0
-        self._storage = Storage(self._flat, places, torch.zeros(states, device=device), by_element, own.epsilon)
+        self._storage = RankRows(self._flat, places, torch.zeros(states, device=device), by_element, own.epsilon)
         self._moments = Moments(own, self._flat, places) if own.has_moments else None
         kernels.load(prices.dtype, prices.travels_as)
 

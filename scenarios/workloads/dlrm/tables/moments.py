@@ -21,7 +21,7 @@ from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, gradi
 STEP_FLOPS = {"adam": 14, "partial_rowwise_adam": 11, "lamb": 18, "partial_rowwise_lamb": 15}
 
 
-class _Rows(NamedTuple):
+class _MomentRows(NamedTuple):
     """Weights, their gradients' mean, and the mean of their squares: [rows, columns], the last perhaps [rows, 1]."""
 
     weights: Tensor
@@ -51,7 +51,7 @@ class Moments:
             total = torch.zeros(len(named_rows), given.shape[1], device=given.device).index_add_(
                 0, place, given.float()
             )
-            moved = self._moved(_Rows(*(one[named_rows] for one in rows)), total)
+            moved = self._moved(_MomentRows(*(one[named_rows] for one in rows)), total)
             for one, new in zip(rows, moved, strict=True):
                 one[named_rows] = new.to(one.dtype)
 
@@ -63,12 +63,12 @@ class Moments:
             for one, new in zip(rows, self._moved(rows, given.float()), strict=True):
                 one.copy_(new)
 
-    def _pieces(self, places: Places) -> list[_Rows]:
+    def _pieces(self, places: Places) -> list[_MomentRows]:
         squares = states_of(self.squares, places, by_element=not self._optimizer.row_numbers)
         of_elements = (tables_of(each, places) for each in (self._weights, self.means))
-        return [_Rows(*each) for each in zip(*of_elements, squares, strict=True)]
+        return [_MomentRows(*each) for each in zip(*of_elements, squares, strict=True)]
 
-    def _moved(self, rows: _Rows, gradient: Tensor) -> _Rows:
+    def _moved(self, rows: _MomentRows, gradient: Tensor) -> _MomentRows:
         own, weights = self._optimizer, rows.weights.float()
         square = gradient.square()
         if own.row_numbers:
@@ -80,4 +80,4 @@ class Moments:
         if own.kind in ("lamb", "partial_rowwise_lamb"):
             length = way.norm(dim=1, keepdim=True)
             way = way * torch.where(length > 0, weights.norm(dim=1, keepdim=True) / length, 0.0)
-        return _Rows(weights - own.learning_rate * way, means, squares)
+        return _MomentRows(weights - own.learning_rate * way, means, squares)

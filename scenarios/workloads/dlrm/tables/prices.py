@@ -18,7 +18,7 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.caching import RowCache
-from scenarios.workloads.dlrm.tables.described import Piece, Runs, bags_of, fbgemms_name
+from scenarios.workloads.dlrm.tables.described import PricedPiece, Runs, bags_of, fbgemms_name
 from scenarios.workloads.dlrm.tables.moments import STEP_FLOPS
 from scenarios.workloads.dlrm.tables.sorting import KEY_BYTES, SORT_PASSES
 
@@ -69,7 +69,7 @@ class RowPrices:
 
     def __init__(
         self,
-        pieces: Sequence[Piece],
+        pieces: Sequence[PricedPiece],
         dtype: torch.dtype,
         *,
         optimizer: Optimizer,
@@ -178,7 +178,7 @@ class RowPrices:
             operations=self._backward(features, fbgemms_name(self.optimizer)),
         )
 
-    def _row_bytes(self, piece: Piece, dim: int) -> tuple[int, int]:
+    def _row_bytes(self, piece: PricedPiece, dim: int) -> tuple[int, int]:
         """Bytes of a row and its state on the device, and in the host's memory.
 
         State for each element is there with its table, and not in the cache; that for each row stays on the device, as
@@ -196,7 +196,7 @@ class RowPrices:
             return summed + STEP_FLOPS[self.optimizer.kind] * moved
         return (2 if self.optimizer.kind == "sgd" else 5) * summed
 
-    def _rows_named(self, piece: Piece, ids: Sequence[float]) -> float:
+    def _rows_named(self, piece: PricedPiece, ids: Sequence[float]) -> float:
         return sum(ids) if self._distinct is None else self._distinct(piece.table, piece.rows, ids)
 
     def _ids_of_pieces(self, features: Features) -> list[list[float]]:

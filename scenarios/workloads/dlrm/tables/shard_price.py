@@ -15,7 +15,7 @@ from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.tables.described import Piece
+from scenarios.workloads.dlrm.tables.described import PricedPiece
 from scenarios.workloads.dlrm.tables.l2 import rows_fetched
 from scenarios.workloads.dlrm.tables.prices import RowPrices
 
@@ -82,7 +82,7 @@ def shard_fill_kernel(
     return None if held.cache is None else held.fill_kernel(features)
 
 
-def row_cache(pieces: Sequence[Piece], scenario: Scenario) -> RowCache | None:
+def row_cache(pieces: Sequence[PricedPiece], scenario: Scenario) -> RowCache | None:
     """The cache of those of a rank's pieces that have one; None if none has."""
     model = Recommender.of(scenario.workload).model
     tables, element_bytes = model.tables, getattr(torch, model.embedding_dtype).itemsize
@@ -106,7 +106,7 @@ def _held(
     model, laws = Recommender.of(scenario.workload).model, RowLaws(scenario)
     table = model.tables[number]
     samples = scenario.batch_size * (1 if kind.is_copied else scenario.sharding_ranks)
-    piece = Piece(
+    piece = PricedPiece(
         table=number, rows=rows, columns=columns, kernel=scenario.kernel_of(table), keys=len(table.by_feature)
     )
     held = RowPrices(

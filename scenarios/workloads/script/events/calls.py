@@ -20,7 +20,7 @@ from scenarios.workloads.script.events.forms import (
 )
 
 if TYPE_CHECKING:
-    from scenarios.workloads.script.meeting.stores import Stored
+    from scenarios.workloads.script.meeting.stores import StoreRequest
     from scenarios.workloads.script.requests import Packed
 
 
@@ -125,7 +125,7 @@ class ReplicaGradients(Request):
 class AskStore(Request):
     """A request to a store: answered once other ranks allow it."""
 
-    stored: Stored
+    stored: StoreRequest
 
     def noted(self, counts: Counts) -> ScriptEvent:
         return MetInStore()

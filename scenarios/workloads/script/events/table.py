@@ -20,12 +20,12 @@ from scenarios.workloads.script.events.notes import (
     StepEnd,
 )
 from scenarios.workloads.script.events.waits import Query, Sleep, Synchronize, SynchronizeCall, SynchronizeEvent
-from scenarios.workloads.script.events.work import Computed, GradientReady, LaunchKernel, RecordEvent, WaitEvent
+from scenarios.workloads.script.events.work import ComputeOnCpu, GradientReady, LaunchKernel, RecordEvent, WaitEvent
 
 # What the host of a GPU did, which is no event: it stands in a line as `HostWork` has it.
 HOST = "host"
 _EVENTS: tuple[type[ScriptEvent], ...] = (
-    *(Computed, LaunchKernel, RecordEvent, WaitEvent, GradientReady),
+    *(ComputeOnCpu, LaunchKernel, RecordEvent, WaitEvent, GradientReady),
     *(IssueCall, WaitCall, NewGroup, ReplicaGradients, MetInStore),
     *(Synchronize, SynchronizeEvent, SynchronizeCall, Query, Sleep),
     *(StepEnd, ScriptEnd, RecordMetric, FoundPlan, MemoryPeak, ReservedPeak, NoteLeftOut, NoteCpuWork, LoadedBatch),

@@ -16,7 +16,7 @@ _USUAL = {field.name: field.default for field in fields(Kernel)}
 
 
 @dataclass(frozen=True, slots=True)
-class Computed(ScriptEvent):
+class ComputeOnCpu(ScriptEvent):
     """So many ns of CPU time, and what they were for."""
 
     kind: ClassVar[str] = "cpu"
@@ -101,7 +101,7 @@ OnStream: TypeAlias = LaunchKernel | RecordEvent | WaitEvent
 # What is given to a GPU with what its host did, each ahead of what it launched then.
 Launched: TypeAlias = OnStream | GradientReady | HostWork
 # What was computed since the last request.
-Spent: TypeAlias = Sequence[Computed | Launched]
+Spent: TypeAlias = Sequence[ComputeOnCpu | Launched]
 
 
 class Turn(NamedTuple):
@@ -111,9 +111,9 @@ class Turn(NamedTuple):
     request: Request
 
 
-def part_of(each: Computed | Launched) -> str | GradientReady | None:
+def part_of(each: ComputeOnCpu | Launched) -> str | GradientReady | None:
     """Return what goes together: what a CPU computed for the same, what a GPU was given; each gradient is by itself."""
-    if isinstance(each, Computed):
+    if isinstance(each, ComputeOnCpu):
         return each.label
     return each if isinstance(each, GradientReady) else None
 

@@ -25,7 +25,7 @@ from scenarios.config.scenario.recommender import Feature
 from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.tables.described import Piece, Runs
+from scenarios.workloads.dlrm.tables.described import PricedPiece, Runs
 from scenarios.workloads.dlrm.tables.fbgemm_limits import OPTIMIZERS
 from scenarios.workloads.dlrm.tables.prices import RowPrices, samples_of
 from scenarios.workloads.script.gpu.values.jagged import complete_fbgemm
@@ -85,11 +85,11 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
 
         if "Dense" in kind.__name__:
             kind.__init__ = made
-        usual, finder, priced = kind.forward, self, WeakKeyDictionary[Any, _Bags]()
+        usual, finder, priced = kind.forward, self, WeakKeyDictionary[Any, _ModuleBags]()
 
-        def of(bags: Any) -> _Bags:
+        def of(bags: Any) -> _ModuleBags:
             if bags not in priced:
-                priced[bags] = _Bags(bags, finder._link, finder._l2_bytes)
+                priced[bags] = _ModuleBags(bags, finder._link, finder._l2_bytes)
             return priced[bags]
 
         def forward(bags: Any, indices: Tensor, offsets: Tensor, *args: Any, **more: Any) -> Tensor:
@@ -147,7 +147,7 @@ def watch_bags(link: SimulatedLink, l2_bytes: float) -> None:
     sys.meta_path.insert(0, finder)
 
 
-class _Bags:
+class _ModuleBags:
     """The bags of one module."""
 
     def __init__(self, module: Any, link: SimulatedLink, l2_bytes: float) -> None:
@@ -253,9 +253,9 @@ class _Bags:
         self._link.host.passed_bags()
         self._link.launch(kernel)
 
-    def _piece(self, table: int) -> Piece:
+    def _piece(self, table: int) -> PricedPiece:
         rows, dim, *_ = self._specs[table]
-        return Piece(
+        return PricedPiece(
             table=table,
             rows=range(rows),
             columns=range(dim),
@@ -319,7 +319,7 @@ class _LookUp(torch.autograd.Function):
         own: Tensor,
         weights: Tensor | None,
         shape: tuple[int, ...],
-        bags: _Bags,
+        bags: _ModuleBags,
         features: KeyedJagged,
         named: Named,
     ) -> Tensor:

@@ -23,9 +23,9 @@ from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
 from scenarios.workloads.script.gpu.repeated import Repeated, key_of
 from scenarios.workloads.script.gpu.shadows import META, Shadows, is_meta
-from scenarios.workloads.script.gpu.tensors import Transfers, pinned
-from scenarios.workloads.script.gpu.values.asked import Asked, unknown_sizes
-from scenarios.workloads.script.gpu.values.computed import NOT_KNOWN, Computed, is_view
+from scenarios.workloads.script.gpu.tensors import HostCopies, pinned
+from scenarios.workloads.script.gpu.values.asked import ValueReads, unknown_sizes
+from scenarios.workloads.script.gpu.values.computed import NOT_KNOWN, ValueComputer, is_view
 from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_bags, even_counts
 from scenarios.workloads.script.gpu.values.sparse import Sparse, moved
 from scenarios.workloads.script.host.calls import uncounted
@@ -99,9 +99,9 @@ class OnGpu(TorchDispatchMode):
         functional: Functional,
         flex: FlexAttention,
         launched: Callable[[Kernel, Call], None],
-        transfers: Transfers,
-        computed: Computed,
-        asked: Asked,
+        transfers: HostCopies,
+        computed: ValueComputer,
+        asked: ValueReads,
         on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
         dispatched: Callable[[], None],
     ) -> None:

@@ -20,20 +20,20 @@ from scenarios.workloads.script.gpu.cuda.driver import Current
 from scenarios.workloads.script.gpu.cuda.generators import make_generators
 from scenarios.workloads.script.gpu.cuda.pretend import pretend
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
-from scenarios.workloads.script.gpu.cuda.torch_streams import Streams
+from scenarios.workloads.script.gpu.cuda.torch_streams import GpuStreams
 from scenarios.workloads.script.gpu.fakes import find_shapes_of_dtensors, leave_fakes_alone
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional
 from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
-from scenarios.workloads.script.gpu.memory.memory import Memory, workspace_bytes
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory, workspace_bytes
 from scenarios.workloads.script.gpu.mode import Meta, OnGpu
 from scenarios.workloads.script.gpu.parameters import keep_parameters
 from scenarios.workloads.script.gpu.shadows import Shadows
 from scenarios.workloads.script.gpu.storages import Storages
-from scenarios.workloads.script.gpu.tensors import Transfers, move_tensors, print_tensors
+from scenarios.workloads.script.gpu.tensors import HostCopies, move_tensors, print_tensors
 from scenarios.workloads.script.gpu.triton_kernels import TritonKernels
-from scenarios.workloads.script.gpu.values.asked import Asked
-from scenarios.workloads.script.gpu.values.computed import Computed
+from scenarios.workloads.script.gpu.values.asked import ValueReads
+from scenarios.workloads.script.gpu.values.computed import ValueComputer
 from scenarios.workloads.script.gpu.values.drawn import draw_at_once
 from scenarios.workloads.script.gpu.values.sparse import make_sparse_anew
 from scenarios.workloads.script.process.labels import Labels
@@ -43,7 +43,7 @@ from scenarios.workloads.script.process.simulated import SimulatedLink
 @contextmanager
 def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     """Inside, torch has `gpu.count` GPUs; what is launched there goes with the requests of `link`."""
-    memory = Memory(gpu.memory_bytes, workspace_bytes(gpu.capability), lambda: link.stream, _say)
+    memory = DeviceMemory(gpu.memory_bytes, workspace_bytes(gpu.capability), lambda: link.stream, _say)
     current = Current(gpu.count)
     shadows = Shadows(memory, current.get, has_all=gpu.has_values)
     link.shadows, link.labels, link.launched = shadows, Labels(), []
@@ -51,7 +51,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     indexed = move_tensors(shadows, current.get)
     keep_parameters(shadows)
     make_generators(indexed, gpu.count)
-    pretend(gpu, current, Streams(link), partial(_memory_of, shadows, current))
+    pretend(gpu, current, GpuStreams(link), partial(_memory_of, shadows, current))
     leave_fakes_alone(shadows, current.get)
     find_shapes_of_dtensors(shadows)
     watch_bags(link, gpu.l2_bytes)
@@ -60,10 +60,10 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     flex = FlexAttention(shadows, link.launch, lambda: link.compiled.is_running)
     flex.install()
 
-    transfers = Transfers(link.launch, lambda: link.synchronize(link.stream), link.staged)
+    transfers = HostCopies(link.launch, lambda: link.synchronize(link.stream), link.staged)
     print_tensors(shadows, transfers.wait)
-    asked = Asked(shadows, _say, link.step)
-    computed = Computed(shadows, asked.say, lambda: torch.cuda.default_generators[indexed("cuda").index])
+    asked = ValueReads(shadows, _say, link.step)
+    computed = ValueComputer(shadows, asked.say, lambda: torch.cuda.default_generators[indexed("cuda").index])
     link.storages = Storages(shadows, transfers, asked.say)
     draw_at_once(shadows)
     make_sparse_anew(shadows)
@@ -80,10 +80,10 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
         yield
 
 
-def _memory_of(shadows: Shadows, current: Current, device: int) -> Memory:
+def _memory_of(shadows: Shadows, current: Current, device: int) -> DeviceMemory:
     """Return what a process has of a GPU's memory, which is nothing unless it uses the GPU."""
     memory = shadows.memory.counted()
-    return memory if device == current.get() or shadows.uses(device) else Memory(memory.total_bytes)
+    return memory if device == current.get() or shadows.uses(device) else DeviceMemory(memory.total_bytes)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ _VALUES = frozenset(
 _OF_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """What a call gave: new tensors of these shapes, strides and types, alone, as a `row` of a type, or nothing new,
     with `is_first` its first argument; its kernel; whether its values may decide something.
     """
@@ -45,10 +45,10 @@ class Repeated:
     """A memory of calls' outcomes."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Outcome] = {}
+        self._known: dict[Any, CallOutcome] = {}
         self._parts = 0
 
-    def find(self, key: Any) -> Outcome | None:
+    def find(self, key: Any) -> CallOutcome | None:
         """Return the outcome of the call of this key; None if there was none, or the call has no key."""
         return None if key is None else self._known.get(key)
 
@@ -59,7 +59,7 @@ class Repeated:
         this key gives the like: new tensors that fill storages of their own, its first argument, or nothing.
         """
         if result is None or (result is first and key[0]._schema.is_mutable):
-            self._keep(key, Outcome((), None, result is not None, kernel, decides))
+            self._keep(key, CallOutcome((), None, result is not None, kernel, decides))
             return
         row = type(result) if type(result) in (tuple, list) else None
         made = list(result) if row is not None else [result]
@@ -67,7 +67,7 @@ class Repeated:
         if key[0]._schema.is_mutable or not made or not all(type(each) is Tensor and is_meta(each) for each in made):
             return
         found = tuple((each.shape, each.stride(), each.dtype) for each in made)
-        known = Outcome(found, row, False, kernel, decides)
+        known = CallOutcome(found, row, False, kernel, decides)
         again = [known.again(())] if row is None else known.again(())
         for each, other in zip(made, again, strict=True):
             storage = each.untyped_storage()
@@ -76,7 +76,7 @@ class Repeated:
             taken.add(storage._cdata)
         self._keep(key, known)
 
-    def _keep(self, key: Any, outcome: Outcome) -> None:
+    def _keep(self, key: Any, outcome: CallOutcome) -> None:
         if len(self._known) >= _MOST_CALLS or self._parts >= _MOST_PARTS:
             self._known.clear()
             self._parts = 0

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from scenarios.workloads.script.gpu.memory.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 
 _KEYS = torch._C._dispatch_keys
 
@@ -48,7 +48,7 @@ class Shadows:
     take of its `memory`, and know the GPU on which they were made, by default the `current` one.
     """
 
-    def __init__(self, memory: Memory, current: Callable[[], int], *, has_all: bool = False) -> None:
+    def __init__(self, memory: DeviceMemory, current: Callable[[], int], *, has_all: bool = False) -> None:
         self.memory, self._current, self.has_all = memory, current, has_all
         self._values: dict[int, torch.UntypedStorage | None] = {}
         self._indices: dict[int, int] = {}

@@ -19,7 +19,7 @@ from torch import Tensor
 from scenarios.modules.operators import tensors_in
 from scenarios.workloads.script.gpu.cuda.names import refusing
 from scenarios.workloads.script.gpu.shadows import UNKNOWN, Shadows, is_meta, wraps
-from scenarios.workloads.script.gpu.tensors import Transfers, is_pinned
+from scenarios.workloads.script.gpu.tensors import HostCopies, is_pinned
 
 # Two bytes that are repeated in place of unknown ones: not a number in bfloat16, float16 and float32.
 _MARK = 0x7FD5
@@ -37,7 +37,7 @@ class Storages:
     where unknown values are read on the CPU, or `said(sentence)` what else is made up.
     """
 
-    def __init__(self, shadows: Shadows, transfers: Transfers, said: Callable[..., None]) -> None:
+    def __init__(self, shadows: Shadows, transfers: HostCopies, said: Callable[..., None]) -> None:
         self._shadows, self._transfers, self._said = shadows, transfers, said
         self._here = threading.local()
         self._unwritten = set[int]()  # storages on the CPU of bytes that are not known, of which two bear the mark

@@ -89,7 +89,7 @@ def is_pinned(tensor: Tensor) -> bool:
     return bool(_pinned) and tensor.layout == torch.strided and tensor.untyped_storage()._cdata in _pinned
 
 
-class Transfers:
+class HostCopies:
     """A model of copies between the CPU and the GPU, on the current stream, over the path to the host's memory.
 
     The host itself copies pageable memory to or from memory that the GPU reaches, for which `staged(size_bytes)` is

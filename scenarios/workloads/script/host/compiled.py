@@ -15,7 +15,7 @@ from scenarios.modules.operators import size_bytes, tensors_in, touched
 from scenarios.modules.recorder import Operator
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.script.gpu.memory.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 from scenarios.workloads.script.host.compiled_memory import CompiledMemory
 
 # A call's arguments and result: the operator, what it was given by place and by name, what it gave.
@@ -44,7 +44,7 @@ class Compiled:
         self._memory: CompiledMemory | None = None
         self._clear()
 
-    def takes(self, memory: Memory) -> None:
+    def takes(self, memory: DeviceMemory) -> None:
         """Have what compiled code takes of a GPU's memory counted there."""
         self._memory = CompiledMemory(memory, self.flush)
 

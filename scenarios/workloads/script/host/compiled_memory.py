@@ -19,7 +19,7 @@ import torch
 
 from scenarios.modules.fusion import COPIES, POINTWISE
 from scenarios.modules.recorder import Operator
-from scenarios.workloads.script.gpu.memory.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 
 _FUSED = POINTWISE | {"reduction"}
 # Operators whose gradients need neither what they read nor what they make.
@@ -70,7 +70,7 @@ class CompiledMemory:
     `flush()` ends what has been put off, where a script asks how much memory is taken.
     """
 
-    def __init__(self, memory: Memory, flush: Callable[[], None]) -> None:
+    def __init__(self, memory: DeviceMemory, flush: Callable[[], None]) -> None:
         self._memory, self._flush, self._journal = memory, flush, _Journal(flush)
 
     def begin(self) -> None:

@@ -19,7 +19,7 @@ from scenarios.seam.trace import COPYING
 from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.waits import SynchronizeCall
 from scenarios.workloads.script.gpu.shadows import Shadows
-from scenarios.workloads.script.process.process_group import Asked
+from scenarios.workloads.script.process.process_group import TorchCall
 
 
 class _Link(Protocol):
@@ -72,7 +72,7 @@ class ThroughHost(OnHost):
                 self._link.launch(kernel)
 
 
-def through_host(link: _Link, asked: Asked) -> OnHost | None:
+def through_host(link: _Link, asked: TorchCall) -> OnHost | None:
     """Copy what a call of gloo's reads of a GPU to the host; None: gloo does not carry it, or there is no GPU.
 
     Raises:

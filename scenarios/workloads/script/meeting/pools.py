@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.store import put
-from scenarios.workloads.script.meeting.trial import Kept, Task, Workers
+from scenarios.workloads.script.meeting.trial import DeferredResult, MapTask, Workers
 
 _Pool: Any = multiprocessing.pool.Pool
 _Executor: Any = concurrent.futures.process.ProcessPoolExecutor
@@ -76,28 +76,28 @@ class RankPool(_Pool):  # type: ignore[misc]
         super().__init__(*given, **more)
         self._workers.start()
 
-    def _start_kept(self, kept: Kept) -> None:
+    def _start_kept(self, kept: DeferredResult) -> None:
         super().apply_async(kept.function, *kept.task, kept.set_result, kept.set_exception)
 
-    def _run(self, function: Callable[..., Any], tasks: Iterable[Task]) -> list[Any]:
+    def _run(self, function: Callable[..., Any], tasks: Iterable[MapTask]) -> list[Any]:
         return [] if self._has_begun() else self._workers.run(function, [*tasks])
 
     def map(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
         tasks = [*iterable]
-        return self._run(func, (Task((task,)) for task in tasks)) or super().map(func, tasks, chunksize)
+        return self._run(func, (MapTask((task,)) for task in tasks)) or super().map(func, tasks, chunksize)
 
     def starmap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
         tasks = [*iterable]
-        return self._run(func, (Task(tuple(task)) for task in tasks)) or super().starmap(func, tasks, chunksize)
+        return self._run(func, (MapTask(tuple(task)) for task in tasks)) or super().starmap(func, tasks, chunksize)
 
     def map_async(self, func: Callable[[Any], Any], iterable: Iterable[Any], *given: Any, **more: Any) -> Any:
         tasks = [*iterable]
-        found = self._run(func, (Task((task,)) for task in tasks))
+        found = self._run(func, (MapTask((task,)) for task in tasks))
         return _ran(found, *given[1:], **more) if found else super().map_async(func, tasks, *given, **more)
 
     def starmap_async(self, func: Callable[..., Any], iterable: Iterable[Any], *given: Any, **more: Any) -> Any:
         tasks = [*iterable]
-        found = self._run(func, (Task(tuple(task)) for task in tasks))
+        found = self._run(func, (MapTask(tuple(task)) for task in tasks))
         return _ran(found, *given[1:], **more) if found else super().starmap_async(func, tasks, *given, **more)
 
     def imap(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
@@ -112,7 +112,7 @@ class RankPool(_Pool):  # type: ignore[misc]
         """Return what `_run` does, and all tasks, of which there may be no end."""
         tasks = iter(iterable)
         first = [*islice(tasks, self.seats.world_size + 1)]
-        return self._run(func, (Task((task,)) for task in first)), chain(first, tasks)
+        return self._run(func, (MapTask((task,)) for task in first)), chain(first, tasks)
 
     def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> Any:
         return self.apply_async(func, args, kwds).get()
@@ -125,7 +125,7 @@ class RankPool(_Pool):  # type: ignore[misc]
         callback: Callable[[Any], Any] | None = None,
         error_callback: Callable[[BaseException], Any] | None = None,
     ) -> Any:
-        task = Task(tuple(args), kwds or {})
+        task = MapTask(tuple(args), kwds or {})
         kept = None if self._has_begun() else self._workers.take(func, task)
         if kept is None:
             return super().apply_async(func, *task, callback, error_callback)
@@ -176,7 +176,7 @@ class RankExecutor(_Executor):  # type: ignore[misc]
         super().__init__(max_workers, mp_context, initializer, initargs, **more)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        kept = None if self._has_begun else self._rank_workers.take(fn, Task(args, kwargs))
+        kept = None if self._has_begun else self._rank_workers.take(fn, MapTask(args, kwargs))
         return self._submit(fn, *args, **kwargs) if kept is None else kept
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **more: Any) -> Iterator[Any]:
@@ -195,7 +195,7 @@ class RankExecutor(_Executor):  # type: ignore[misc]
         found: Future[Any] = super().submit(fn, *args, **kwargs)
         return found
 
-    def _start_kept(self, kept: Kept) -> None:
+    def _start_kept(self, kept: DeferredResult) -> None:
         self._submit(kept.function, *kept.task.args, **kept.task.by_name).add_done_callback(partial(_settle, kept))
 
 
@@ -250,7 +250,7 @@ def _ran(found: list[Any], *callbacks: Any, **by_name: Any) -> _Result:
     return _Result(future, *callbacks, **by_name)
 
 
-def _settle(kept: Kept, future: Future[Any]) -> None:
+def _settle(kept: DeferredResult, future: Future[Any]) -> None:
     if (error := future.exception()) is None:
         kept.set_result(future.result())
     else:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.events.notes import ScriptFailure
-from scenarios.workloads.script.process.process_group import Link
+from scenarios.workloads.script.process.process_group import ScriptLink
 
 # The variables that say where ranks meet.
 MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
@@ -31,7 +31,7 @@ class Seats:
         pools: `trial.Workers` of all pools.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ScriptLink) -> None:
         self._link, self._exchanges, self.has_run = link, count(), False
         self.groups = 0
         self.at_group: Callable[[], None] = do_nothing

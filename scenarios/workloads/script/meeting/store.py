@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from scenarios.workloads.script.events.calls import AskStore
-from scenarios.workloads.script.meeting.stores import JOINED, Stored
+from scenarios.workloads.script.meeting.stores import JOINED, StoreRequest
 from scenarios.workloads.script.users_lines import users_line
 
 _OURS = ("scenarios.", "real.", "sim.")
@@ -41,7 +41,7 @@ class SimulatedStore(Store):
         _made.append(self)
 
     def _do(self, verb: str, *arguments: Any) -> Any:
-        return self._ask(AskStore(Stored(self._name, verb, arguments, users_line(sys._getframe().f_back))))
+        return self._ask(AskStore(StoreRequest(self._name, verb, arguments, users_line(sys._getframe().f_back))))
 
     def set(self, key: str, value: str | bytes) -> None:
         self._do("set", key, _bytes(value))

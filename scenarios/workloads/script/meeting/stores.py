@@ -16,7 +16,7 @@ JOINED = "init/"
 MOST_POLLS = 100
 
 
-class Stored(NamedTuple):
+class StoreRequest(NamedTuple):
     """A request to a store, by the store's name: what to do with which keys or values, and the script's line."""
 
     store: str
@@ -29,7 +29,7 @@ class Stored(NamedTuple):
         return " ".join(filter(None, [self.line, f"{self.verb}{key}"]))
 
 
-class Pending(Protocol):
+class PendingWork(Protocol):
     """A work for which a rank waits until another one finishes it."""
 
     def __await__(self) -> Generator[Any, Any, Any]: ...
@@ -46,7 +46,7 @@ class Meeting(Protocol):
         """Return a group's members as a group whose calls another library carries."""
         ...
 
-    def pend(self, label: str) -> Pending:
+    def pend(self, label: str) -> PendingWork:
         """Return a work that another rank finishes."""
         ...
 
@@ -64,10 +64,10 @@ class Stores:
 
     def __init__(self) -> None:
         self._of = defaultdict[str, _Store](_Store)
-        self._waiting: list[tuple[Stored, Pending, int]] = []  # each with its store's changes so far
+        self._waiting: list[tuple[StoreRequest, PendingWork, int]] = []  # each with its store's changes so far
         self._polls = defaultdict[int, Counter[str]](Counter)  # by rank: requests with their answers
 
-    async def meet(self, rank: Rank, request: Stored) -> Any:
+    async def meet(self, rank: Rank, request: StoreRequest) -> Any:
         """Return the answer to a rank's request, for which its host may have to wait.
 
         A rank that polls waits for a change of the store: on CPUs only one rank's process runs at a time.
@@ -84,7 +84,7 @@ class Stores:
             self._wake()
         return found
 
-    def is_polling(self, rank: int, request: Stored, found: object, *, has_changed: bool) -> bool:
+    def is_polling(self, rank: int, request: StoreRequest, found: object, *, has_changed: bool) -> bool:
         """Return whether a rank has heard this answer `MOST_POLLS` times and done nothing but ask stores meanwhile."""
         if has_changed:
             self.goes_on(rank)
@@ -97,11 +97,11 @@ class Stores:
         """Forget what a rank has asked, as it does something else."""
         self._polls[rank].clear()
 
-    def changes(self, request: Stored) -> int:
+    def changes(self, request: StoreRequest) -> int:
         """Return how often the store of a request has changed."""
         return self._of[request.store].changes
 
-    def answer(self, request: Stored) -> Any:
+    def answer(self, request: StoreRequest) -> Any:
         """Return the answer; `WAITS` where other ranks have to do something before."""
         try:
             return getattr(self._of[request.store], request.verb)(*request.arguments)

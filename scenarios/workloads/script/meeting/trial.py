@@ -18,7 +18,7 @@ from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.meeting.seats import MEETING_POINT, Seats, as_process, has_group, plain, with_plain
 
 
-class Task(NamedTuple):
+class MapTask(NamedTuple):
     """What a task is given."""
 
     args: tuple[Any, ...]
@@ -39,36 +39,38 @@ class Workers:
         start: starts a task in a usual worker, which settles the task's result.
     """
 
-    def __init__(self, seats: Seats, number: int, initializer: Callable[[], Any], start: Callable[[Kept], Any]) -> None:
+    def __init__(
+        self, seats: Seats, number: int, initializer: Callable[[], Any], start: Callable[[DeferredResult], Any]
+    ) -> None:
         self._seats, self._number, self._initializer, self._start = seats, number, initializer, start
-        self._kept = list[Kept]()
+        self._kept = list[DeferredResult]()
         seats.pools.add(self)
 
     def may_be_ranks(self) -> bool:
         """Return whether the script can start as many ranks."""
         return not has_group() and self._seats.index(self._number) is not None
 
-    def run(self, function: Callable[..., Any], tasks: Sequence[Task]) -> list[Any]:
+    def run(self, function: Callable[..., Any], tasks: Sequence[MapTask]) -> list[Any]:
         """Run this rank's task; return what it gives for each, nothing where tasks are no ranks."""
         are_alike = len(tasks) == self._number and all(task.is_given(place) for place, task in enumerate(tasks))
         if self._kept or not (are_alike and self.may_be_ranks()):
             return []
         return _Trial(self._seats, (self._initializer, function), tasks).run() * len(tasks)
 
-    def take(self, function: Callable[..., Any], task: Task) -> Kept | None:
+    def take(self, function: Callable[..., Any], task: MapTask) -> DeferredResult | None:
         """Keep one of the tasks that a script hands over one by one, and run this rank's when all are there.
 
         Returns:
             The task's result; None: it is no rank's, and is to be started.
         """
         while isinstance(function, partial):  # one of its own for each task
-            task = Task((*function.args, *task.args), {**function.keywords, **task.by_name})
+            task = MapTask((*function.args, *task.args), {**function.keywords, **task.by_name})
             function = function.func
         is_next = not self._kept or self._kept[0].function == function
         if not (is_next and task.is_given(len(self._kept)) and self.may_be_ranks()):
             self.start()
             return None
-        self._kept.append(kept := Kept(self, function, task))
+        self._kept.append(kept := DeferredResult(self, function, task))
         if len(self._kept) == self._number:
             self._run_kept()
         return kept
@@ -79,7 +81,7 @@ class Workers:
         for each in kept:
             self._start(each)
 
-    def keeps(self, kept: Kept) -> bool:
+    def keeps(self, kept: DeferredResult) -> bool:
         """Return whether a task is neither started nor run."""
         return any(each is kept for each in self._kept)
 
@@ -93,7 +95,7 @@ class Workers:
                 self._start(each)
 
 
-class Kept(Future[Any]):
+class DeferredResult(Future[Any]):
     """The result of a task that waits for others: to look at it starts the task.
 
     Attributes:
@@ -101,7 +103,7 @@ class Kept(Future[Any]):
         task: what that is given.
     """
 
-    def __init__(self, workers: Workers, function: Callable[..., Any], task: Task) -> None:
+    def __init__(self, workers: Workers, function: Callable[..., Any], task: MapTask) -> None:
         self._workers, self.function, self.task = workers, function, task
         super().__init__()
 
@@ -139,7 +141,7 @@ class _Trial:
     """
 
     def __init__(
-        self, seats: Seats, functions: tuple[Callable[[], Any], Callable[..., Any]], tasks: Sequence[Task]
+        self, seats: Seats, functions: tuple[Callable[[], Any], Callable[..., Any]], tasks: Sequence[MapTask]
     ) -> None:
         self._seats, (self._initializer, self._function) = seats, functions
         self._tasks = [(task.args, dict(task.by_name)) for task in tasks]

@@ -20,7 +20,7 @@ _NOT_SIMULATED = (
 )
 
 
-class Clock:
+class ScriptClock:
     """Simulated time, as the simulator tells it with each answer; between two answers a CPU's time goes on.
 
     `computing_ns` gives how long a CPU has computed since the last answer. `pass_ns` has the simulator pass time in

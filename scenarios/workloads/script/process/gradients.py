@@ -25,7 +25,7 @@ def watch_gradients(link: SimulatedLink) -> None:
 
     def made(self: Any, *args: Any, **more: Any) -> None:
         begin(self, *args, **more)
-        self._twinstep = _Replica(self, link, next(numbers))
+        self._twinstep = _WatchedReplica(self, link, next(numbers))
 
     def registered(self: Any, *args: Any, **more: Any) -> None:
         self._twinstep.has_hook = True
@@ -48,7 +48,7 @@ def _dense(module: Any) -> list[Tensor]:
     return [each for each, sparse in zip(parameters, is_sparse, strict=True) if not sparse]
 
 
-class _Replica:
+class _WatchedReplica:
     """A watcher of one replica, which keeps nothing of it alive.
 
     The order in which the gradients arrive in the first pass is that of the replica's buckets.
@@ -82,6 +82,6 @@ class _Replica:
             self._link.ask(ReplicaGradients(self._number, group, self.has_hook, shapes))
 
 
-def _tell(replica: weakref.ref[_Replica], index: int, *_: Any) -> None:
+def _tell(replica: weakref.ref[_WatchedReplica], index: int, *_: Any) -> None:
     if (found := replica()) is not None:
         found.ready(index)

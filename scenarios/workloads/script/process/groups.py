@@ -22,7 +22,7 @@ from scenarios.workloads.script.meeting.guard import own_ranks
 from scenarios.workloads.script.meeting.processes import Processes
 from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.store import put
-from scenarios.workloads.script.process.process_group import BACKEND, Link
+from scenarios.workloads.script.process.process_group import BACKEND, ScriptLink
 from scenarios.workloads.script.users_lines import users_line
 
 # What torch calls the backend where a script names none.
@@ -34,7 +34,7 @@ _LISTED = " or ".join(_KNOWN)
 _OF_BACKEND = frozenset({"backend", "pg_options", "device_id", "use_local_synchronization"})
 
 
-def install(link: Link, seats: Seats, processes: Processes) -> None:
+def install(link: ScriptLink, seats: Seats, processes: Processes) -> None:
     """Have torch.distributed make groups of `link`, which go by the names of the backends that a script asks for."""
     made = _Groups(link, seats, processes)
     dist.Backend.register_backend(BACKEND, made.create, extended_api=True, devices=["cpu", "cuda", "meta"])
@@ -46,7 +46,7 @@ def install(link: Link, seats: Seats, processes: Processes) -> None:
 class _Groups:
     """Functions of torch.distributed that make groups."""
 
-    def __init__(self, link: Link, seats: Seats, processes: Processes) -> None:
+    def __init__(self, link: ScriptLink, seats: Seats, processes: Processes) -> None:
         self._link, self._named, self._world = link, _UNNAMED, dist.distributed_c10d._world
         self._seats, self._processes, self._made_count = seats, processes, count()
         self._begin, self._new_group, self._process = dist.init_process_group, dist.new_group, os.getpid()

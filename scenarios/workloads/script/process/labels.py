@@ -32,7 +32,7 @@ _MOST_PLACES = 1 << 17
 _WATCHED = "twinstep"
 
 
-class _Here(threading.local):
+class _ThreadLabels(threading.local):
     """What a thread runs, and the numbers of its nodes."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Labels:
     """
 
     def __init__(self, turn: Callable[[str], None] | None = None) -> None:
-        self._here, self._turn = _Here(), turn
+        self._here, self._turn = _ThreadLabels(), turn
         self._names = WeakKeyDictionary[nn.Module, str]()
         self._eager = set[str]()  # labels of what is not given to a compiler
         # That hooks are called twice for what is compiled: `_end` takes no more than `_begin` has put.

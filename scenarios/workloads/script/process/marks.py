@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from scenarios.workloads.script.config import CALLS, Marking
 from scenarios.workloads.script.events.notes import FoundPlan, ScriptEnd, ScriptFailure, StepEnd
-from scenarios.workloads.script.process.process_group import Asked, Link, ScriptGroup
+from scenarios.workloads.script.process.process_group import ScriptGroup, ScriptLink, TorchCall
 from scenarios.workloads.script.process.torchrec_plan import LookUps, plan_found
 
 # Functions of torch.distributed, by what torch's process groups call them.
@@ -63,7 +63,7 @@ class Marks:
     """
 
     def __init__(
-        self, link: Link, every: str, losses: Replaced, before: Callable[[bool], None] = lambda _: None
+        self, link: ScriptLink, every: str, losses: Replaced, before: Callable[[bool], None] = lambda _: None
     ) -> None:
         sys.modules.pop("twinstep", None)  # a command's: only a script's own import counts
         self._link, self._before, self._pid = link, before, os.getpid()
@@ -179,7 +179,7 @@ class Marks:
         if (found := plan_found(look_ups)) is not None:
             self._link.ask(FoundPlan(found))
 
-    def _called(self, asked: Asked) -> None:
+    def _called(self, asked: TorchCall) -> None:
         """Count a call that is about to be made, by its verb and by its function of torch.distributed."""
         name = _NAMES.get(asked.native[0].replace("_", ""), asked.verb)
         self.calls[name] += 1

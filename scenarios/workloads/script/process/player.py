@@ -37,7 +37,7 @@ from scenarios.workloads.script.process.gradients import watch_gradients
 from scenarios.workloads.script.process.groups import install
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.marks import Marks, Replaced
-from scenarios.workloads.script.process.process_group import Link
+from scenarios.workloads.script.process.process_group import ScriptLink
 from scenarios.workloads.script.process.saved import keep_apart
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.process.stands import answer_into
@@ -90,7 +90,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
     _exit(0)
 
 
-def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: None) -> None:
+def play(script: Script, link: ScriptLink, before: Callable[[bool], None] = lambda _: None) -> None:
     """Run the script to its end, with calls of torch.distributed by way of `link`; call `before` where steps end."""
     seats = Seats(link)
     processes = Processes(seats)
@@ -115,12 +115,12 @@ def play(script: Script, link: Link, before: Callable[[bool], None] = lambda _: 
     link.ask(ScriptEnd({"how": how, "children": processes.helpers, **marks.seen()}))
 
 
-def _refuse_rpc(link: Link, *_: Any, **__: Any) -> None:
+def _refuse_rpc(link: ScriptLink, *_: Any, **__: Any) -> None:
     line = users_line(sys._getframe().f_back)
     link.ask(ScriptFailure(f"{line}: {NO_RPC}"))
 
 
-def _watch_exit(link: Link, script: Script, marks: Marks, processes: Processes) -> None:
+def _watch_exit(link: ScriptLink, script: Script, marks: Marks, processes: Processes) -> None:
     """See where the script ends its process itself."""
     own = os.getpid()
 
@@ -135,7 +135,7 @@ def _watch_exit(link: Link, script: Script, marks: Marks, processes: Processes) 
     os._exit = ended
 
 
-def _record_losses(link: Link) -> Replaced:
+def _record_losses(link: ScriptLink) -> Replaced:
     """Have what `backward` is called on recorded as the loss."""
     backward = torch.Tensor.backward
     inside: list[torch.Tensor] = []

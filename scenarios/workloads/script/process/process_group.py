@@ -46,7 +46,7 @@ BEGINNING = (
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: made for every call, and this takes a third of the time
-class Asked:
+class TorchCall:
     """A call of torch.distributed as a verb of `Rank`.
 
     Attributes:
@@ -76,7 +76,7 @@ class Asked:
     factor: float | Tensor | None = None
 
 
-class Link(Protocol):
+class ScriptLink(Protocol):
     """A script's way to whoever plays or watches it."""
 
     def ask(self, request: Request) -> Any:
@@ -117,7 +117,7 @@ class ScriptGroup(dist.ProcessGroup):
         self._ranks, self._backends = tuple(ranks), backends
         self._begun: list[dist.Work] | None = None  # since coalescing started
 
-    def issue(self, asked: Asked) -> dist.Work:
+    def issue(self, asked: TorchCall) -> dist.Work:
         """Begin a call."""
         raise NotImplementedError
 
@@ -345,7 +345,7 @@ class ScriptGroup(dist.ProcessGroup):
         factor = None
         if options.get("op") == _SCALED and inputs[0].is_cuda:  # gloo has none
             options["op"], factor = "SUM", opts.reduceOp.__getstate__()[1]
-        asked = Asked(
+        asked = TorchCall(
             verb=verb,
             label=_label(verb),
             inputs=inputs,

@@ -29,7 +29,7 @@ from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.notes import CompiledStep, MemoryPeak, RecordMetric, ReservedPeak, StepEnd
 from scenarios.workloads.script.events.waits import Elapsed, Query, Sleep, Synchronize, SynchronizeEvent
 from scenarios.workloads.script.events.work import (
-    Computed,
+    ComputeOnCpu,
     GradientReady,
     Launched,
     LaunchKernel,
@@ -48,9 +48,9 @@ from scenarios.workloads.script.host.measured import Stretches
 from scenarios.workloads.script.host.polls import Polls
 from scenarios.workloads.script.host.through_host import through_host
 from scenarios.workloads.script.meeting.store import SimulatedStore
-from scenarios.workloads.script.process.clock import Clock
+from scenarios.workloads.script.process.clock import ScriptClock
 from scenarios.workloads.script.process.labels import Labels
-from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
+from scenarios.workloads.script.process.process_group import ScriptGroup, TorchCall
 from scenarios.workloads.script.requests import Asking, Packed
 from scenarios.workloads.script.streams import KIND
 
@@ -64,7 +64,7 @@ class SimulatedLink:
     def __init__(self, connection: Connection) -> None:
         self._lock, self._mark_ns = threading.RLock(), time.process_time_ns()
         self._group = 0
-        self._before: list[Computed | GradientReady] = []  # on a CPU, until the last turn or gradient
+        self._before: list[ComputeOnCpu | GradientReady] = []  # on a CPU, until the last turn or gradient
         self._label = KIND  # of what is computed on a CPU
         self.launched: list[Launched] | None = None  # on a GPU, since the last request
         self.host = HostCounter()  # beside a GPU
@@ -86,7 +86,7 @@ class SimulatedLink:
         self.on_cpu: Callable[..., Any] = lambda func, args, kwargs: func(*args, **kwargs)  # operators on CPU tensors
         self.staged: Callable[[int], None] = lambda _: None  # bytes of pageable memory that the host copies
         self.measured: Callable[[float, FrameType | None], None] = lambda *_: None  # ns of other work, where it ends
-        self.clock = Clock(self._computing_ns, self._sleep, lambda: self._asking.catch_up(self._lock))
+        self.clock = ScriptClock(self._computing_ns, self._sleep, lambda: self._asking.catch_up(self._lock))
         self._asking = Asking(connection, self.clock.hear)
         self._asking.receive()
 
@@ -185,14 +185,14 @@ class SimulatedLink:
 
     def _cut(self) -> None:
         now_ns = time.process_time_ns()
-        self._before.append(Computed(now_ns - self._mark_ns, self._label))
+        self._before.append(ComputeOnCpu(now_ns - self._mark_ns, self._label))
         self._mark_ns = now_ns
 
     def _computing_ns(self) -> int:
         """Return how long a CPU has computed since the last answer; a GPU's host is taken to need no time."""
         if self.launched is not None:
             return 0
-        before_ns = sum(each.cpu_ns for each in self._before if isinstance(each, Computed))
+        before_ns = sum(each.cpu_ns for each in self._before if isinstance(each, ComputeOnCpu))
         return before_ns + time.process_time_ns() - self._mark_ns
 
     def _tell(self, peak: MemoryPeak) -> None:
@@ -324,7 +324,7 @@ class SimulatedGroup(ScriptGroup):
         super().__init__(options, backends)
         self._link, self.number = link, number
 
-    def issue(self, asked: Asked) -> SimulatedWork:
+    def issue(self, asked: TorchCall) -> SimulatedWork:
         """Begin a call in simulated time."""
         if self._link.is_captured:
             raise RuntimeError(f"{asked.label}: expected no collective while a CUDA graph is captured")
@@ -353,7 +353,7 @@ class SimulatedGroup(ScriptGroup):
 class SimulatedWork(dist.Work):
     """A call that is on its way in simulated time."""
 
-    def __init__(self, link: SimulatedLink, number: int, asked: Asked, wait: Callable[..., Any]) -> None:
+    def __init__(self, link: SimulatedLink, number: int, asked: TorchCall, wait: Callable[..., Any]) -> None:
         """`wait` has the script wait for the call and gives what it gives."""
         super().__init__()
         self._link, self._number, self._asked, self._wait = link, number, asked, wait

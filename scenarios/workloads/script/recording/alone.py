@@ -23,7 +23,7 @@ from scenarios.seam.rank import Rank
 from scenarios.workloads.script.events.calls import AskStore, IssueCall, NewGroup, WaitCall
 from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.gpu.shadows import MOST_FLOATS
-from scenarios.workloads.script.meeting.stores import WAITS, Stored, Stores
+from scenarios.workloads.script.meeting.stores import WAITS, StoreRequest, Stores
 from scenarios.workloads.script.recording.lines import MESSAGES, Families
 from scenarios.workloads.script.requests import Packed, Refused, issue
 
@@ -32,7 +32,7 @@ _MOST_TOLD, _MOST_TOLD_IN_ALL = 8, 16
 _META = torch.device("meta")
 
 
-class Waits(NamedTuple):
+class WaitingFor(NamedTuple):
     """An answer that has not come yet: it is another rank's to give, or with None any rank's."""
 
     rank: int | None
@@ -42,7 +42,7 @@ class Waits(NamedTuple):
 Key = tuple[tuple[int, ...], int]
 
 
-class Sent:
+class SentByRanks:
     """What played ranks have sent.
 
     Attributes:
@@ -59,7 +59,7 @@ class Sent:
 
     def message(
         self, group: Key, ends: tuple[int, int], number: int, made: Families, *, is_last: bool
-    ) -> Packed | Waits | None:
+    ) -> Packed | WaitingFor | None:
         """Return a message from a source to a target (`ends`); if it does not come, the one that a rank as far from
         another one has sent, in this group or in one of its family among those `made`, at the same places there; None
         if there is none, either.
@@ -68,7 +68,7 @@ class Sent:
         if len(found) > number:
             return found[number]
         if not is_last and self.may_send(ends[0], True):
-            return Waits(ends[0])
+            return WaitingFor(ends[0])
         size, places = len(members), [members.index(end) for end in ends]
         family, likes = made.family(members), list[Packed]()
         for (other, *others), sent in self.messages.items():
@@ -92,7 +92,7 @@ class Alone:
             first calls' where those of all are too many.
     """
 
-    def __init__(self, rank: int, world_size: int, sent: Sent) -> None:
+    def __init__(self, rank: int, world_size: int, sent: SentByRanks) -> None:
         self._rank, self._sent = rank, sent
         self.made = Families(world_size)
         self.has_messages = set[tuple[tuple[int, ...], int]]()
@@ -101,11 +101,11 @@ class Alone:
         self._keys: list[Key] = [(self._groups[0].ranks, 0)]
         self._checks = Rank(cast(Backend, _Checking(rank, self._groups[0])))
         # What calls give, by their numbers; a function where others have to send it, given whether it is the last try.
-        self._answers: dict[int, list[Packed] | Callable[[bool], list[Packed] | Waits]] = {}
+        self._answers: dict[int, list[Packed] | Callable[[bool], list[Packed] | WaitingFor]] = {}
         self._counts: defaultdict[tuple[int, str, int], int] = defaultdict(int)
 
     def answer(self, request: Request, *, is_last: bool = False) -> Any:
-        """Return what the others of the rank's world would make of a request, which does as they do; or `Waits`.
+        """Return what the others of the rank's world would make of a request, which does as they do; or `WaitingFor`.
 
         Args:
             request: is given again where it waits.
@@ -125,7 +125,7 @@ class Alone:
             case WaitCall(number):
                 given = self._answers[number]
                 found = given(is_last) if callable(given) else given
-                if not isinstance(found, Waits):
+                if not isinstance(found, WaitingFor):
                     del self._answers[number]
                 return found
             case NewGroup(ranks):
@@ -138,7 +138,7 @@ class Alone:
                 return self._stored(stored, is_last)
         return None
 
-    def _begun(self, call: IssueCall) -> list[Packed] | Callable[[bool], list[Packed] | Waits]:
+    def _begun(self, call: IssueCall) -> list[Packed] | Callable[[bool], list[Packed] | WaitingFor]:
         """Return what a call gives, or how it is found once the rank waits for it."""
         group = self._keys[call.group]
         if call.verb in MESSAGES:
@@ -167,14 +167,14 @@ class Alone:
             if len(found) <= _MOST_TOLD and len(self.told_apart.union(found)) <= _MOST_TOLD_IN_ALL:
                 self.told_apart.update(found)
 
-    def _received(self, call: IssueCall, source: int, number: int, is_last: bool) -> list[Packed] | Waits:
+    def _received(self, call: IssueCall, source: int, number: int, is_last: bool) -> list[Packed] | WaitingFor:
         """Return what a rank receives: of many floats the shape, as whoever sends them does not know their values.
 
         Raises:
             ProgramError: nobody knows the values of integers that a script may go by.
         """
         (target,) = call.outputs or call.inputs
-        found: Packed | Waits | None = None
+        found: Packed | WaitingFor | None = None
         are_few = math.prod(target.shape) <= MOST_FLOATS
         if not target.dtype.is_floating_point or are_few:
             ends = source, self._rank
@@ -184,13 +184,19 @@ class Alone:
                 f"rank {self._rank}: {call.label}: expected integers that a rank which is played has sent, but rank"
                 f" {source} is not, nor one that sends as far; run.ranks = 'each' plays all, at most 64"
             )
-        return [Packed(target.shape, target.dtype)] if found is None else found if isinstance(found, Waits) else [found]
+        return (
+            [Packed(target.shape, target.dtype)]
+            if found is None
+            else found
+            if isinstance(found, WaitingFor)
+            else [found]
+        )
 
-    def _broadcasted(self, call: IssueCall, key: tuple[Key, int, int], is_last: bool) -> list[Packed] | Waits:
+    def _broadcasted(self, call: IssueCall, key: tuple[Key, int, int], is_last: bool) -> list[Packed] | WaitingFor:
         """Return what the source has sent, if it is played; else the rank's own, as if it were the source."""
         found = self._sent.broadcasts.get(key)
         if found is None and not is_last and self._sent.may_send(key[1], False):
-            return Waits(key[1])
+            return WaitingFor(key[1])
         return list(found or call.inputs)
 
     def _next(self, call: IssueCall, source: int) -> int:
@@ -199,7 +205,7 @@ class Alone:
         self._counts[key] += 1
         return self._counts[key] - 1
 
-    def _stored(self, request: Stored, is_last: bool) -> Any:
+    def _stored(self, request: StoreRequest, is_last: bool) -> Any:
         if request.verb == "joined":  # as the others do
             return None
         stores = self._sent.stores
@@ -209,7 +215,7 @@ class Alone:
         if found is not WAITS and not stores.is_polling(self._rank, request, found, has_changed=has_changed):
             return found
         if not is_last:
-            return Waits(None)
+            return WaitingFor(None)
         raise ProgramError(
             f"rank {self._rank}: {request}: expected what ranks that are played have set, one of each class;"
             " run.ranks = 'each' plays all, at most 64"

@@ -10,7 +10,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.notes import ScriptEnd, StepEnd
 from scenarios.workloads.script.live import LivePlayer
-from scenarios.workloads.script.recording.alone import Alone, Sent, Waits
+from scenarios.workloads.script.recording.alone import Alone, SentByRanks, WaitingFor
 from scenarios.workloads.script.recording.likeness import difference
 from scenarios.workloads.script.recording.lines import Families, Logs, RankLog
 
@@ -24,8 +24,8 @@ class Few:
     def __init__(self, begin: Callable[[int], LivePlayer], logs: Logs, world_size: int, steps: int) -> None:
         """`begin` starts a rank's process; `steps`: how many are wanted."""
         self.world_size, self.logs, self._begin, self._steps = world_size, logs, begin, steps
-        self._of: dict[int, _Played] = {}
-        self._sent = Sent(self._may_send)
+        self._of: dict[int, _PlayedProcess] = {}
+        self._sent = SentByRanks(self._may_send)
         self._differences: dict[tuple[int, int], str | None] = {}
 
     def __enter__(self) -> Few:
@@ -108,10 +108,10 @@ class Few:
                 self._differences[one, two] = str(error)
         return self._differences[one, two]
 
-    def _started(self, rank: int) -> _Played:
+    def _started(self, rank: int) -> _PlayedProcess:
         if rank not in self._of:
             alone = Alone(rank, self.world_size, self._sent)
-            self._of[rank] = _Played(self._begin(rank), self.logs.begin(rank), alone)
+            self._of[rank] = _PlayedProcess(self._begin(rank), self.logs.begin(rank), alone)
         return self._of[rank]
 
     def _may_send(self, rank: int, is_wanted: bool) -> bool:
@@ -120,7 +120,7 @@ class Few:
         return not self._started(rank).is_over
 
 
-class _Played:
+class _PlayedProcess:
     """A rank's process, which waits at the end of a step until it is to go on.
 
     Attributes:
@@ -158,7 +158,7 @@ class _Played:
         if self._request is None:
             return True
         found = self.alone.answer(self._request, is_last=is_last)
-        if isinstance(found, Waits):
+        if isinstance(found, WaitingFor):
             self.waits_for = found.rank
             return False
         self.player.answer(found)

@@ -17,12 +17,12 @@ from scenarios.workloads.script.events.event import Counts, Request, ScriptEvent
 from scenarios.workloads.script.events.notes import CompiledStep, ScriptEnd
 from scenarios.workloads.script.events.table import HOST, of_line
 from scenarios.workloads.script.events.waits import Query, Sleep
-from scenarios.workloads.script.events.work import Computed, LaunchKernel, Turn
+from scenarios.workloads.script.events.work import ComputeOnCpu, LaunchKernel, Turn
 from scenarios.workloads.script.recording.recorded import Recorded
 from scenarios.workloads.script.requests import Packed
 
 # What lies between two looks of a loop.
-_IN_LOOPS = (Query, HostWork, Computed, Sleep)
+_IN_LOOPS = (Query, HostWork, ComputeOnCpu, Sleep)
 # Calls between two ranks.
 MESSAGES = frozenset({"send", "recv"})
 
@@ -90,7 +90,7 @@ class Logs:
     def replays(self, rank: int, other: int, world_size: int) -> tuple[Replay, Replay]:
         """Return what `other` would ask if `rank` were recorded for it, and what it asked itself."""
         self._parsed += [parsed(json.loads(text)) for text in islice(self._lines.texts, len(self._parsed), None)]
-        both = ((self._of[each].indices, Members(other, each, world_size)) for each in (rank, other))
+        both = ((self._of[each].indices, GroupsByFamily(other, each, world_size)) for each in (rank, other))
         one, two = (Replay(self._parsed, indices, members) for indices, members in both)
         return one, two
 
@@ -122,7 +122,9 @@ class Replays:
     def of(self, rank: int) -> Replay:
         """That rank's."""
         sequence = self.recorded.sequences[self.recorded.ranks[rank]]
-        return Replay(self._lines, sequence, Members(rank, self.recorded.recorded_by[rank], len(self.recorded.ranks)))
+        return Replay(
+            self._lines, sequence, GroupsByFamily(rank, self.recorded.recorded_by[rank], len(self.recorded.ranks))
+        )
 
 
 class Families:
@@ -166,7 +168,7 @@ class Families:
         return next((each for each in self.families[self._of[number]] if rank in self.groups[each]), None)
 
 
-class Members:
+class GroupsByFamily:
     """The groups of a rank for which another was recorded: of each family the one that it is in itself."""
 
     def __init__(self, rank: int, recorded: int, world_size: int) -> None:
@@ -212,7 +214,9 @@ _NO_GROUP = (
 class Replay:
     """A rank that asks what a recording says; but for looks, answers count for nothing, as values do not."""
 
-    def __init__(self, events: Sequence[ScriptEvent | HostWork], indices: Sequence[int], members: Members) -> None:
+    def __init__(
+        self, events: Sequence[ScriptEvent | HostWork], indices: Sequence[int], members: GroupsByFamily
+    ) -> None:
         self._events, self._indices, self._members = events, indices, members
         self._place = 0  # of the next index
         self._counts = Counts(event=-1)

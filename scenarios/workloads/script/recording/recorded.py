@@ -12,7 +12,7 @@ from typing import Any, Literal
 from scenarios.workloads.script.events.calls import IssueCall
 from scenarios.workloads.script.events.notes import StepEnd
 from scenarios.workloads.script.events.table import HOST
-from scenarios.workloads.script.events.work import Computed, LaunchKernel
+from scenarios.workloads.script.events.work import ComputeOnCpu, LaunchKernel
 
 FORMAT = 6
 
@@ -60,7 +60,7 @@ class Recorded:
         found = 0
         runs = groupby((self.lines[each] for each in sequence if self.lines[each][0] != HOST), _kind)
         for (kind, *_), lines in runs:
-            found += sum(1 for _ in lines) if kind == IssueCall.kind else kind in (Computed.kind, LaunchKernel.kind)
+            found += sum(1 for _ in lines) if kind == IssueCall.kind else kind in (ComputeOnCpu.kind, LaunchKernel.kind)
         return found
 
     def as_compiled(self) -> Recorded | None:
@@ -85,4 +85,4 @@ def _kind(line: Sequence[Any]) -> tuple[Any, ...]:
     """Return what lines have in common that are played as one operation: kind, label and, on GPUs, stream."""
     if line[0] == LaunchKernel.kind:
         return line[0], line[1], line[3]
-    return line[0], line[-1] if line[0] == Computed.kind else ""
+    return line[0], line[-1] if line[0] == ComputeOnCpu.kind else ""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from real.calibration.host.counted import Counted
-from real.calibration.host.fit import PRICES, Timed, fit, judge, together
+from real.calibration.host.fit import PRICES, TimedSnippet, fit, judge, together
 from scenarios.config.host_costs import Eager
 from scenarios.seam.host_work import HostWork
 
@@ -21,13 +21,13 @@ def counted(collectives: int = 0, launches_ns: int = 0, **counts: int) -> Counte
     )
 
 
-def machine_times(eager: Eager, **noise: float) -> list[Timed]:
+def machine_times(eager: Eager, **noise: float) -> list[TimedSnippet]:
     """Snippets of one count alone, but for bags, and mixtures of them, on a host that has these prices."""
     alone = {name: {name: 100} for name in PRICES.values() if name != "bags"}
     draws = np.random.default_rng(0)
     mixed = {f"mixed {index}": {name: int(draws.integers(10, 200)) for name in alone} for index in range(6)}
     rows = {name: counted(launches_ns=40_000, **counts) for name, counts in {**alone, **mixed}.items()}
-    blank = [Timed(name=name, counted=row, taken_ns=(1,)) for name, row in rows.items()]
+    blank = [TimedSnippet(name=name, counted=row, taken_ns=(1,)) for name, row in rows.items()]
     return [
         dataclasses.replace(each, taken_ns=(round(each.predicted_ns(eager) * noise.get(each.name, 1.0)),) * 3)
         for each in blank
@@ -61,7 +61,7 @@ def test_fit_separates_different_prices() -> None:
 
 
 def test_prices_stay_positive_where_launches_alone_take_longer_than_the_host() -> None:
-    times = [Timed(name="a", counted=counted(dispatches=10, launches_ns=1_000_000), taken_ns=(1_000,))]
+    times = [TimedSnippet(name="a", counted=counted(dispatches=10, launches_ns=1_000_000), taken_ns=(1_000,))]
     found = fit(times, _LIKE).eager
     assert min(prices(found)) > 0
 

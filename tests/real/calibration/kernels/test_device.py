@@ -6,13 +6,13 @@ import dataclasses
 from typing import Any
 
 from real.calibration.kernels.device import Reached, cpu_here, reached
-from real.calibration.kernels.fit import Timed
+from real.calibration.kernels.fit import TimedKernel
 from real.calibration.profile import cpu_name
 from tests.small import CORE
 
 
-def timed(kind: str, label: str, launches: int = 1, **changes: Any) -> Timed:
-    blank = Timed(kind=kind, label=label, dtype="float32", launches=launches, flops=0, moved_bytes=1, median_s=1)
+def timed(kind: str, label: str, launches: int = 1, **changes: Any) -> TimedKernel:
+    blank = TimedKernel(kind=kind, label=label, dtype="float32", launches=launches, flops=0, moved_bytes=1, median_s=1)
     return dataclasses.replace(blank, **changes)
 
 

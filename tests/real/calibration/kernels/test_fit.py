@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from real.calibration.kernels.fit import Timed, fit, observe, predicted_s
+from real.calibration.kernels.fit import TimedKernel, fit, observe, predicted_s
 from real.calibration.kernels.probes import WARM_UP, probe_label
 from scenarios.config.gpu import Gpu
 from scenarios.seam.trace import Span
@@ -23,8 +23,8 @@ _PRODUCTS = [
 _MOVES = [(0.0, 10.0**power) for power in range(2, 9)]
 
 
-def timed(gpu: Gpu, kind: str, flops: float, moved_bytes: float, **changes: object) -> Timed:
-    blank = Timed(
+def timed(gpu: Gpu, kind: str, flops: float, moved_bytes: float, **changes: object) -> TimedKernel:
+    blank = TimedKernel(
         kind=kind,
         label=f"{kind} {flops} {moved_bytes}",
         dtype="float32",
@@ -37,7 +37,7 @@ def timed(gpu: Gpu, kind: str, flops: float, moved_bytes: float, **changes: obje
     return dataclasses.replace(whole, median_s=predicted_s(whole, gpu))
 
 
-def machine_times(gpu: Gpu) -> list[Timed]:
+def machine_times(gpu: Gpu) -> list[TimedKernel]:
     products = [timed(gpu, "gemm", *sizes, launches=launches) for sizes in _PRODUCTS for launches in (1, 3)]
     return products + [timed(gpu, kind, *sizes) for kind in ("permute", "qr") for sizes in _MOVES]
 

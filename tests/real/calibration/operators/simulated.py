@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from random import Random
 
-from real.calibration.operators.timers import Maker, Taken
+from real.calibration.operators.timers import Maker, RepeatTimes
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.operation import Operation
 from sim.operators.laws import seconds
@@ -36,10 +36,10 @@ class LawTimer:
         self._gpu, self._random = gpu, Random(0)
         self.asked: list[Operation] = []
 
-    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
+    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[RepeatTimes]:
         """See `Timer`."""
         self.asked += [operation for operation, _ in batch]
-        return [Taken(self.times_us(operation)) for operation, _ in batch]
+        return [RepeatTimes(self.times_us(operation)) for operation, _ in batch]
 
     def times_us(self, operation: Operation) -> tuple[float, ...]:
         """Return what the repeats of an operator take."""

@@ -6,7 +6,7 @@ from itertools import islice
 
 from real.calibration.operators.draws import GPU_SCALE
 from real.calibration.operators.judging import Judged, family_of, judge, reasons
-from real.calibration.operators.part import Measured, Refused
+from real.calibration.operators.part import MeasuredRepeats, UnmeasuredOperator
 from real.calibration.operators.ranges import families, planned
 from scenarios.config.load import load_profile
 from scenarios.seam.operations.pointwise import contiguous
@@ -19,10 +19,13 @@ GPU = load_profile("hgx_h200").host.gpu
 _SEEN = 0.04
 
 
-def measured(count: int) -> list[Measured]:
+def measured(count: int) -> list[MeasuredRepeats]:
     timer = LawTimer(another(GPU))
     every = planned(families(GPU, has_fbgemm=True), GPU_SCALE)
-    return [Measured(operation=each, times_us=timer.times_us(each), needed_bytes=8) for _, each in islice(every, count)]
+    return [
+        MeasuredRepeats(operation=each, times_us=timer.times_us(each), needed_bytes=8)
+        for _, each in islice(every, count)
+    ]
 
 
 def test_every_family_that_the_law_misses_is_nearer_with_a_table_of_others_of_it() -> None:
@@ -36,7 +39,7 @@ def test_every_family_that_the_law_misses_is_nearer_with_a_table_of_others_of_it
 
 
 def test_every_fifth_is_held_out_and_worse_families_are_reported() -> None:
-    rows = [Measured(operation=contiguous("relu", size, "float32"), times_us=(10.0,)) for size in range(1, 23)]
+    rows = [MeasuredRepeats(operation=contiguous("relu", size, "float32"), times_us=(10.0,)) for size in range(1, 23)]
     asked: list[int] = []
 
     def predict(table: object, operations: object) -> list[float]:
@@ -53,7 +56,7 @@ def test_every_fifth_is_held_out_and_worse_families_are_reported() -> None:
 
 
 def test_few_operators_are_not_judged() -> None:
-    rows = [Measured(operation=contiguous("relu", 8, "float32"), times_us=(10.0,))]
+    rows = [MeasuredRepeats(operation=contiguous("relu", 8, "float32"), times_us=(10.0,))]
     assert judge(rows, lambda table, operations: [], is_cold=False) == [
         Judged(family="elementwise float32", measured=1, before=(), errors=(), spreads=(0.0,), sizes=(0.0,))
     ]
@@ -62,10 +65,10 @@ def test_few_operators_are_not_judged() -> None:
 
 def test_reasons_are_counted_by_family() -> None:
     large = [
-        Refused(operation=linear(8, 8, size, "float32", element_bytes=4), why=f"too large: {size} GB")
+        UnmeasuredOperator(operation=linear(8, 8, size, "float32", element_bytes=4), why=f"too large: {size} GB")
         for size in (1, 2)
     ]
-    one = Refused(operation=contiguous("relu", 8, "float32"), why="torch has none")
+    one = UnmeasuredOperator(operation=contiguous("relu", 8, "float32"), why="torch has none")
     assert reasons([*large, one]) == {
         "products float32": {"too large": 2},
         "elementwise float32": {"torch has none": 1},

@@ -14,8 +14,8 @@ from real.calibration.operators import measuring
 from real.calibration.operators.making.arena import Arena
 from real.calibration.operators.making.made import Made
 from real.calibration.operators.measuring import measure
-from real.calibration.operators.part import Part, keeping
-from real.calibration.operators.timers import CpuTimer, Maker, Taken
+from real.calibration.operators.part import PartialMeasurement, keeping
+from real.calibration.operators.timers import CpuTimer, Maker, RepeatTimes
 from real.launch.launcher import RunEnded
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.operation import Operation
@@ -42,16 +42,16 @@ class Counting:
         self.made: list[Made | None] = []
         self._then = then
 
-    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[Taken]:
+    def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[RepeatTimes]:
         """See `Timer`."""
         made = [make() for _, make in batch]
         self.made += made
         self._then()
-        return [Taken() if each is None else Taken((3.0, 3.1)) for each in made]
+        return [RepeatTimes() if each is None else RepeatTimes((3.0, 3.1)) for each in made]
 
 
 def test_plan_is_measured_and_refusals_have_reasons() -> None:
-    part, bad = Part(), Sort(elements=8, bits=3)
+    part, bad = PartialMeasurement(), Sort(elements=8, bits=3)
     assert measure([*operators(30), bad], Counting(), arena(), part, seconds=60)
     assert [one.operation for one in part.measured] == operators(30)
     assert {one.times_us for one in part.measured} == {(3.0, 3.1)}
@@ -66,7 +66,7 @@ def test_an_endless_plan_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> 
     def later() -> None:
         now_s[0] += 1.0
 
-    part = Part()
+    part = PartialMeasurement()
     endless = (contiguous("relu", size, "float32") for size in count(1))
     assert not measure(endless, Counting(later), arena(), part, seconds=3.5)
     assert len(part.measured) == 4 * measuring._BATCH
@@ -141,6 +141,6 @@ def test_a_file_that_is_no_measurement_is_refused(text: str, tmp_path: Path) -> 
 
 
 def test_core_measures_a_plan() -> None:
-    part = Part()
+    part = PartialMeasurement()
     assert measure(operators(5), CpuTimer(), arena(), part, seconds=60)
     assert all(min(one.times_us) > 0 for one in part.measured)

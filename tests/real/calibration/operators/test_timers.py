@@ -12,7 +12,7 @@ import torch
 
 from real.calibration.operators import timers
 from real.calibration.operators.making.made import Made
-from real.calibration.operators.timers import CpuTimer, CudaTimer, Taken
+from real.calibration.operators.timers import CpuTimer, CudaTimer, RepeatTimes
 from real.launch.launcher import RunEnded
 from scenarios.seam.operations.pointwise import contiguous
 from tests.real.rank.fake_cuda import NAME, Device, installed
@@ -46,7 +46,7 @@ def operator(device: Device, taken_ns: int, host_ns: int = 10 * US) -> Made:
     return Made(run)
 
 
-def taken(timer: CudaTimer, *made: Callable[[], Made | None]) -> list[Taken]:
+def taken(timer: CudaTimer, *made: Callable[[], Made | None]) -> list[RepeatTimes]:
     return timer.take([(OPERATION, each) for each in made])
 
 
@@ -89,7 +89,7 @@ def test_a_repeat_whose_host_fell_behind_counts_for_nothing_and_the_next_spin_is
         device.launch(5 * US)
 
     (found,) = taken(timer, lambda: Made(slow))
-    assert found == Taken(why_not="the host could not launch it ahead of the GPU")
+    assert found == RepeatTimes(why_not="the host could not launch it ahead of the GPU")
 
 
 def test_a_batch_is_waited_for_once_and_long_operators_are_repeated_less(

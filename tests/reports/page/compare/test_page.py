@@ -17,7 +17,7 @@ from reports.page.compare import page as pages
 from reports.page.sections import drawn
 from reports.run import Run
 from reports.sections.comparison import COMPARISON, CompareView, typical_and_worst
-from reports.sections.model import Facts, Link, Shown, Table, Words
+from reports.sections.model import Facts, PageLink, ReportTable, Shown, Words
 from reports.terminal import text
 from scenarios.seam.trace import Recording
 from tests.reports.page.browser import Browser
@@ -53,10 +53,10 @@ def test_each_section_shows_something_and_what_is_drawn_is_in_a_table_too(compar
     assert kinds == {
         "summary": [Facts, Words],
         "scatter": [Chart],
-        "steps": [Chart, Table],
-        "operations": [Chart, Table],
-        "sizes": [Chart, Table, Table],
-        "worst": [Table],
+        "steps": [Chart, ReportTable],
+        "operations": [Chart, ReportTable],
+        "sizes": [Chart, ReportTable, ReportTable],
+        "worst": [ReportTable],
         "checks": [Words, Words, Words],
     }
 
@@ -97,7 +97,7 @@ def test_every_worst_case_leads_into_both_timelines(comparison: Comparison):
     (table,) = blocks(drawn(COMPARISON, CompareView(comparison, PAGES)), "worst")
     assert len(table.rows) == len(comparison.worst) > 0
     for cells, row in zip(table.rows, comparison.worst.to_dict("records"), strict=True):
-        assert all(isinstance(cell, Link) for cell in cells[1:3])
+        assert all(isinstance(cell, PageLink) for cell in cells[1:3])
         for side, path, link in zip(("predicted", "measured"), PAGES, cells[1:3], strict=True):
             assert link.words == side
             page, _, parameters = link.href.partition("#timeline?")

@@ -12,7 +12,7 @@ from reports.errors import ReportError
 from reports.page import render
 from reports.page.blocks import Chart
 from reports.page.compare import validation as pages
-from reports.sections.model import Facts, Link, Table, Words
+from reports.sections.model import Facts, PageLink, ReportTable, Words
 from reports.validation import folder as validation_folder
 from reports.validation.folder import OPERATIONS, SCENARIOS, Validated, load
 from reports.validation.validation import Validation
@@ -101,8 +101,8 @@ def test_the_page_says_how_far_off_and_what_went_wrong(tmp_path: Path):
     assert {name: [type(block) for block in blocks] for name, blocks in by_name.items()} == {
         "summary": [Facts, Words],
         "scatter": [Chart],
-        "scenarios": [Chart, Table],
-        "operations": [Chart, Table],
+        "scenarios": [Chart, ReportTable],
+        "operations": [Chart, ReportTable],
     }
     facts, words = by_name["summary"]
     errors = json.loads((tmp_path / "validation.json").read_text(encoding="utf-8"))["errors"]
@@ -125,7 +125,7 @@ def test_runs_that_have_pages_are_led_to(tmp_path: Path):
     found = written(tmp_path, validations())
     table = next(one for one in pages.sections(found) if one.name == "scenarios").blocks[1]
     assert [row[1:3] for row in table.rows] == [
-        ["", Link("measured", "one/measured/reports/report.html")], ["", ""], ["", ""]
+        ["", PageLink("measured", "one/measured/reports/report.html")], ["", ""], ["", ""]
     ]  # fmt: skip
 
 

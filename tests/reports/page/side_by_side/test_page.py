@@ -10,7 +10,7 @@ from reports.page import render
 from reports.page.blocks import Chart
 from reports.page.side_by_side import page as pages
 from reports.page.side_by_side.charts import colors, dots
-from reports.sections.model import Facts, Link, Shown, Table, Words
+from reports.sections.model import Facts, PageLink, ReportTable, Shown, Words
 from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import sentences
 from reports.terminal import text
@@ -33,22 +33,22 @@ def found(sections: list[Shown], name: str) -> Shown:
     return next(one for one in sections if one.name == name)
 
 
-def table(sections: list[Shown], name: str) -> Table:
-    return next(block for block in found(sections, name).blocks if isinstance(block, Table))
+def table(sections: list[Shown], name: str) -> ReportTable:
+    return next(block for block in found(sections, name).blocks if isinstance(block, ReportTable))
 
 
 def test_each_section_shows_something_and_each_chart_has_a_table(both: SideBySide):
     kinds = {one.name: [type(block) for block in one.blocks] for one in pages.sections(both, HREFS)}
     assert kinds == {
-        "glance": [Words, Facts, Table],
-        "settings": [Table],
-        "parts": [Chart, Table],
-        "steps": [Chart, Table],
-        "operations": [Chart, Table],
-        "memory": [Chart, Table],
-        "links": [Chart, Table],
-        "balance": [Chart, Table],
-        "plan": [Table],
+        "glance": [Words, Facts, ReportTable],
+        "settings": [ReportTable],
+        "parts": [Chart, ReportTable],
+        "steps": [Chart, ReportTable],
+        "operations": [Chart, ReportTable],
+        "memory": [Chart, ReportTable],
+        "links": [Chart, ReportTable],
+        "balance": [Chart, ReportTable],
+        "plan": [ReportTable],
     }
 
 
@@ -57,12 +57,12 @@ def test_the_page_begins_with_what_differs_and_leads_to_each_run(both: SideBySid
     words, facts, runs = found(list(page.sections), "glance").blocks
     assert isinstance(words, Words)
     assert isinstance(facts, Facts)
-    assert isinstance(runs, Table)
+    assert isinstance(runs, ReportTable)
     assert words.text == sentences(both)[0]
     rate, step = facts.items[:2]
     assert (rate.name, rate.note) == ("samples/s", "+0.0 % against 1,280,000,000"), "batches differ"
     assert (step.name, step.value, step.note, step.raw) == ("step time", "200 ns", "of 256 samples", 200.0)
-    assert [row[0] for row in runs.rows] == [Link("run0", HREFS[0]), Link("run1", HREFS[1])]
+    assert [row[0] for row in runs.rows] == [PageLink("run0", HREFS[0]), PageLink("run1", HREFS[1])]
     assert runs.raw == {"step_ns-0": 100.0, "step_ns-1": 200.0}
     assert page.foot[0].startswith("All numbers here are those of the tables in side_by_side/")
 

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from reports.run import Run
-from reports.sections.model import Table, Words
+from reports.sections.model import ReportTable, Words
 from reports.sections.run.report import as_json, summarize
 from reports.sections.run.subject import RunView
 from reports.sections.run.tables import PLAN
@@ -37,9 +37,9 @@ def test_the_terminal_has_both_plans_in_a_line_and_what_they_rest_on():
 
 def test_the_page_has_them_table_by_table():
     placed, words, beside = on_page(of_script(by_hand()))
-    assert isinstance(placed, Table)
+    assert isinstance(placed, ReportTable)
     assert isinstance(words, Words)
-    assert isinstance(beside, Table)
+    assert isinstance(beside, ReportTable)
     assert words.text == "\n".join([SENTENCE, *NOTES])
     assert beside.grid("page").rows == [
         ["t0", "table_wise", "0", "table_wise", "1", "1.00 ms", "1.50 ms"],

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from scenarios.config.scenario import QComms
-from scenarios.modules.memory import Part
+from scenarios.modules.memory import MemoryPart
 from scenarios.planner.plan import plan_tables
 from scenarios.workloads.dlrm.memory import memory_rows
 from tests.scenarios.planner.test_plan import cluster, scenario, table
 from tests.small import changed
 
-DENSE = [Part("weights", 1000), Part("temporaries", 50, "backward")]
+DENSE = [MemoryPart("weights", 1000), MemoryPart("temporaries", 50, "backward")]
 TABLES = [table("copied", 30, ["data_parallel"]), table("cut", 5000, ["table_row_wise"]), table("whole", 9)]
 
 

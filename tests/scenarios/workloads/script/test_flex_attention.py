@@ -12,14 +12,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.workloads.script.gpu import flex_attention
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
-from scenarios.workloads.script.gpu.memory.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 from scenarios.workloads.script.gpu.shadows import META, Shadows
 
 
 @pytest.mark.supports("FlexAttention under `torch.compile`", "GPUs")
 def test_the_share_of_blocks_is_found_beside_the_script() -> None:
     """Of 4 x 4 blocks 4 are computed in part and 6 in full."""
-    shadows, found = Shadows(Memory(1 << 30), lambda: 0), list[bool]()
+    shadows, found = Shadows(DeviceMemory(1 << 30), lambda: 0), list[bool]()
 
     class Watching(TorchDispatchMode):
         def __torch_dispatch__(
@@ -47,7 +47,7 @@ def test_a_large_mask_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
     def mask(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (q >= k) & (documents[q] == documents[k]) & (q - k < 256)
 
-    flex = FlexAttention(Shadows(Memory(1 << 30), lambda: 0), lambda *_: None, lambda: True)
+    flex = FlexAttention(Shadows(DeviceMemory(1 << 30), lambda: 0), lambda *_: None, lambda: True)
     whole = flex.block_mask(mask, None, None, 1024, 1024, device="cpu")
     monkeypatch.setattr(flex_attention, "_MOST_PAIRS", 0)
     parts = flex.block_mask(mask, None, None, 1024, 1024, device="cpu")
@@ -69,7 +69,7 @@ def test_an_installed_mask_takes_what_torchs_takes(monkeypatch: pytest.MonkeyPat
             monkeypatch.setattr(torchs, name, getattr(torchs, name))
     monkeypatch.setattr(torch, "compile", lambda function: function)
     own = torchs.create_block_mask(_causal, None, None, 1024, 1024, "cpu", 128, False, *more)
-    FlexAttention(Shadows(Memory(1 << 30), lambda: 0), lambda *_: None, lambda: False).install()
+    FlexAttention(Shadows(DeviceMemory(1 << 30), lambda: 0), lambda *_: None, lambda: False).install()
     made = torchs.create_block_mask(_causal, None, None, 1024, 1024, "cpu", 128, True, *more)
     assert made.kv_num_blocks.equal(own.kv_num_blocks)
     assert (made.full_kv_num_blocks is None) == (own.full_kv_num_blocks is None) == bool(more)
@@ -79,6 +79,6 @@ def test_a_large_mask_is_on_the_accelerator(monkeypatch: pytest.MonkeyPatch) -> 
     """Unless its device is named."""
     monkeypatch.setattr(flex_attention, "_MOST_PAIRS", 0)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: META)
-    flex = FlexAttention(Shadows(Memory(1 << 30), lambda: 0), lambda *_: None, lambda: True)
+    flex = FlexAttention(Shadows(DeviceMemory(1 << 30), lambda: 0), lambda *_: None, lambda: True)
     assert flex.block_mask(_causal, None, None, 1024, 1024).kv_num_blocks.device == META
     assert flex.block_mask(_causal, None, None, 1024, 1024, device="cpu").kv_num_blocks.device == torch.device("cpu")

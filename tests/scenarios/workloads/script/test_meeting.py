@@ -21,8 +21,8 @@ from scenarios.workloads.script.live import LivePlayer
 from scenarios.workloads.script.meeting.commands import Commands
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.seats import Seats
-from scenarios.workloads.script.meeting.stores import MOST_POLLS, Stored, Stores
-from scenarios.workloads.script.recording.alone import Alone, Sent
+from scenarios.workloads.script.meeting.stores import MOST_POLLS, StoreRequest, Stores
+from scenarios.workloads.script.recording.alone import Alone, SentByRanks
 from scenarios.workloads.script.recording.few import Few
 from scenarios.workloads.script.recording.lines import Logs
 from scenarios.workloads.script.requests import Packed, Refused
@@ -30,8 +30,8 @@ from scenarios.workloads.script.requests import Packed, Refused
 KEYS = ["r0", "r1", "r2"]
 
 
-def asked(verb: str, *arguments: object) -> Stored:
-    return Stored("here", verb, arguments, "train.py:3")
+def asked(verb: str, *arguments: object) -> StoreRequest:
+    return StoreRequest("here", verb, arguments, "train.py:3")
 
 
 class Signal:
@@ -75,7 +75,7 @@ def goes_on(run: Coroutine[Any, Any, object]) -> bool:
         (asked("queue_pop", "jobs", False), None),
     ],
 )
-def test_a_rank_that_polls_waits_for_any_change(poll: Stored, answer: object) -> None:
+def test_a_rank_that_polls_waits_for_any_change(poll: StoreRequest, answer: object) -> None:
     stores, rank, found = Stores(), rank_of(0), list[object]()
 
     async def polls() -> None:
@@ -207,8 +207,8 @@ def test_what_a_parent_computes_is_that_of_its_host(monkeypatch: pytest.MonkeyPa
     assert found == {0: ((10,), (10,)), 1: ((10,), (10,)), 2: ((12,), (10,)), 3: ((12,), (10,))}
 
 
-def nothing_sent() -> Sent:
-    return Sent(lambda *_: False)
+def nothing_sent() -> SentByRanks:
+    return SentByRanks(lambda *_: False)
 
 
 def call(verb: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], **options: object) -> IssueCall:
@@ -288,7 +288,7 @@ def test_ranks_that_are_played_in_turns_wait_for_what_others_send_and_set() -> N
     assert received.tensor(torch.device("cpu")).tolist() == [7, 7]
 
 
-def alone_in_pairs(rank: int, sent: Sent) -> Alone:
+def alone_in_pairs(rank: int, sent: SentByRanks) -> Alone:
     """Return a rank of 128, of which each even one makes a pair with the next one."""
     made = Alone(rank, 128, sent)
     for first in range(0, 128, 2):

@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.modules.operators import price, tensors_in
 from scenarios.workloads.script.gpu.fakes import find_shapes_of_dtensors
-from scenarios.workloads.script.gpu.memory.memory import Memory
-from scenarios.workloads.script.gpu.repeated import Outcome, Repeated, key_of
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
+from scenarios.workloads.script.gpu.repeated import CallOutcome, Repeated, key_of
 from scenarios.workloads.script.gpu.shadows import Shadows
 
 aten = torch.ops.aten
@@ -180,7 +180,7 @@ def test_results_on_the_cpu_are_not_remembered() -> None:
 
 
 def test_a_list_of_results_is_made_of_new_tensors() -> None:
-    made = Outcome(((torch.Size([2]), (1,), torch.float32),) * 2, list, False, None, False).again(())
+    made = CallOutcome(((torch.Size([2]), (1,), torch.float32),) * 2, list, False, None, False).again(())
     assert isinstance(made, list)
     assert made[0] is not made[1]
 
@@ -226,7 +226,7 @@ def test_dtensors_shapes_are_those_that_torch_finds(func: Any, args: Any, monkey
     usual: Any = ShardingPropagator._propagate_tensor_meta_non_cached
     expected = usual(ShardingPropagator(), schema)
     monkeypatch.setattr(ShardingPropagator, "_propagate_tensor_meta_non_cached", not_ours)
-    find_shapes_of_dtensors(Shadows(Memory(1 << 30), lambda: 0))
+    find_shapes_of_dtensors(Shadows(DeviceMemory(1 << 30), lambda: 0))
     monkeypatch.setattr("sys.getprofile", lambda: None)  # a test's coverage may count calls
     found = ShardingPropagator()._propagate_tensor_meta_non_cached(schema)
     assert found == expected

@@ -15,8 +15,8 @@ from scenarios.config.scenario import Collective, Scenario
 from scenarios.seam.trace import Recording
 from scenarios.workloads.collective.program import CollectiveProgram
 from sim.engine.fabric import Fabric
-from sim.nccl.costs import Shape, costs_of
-from sim.nccl.model.predictor import Operation, choices
+from sim.nccl.costs import GroupShape, costs_of
+from sim.nccl.model.predictor import TunedCollective, choices
 from sim.nccl.plan import channels
 from sim.nccl.rings_and_trees import rail
 from sim.nccl.tuning import topology
@@ -75,11 +75,11 @@ def test_an_exchange_in_one_rack_goes_at_the_rate_of_nvlink() -> None:
 def test_a_reduction_in_one_rack_takes_no_nic_and_goes_by_the_switch() -> None:
     costs = costs_of(racks(18))
     assert (costs.hosts, costs.ranks_per_host, costs.gpus_per_tray) == (1, 72, 4)
-    gib = Operation(function="all_reduce", size_bytes=1 << 30)
-    found = {choice.algorithm for choice in choices(topology(Shape(ranks=72, hosts=1, rails=1), costs), gib)}
+    gib = TunedCollective(function="all_reduce", size_bytes=1 << 30)
+    found = {choice.algorithm for choice in choices(topology(GroupShape(ranks=72, hosts=1, rails=1), costs), gib)}
     assert {"ring", "nvls"} <= found
     assert "nvls_tree" not in found
-    both = {choice.algorithm for choice in choices(topology(Shape(ranks=144, hosts=2, rails=72), costs), gib)}
+    both = {choice.algorithm for choice in choices(topology(GroupShape(ranks=144, hosts=2, rails=72), costs), gib)}
     assert "nvls_tree" in both
     assert "nvls" not in both
     recording = predict(racks(18), "all_reduce", 1 << 30, fidelity="links")

@@ -23,8 +23,8 @@ from itertools import product
 from pathlib import Path as File
 from typing import Any, TypeAlias
 
-from sim.nccl.model.predictor import Operation, choices, gb_per_s, latency_us
-from sim.nccl.model.topology import ALGORITHMS, FUNCTIONS, PROTOCOLS, Cpu, Graph, Path, Topology
+from sim.nccl.model.predictor import TunedCollective, choices, gb_per_s, latency_us
+from sim.nccl.model.topology import ALGORITHMS, FUNCTIONS, PROTOCOLS, Cpu, Graph, GroupTopology, Path
 
 Config: TypeAlias = dict[str, Any]
 
@@ -36,8 +36,8 @@ PLAIN_TREE = 3
 CPUS: dict[int, Cpu] = {1: "intel", 2: "amd"}
 
 
-def topology_of(config: Config) -> Topology:
-    return Topology(
+def topology_of(config: Config) -> GroupTopology:
+    return GroupTopology(
         ranks=config["nRanks"],
         nodes=config["nNodes"],
         compute_capability=config["cc"],
@@ -62,12 +62,12 @@ def graph_of(graph: Config) -> Graph:
     )
 
 
-def operation_of(query: list[int]) -> Operation:
+def operation_of(query: list[int]) -> TunedCollective:
     function, size_bytes, together = query
-    return Operation(function=FUNCTIONS[function], size_bytes=size_bytes, together=together)
+    return TunedCollective(function=FUNCTIONS[function], size_bytes=size_bytes, together=together)
 
 
-def times_us(topology: Topology, operation: Operation) -> list[list[float]]:
+def times_us(topology: GroupTopology, operation: TunedCollective) -> list[list[float]]:
     """By algorithm and protocol, -1 where it is disabled: as in the record."""
     found = {(choice.algorithm, choice.protocol): choice.total_ns / 1e3 for choice in choices(topology, operation)}
     return [[found.get((algorithm, protocol), -1.0) for protocol in PROTOCOLS] for algorithm in ALGORITHMS]

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from sim.nccl.costs import NcclCosts, Shape
+from sim.nccl.costs import GroupShape, NcclCosts
 from sim.nccl.model.predictor import choices, choose
 from sim.nccl.model.topology import ALGORITHMS, PROTOCOLS
 from sim.nccl.tuning import topology
@@ -44,7 +44,7 @@ def test_a_simulated_hopper_host_takes_nccls_predicted_times() -> None:
         nvlink=True,
     )
     for config in CONFIGS[:2]:
-        shape = Shape(ranks=config["nRanks"], hosts=1, rails=1)
+        shape = GroupShape(ranks=config["nRanks"], hosts=1, rails=1)
         for query, times in zip(config["queries"], config["golden"]["times"], strict=True):
             operation = operation_of(query)
             if operation.together == 1:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.load import load_profile
-from sim.nccl.model.mesh import Mesh, Part, Rings, bus_gb_per_s, search
+from sim.nccl.model.mesh import HostPart, Mesh, Rings, bus_gb_per_s, search
 from sim.nccl.model.topology import Path
 
 DGX1 = Mesh(
@@ -25,9 +25,9 @@ def full(gpus: int, links: int) -> Mesh:
     return Mesh(links=rows, link_bytes_per_s=25e9, bridge_bytes_per_s=None)
 
 
-def part(mesh: Mesh, gpus: tuple[int, ...], nics: tuple[int, ...] = (), **changes: float) -> Part:
+def part(mesh: Mesh, gpus: tuple[int, ...], nics: tuple[int, ...] = (), **changes: float) -> HostPart:
     capability = int(changes.get("compute_capability", 70))
-    return Part(
+    return HostPart(
         mesh=mesh,
         gpus=gpus,
         nics=nics,
@@ -110,7 +110,7 @@ def test_over_hosts_every_nic_has_one_ring_in_and_one_out(nics: tuple[int, ...],
 
 
 @st.composite
-def parts(draw: st.DrawFn) -> Part:
+def parts(draw: st.DrawFn) -> HostPart:
     """Connected meshes, and some of their GPUs."""
     size = draw(st.integers(2, 6))
     links = [[0] * size for _ in range(size)]
@@ -119,7 +119,7 @@ def parts(draw: st.DrawFn) -> Part:
         links[i][j] = links[j][i] = draw(st.integers(1, 4))
     nics = draw(st.sampled_from([0, 1, 2, size]))
     gpus = draw(st.sets(st.integers(0, size - 1), min_size=1 if nics else 2))
-    return Part(
+    return HostPart(
         mesh=Mesh(
             links=tuple(map(tuple, links)),
             link_bytes_per_s=draw(st.sampled_from([25e9, 50e9, 7e9])),
@@ -133,7 +133,9 @@ def parts(draw: st.DrawFn) -> Part:
 
 
 @given(parts())
-def test_every_ring_goes_once_through_every_gpu_and_no_link_or_nic_carries_more_than_nccl_counts_on(on: Part) -> None:
+def test_every_ring_goes_once_through_every_gpu_and_no_link_or_nic_carries_more_than_nccl_counts_on(
+    on: HostPart,
+) -> None:
     found = search(on)
     assert 1 <= len(found.rings) <= 32
     assert all(sorted(ring) == list(on.gpus) for ring in found.rings)
@@ -148,7 +150,7 @@ def test_every_ring_goes_once_through_every_gpu_and_no_link_or_nic_carries_more_
 
 
 @given(parts(), st.floats(1.0, 10.0))
-def test_the_bus_rate_of_rings_fills_exactly_the_bottleneck_link(on: Part, nic_gb_per_s: float) -> None:
+def test_the_bus_rate_of_rings_fills_exactly_the_bottleneck_link(on: HostPart, nic_gb_per_s: float) -> None:
     rings = search(on).rings
     bus = bus_gb_per_s(on, rings, nic_gb_per_s)
     carried = 22 / 20 if on.compute_capability == 70 else 1.0
@@ -160,7 +162,7 @@ def test_the_bus_rate_of_rings_fills_exactly_the_bottleneck_link(on: Part, nic_g
 
 
 @given(parts())
-def test_a_relay_has_nvlinks_to_both_and_none_is_wider(on: Part) -> None:
+def test_a_relay_has_nvlinks_to_both_and_none_is_wider(on: HostPart) -> None:
     links = on.mesh.links
     for source in on.gpus:
         for target in on.gpus:

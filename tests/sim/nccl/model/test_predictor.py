@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.nccl.model.predictor import Choice, Operation, choices, choose, gb_per_s, is_enabled, latency_us
+from sim.nccl.model.predictor import TunedCollective, TuningChoice, choices, choose, gb_per_s, is_enabled, latency_us
 from sim.nccl.model.topology import (
     ALGORITHMS,
     FUNCTIONS,
@@ -19,15 +19,15 @@ from sim.nccl.model.topology import (
     Cpu,
     Function,
     Graph,
+    GroupTopology,
     Path,
     Protocol,
-    Topology,
 )
 from tests.sim.nccl.published_rows import GRAPH, HOPPER, with_graph
 
 
 @st.composite
-def topologies(draw: st.DrawFn) -> Topology:
+def topologies(draw: st.DrawFn) -> GroupTopology:
     nodes = draw(st.integers(1, 20))
     graphs = st.builds(
         Graph,
@@ -40,7 +40,7 @@ def topologies(draw: st.DrawFn) -> Topology:
         same_channels=st.booleans(),
     )
     ring = draw(graphs.filter(lambda graph: graph.channels > 0))
-    return Topology(
+    return GroupTopology(
         ranks=nodes * draw(st.integers(2 if nodes == 1 else 1, 9)),
         nodes=nodes,
         compute_capability=draw(st.sampled_from((60, 70, 75, 80, 86, 90, 100, 120))),
@@ -55,25 +55,25 @@ def topologies(draw: st.DrawFn) -> Topology:
 
 
 operations = st.builds(
-    Operation,
+    TunedCollective,
     function=st.sampled_from(FUNCTIONS),
     size_bytes=st.one_of(st.integers(1, 1 << 14), st.integers(1, 1 << 34)),
     together=st.integers(1, 40),
 )
 
 
-def changed(topology: Topology, changes: Callable[[Graph], dict[str, Any]]) -> Topology:
+def changed(topology: GroupTopology, changes: Callable[[Graph], dict[str, Any]]) -> GroupTopology:
     graphs = {name: replace(graph, **changes(graph)) for name, graph in topology.graphs.items()}
     return replace(topology, graphs=graphs)
 
 
-def by_way(found: list[Choice]) -> dict[tuple[Algorithm, Protocol], Choice]:
+def by_way(found: list[TuningChoice]) -> dict[tuple[Algorithm, Protocol], TuningChoice]:
     return {(choice.algorithm, choice.protocol): choice for choice in found}
 
 
 @given(topologies(), operations)
 def test_the_choice_is_the_fastest_enabled_combination_and_the_first_of_equals(
-    topology: Topology, operation: Operation
+    topology: GroupTopology, operation: TunedCollective
 ) -> None:
     every = list(choices(topology, operation))
     chosen = choose(topology, operation)
@@ -82,7 +82,9 @@ def test_the_choice_is_the_fastest_enabled_combination_and_the_first_of_equals(
 
 
 @given(topologies(), operations)
-def test_simple_rings_serve_everything_and_trees_only_all_reduce(topology: Topology, operation: Operation) -> None:
+def test_simple_rings_serve_everything_and_trees_only_all_reduce(
+    topology: GroupTopology, operation: TunedCollective
+) -> None:
     ways = by_way(list(choices(topology, operation)))
     assert {("ring", "LL"), ("ring", "Simple")} <= ways.keys()
     if operation.function in ("broadcast", "reduce"):
@@ -92,7 +94,9 @@ def test_simple_rings_serve_everything_and_trees_only_all_reduce(topology: Topol
 
 
 @given(topologies(), operations, st.floats(1, 100))
-def test_faster_links_never_make_an_operation_slower(topology: Topology, operation: Operation, factor: float) -> None:
+def test_faster_links_never_make_an_operation_slower(
+    topology: GroupTopology, operation: TunedCollective, factor: float
+) -> None:
     faster = changed(
         topology,
         lambda graph: {
@@ -107,7 +111,7 @@ def test_faster_links_never_make_an_operation_slower(topology: Topology, operati
 
 @given(topologies(), operations, st.floats(0, 50))
 def test_a_slower_network_never_makes_an_operation_quicker(
-    topology: Topology, operation: Operation, more_us: float
+    topology: GroupTopology, operation: TunedCollective, more_us: float
 ) -> None:
     later = changed(topology, lambda graph: {"net_latency_us": graph.net_latency_us + more_us})
     near, far = by_way(list(choices(topology, operation))), by_way(list(choices(later, operation)))
@@ -115,7 +119,9 @@ def test_a_slower_network_never_makes_an_operation_quicker(
 
 
 @given(topologies(), operations)
-def test_more_bytes_take_longer_but_for_the_size_classes_of_trees(topology: Topology, operation: Operation) -> None:
+def test_more_bytes_take_longer_but_for_the_size_classes_of_trees(
+    topology: GroupTopology, operation: TunedCollective
+) -> None:
     """Trees have classes from one power of two to the next; at its edge a tree may lose time."""
     last_of_class = (1 << operation.size_bytes.bit_length()) - 1
     one_more = replace(operation, size_bytes=operation.size_bytes + 1)
@@ -129,7 +135,7 @@ def test_more_bytes_take_longer_but_for_the_size_classes_of_trees(topology: Topo
 def test_a_tree_may_do_more_bytes_in_less_time() -> None:
     """At log2(bytes / 64) = 16 Simple's share rises from 0.6 to 0.7."""
     smaller, larger = (
-        by_way(list(choices(HOPPER, Operation(function="all_reduce", size_bytes=size))))["tree", "Simple"]
+        by_way(list(choices(HOPPER, TunedCollective(function="all_reduce", size_bytes=size))))["tree", "Simple"]
         for size in ((64 << 16) - 1, 64 << 16)
     )
     assert larger.transfer_ns / smaller.transfer_ns == pytest.approx(0.6 / 0.7)
@@ -137,7 +143,7 @@ def test_a_tree_may_do_more_bytes_in_less_time() -> None:
 
 @given(topologies(), operations)
 def test_a_ring_pays_a_latency_per_grouped_operation_and_others_one_per_eight(
-    topology: Topology, operation: Operation
+    topology: GroupTopology, operation: TunedCollective
 ) -> None:
     alone = by_way(list(choices(topology, replace(operation, together=1))))
     for way, choice in by_way(list(choices(topology, operation))).items():
@@ -147,7 +153,7 @@ def test_a_ring_pays_a_latency_per_grouped_operation_and_others_one_per_eight(
 
 
 @given(topologies(), st.sampled_from(FUNCTIONS))
-def test_only_enabled_combinations_have_a_bandwidth(topology: Topology, function: Function) -> None:
+def test_only_enabled_combinations_have_a_bandwidth(topology: GroupTopology, function: Function) -> None:
     for algorithm in ALGORITHMS:
         for protocol in PROTOCOLS:
             assert latency_us(topology, function, algorithm, protocol) >= 0
@@ -158,7 +164,7 @@ def test_only_enabled_combinations_have_a_bandwidth(topology: Topology, function
 
 def test_an_algorithm_without_a_graph_is_not_there() -> None:
     only_rings = replace(HOPPER, graphs={"ring": GRAPH})
-    found = choices(only_rings, Operation(function="all_reduce", size_bytes=8))
+    found = choices(only_rings, TunedCollective(function="all_reduce", size_bytes=8))
     assert [(choice.algorithm, choice.protocol) for choice in found] == [("ring", name) for name in PROTOCOLS]
 
 
@@ -224,7 +230,7 @@ def test_bandwidths_count_the_mean_of_nodes_with_different_numbers_of_gpus() -> 
 
 def test_trees_have_their_whole_bandwidth_from_512_mib_on() -> None:
     """NVLS's trees on Blackwell only from 1 GiB on."""
-    operation = Operation(function="all_reduce", size_bytes=64 << 23)
+    operation = TunedCollective(function="all_reduce", size_bytes=64 << 23)
     ways: list[tuple[Algorithm, int, float]] = [("tree", 90, 1.0), ("nvls_tree", 100, 0.9), ("nvls_tree", 90, 1.0)]
     for algorithm, compute_capability, share in ways:
         topology = replace(HOPPER, compute_capability=compute_capability)

@@ -11,7 +11,7 @@ import pytest
 
 from scenarios.seam.errors import ScenarioError
 from sim.operators.measuring import NOTHING_S
-from twinstep.published.operators.predict import Predicted, predict
+from twinstep.published.operators.predict import PredictedOperator, predict
 
 FOLDER = Path(__file__).parents[3] / "data" / "published" / "kernels"
 # Files, the forms of their rows, and the columns of their times in us.
@@ -75,7 +75,7 @@ def errors() -> dict[tuple[str, str], list[float]]:
     for name, form, column, us in FILES:
         for row in rows(name):
             outcome = outcome_of(form, row)
-            if isinstance(outcome, Predicted):
+            if isinstance(outcome, PredictedOperator):
                 found[outcome.family, outcome.profile].append(outcome.law_us / (float(row[column]) * us) - 1)
     return found
 
@@ -85,7 +85,7 @@ def rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def outcome_of(form: str, row: dict[str, str]) -> Predicted | str:
+def outcome_of(form: str, row: dict[str, str]) -> PredictedOperator | str:
     try:
         return predict(form, row, "hgx_h200")
     except ScenarioError as error:

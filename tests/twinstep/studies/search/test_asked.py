@@ -17,7 +17,7 @@ from tests.twinstep.studies.players import play_in_this_process
 from tests.twinstep.studies.test_sweep import Watched
 from twinstep.studies.engine import Where
 from twinstep.studies.goals import GOALS
-from twinstep.studies.search.asked import JOURNAL, Asked
+from twinstep.studies.search.asked import JOURNAL, OptunaSource
 from twinstep.studies.study_file import read_study
 from twinstep.studies.sweep import Sweep
 from twinstep.studies.task import Result, Task
@@ -87,7 +87,7 @@ def searched(
         "version": "1",
     }
     with opened(Path(out), about, b"", {key: study.values_of(key) for key in study.keys}) as rows:
-        source = Asked(study, Path(out), "1", proposals)
+        source = OptunaSource(study, Path(out), "1", proposals)
         rows.finish(Sweep(study, rows, Where(jobs=1), Watched(), play, source, version="1").run())
     return study_frame(Path(out))
 

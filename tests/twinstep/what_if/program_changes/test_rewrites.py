@@ -25,7 +25,7 @@ from scenarios.seam.operations.products import (
 from scenarios.seam.operations.rows import IndexPut, ScatterAdd
 from scenarios.seam.trace import COPYING
 from sim.operators.laws import seconds
-from sim.rank.observed import Computed, Observed
+from sim.rank.observed import Observed, ObservedComputation
 from tests.small import recommender
 from twinstep.what_if.counterfactuals import Counterfactual
 from twinstep.what_if.program_changes import cuda_graphs, fused_optimizer, index_backward, padding
@@ -52,7 +52,7 @@ def step_of(scenario: Any, *computed: tuple[Any, ...], waits: Iterable[int] = ()
     for place, one in enumerate(computed):
         if place in waits:
             observed.waited(0)
-        observed.computed(0, Computed(*one))
+        observed.computed(0, ObservedComputation(*one))
     return Step(observed.last, observed.before, scenario.cluster.host.gpu)
 
 
@@ -69,7 +69,7 @@ def test_all_products_of_a_size_are_those_of_the_next_aligned_one(scenario: Any,
     (one,) = padding.proposals(step_of(scenario, ("top.0", of(forward)), ("top.0.backward", of(*backward, *backward))))
     assert (one.name, one.made_by) == ("products of 479 padded to 480", "pad with zeros in top.0 (8192 x 479 x 1024)")
     assert one.rewrite is not None
-    changed = one.rewrite(Computed("top.0.backward", of(*before)))
+    changed = one.rewrite(ObservedComputation("top.0.backward", of(*before)))
     assert [each for part in changed.parts for each in part.operations] == after
     gpu = scenario.cluster.host.gpu
     saved_ns = [1e9 * (seconds(old, gpu) - seconds(new, gpu)) for old, new in zip(before, after, strict=True)]
@@ -88,13 +88,13 @@ def test_what_is_aligned_or_a_vector_is_not_padded(scenario: Any, inner: int, co
     step = step_of(scenario, ("top", of(*products(inner, columns, "bfloat16"))))
     assert [*padding.proposals(step)] == []
     kernel = of(*products(inner, columns, "bfloat16"))
-    assert padding.Padded(479, 480)(Computed("top", kernel)) is kernel
+    assert padding.Padded(479, 480)(ObservedComputation("top", kernel)) is kernel
 
 
 def test_an_accumulating_index_put_becomes_atomic_additions(scenario: Any) -> None:
     (one,) = index_backward.proposals(step_of(scenario, ("dot", of(INDEX_PUT)), ("dot.backward", of(INDEX_PUT))))
     assert one.rewrite is not None
-    changed = one.rewrite(Computed("dot.backward", of(INDEX_PUT))).parts[0].operations
+    changed = one.rewrite(ObservedComputation("dot.backward", of(INDEX_PUT))).parts[0].operations
     assert changed == (ScatterAdd(elements=8192 * 351, dtype="float32", target_elements=8192 * 729),)
     assert one.made_by.startswith("z.flatten(1).index_select(1, i * n + j) for z[:, i, j] in dot, whose backward takes")
     assert [*index_backward.proposals(step_of(scenario, ("dot", of(*changed))))] == []
@@ -116,20 +116,22 @@ def test_a_step_of_adam_becomes_what_torch_runs_with_fused(scenario: Any, kind: 
     )
     fused = optimizer_kernel(scenario, lambda each: optimizer(each, fused=True, **options))
     label = f"{kind}.step"
-    changed = Computed(label, fused_optimizer.fused(Computed(label, before, "optimizer")))
-    assert counted(changed) == counted(Computed(label, fused))
+    changed = ObservedComputation(label, fused_optimizer.fused(ObservedComputation(label, before, "optimizer")))
+    assert counted(changed) == counted(ObservedComputation(label, fused))
     assert changed.kernel.launches == fused.launches < before.launches
     assert 0 < changed.kernel.host.dispatches < before.host.dispatches
-    assert fused_optimizer.fused(Computed(label, fused, "optimizer")) is fused
+    assert fused_optimizer.fused(ObservedComputation(label, fused, "optimizer")) is fused
     if kind == "Adam":  # a program's own label does not say which optimizer it is
-        own = Computed("dense.update", fused_optimizer.fused(Computed("dense.update", before, "optimizer")))
+        own = ObservedComputation(
+            "dense.update", fused_optimizer.fused(ObservedComputation("dense.update", before, "optimizer"))
+        )
         assert counted(own) == counted(changed)
     assert [one.made_by for one in fused_optimizer.proposals(step_of(scenario, (label, before, "optimizer")))] == [
         f"fused=True for {kind}"
     ]
 
 
-def counted(computed: Computed) -> dict[Operation, int]:
+def counted(computed: ObservedComputation) -> dict[Operation, int]:
     found: dict[Operation, int] = {}
     for operation, times in computed.operations():
         found[operation] = found.get(operation, 0) + times
@@ -140,7 +142,7 @@ def counted(computed: Computed) -> dict[Operation, int]:
 def test_an_optimizer_without_a_fused_kernel_stays_as_it_is(scenario: Any, kind: str) -> None:
     kernel = optimizer_kernel(scenario, getattr(torch.optim, kind))
     for label, role in ((f"{kind}.step", "optimizer"), ("dense.update", "optimizer"), ("Adam.step", "")):
-        assert fused_optimizer.fused(Computed(label, kernel, role)) is kernel
+        assert fused_optimizer.fused(ObservedComputation(label, kernel, role)) is kernel
 
 
 @pytest.mark.parametrize(("waits", "is_barred"), [((), False), ((0,), False), ((2,), True)])
@@ -156,7 +158,7 @@ def test_waits_behind_the_last_kernel_and_behind_copies_of_a_batch_do_not_count(
     observed = step_of(scenario, copy, work, waits=(1,)).observed
     observed.waits.append(2)
     assert not observed.reads_back
-    observed.computed.append(Computed(*work))
+    observed.computed.append(ObservedComputation(*work))
     assert observed.reads_back
 
 
@@ -170,7 +172,7 @@ def test_waits_behind_copies_of_a_script_count_between_other_kernels_alone(scena
 def test_shapes_that_differ_from_step_to_step_cannot_be_a_graph(scenario: Any) -> None:
     observed = Observed()
     for step, inner in enumerate((480, 512)):
-        observed.computed(step, Computed("a", of(*products(inner, 1024, "tf32"))))
+        observed.computed(step, ObservedComputation("a", of(*products(inner, 1024, "tf32"))))
     step = Step(observed.last, observed.before, scenario.cluster.host.gpu)
     assert "differ from step to step" in cuda_graphs.barred(step)
     assert cuda_graphs.barred(Step(observed.last, observed.last, scenario.cluster.host.gpu)) == ""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from scenarios.do_nothing import do_nothing
-from scenarios.workloads.script.gpu.memory.memory import Memory
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 
 _SYNC_MODES = ("default", "warn", "error")
 
@@ -50,7 +50,9 @@ class Driver:
     and memory of one is asked of `memory_of(device)`.
     """
 
-    def __init__(self, current: Current, memory_of: Callable[[int], Memory], synchronize: Callable[[], None]) -> None:
+    def __init__(
+        self, current: Current, memory_of: Callable[[int], DeviceMemory], synchronize: Callable[[], None]
+    ) -> None:
         self._current, self._memory_of, self._synchronize = current, memory_of, synchronize
         self._sync_mode, self._fractions = 0, dict[int, float]()
         self._raw = dict[int, tuple[str, int]]()

@@ -24,7 +24,7 @@ _DTYPES = {
 _NAMES = {dtype: f"{name}Tensor" for name, dtype in _DTYPES.items()}
 
 
-class _Kind(type):
+class _TensorType(type):
     """A type of tensors of the GPU, by their elements."""
 
     dtype: torch.dtype
@@ -46,15 +46,15 @@ class _Kind(type):
 def follow_types() -> None:
     """Have torch.cuda's types of tensors, `Tensor.type`, `Tensor.new` and torch.set_default_tensor_type."""
     tensor: Any = Tensor
-    kinds = {f"{name}Tensor": _Kind(f"{name}Tensor", (), {"dtype": dtype}) for name, dtype in _DTYPES.items()}
+    kinds = {f"{name}Tensor": _TensorType(f"{name}Tensor", (), {"dtype": dtype}) for name, dtype in _DTYPES.items()}
     for name, kind in kinds.items():
         if hasattr(torch.cuda, name):
             setattr(torch.cuda, name, kind)
     of_type, new, set_default = tensor.type, tensor.new, torch.set_default_tensor_type
 
-    def wanted(dtype: Any) -> _Kind | None:
+    def wanted(dtype: Any) -> _TensorType | None:
         name = dtype.removeprefix("torch.cuda.") if isinstance(dtype, str) and "torch.cuda." in dtype else None
-        return dtype if isinstance(dtype, _Kind) else kinds.get(name or "")
+        return dtype if isinstance(dtype, _TensorType) else kinds.get(name or "")
 
     def converted(self: Tensor, dtype: Any = None, non_blocking: bool = False, **more: Any) -> Any:
         if dtype is None:

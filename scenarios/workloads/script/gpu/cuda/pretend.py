@@ -15,8 +15,8 @@ from scenarios.workloads.script.gpu.cuda.graphs import graphs
 from scenarios.workloads.script.gpu.cuda.legacy_tensors import follow_types
 from scenarios.workloads.script.gpu.cuda.names import follow_names
 from scenarios.workloads.script.gpu.cuda.properties import Properties, SeenGpu
-from scenarios.workloads.script.gpu.cuda.torch_streams import Streams
-from scenarios.workloads.script.gpu.memory.memory import Memory
+from scenarios.workloads.script.gpu.cuda.torch_streams import GpuStreams
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 
 # GPUs have bfloat16 and TF32 since compute capability 8.0 (CUDA C++ Programming Guide, "Compute Capabilities").
 _AMPERE = 8
@@ -27,8 +27,8 @@ _CUDA, _NCCL = "13.0", (2, 28, 9)
 def pretend(
     gpu: SeenGpu,
     current: Current,
-    streams: Streams,
-    memory_of: Callable[[int], Memory],
+    streams: GpuStreams,
+    memory_of: Callable[[int], DeviceMemory],
 ) -> None:
     """Have torch say that a host's GPUs are there."""
     major, minor = gpu.capability
@@ -57,7 +57,7 @@ def pretend(
     follow_types()
 
 
-def answers_of_gpu(gpu: SeenGpu, memory_of: Callable[[int], Memory]) -> dict[str, Any]:
+def answers_of_gpu(gpu: SeenGpu, memory_of: Callable[[int], DeviceMemory]) -> dict[str, Any]:
     """Return what torch.cuda has of GPUs beside what a driver answers, by name."""
     properties, cudart, (major, minor) = Properties(gpu), _Cudart(memory_of), gpu.capability
     return {
@@ -76,7 +76,7 @@ def answers_of_gpu(gpu: SeenGpu, memory_of: Callable[[int], Memory]) -> dict[str
     }
 
 
-def _of_streams(streams: Streams) -> dict[str, Any]:
+def _of_streams(streams: GpuStreams) -> dict[str, Any]:
     return {
         "Stream": streams.Stream,
         "Event": streams.Event,
@@ -113,7 +113,7 @@ class _Cudart:
     class cudaError:  # noqa: N801 - torch's name
         success = 0
 
-    def __init__(self, memory_of: Callable[[int], Memory]) -> None:
+    def __init__(self, memory_of: Callable[[int], DeviceMemory]) -> None:
         self.cudaMemGetInfo = lambda device: memory_of(device).free_and_total()
 
     def __getattr__(self, name: str) -> Any:

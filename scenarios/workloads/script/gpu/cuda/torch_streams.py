@@ -17,7 +17,7 @@ _PRIORITIES = (0, -5)
 _refuse_sharing = refusing("events of simulated GPUs cannot be shared between processes: expected interprocess=False")
 
 
-class Streams:
+class GpuStreams:
     """The GPU's streams and events by numbers, and which stream is current; tells `link` what they are given.
 
     Attributes:
@@ -84,7 +84,7 @@ def _of_any_device(usual: Any, of_gpu: Any, make: Callable[..., Any]) -> Any:
 class _Stream:
     """A stream as torch.cuda has it; number 0, the first one made, is the default stream of the current GPU."""
 
-    streams: ClassVar[Streams]
+    streams: ClassVar[GpuStreams]
 
     def __init__(self, device: Any = None, priority: int = 0, **more: Any) -> None:
         self.priority = max(min(priority, _PRIORITIES[0]), _PRIORITIES[1])
@@ -156,7 +156,7 @@ class _Stream:
 class _Event:
     """An event as torch.cuda has it."""
 
-    streams: ClassVar[Streams]
+    streams: ClassVar[GpuStreams]
 
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, external: bool = False
@@ -201,7 +201,7 @@ class _Event:
 class _StreamContext:
     """A context in which a stream is the current one, as torch.cuda has it."""
 
-    streams: ClassVar[Streams]
+    streams: ClassVar[GpuStreams]
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream

@@ -20,8 +20,8 @@ from scenarios.workloads.script.gpu.memory.blocks import (
     BLOCK_BYTES,
     LARGE_SEGMENT_BYTES,
     Block,
+    BlockPool,
     Gauges,
-    Pool,
     cut,
     put_free,
     rounded,
@@ -72,7 +72,7 @@ class Allocator:
         self.limit_bytes, self.is_expandable, self._say = limit_bytes, is_expandable, say
         self.gauges = {name: Gauges() for name in ("all", "large_pool", "small_pool")}
         self.highest_bytes = self.allocations = self.releases = self.retries = 0
-        self._pools: dict[tuple[int, bool], Pool] = {}
+        self._pools: dict[tuple[int, bool], BlockPool] = {}
         self._blocks: dict[Hashable, Block] = {}
         self._refused: set[Hashable] = set()
         self._end = 0
@@ -174,11 +174,11 @@ class Allocator:
         self._split(block, size_bytes)
         self._blocks[key] = block
 
-    def _pool(self, stream: int, *, is_small: bool) -> Pool:
+    def _pool(self, stream: int, *, is_small: bool) -> BlockPool:
         pool = self._pools.get((stream, is_small))
         if pool is None:
             gauges = self.gauges["all"], self.gauges["small_pool" if is_small else "large_pool"]
-            pool = self._pools[stream, is_small] = Pool(stream, is_small, gauges)
+            pool = self._pools[stream, is_small] = BlockPool(stream, is_small, gauges)
         return pool
 
     def _note(self, settings: str | None) -> None:
@@ -221,12 +221,12 @@ class Allocator:
         self._give_back(pool, block.size_bytes)
         put_free(block)
 
-    def _give_back(self, pool: Pool, size_bytes: int) -> None:
+    def _give_back(self, pool: BlockPool, size_bytes: int) -> None:
         self.releases += 1
         for gauges in pool.gauges:
             gauges.reserved_bytes.add(-size_bytes)
 
-    def _made(self, pool: Pool, size_bytes: int) -> Block | None:
+    def _made(self, pool: BlockPool, size_bytes: int) -> Block | None:
         """Return a free block which is not smaller, with memory that was not reserved before; None: there is none."""
         if self.is_expandable:
             return self._grown(pool, size_bytes)
@@ -238,7 +238,7 @@ class Allocator:
         pool.put(block := Block(pool, self._place(), segment_bytes))
         return block
 
-    def _grown(self, pool: Pool, size_bytes: int) -> Block | None:
+    def _grown(self, pool: BlockPool, size_bytes: int) -> Block | None:
         """Return a free block of an expandable segment for which pages are reserved, which stay if they are too few."""
         block: Block | None = self._lowest(pool, size_bytes)
         if block is not None and not block.is_mapped:
@@ -249,7 +249,7 @@ class Allocator:
             block = self._map(hole, min(size_bytes - block.size_bytes, hole.size_bytes))
         return block
 
-    def _lowest(self, pool: Pool, size_bytes: int) -> Block:
+    def _lowest(self, pool: BlockPool, size_bytes: int) -> Block:
         """Return the first free block of the lowest addresses where this fits, if all that is free there is mapped."""
         for start in sorted(pool.holes):
             block = pool.holes[start]
@@ -276,7 +276,7 @@ class Allocator:
         self._end += _SEGMENT_STRIDE
         return self._end
 
-    def _reserve(self, pool: Pool, size_bytes: int) -> bool:
+    def _reserve(self, pool: BlockPool, size_bytes: int) -> bool:
         """Return whether the GPU has as much, which is then reserved."""
         if self.reserved_bytes + size_bytes > self.limit_bytes:
             return False

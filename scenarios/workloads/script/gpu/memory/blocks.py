@@ -47,7 +47,7 @@ class Gauges:
 class Block:
     """Bytes of a segment from `start` on, beside others of it; the GPU has not given any that is not mapped."""
 
-    pool: Pool
+    pool: BlockPool
     start: int
     size_bytes: int
     before: Block | None = None
@@ -76,7 +76,7 @@ class Block:
 
 
 @dataclass(slots=True, eq=False)
-class Pool:
+class BlockPool:
     """Free blocks of one stream, small or large ones, and apart from them those that are not mapped, by their starts;
     `gauges` count what is free and cannot be given back alone.
     """

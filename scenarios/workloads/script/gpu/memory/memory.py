@@ -29,7 +29,7 @@ def workspace_bytes(capability: tuple[int, int]) -> int:
     return _LARGE_WORKSPACE_BYTES if capability[0] in _WITH_LARGE_WORKSPACE else _WORKSPACE_BYTES
 
 
-class Journal(Protocol):
+class StorageJournal(Protocol):
     """Storages that appear and go while compiled code runs, of which only some are in memory."""
 
     def hold(self, key: Hashable, size_bytes: int, stream: int) -> None:
@@ -57,7 +57,7 @@ class _Loan:
     users: set[Hashable]
 
 
-class Memory:
+class DeviceMemory:
     """Bytes of the storages that there are, by what stands for them; and the most that there were. Blocks are those of
     the current `stream()`; `say` is told of settings of torch's allocator that change nothing here.
 
@@ -82,7 +82,7 @@ class Memory:
         self._uncounted: dict[Hashable, tuple[int, int]] = {}  # bytes and streams of what has no block until it counts
         self._given, self._taken = _Count(), _Count()  # allocations, since a script has reset them
         self._most_allocations, self._limit_bytes = 0, total_bytes
-        self.journal: Journal | None = None
+        self.journal: StorageJournal | None = None
         self._sizes: dict[Hashable, int] = {}
         self._workspaces: set[Hashable] = set()
         self._users: dict[Hashable, set[Hashable]] = {}
@@ -174,7 +174,7 @@ class Memory:
         found = None if self.journal is None else self.journal.holds(key)
         return key in self._sizes if found is None else found
 
-    def counted(self) -> Memory:
+    def counted(self) -> DeviceMemory:
         """Return this memory when nothing of it is in a journal any more."""
         if self.journal is not None:
             self.journal.end()

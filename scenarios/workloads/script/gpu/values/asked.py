@@ -27,7 +27,7 @@ _UNTIL_CONVERGED = "torch/optim/lbfgs.py"
 _OWN = ("script/gpu/mode.py", "script/host/calls.py", __file__)
 
 
-class Asked:
+class ValueReads:
     """The door for values that a script reads.
 
     `said(sentence)` is told once of each value that is made up. `step()` returns the number of the step.

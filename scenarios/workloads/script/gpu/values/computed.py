@@ -56,7 +56,7 @@ _OF_IDS = frozenset({"fbgemm"})
 _MOVES_BAGS = frozenset({"fbgemm::permute_1D_sparse_data", "fbgemm::permute_2D_sparse_data"})
 
 
-class Computed:
+class ValueComputer:
     """A computer of the integers, truths and few floats that operators on a GPU would give.
 
     `guessed()` is called where a comparison takes floats for `UNKNOWN`. `generator()` returns that of the current GPU,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scenarios.config.scenario import Bag
 from scenarios.workloads.dlrm.tables import embedding_cpu, embedding_torch
-from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
+from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 # Of one element: sums of some ten numbers of size 1, rounded once.
@@ -76,11 +76,11 @@ class Case:
         sizes = [sum(map(len, key)) * dim for key, dim in zip(self.bags, self.key_dims, strict=True)]
         return self.drawn(sum(sizes)).to(self.travels_as)
 
-    def storage(self) -> Storage:
+    def storage(self) -> RankRows:
         """Weights, and a state of 1/4 for each row or element."""
         weights = self.weights()
         states = weights.numel() if self.by_element else sum(self.rows)
-        return Storage(weights, self.places, torch.full((states,), 0.25), self.by_element)
+        return RankRows(weights, self.places, torch.full((states,), 0.25), self.by_element)
 
 
 @st.composite
@@ -158,7 +158,7 @@ def test_halves_are_rounded_as_torch_does(values: list[float], dtype: torch.dtyp
     """A row of zeros to which the numbers are added, and stored."""
     given_values = torch.tensor(values, dtype=torch.float32)
     stored = torch.zeros(len(values), dtype=dtype)
-    rows = Storage(stored, Places.of([1], [len(values)]), torch.zeros(0))
+    rows = RankRows(stored, Places.of([1], [len(values)]), torch.zeros(0))
     embedding_cpu.add(rows, Named(torch.tensor([0]), torch.tensor([1])), given_values.view(1, -1), 1.0)
     torch.testing.assert_close(stored, given_values.to(dtype), rtol=0, atol=0, equal_nan=True)
 
@@ -166,14 +166,14 @@ def test_halves_are_rounded_as_torch_does(values: list[float], dtype: torch.dtyp
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_every_half_is_kept_as_it_is(dtype: torch.dtype) -> None:
     every = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(dtype)
-    rows = Storage(every, Places.of([1], [len(every)]), torch.zeros(0))
+    rows = RankRows(every, Places.of([1], [len(every)]), torch.zeros(0))
     found = embedding_cpu.look_up(rows, Named(torch.tensor([0]), torch.tensor([1])), 1, every.dtype)
     torch.testing.assert_close(found[0], every, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("bad", [3, -1, 1 << 40])
 def test_an_id_that_is_no_row_is_named(bad: int) -> None:
-    rows = Storage(torch.zeros(24), Places.of([9, 3], [2, 2]), torch.zeros(12))
+    rows = RankRows(torch.zeros(24), Places.of([9, 3], [2, 2]), torch.zeros(12))
     named, gradient = Named(torch.tensor([8, 2, bad]), torch.tensor([1, 0, 1, 1])), torch.zeros(2, 4)
     calls = (
         lambda: embedding_cpu.look_up(rows, named, 2, torch.float32),

@@ -17,7 +17,7 @@ from scenarios.config.scenario import Ids, Optimizer, OptimizerKind
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables import embedding, embedding_fbgemm
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.tables.described import Piece
+from scenarios.workloads.dlrm.tables.described import PricedPiece
 from scenarios.workloads.dlrm.tables.embedding import Rows
 from scenarios.workloads.dlrm.tables.embedding_fbgemm import FbgemmRows
 from scenarios.workloads.dlrm.tables.embedding_torch import Named
@@ -44,7 +44,7 @@ class Case:
 
     def __init__(
         self,
-        pieces: list[Piece],
+        pieces: list[PricedPiece],
         *,
         optimizer: Optimizer = OPTIMIZERS[0],
         bag: Bag = "pooled",
@@ -83,7 +83,7 @@ class Case:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     pieces = [
-        Piece(
+        PricedPiece(
             table=number,
             rows=range(start := draw(st.integers(0, 3)), start + draw(st.integers(0, 6))),
             columns=range(0, 4 * draw(st.integers(1, 3))),
@@ -126,7 +126,7 @@ def test_fbgemm_trains_rows_as_ours(case: Case) -> None:
 
 @pytest.mark.parametrize("bag", get_args(Bag))
 def test_a_batch_may_be_looked_up_before_the_one_before_is_updated(bag: Bag) -> None:
-    case = Case([Piece(table=0, rows=range(4), columns=range(8))], optimizer=OPTIMIZERS[1], bag=bag)
+    case = Case([PricedPiece(table=0, rows=range(4), columns=range(8))], optimizer=OPTIMIZERS[1], bag=bag)
     rows = [case.rows("numba"), case.rows("fbgemm")]
     for each in rows:
         found = [each.look_up(features) for features in case.batches]
@@ -139,7 +139,7 @@ def test_a_batch_may_be_looked_up_before_the_one_before_is_updated(bag: Bag) -> 
 
 
 def test_rows_that_nobody_looked_up_are_updated_too() -> None:
-    case = Case([Piece(table=0, rows=range(4), columns=range(8))])
+    case = Case([PricedPiece(table=0, rows=range(4), columns=range(8))])
     rows = [case.rows("numba"), case.rows("fbgemm")]
     for each in rows:
         each.update(case.batches[0], case.gradients[0])
@@ -163,7 +163,7 @@ def test_gradients_of_copies_are_summed_as_ours(case: Case, optimizer: Optimizer
 
 def test_weights_and_states_are_fbgemms_own() -> None:
     """A checkpoint that writes to them, or an average of replicas, is what is trained on."""
-    case = Case([Piece(table=0, rows=range(4), columns=range(8))], optimizer=OPTIMIZERS[1])
+    case = Case([PricedPiece(table=0, rows=range(4), columns=range(8))], optimizer=OPTIMIZERS[1])
     rows = case.rows("fbgemm")
     for tensor in (*rows.weights, *rows.states):
         tensor.fill_(2.0)
@@ -172,7 +172,7 @@ def test_weights_and_states_are_fbgemms_own() -> None:
 
 
 def test_an_id_that_is_no_row_is_refused() -> None:
-    rows = Case([Piece(table=0, rows=range(4), columns=range(8))]).rows("fbgemm")
+    rows = Case([PricedPiece(table=0, rows=range(4), columns=range(8))]).rows("fbgemm")
     features = KeyedJagged(keys=("a",), values=torch.tensor([4]), lengths=torch.tensor([1]), stride=1)
     with pytest.raises(RuntimeError, match="idx"):
         rows.look_up(features)
@@ -183,7 +183,7 @@ def test_an_id_that_is_no_row_is_refused() -> None:
     [(8, torch.float32, True), (6, torch.float32, False), (1028, torch.float32, False), (8, torch.bfloat16, False)],
 )
 def test_rows_that_fbgemm_does_not_take_are_looked_up_by_torch(dim: int, dtype: torch.dtype, is_taken: bool) -> None:
-    case = Case([Piece(table=0, rows=range(4), columns=range(dim))], dtype=dtype, travels_as=dtype)
+    case = Case([PricedPiece(table=0, rows=range(4), columns=range(dim))], dtype=dtype, travels_as=dtype)
     rows = case.rows("fbgemm")
     assert isinstance(rows._held, FbgemmRows if is_taken else FlatRows)
     assert rows.look_up(case.batches[0]).shape == (5, dim)
@@ -194,7 +194,7 @@ def test_rows_that_fbgemm_does_not_take_are_looked_up_by_torch(dim: int, dtype: 
 def test_lamb_is_not_fbgemms_where_it_divides_by_0(optimizer: Optimizer, weight_decay: float) -> None:
     """Without weight decay a row whose first gradient is 0 has no change, by whose length fbgemm divides."""
     own = dataclasses.replace(optimizer, weight_decay=weight_decay)
-    prices = Case([Piece(table=0, rows=range(4), columns=range(8))], optimizer=own).prices
+    prices = Case([PricedPiece(table=0, rows=range(4), columns=range(8))], optimizer=own).prices
     divides_by_0 = own.kind.endswith("lamb") and not weight_decay
     assert embedding_fbgemm.trains(prices, CUDA) is not divides_by_0
     assert embedding_fbgemm.trains(prices, CPU) is not own.has_moments
@@ -220,7 +220,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     return names
 
 
-def made_on_gpu(pieces: list[Piece], *, looks_ahead: bool = False, **options: Any) -> Made:
+def made_on_gpu(pieces: list[PricedPiece], *, looks_ahead: bool = False, **options: Any) -> Made:
     prices = RowPrices(pieces, torch.float32, **{"optimizer": OPTIMIZERS[0], **options})
     keys = [number for number, piece in enumerate(pieces) for _ in range(piece.keys)]
     made = embedding_fbgemm._module(pieces, keys, prices, CUDA, looks_ahead=looks_ahead)
@@ -239,7 +239,7 @@ def made_on_gpu(pieces: list[Piece], *, looks_ahead: bool = False, **options: An
     ids=str,
 )
 def test_every_optimizer_has_its_name_and_numbers_on_a_gpu(on_gpu: Any, optimizer: Optimizer, name: str) -> None:
-    options = made_on_gpu([Piece(table=0, rows=range(4), columns=range(8))], optimizer=optimizer).options
+    options = made_on_gpu([PricedPiece(table=0, rows=range(4), columns=range(8))], optimizer=optimizer).options
     assert options["optimizer"].name == name
     numbers = {key: options[key] for key in ("learning_rate", "eps", "beta1", "beta2", "weight_decay")}
     assert numbers == {
@@ -255,7 +255,7 @@ def test_every_optimizer_has_its_name_and_numbers_on_a_gpu(on_gpu: Any, optimize
 def test_rows_lie_where_their_kernels_say(on_gpu: Any) -> None:
     kernels = SCENARIO_KERNELS
     pieces = [
-        Piece(table=number, rows=range(10), columns=range(8), kernel=kernel, keys=1 + number)
+        PricedPiece(table=number, rows=range(10), columns=range(8), kernel=kernel, keys=1 + number)
         for number, kernel in enumerate(kernels)
     ]
     made = made_on_gpu(pieces)
@@ -269,7 +269,7 @@ def test_a_cache_has_room_for_the_scenarios_share(on_gpu: Any, looks_ahead: bool
     """All cached tables of one module share the cache."""
     shares, sizes = (0.1, 0.3), (100, 300)
     pieces = [
-        Piece(table=number, rows=range(rows), columns=range(8), kernel=ComputeKernel.FUSED_UVM_CACHING)
+        PricedPiece(table=number, rows=range(rows), columns=range(8), kernel=ComputeKernel.FUSED_UVM_CACHING)
         for number, rows in enumerate(sizes)
     ]
     cached = [
@@ -290,7 +290,7 @@ def test_a_cache_is_filled_on_the_stream_that_asks_for_it(on_gpu: Any, monkeypat
     main, beside = Stream(), Stream()
     streams = iter([main, main, beside])
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: next(streams))
-    piece = Piece(table=0, rows=range(10), columns=range(8), kernel=ComputeKernel.FUSED_UVM_CACHING)
+    piece = PricedPiece(table=0, rows=range(10), columns=range(8), kernel=ComputeKernel.FUSED_UVM_CACHING)
     cached = CachedPiece(table=table(Ids(), 1), rows=piece.rows, row_bytes=32, load_factor=0.5)
     prices = RowPrices([piece], torch.float32, optimizer=OPTIMIZERS[0], cache=RowCache([cached], 8))
     rows = FbgemmRows(prices, CUDA, looks_ahead=True)
@@ -303,7 +303,7 @@ def test_a_cache_is_filled_on_the_stream_that_asks_for_it(on_gpu: Any, monkeypat
 
 def test_rows_without_a_cache_are_not_fetched(on_gpu: Any) -> None:
     rows = FbgemmRows(
-        RowPrices([Piece(table=0, rows=range(4), columns=range(8))], torch.float32, optimizer=OPTIMIZERS[0]),
+        RowPrices([PricedPiece(table=0, rows=range(4), columns=range(8))], torch.float32, optimizer=OPTIMIZERS[0]),
         CUDA,
         looks_ahead=True,
     )

@@ -11,7 +11,7 @@ import torch
 
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.recording.alone import Alone, Sent
+from scenarios.workloads.script.recording.alone import Alone, SentByRanks
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import Few
 from scenarios.workloads.script.recording.lines import Families
@@ -122,7 +122,7 @@ def exchange(sizes: list[int]) -> IssueCall:
 
 def test_a_call_tells_apart_to_whom_it_sends_more_or_less() -> None:
     """Few are told; as many as have other sizes by values are not."""
-    alone = Alone(0, 16, Sent(lambda *_: False))
+    alone = Alone(0, 16, SentByRanks(lambda *_: False))
     for sizes in ([1] * 5 + [3] + [1] * 10, [*range(16)]):
         alone.answer(exchange(sizes))
     gathered = [Packed((2 if rank == 9 else 1,), torch.float32) for rank in range(16)]
@@ -132,7 +132,7 @@ def test_a_call_tells_apart_to_whom_it_sends_more_or_less() -> None:
 
 def test_many_calls_tell_few_apart_in_all() -> None:
     """Splits of values are other ones in each call: the ranks that they name do not leave too few to play."""
-    alone = Alone(0, 512, Sent(lambda *_: False))
+    alone = Alone(0, 512, SentByRanks(lambda *_: False))
     for number in range(10):
         own = {7 * number + place + 1 for place in range(7)}
         alone.answer(exchange([1 + rank * (rank in own) for rank in range(512)]))
