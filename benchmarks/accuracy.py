@@ -36,7 +36,7 @@ from real.launch.job import Job
 from real.launch.launcher import launch
 from reports.analysis.statistics import Sample, errors, sample
 from scenarios.config.load import load, load_profile
-from scenarios.config.scenario import Collective, CollectiveCalls, Scenario
+from scenarios.config.scenario import CollectiveCalls, Scenario, TimedCollective
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
@@ -65,11 +65,11 @@ class Case:
     size_bytes: int
     steps: int
 
-    def collective(self) -> Collective:
+    def collective(self) -> TimedCollective:
         """As a scenario says it."""
         op, *splits = self.op.split()
         skew = _SKEW if splits else 0.0
-        return Collective(op=op, size_bytes=self.size_bytes, splits="random" if splits else "even", skew=skew)  # type: ignore[arg-type]
+        return TimedCollective(op=op, size_bytes=self.size_bytes, splits="random" if splits else "even", skew=skew)  # type: ignore[arg-type]
 
 
 def cases(bytes_per_s: float) -> list[Case]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sim.rank.observed import Observed
     from sim.span_filter import Keeping
     from twinstep.phases import Phases
-    from twinstep.progress import Bar
+    from twinstep.progress import ProgressBar
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
@@ -178,14 +178,14 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phas
         from sim.rank.observed import Observed
         from sim.span_filter import Keeping, chosen_by
         from twinstep.plan_choice import build_planned
-        from twinstep.progress import Bar
+        from twinstep.progress import ProgressBar
 
     keeping = Keeping(
         chosen_by("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
         chosen_by("--keep-steps", options.keep_steps, scenario.steps),
     )
     quiet = options.json or options.quiet
-    with Bar(1, quiet=quiet, phases=phases) as bar:
+    with ProgressBar(1, quiet=quiet, phases=phases) as bar:
         scenario, program = build_planned(scenario, bar.say, bar.does)
     if program.host_classes is not None:
         keeping = keeping.simulated(program.host_classes.ranks, f"--keep-ranks = {options.keep_ranks!r}")
@@ -194,7 +194,9 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phas
         from twinstep.what_if.what_if import DRAWS  # loads Dask
 
         draws = DRAWS
-    return _Job(scenario, program, keeping, draws, folder, Bar(1 + draws, quiet=quiet, phases=phases), Observed())
+    return _Job(
+        scenario, program, keeping, draws, folder, ProgressBar(1 + draws, quiet=quiet, phases=phases), Observed()
+    )
 
 
 def _repeat(job: _Job, asked: _Asked, digest: Digest | None) -> tuple[Run, Plays | None]:
@@ -242,7 +244,7 @@ class _Job:
     keeping: Keeping
     draws: int
     folder: Path
-    bar: Bar
+    bar: ProgressBar
     observed: Observed
 
 

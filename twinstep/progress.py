@@ -14,7 +14,7 @@ from sim.run import RunProgress
 from twinstep.phases import Phases
 
 
-class Bar:
+class ProgressBar:
     """One line that `show` draws where stderr is a terminal, after a second, a few times a second; gone at the end.
 
     `plays`: how often the scenario is simulated in all: once, and once for each draw. What is said and done is put
@@ -36,7 +36,7 @@ class Bar:
         self._share = 0.0
         self._line = ProgressLine(quiet=quiet, first_s=1.0, now_s=now_s)
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:

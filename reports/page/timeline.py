@@ -25,7 +25,7 @@ from reports.analysis.frames import COMPUTE, KEYS, ints
 from reports.analysis.intervals import Ints
 from reports.page import charts, theme
 from reports.page.blocks import ShownOperation, Timeline, TimelinePlace
-from reports.page.run.shown_spans import Shown, choose
+from reports.page.run.shown_spans import ShownSpans, choose
 from reports.run import Run
 from reports.sections.address import NAME
 from reports.sections.run.subject import RunView
@@ -79,7 +79,7 @@ def timeline(view: RunView) -> list[Timeline] | str:
     return [Timeline(NAME, title, drawn, operations, places, _note(run, shown))]
 
 
-def _note(run: Run, shown: Shown) -> str:
+def _note(run: Run, shown: ShownSpans) -> str:
     words = "Drag over a stretch to zoom, shift and wheel zoom too; hover for numbers. The thin line is the"
     words += " critical path of the first step named. Communication has its own rows under each stream's computation."
     is_all = len(shown.ranks) == len(run.outline.own["rank"].unique())
@@ -216,7 +216,7 @@ def _operations(run: Run, spans: pd.DataFrame) -> tuple[list[ShownOperation], In
     return found, place[np.asarray(grouped.ngroup(), np.int64)]
 
 
-def _places(run: Run, typical: int | None, shown: Shown) -> list[TimelinePlace]:
+def _places(run: Run, typical: int | None, shown: ShownSpans) -> list[TimelinePlace]:
     """The steps that are shown, the typical one first."""
     origin = run.outline.first_ns
     steps = run.steps[run.steps["step"].isin(shown.steps).to_numpy(bool)]

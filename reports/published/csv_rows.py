@@ -55,7 +55,7 @@ class Log(Generic[Row]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class CsvColumn:
     """How a cell is read (a ValueError if it is not `expected`), and what a blank one means, if it may be blank."""
 
     parse: Callable[[str], object]
@@ -64,7 +64,7 @@ class Column:
     blank: object = None
 
 
-def read(path: Path, columns: Mapping[str, Column], make: Callable[..., Row]) -> Measurements[Row]:
+def read(path: Path, columns: Mapping[str, CsvColumn], make: Callable[..., Row]) -> Measurements[Row]:
     """Return every row of a CSV file. Columns may stand in any order; those of other names are not read, which a note
     says.
 
@@ -110,28 +110,28 @@ def names_of(path: Path) -> list[str]:
     return [name.strip() for name in first]
 
 
-def whole(least: int) -> Column:
+def whole(least: int) -> CsvColumn:
     """A whole number."""
 
     def parse(cell: str) -> int:
         return int(_number(cell, lambda value: least <= value <= _MOST and value == int(value)))
 
-    return Column(parse=parse, expected=f"a whole number from {least} to 10^15")
+    return CsvColumn(parse=parse, expected=f"a whole number from {least} to 10^15")
 
 
-def number(is_expected: Callable[[float], bool], expected: str, *, may_be_blank: bool = False) -> Column:
+def number(is_expected: Callable[[float], bool], expected: str, *, may_be_blank: bool = False) -> CsvColumn:
     """A finite number; None where it is blank."""
     said = f"{expected} or nothing" if may_be_blank else expected
-    return Column(parse=lambda cell: _number(cell, is_expected), expected=said, may_be_blank=may_be_blank)
+    return CsvColumn(parse=lambda cell: _number(cell, is_expected), expected=said, may_be_blank=may_be_blank)
 
 
-def text(*, may_be_blank: bool = False) -> Column:
+def text(*, may_be_blank: bool = False) -> CsvColumn:
     """Words with single blanks between them; "" where it is blank."""
     said = "printable text or nothing" if may_be_blank else "printable text"
-    return Column(parse=_words, expected=said, may_be_blank=may_be_blank, blank="")
+    return CsvColumn(parse=_words, expected=said, may_be_blank=may_be_blank, blank="")
 
 
-def above_zero(*, may_be_blank: bool = False) -> Column:
+def above_zero(*, may_be_blank: bool = False) -> CsvColumn:
     """A number above 0."""
     return number(lambda value: value > 0, "a number above 0", may_be_blank=may_be_blank)
 
@@ -150,7 +150,7 @@ def _number(cell: str, is_expected: Callable[[float], bool]) -> float:
     return value
 
 
-def _check_names(log: Log[Row], names: Sequence[str], columns: Mapping[str, Column]) -> None:
+def _check_names(log: Log[Row], names: Sequence[str], columns: Mapping[str, CsvColumn]) -> None:
     """Whether the first line has the columns that are needed, each once."""
     missing = [name for name, column in columns.items() if name not in names and not column.may_be_blank]
     twice = [name for name in columns if names.count(name) > 1]
@@ -166,7 +166,9 @@ def _check_names(log: Log[Row], names: Sequence[str], columns: Mapping[str, Colu
         log.note(f"first line: {', '.join(blank)}: missing; taken as blank in every row")
 
 
-def _values(log: Log[Row], line: int, columns: Mapping[str, Column], given: Mapping[str, str]) -> dict[str, Any] | None:
+def _values(
+    log: Log[Row], line: int, columns: Mapping[str, CsvColumn], given: Mapping[str, str]
+) -> dict[str, Any] | None:
     values, before = dict[str, Any](), len(log.mistakes)
     for name, column in columns.items():
         cell = given.get(name, "")

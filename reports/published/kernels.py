@@ -155,7 +155,7 @@ class _Line:
                 )
 
 
-def _time(form: Form) -> csv_rows.Column:
+def _time(form: Form) -> csv_rows.CsvColumn:
     """Return a column of times that stay text; of two times in a line one may be blank."""
     time = csv_rows.above_zero(may_be_blank=len(form.timed) > 1)
 

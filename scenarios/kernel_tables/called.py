@@ -43,7 +43,7 @@ class KernelInTrace(Protocol):
     def is_host_copy(self) -> bool: ...
 
 
-class TracedCall(Protocol):
+class CallInTrace(Protocol):
     """A call of an operator that launched kernels, itself or by operators that it called.
 
     `dims`, `strides`, `types` and `values` are its arguments as the profiler writes them; `gradients` the dimensions of
@@ -65,7 +65,7 @@ class TracedCall(Protocol):
     @property
     def kernels(self) -> Sequence[KernelInTrace]: ...
     @property
-    def calls(self) -> Sequence[TracedCall]: ...
+    def calls(self) -> Sequence[CallInTrace]: ...
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ _NOT_AS_DECLARED = (RuntimeError, TypeError, ValueError, LookupError, AssertionE
 _HOST_COPIES = "copies between the host and the GPU"
 
 
-def rows_of(traced: Sequence[TracedCall], parameters: Sequence[Sequence[int]]) -> OperatorRows:
+def rows_of(traced: Sequence[CallInTrace], parameters: Sequence[Sequence[int]]) -> OperatorRows:
     """Return the rows of calls, one for each description, with the mean time of its calls.
 
     `parameters` are the shapes of the gradients that a step accumulates, as a trace omits lists of more than 30. Calls
@@ -131,7 +131,7 @@ class _Walk:
         self._left_out, self._parameters, self._sixteen_bits = left_out, parameters, sixteen_bits
         self._known: dict[tuple[object, ...], Operations | None] = {}
 
-    def walk(self, traced: Iterable[TracedCall]) -> Iterator[tuple[Operations, float]]:
+    def walk(self, traced: Iterable[CallInTrace]) -> Iterator[tuple[Operations, float]]:
         """Yield the descriptions of calls with their times in us, in the order of the calls."""
         checks_us = 0.0
         rest = [(call, "") for call in reversed(list(traced))]  # each call with its caller's name
@@ -154,11 +154,11 @@ class _Walk:
         if checks_us:
             self._left_out[embeddings.CHECK] += checks_us
 
-    def _leave_out(self, call: TracedCall, kernels: Iterable[KernelInTrace]) -> None:
+    def _leave_out(self, call: CallInTrace, kernels: Iterable[KernelInTrace]) -> None:
         for kernel in kernels:
             self._left_out[_HOST_COPIES if kernel.is_host_copy else call.name] += kernel.us
 
-    def _described(self, call: TracedCall, around: str) -> Operations | None:
+    def _described(self, call: CallInTrace, around: str) -> Operations | None:
         """Return the description of a call; () if it is unknown, None if the operators that it called have
         descriptions.
         """
@@ -174,8 +174,8 @@ class _Walk:
             self._known[key] = self._of_torch(call, name)
         return self._known[key]
 
-    def _of_fbgemm(self, call: TracedCall) -> Operations | None:
-        listed: list[TracedCall] = [call]
+    def _of_fbgemm(self, call: CallInTrace) -> Operations | None:
+        listed: list[CallInTrace] = [call]
         for one in listed:
             try:
                 if traced := embeddings.described(one.name, _given(one, self._sixteen_bits)):
@@ -185,7 +185,7 @@ class _Walk:
             listed += one.calls
         return None
 
-    def _of_torch(self, call: TracedCall, name: str) -> Operations | None:
+    def _of_torch(self, call: CallInTrace, name: str) -> Operations | None:
         packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
         if packet is None:
             return None
@@ -200,7 +200,7 @@ class _Walk:
             return ()
         return ()
 
-    def _list(self, call: TracedCall, given: Sequence[TracedArgument], declared: Any, one: TracedArgument) -> Any:
+    def _list(self, call: CallInTrace, given: Sequence[TracedArgument], declared: Any, one: TracedArgument) -> Any:
         """Return a list of tensors that a trace omits: indices, or an optimizer's tensors of each parameter."""
         if "Optional[Tensor" in str(declared.type):
             return _indices(call, given)
@@ -213,7 +213,7 @@ class _Walk:
             torch.empty(() if declared.name == _STEPS else shape, dtype=one.dtype, device="meta") for shape in shapes
         ]
 
-    def _shapes(self, call: TracedCall) -> Sequence[Sequence[int]]:
+    def _shapes(self, call: CallInTrace) -> Sequence[Sequence[int]]:
         """Return the shapes of a list's tensors, of parameters or of one number each, that match the kernels' blocks.
 
         Raises:
@@ -262,7 +262,7 @@ def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return as_laid_out(func, args, func(*args, **kwargs))
 
 
-def _indices(call: TracedCall, given: Sequence[TracedArgument]) -> list[Any]:
+def _indices(call: CallInTrace, given: Sequence[TracedArgument]) -> list[Any]:
     """Return the indices of `index` and `index_put`, shaped as the result or the values, with None for other
     dimensions.
 
@@ -285,14 +285,14 @@ def _indices(call: TracedCall, given: Sequence[TracedArgument]) -> list[Any]:
     return [None] * before + [tensor(own, None, torch.int64) for _ in range(indexed)]
 
 
-def _given(call: TracedCall, sixteen_bits: torch.dtype) -> list[TracedArgument]:
+def _given(call: CallInTrace, sixteen_bits: torch.dtype) -> list[TracedArgument]:
     dtype = _dtype_of_lists(call, sixteen_bits)
     strides = call.strides if len(call.strides) == len(call.dims) else [None] * len(call.dims)
     values = call.values if len(call.values) == len(call.dims) else [""] * len(call.dims)
     return [TracedArgument(*one, dtype) for one in zip(call.dims, strides, call.types, values, strict=True)]
 
 
-def _dtype_of_lists(call: TracedCall, sixteen_bits: torch.dtype) -> torch.dtype:
+def _dtype_of_lists(call: CallInTrace, sixteen_bits: torch.dtype) -> torch.dtype:
     """Return the dtype of tensors in lists, from kernels' names, else of the first tensor argument."""
     if "TensorList" in call.types:
         for kernel in _kernels(call):
@@ -304,14 +304,14 @@ def _dtype_of_lists(call: TracedCall, sixteen_bits: torch.dtype) -> torch.dtype:
     return next((DTYPES[kind] for kind in call.types if kind in DTYPES), torch.float32)
 
 
-def _sixteen_bits(traced: Sequence[TracedCall]) -> torch.dtype:
+def _sixteen_bits(traced: Sequence[CallInTrace]) -> torch.dtype:
     """Return the 16-bit dtype that most tensors have."""
     counts = Counter(kind for call in _all(traced) for kind in call.types)
     return torch.float16 if counts["c10::Half"] > counts["c10::BFloat16"] else torch.bfloat16
 
 
 @contextmanager
-def _as_rounded(traced: Sequence[TracedCall]) -> Iterator[None]:
+def _as_rounded(traced: Sequence[CallInTrace]) -> Iterator[None]:
     """Describe products and convolutions of float32 as rounded to TF32 if the kernels' names say so.
 
     Where no name tells, torch rounds convolutions only.
@@ -337,40 +337,40 @@ def _is_product(name: str) -> Iterator[bool]:
     yield from (word in name for word in ("mm", "conv", "mv", "dot"))
 
 
-def _is_cast(call: TracedCall) -> bool:
+def _is_cast(call: CallInTrace) -> bool:
     """Return whether a call, under autocast, casts its inputs and calls its operator on the result."""
     casts = any(one.name in ("aten::to", "aten::_to_copy") for one in call.calls)
     return any(one.name == call.name and (casts or list(one.types) != list(call.types)) for one in call.calls)
 
 
-def _counts_steps(call: TracedCall) -> bool:
+def _counts_steps(call: CallInTrace) -> bool:
     """Return whether a call adds 1 to each tensor of a list, as optimizers count their steps."""
     return call.name == "aten::_foreach_add_" and call.values[1:2] == ["1"] and call.types[1:2] == ["Scalar"]
 
 
-def _is_on(call: TracedCall, argument: str) -> bool:
+def _is_on(call: CallInTrace, argument: str) -> bool:
     packet = getattr(torch.ops.aten, call.name.removeprefix("aten::"))
     names = [each.name for each in packet.default._schema.arguments]
     at = names.index(argument) if argument in names else len(call.values)
     return at < len(call.values) and call.values[at] not in ("", "False", "0", "0.")
 
 
-def _key(call: TracedCall) -> tuple[object, ...]:
+def _key(call: CallInTrace) -> tuple[object, ...]:
     lists = any(kind == "TensorList" for kind in call.types)
     kernels = tuple((kernel.name, kernel.blocks) for kernel in _kernels(call)) if lists else ()
     return repr((call.dims, call.strides, call.types, call.values, call.gradients)), kernels
 
 
-def _kernels(call: TracedCall) -> Iterator[KernelInTrace]:
+def _kernels(call: CallInTrace) -> Iterator[KernelInTrace]:
     for one in _all([call]):
         yield from one.kernels
 
 
-def _us(call: TracedCall) -> float:
+def _us(call: CallInTrace) -> float:
     return math.fsum(kernel.us for kernel in _kernels(call))
 
 
-def _all(traced: Iterable[TracedCall]) -> Iterator[TracedCall]:
+def _all(traced: Iterable[CallInTrace]) -> Iterator[CallInTrace]:
     """Yield calls and the calls inside them; without recursion, as calls may nest deeper than Python's stack."""
     rest = list(traced)
     while rest:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from sim.run import RunProgress
-from twinstep.progress import Bar, Interrupt
+from twinstep.progress import Interrupt, ProgressBar
 
 
 class Terminal(io.StringIO):
@@ -47,7 +47,7 @@ def never() -> RunProgress:
 def test_a_short_run_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = on_terminal(monkeypatch)
     time = Time()
-    with Bar(now_s=time) as bar:
+    with ProgressBar(now_s=time) as bar:
         time.s += 0.9
         bar.show(never)
     assert stderr.getvalue() == ""
@@ -60,7 +60,7 @@ def test_a_pipe_and_who_is_quiet_see_nothing(quiet: bool, monkeypatch: pytest.Mo
         stderr = io.StringIO()
         monkeypatch.setattr(sys, "stderr", stderr)
     time = Time()
-    with Bar(quiet=quiet, now_s=time) as bar:
+    with ProgressBar(quiet=quiet, now_s=time) as bar:
         time.s += 60
         bar.show(never)
     assert stderr.getvalue() == ""
@@ -69,7 +69,7 @@ def test_a_pipe_and_who_is_quiet_see_nothing(quiet: bool, monkeypatch: pytest.Mo
 def test_a_long_run_shows_steps_and_both_times_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = on_terminal(monkeypatch)
     time = Time()
-    with Bar(now_s=time) as bar:
+    with ProgressBar(now_s=time) as bar:
         time.s += 60
         bar.show(lambda: at(2, 0.25))
         assert "2 of 10 steps, simulated time 1.500 ms" in stderr.getvalue()
@@ -84,7 +84,7 @@ def test_a_long_run_shows_steps_and_both_times_and_what_is_left(monkeypatch: pyt
 
 def test_a_long_run_also_says_what_comes_after_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr, time = on_terminal(monkeypatch), Time()
-    with Bar(now_s=time) as bar:
+    with ProgressBar(now_s=time) as bar:
         bar.say("writing at once")
         time.s += 60
         bar.show(lambda: at(10, 1.0))
@@ -96,7 +96,7 @@ def test_a_long_run_also_says_what_comes_after_its_steps(monkeypatch: pytest.Mon
 def test_what_a_program_does_is_shown_in_place_of_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = on_terminal(monkeypatch)
     time = Time()
-    with Bar(now_s=time) as bar:
+    with ProgressBar(now_s=time) as bar:
         bar.does("setting up", "at once")
         time.s += 3
         bar.does("setting up", "setting up the script")
@@ -118,7 +118,7 @@ def test_what_a_program_does_is_shown_in_place_of_how_far_it_is(monkeypatch: pyt
 def test_what_is_left_is_unknown_before_the_first_step_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = on_terminal(monkeypatch)
     time = Time()
-    with Bar(now_s=time) as bar:
+    with ProgressBar(now_s=time) as bar:
         time.s += 3700
         bar.show(lambda: at(0, 0.0))
     assert "1:01:40, ? left" in stderr.getvalue()
@@ -127,7 +127,7 @@ def test_what_is_left_is_unknown_before_the_first_step_has_ended(monkeypatch: py
 def test_draws_count(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = on_terminal(monkeypatch)
     time = Time()
-    with Bar(plays=4, now_s=time) as bar:
+    with ProgressBar(plays=4, now_s=time) as bar:
         bar.next_play()
         bar.next_play()
         time.s += 60

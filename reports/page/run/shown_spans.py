@@ -18,7 +18,7 @@ COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", "bytes_sen
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownSpans:
     """The spans that are on the page, and of which ranks and steps they are; `left_out` counts those that are not.
 
     Of the steps `in_part` only those ranks are there to which a reader is sent.
@@ -31,7 +31,7 @@ class Shown:
     in_part: Sequence[int] = ()
 
 
-def choose(run: Run, typical: int | None, also: Sequence[tuple[int, int]] = ()) -> Shown:
+def choose(run: Run, typical: int | None, also: Sequence[tuple[int, int]] = ()) -> ShownSpans:
     """What a page shows of a run: a typical step first, the slowest and the first, then as many more as there is room.
 
     `also` are steps and ranks that a reader will be sent to, which come before all but the typical step. Where a step
@@ -55,7 +55,7 @@ def choose(run: Run, typical: int | None, also: Sequence[tuple[int, int]] = ()) 
     spans = pd.concat(found, ignore_index=True) if found else run.spans.iloc[:0][COLUMNS]
     operations = run.span_count - len(run.outline.own)
     shown = sorted(set(spans["rank"].tolist()))
-    return Shown(spans, sorted(order[: len(found)]), shown, operations - len(spans), sorted(in_part))
+    return ShownSpans(spans, sorted(order[: len(found)]), shown, operations - len(spans), sorted(in_part))
 
 
 def _each_step(run: Run, order: Sequence[int], ranks: Sequence[int]) -> Iterator[tuple[int, pd.DataFrame]]:

@@ -17,7 +17,7 @@ from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import LibraryName
 from scenarios.config.provenance import KnownErrors, Measured
 from scenarios.config.scenario.optimizers import DenseOptimizer, Optimizer, OptimizerKind
-from scenarios.config.scenario.programs import Collective, Exchange, Gradients, Source
+from scenarios.config.scenario.programs import Exchange, Gradients, Source, TimedCollective
 from scenarios.config.scenario.recommender import (
     CACHE_LOAD_FACTOR,
     MIN_PARTITION,
@@ -57,7 +57,7 @@ __all__ = [
     "Bag",
     "Buckets",
     "CACHE_LOAD_FACTOR",
-    "Collective",
+    "TimedCollective",
     "CollectiveCalls",
     "CommPrecision",
     "Compression",

@@ -43,7 +43,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
+class TimedCollective:
     """What program 'collective' calls each step."""
 
     op: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scenarios.config.scenario.programs import Collective, Exchange, Gradients
+from scenarios.config.scenario.programs import Exchange, Gradients, TimedCollective
 from scenarios.config.scenario.recommender import Model, PlanFile, Planner, Table
 from scenarios.config.scenario.step import (
     Buckets,
@@ -102,10 +102,10 @@ class CollectiveCalls(Workload):
     """One collective a step: programs 'collective' and 'all_to_all', which has an exchange."""
 
     exchange: Exchange | None = None
-    collective: Collective | None = None
+    collective: TimedCollective | None = None
 
     @staticmethod
-    def of(workload: Workload) -> Exchange | Collective:
+    def of(workload: Workload) -> Exchange | TimedCollective:
         """Return the call of a workload that is known to have one."""
         assert isinstance(workload, CollectiveCalls), f"a {type(workload).__name__} calls no collective alone"
         call = workload.exchange or workload.collective

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scenarios.config.scenario import Collective, CollectiveCalls, Exchange, Scenario
+from scenarios.config.scenario import CollectiveCalls, Exchange, Scenario, TimedCollective
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
 from scenarios.config.toml.sections import Document
@@ -62,7 +62,7 @@ EXCHANGE = ScenarioTable(
 )
 COLLECTIVE = ScenarioTable(
     key="collective",
-    values=Collective,
+    values=TimedCollective,
     about="The call. Required by program 'collective'.",
     check=_check_collective,
 )

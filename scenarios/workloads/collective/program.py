@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
-from scenarios.config.scenario import Collective, CollectiveCalls, Exchange, Scenario
+from scenarios.config.scenario import CollectiveCalls, Exchange, Scenario, TimedCollective
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
@@ -118,7 +118,7 @@ class _Buffers:
         self.received = self.output[:received]
 
 
-def _check_shares(scenario: Scenario, call: Exchange | Collective) -> None:
+def _check_shares(scenario: Scenario, call: Exchange | TimedCollective) -> None:
     ranks = scenario.cluster.world_size
     share_bytes = ranks * getattr(torch, call.dtype).itemsize
     if OPERATIONS[call.op].has_shares and call.size_bytes % share_bytes:

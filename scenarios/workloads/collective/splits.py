@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import Collective, Exchange
+from scenarios.config.scenario import Exchange, TimedCollective
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
@@ -39,7 +39,7 @@ class Splits:
     Random splits hold world size squared numbers a step.
     """
 
-    def __init__(self, exchange: Exchange | Collective, world_size: int, seed: int) -> None:
+    def __init__(self, exchange: Exchange | TimedCollective, world_size: int, seed: int) -> None:
         dtype = getattr(torch, exchange.dtype)
         assert isinstance(dtype, torch.dtype)
         self.dtype = dtype

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from scenarios.config.scenario import Collective, Exchange, Scenario
+from scenarios.config.scenario import Exchange, Scenario, TimedCollective
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from scenarios.workloads.collective.program import CollectiveProgram
@@ -19,7 +19,7 @@ RANKS, ELEMENTS, STEPS = 4, 240, 3
 
 
 def scenario(op: str, size_bytes: int = 4 * ELEMENTS, **changes: Any) -> Scenario:
-    collective = Collective(op=op, size_bytes=size_bytes, **changes)  # type: ignore[arg-type]
+    collective = TimedCollective(op=op, size_bytes=size_bytes, **changes)  # type: ignore[arg-type]
     return a_scenario(cluster(2, 2), program="collective", collective=collective, steps=STEPS)
 
 
@@ -71,7 +71,7 @@ def test_more_steps_change_no_step_before_the_last(draw: int, on_tcp: bool) -> N
     """Of random splits, whose largest exchange decides how much memory the output takes."""
 
     def times_ns(steps: int) -> list[tuple[str, int, int, int]]:
-        collective = Collective(op="all_to_all", size_bytes=1 << 20, splits="random", skew=0.5)
+        collective = TimedCollective(op="all_to_all", size_bytes=1 << 20, splits="random", skew=0.5)
         cluster_of = cluster(3, 1, gpu=CORE, tcp=TCP) if on_tcp else cluster(3, 1)
         on = a_scenario(cluster_of, program="collective", collective=collective, steps=steps, payload="sizes")
         spans = simulate(on, CollectiveProgram(on), draw).spans

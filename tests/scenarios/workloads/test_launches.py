@@ -14,7 +14,6 @@ from real.calibration.kernels.blocks import load_autograd
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.config.scenario import (
     Buckets,
-    Collective,
     Compression,
     Exchange,
     Gradients,
@@ -25,6 +24,7 @@ from scenarios.config.scenario import (
     Scenario,
     ShardingType,
     Table,
+    TimedCollective,
 )
 from scenarios.modules.ddp_buckets import GradientBucket
 from scenarios.seam.group import Group
@@ -235,7 +235,9 @@ def test_a_checksum(dtype: str) -> None:
 
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "all_to_all"])
 def test_a_collective(op: Literal["all_reduce", "all_gather", "all_to_all"]) -> None:
-    agree(run(scenario(CLUSTER, program="collective", collective=Collective(op=op, size_bytes=80_000))), "reduction")
+    agree(
+        run(scenario(CLUSTER, program="collective", collective=TimedCollective(op=op, size_bytes=80_000))), "reduction"
+    )
 
 
 KEYS = ("a", "b", "c", "d")

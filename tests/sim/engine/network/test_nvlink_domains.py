@@ -11,7 +11,7 @@ from scenarios.config.faults import NicPart, Slowdown
 from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.host_classes import uniform_host_classes
 from scenarios.config.load import load_profile
-from scenarios.config.scenario import Collective, Scenario
+from scenarios.config.scenario import Scenario, TimedCollective
 from scenarios.seam.trace import Recording
 from scenarios.workloads.collective.program import CollectiveProgram
 from sim.engine.fabric import Fabric
@@ -33,7 +33,7 @@ def racks(hosts: int) -> Cluster:
 
 
 def predict(on: Cluster, op: Any, size_bytes: int, **changes: Any) -> Recording:
-    call = Collective(op=op, size_bytes=size_bytes)
+    call = TimedCollective(op=op, size_bytes=size_bytes)
     made: Scenario = scenario(on, program="collective", collective=call, library="nccl", payload="sizes", ranks="each")
     made = changed(made, **changes)
     return simulate(made, CollectiveProgram(made))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scenarios.config.hardware import Cluster, Inside, Link, Network
-from scenarios.config.scenario import Collective
+from scenarios.config.scenario import TimedCollective
 from scenarios.seam.trace import Recording
 from scenarios.workloads.collective.program import CollectiveProgram
 from sim.engine.fabric import Fabric
@@ -29,7 +29,7 @@ def names(fabric: Fabric, *ends: int) -> list[str]:
 
 
 def predict(on: Cluster, op: Any, **changes: Any) -> Recording:
-    call = Collective(op=op, size_bytes=8 << 20)
+    call = TimedCollective(op=op, size_bytes=8 << 20)
     made = scenario(on, program="collective", collective=call, library="nccl", payload="sizes", ranks="each")
     made = changed(made, **changes)
     return simulate(made, CollectiveProgram(made))

@@ -17,7 +17,6 @@ from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.load import load
 from scenarios.config.scenario import (
-    Collective,
     Exchange,
     Gradients,
     Ids,
@@ -26,6 +25,7 @@ from scenarios.config.scenario import (
     Scenario,
     ShardingType,
     Table,
+    TimedCollective,
 )
 from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.rank import Rank
@@ -275,7 +275,7 @@ def test_a_collective_on_a_folded_cluster_agrees_with_the_whole_one(op: Any) -> 
     made = scenario(
         on,
         program="collective",
-        collective=Collective(op=op, size_bytes=32 * MIB),
+        collective=TimedCollective(op=op, size_bytes=32 * MIB),
         library="nccl",
         payload="sizes",
         steps=2,
@@ -332,7 +332,7 @@ def test_a_slow_nic_slows_a_tree_by_its_hosts_share_of_it(slow: int, size_bytes:
     made = scenario(
         on,
         program="collective",
-        collective=Collective(op="all_reduce", size_bytes=size_bytes),
+        collective=TimedCollective(op="all_reduce", size_bytes=size_bytes),
         library="nccl",
         payload="sizes",
     )
