@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis import (
-    by_what,
+    by_role,
     critical_path,
     frames,
     imbalance,
@@ -140,7 +140,7 @@ class Run:
 
     def flops_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """The model's FLOPs of a rank in one of these steps, by dtype."""
-        return self._of_spans(by_what.flops, by_what.FLOP_COLUMNS, steps)
+        return self._of_spans(by_role.flops, by_role.FLOP_COLUMNS, steps)
 
     def _with_known(self, found: pd.DataFrame) -> pd.DataFrame:
         """Operations without the bandwidth of collectives whose members are not all there."""

@@ -14,7 +14,7 @@ import torch
 
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
-from scenarios.modules.no_compiler import without_compiler
+from scenarios.no_compiler import without_compiler
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.seam.program import Program, begin

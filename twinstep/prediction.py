@@ -167,7 +167,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
 
 def _ids_kept() -> AbstractContextManager[None]:
     """Keep ids once they are drawn, as the run, its draws and its changes have the same."""
-    from scenarios.workloads.dlrm.ids.kept import DRAWN
+    from scenarios.workloads.dlrm.ids.id_cache import DRAWN
 
     return DRAWN.up_to(1 << 28)
 

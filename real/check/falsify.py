@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from hypothesis import HealthCheck, Phase, settings
 
-from real.check.cases.bits import Bits, bits_of, values_of
 from real.check.cases.case import Case
+from real.check.cases.error_classes import Bits, bits_of, values_of
 from scenarios.config.interconnect import default_library
 
 # Runs cases on all ranks; returns the tensors that each rank ends with: [rank][case][tensor].

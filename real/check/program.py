@@ -13,8 +13,8 @@ from pathlib import Path
 import hypothesis
 import torch.distributed as dist
 
-from real.check.cases.bits import Bits
 from real.check.cases.case import WORLD, Case, GroupSpec, RankGroups, play
+from real.check.cases.error_classes import Bits
 from real.check.falsify import DEFAULT_LIBRARY, SETTINGS, Property, World, command, compare
 from real.check.strategies import PER_PLAY, PROPERTIES, PlayingRanks, several
 from real.rank.drive import play as drive

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 from hypothesis import strategies as st
 
-from real.check.cases.bits import DTYPES
 from real.check.cases.bucketize import Bucketize
 from real.check.cases.case import Case, GroupSpec
+from real.check.cases.cross_checks import OPS, AllGatherCase, Broadcast, Messages, ReductionCase
+from real.check.cases.error_classes import DTYPES
 from real.check.cases.exchanges import AllToAll, AllToAllCase
 from real.check.cases.gradients import GradientsCase
-from real.check.cases.moves import OPS, AllGatherCase, Broadcast, Messages, ReductionCase
 from real.check.cases.plans import PlanCase, TableCase
 from real.check.cases.twrw import Twrw
 from scenarios.sharding_kind import ShardingKind, ShardingType

@@ -187,8 +187,9 @@ class CudaLane(StreamLane):
         return _Queued(end, self._device)
 
     def stand(self, timed: SpanTimes, pending: PendingCall, since: Mark | None = None) -> Mark:
-        """See `StreamLane.stand`: the stream goes on when it has come here and the collective has ended, of which both are
-        known without a further event.
+        """See `StreamLane.stand`: the stream goes on when it has come here and the collective has ended.
+
+        Both are known without a further event.
         """
         came = _event(self._device) if since is None else since
         timed.wait_from = came

@@ -35,7 +35,7 @@ from real.supervise import spool
 from real.supervise.merge import merge, spool_head
 from real.supervise.rank_status import ENDED, PLAYING, READY
 from real.supervise.spool import Spool
-from scenarios.modules.no_compiler import without_compiler
+from scenarios.no_compiler import without_compiler
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import (
     CollectiveError,

@@ -30,7 +30,7 @@ from scenarios.seam.collectives.several import Several
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
 from scenarios.workloads.script.process.process_group import TorchCall
-from scenarios.workloads.script.streams import KIND
+from scenarios.workloads.script.script_streams import KIND
 
 # A checked call, and the group in which its members meet.
 Known: TypeAlias = tuple[Call, Group]

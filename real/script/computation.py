@@ -5,7 +5,7 @@ from __future__ import annotations
 from real.rank.journal import Row
 from real.rank.lanes import Mark, StreamLane
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.script.streams import KIND, role_of
+from scenarios.workloads.script.script_streams import KIND, role_of
 
 # The dtype of a kernel about which nothing else is known.
 _DTYPE = Kernel(kind=KIND).dtype

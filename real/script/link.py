@@ -32,7 +32,7 @@ from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.notes import RecordMetric, ScriptEnd, ScriptFailure, StepEnd
 from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.labels import Labels
-from scenarios.workloads.script.process.player import play
+from scenarios.workloads.script.process.subprocess_player import play
 from scenarios.workloads.script.users_lines import users_line
 
 

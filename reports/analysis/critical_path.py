@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.analysis.by_what import HOST, whats
+from reports.analysis.by_role import HOST, whats
 from reports.analysis.frames import COMPUTE, STEP, ints, last_members
 from reports.analysis.intervals import Ints, union
 from reports.analysis.waits import standing_still

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from reports.analysis.by_what import Utilisation, utilisation
+from reports.analysis.by_role import Utilisation, utilisation
 from reports.errors import NoStepError, ReportError
 from reports.run import Run
 from reports.store.columns import fixed

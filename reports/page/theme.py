@@ -11,7 +11,7 @@ from itertools import cycle
 
 import numpy as np
 
-from reports.analysis import by_what
+from reports.analysis import by_role
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -26,11 +26,11 @@ SKEW = "#6b7480"
 PARTS = {"compute_ns": COMPUTE, "transfer_ns": EXPOSED, "wait_ns": WAIT, "idle_ns": IDLE, "skew_ns": SKEW}
 # What a critical path is: computed in cool colours, sent in warm ones.
 WHATS = {
-    **{by_what.DENSE: "#3d7fc4", by_what.LOOK_UPS: "#2f9e9e", by_what.TABLE_UPDATES: "#3f9463"},
-    **{by_what.OPTIMIZER: "#7467c9", by_what.COMPRESSION: "#9a8fd6", by_what.PACKING: "#7fb8a4"},
-    **{by_what.INPUT: "#86a8e0", by_what.OTHER: "#5fa8d9", by_what.IDS: "#e58f6e", by_what.EMBEDDINGS: "#e0662f"},
-    **{by_what.GRADIENTS: "#b5483c", by_what.EXCHANGES: "#dcb35f", by_what.REDUCTIONS: "#c4527a"},
-    **{by_what.TRANSFERS: "#a8577f", by_what.LAUNCHING: "#6b7480", by_what.WAITING: WAIT, by_what.HOST: IDLE},
+    **{by_role.DENSE: "#3d7fc4", by_role.LOOK_UPS: "#2f9e9e", by_role.TABLE_UPDATES: "#3f9463"},
+    **{by_role.OPTIMIZER: "#7467c9", by_role.COMPRESSION: "#9a8fd6", by_role.PACKING: "#7fb8a4"},
+    **{by_role.INPUT: "#86a8e0", by_role.OTHER: "#5fa8d9", by_role.IDS: "#e58f6e", by_role.EMBEDDINGS: "#e0662f"},
+    **{by_role.GRADIENTS: "#b5483c", by_role.EXCHANGES: "#dcb35f", by_role.REDUCTIONS: "#c4527a"},
+    **{by_role.TRANSFERS: "#a8577f", by_role.LAUNCHING: "#6b7480", by_role.WAITING: WAIT, by_role.HOST: IDLE},
 }
 # Two sides of a comparison.
 PREDICTED = "#3d7fc4"

@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from scenarios.modules.cuda_autocast import cuda_autocast
-from scenarios.modules.no_compiler import without_compiler
+from scenarios.no_compiler import without_compiler
 from scenarios.seam.errors import ProgramError
 
 _TORCH = Path(torch.__file__).parent

@@ -15,8 +15,8 @@ from torch import Tensor
 from scenarios.modules.buffers import broadcast_buffers
 from scenarios.modules.ddp_buckets import GradientReducer
 from scenarios.modules.fully_sharded.units import Mark
-from scenarios.modules.needs import Needs
-from scenarios.modules.paused import Paused, PausedBackward
+from scenarios.modules.late_arguments import Needs
+from scenarios.modules.paused_autograd import Paused, PausedBackward
 from scenarios.modules.precision import LossScaler, round_products
 from scenarios.modules.tape import Tape, empty
 from scenarios.modules.trace import Arguments, Ready, Trace, tensors_of, trainable, wanting

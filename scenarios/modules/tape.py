@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only, tree_unflatten
 
-from scenarios.modules.paused import Paused
+from scenarios.modules.paused_autograd import Paused
 from scenarios.modules.trace import Arguments, TensorSpec, Trace, tensors_of
 
 

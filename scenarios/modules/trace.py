@@ -16,7 +16,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_on
 from scenarios.modules.fake import build_fake, explained, fake
 from scenarios.modules.fully_sharded.units import Mark, Phase, Unit, UnitHooks
 from scenarios.modules.fusion import fused
-from scenarios.modules.needs import Needs
+from scenarios.modules.late_arguments import Needs
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.seam.host_work import total
 from scenarios.seam.kernel import Kernel, together

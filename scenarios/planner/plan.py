@@ -12,9 +12,9 @@ from itertools import chain, repeat
 
 from scenarios.config.scenario import Model, Recommender, Scenario
 from scenarios.config.units import format_bytes
-from scenarios.planner.given import given_plan, place_pinned
 from scenarios.planner.options import capacity_bytes, host_capacity_bytes, options_of, topology_of
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
+from scenarios.planner.pinned_plan import given_plan, place_pinned
 from scenarios.planner.placed import Plan, device_tier, plan_of
 from scenarios.planner.planner import ProposalSearch
 from scenarios.planner.search.proposers import (

@@ -9,8 +9,8 @@ from functools import partial
 from hypothesis import Phase, settings
 
 from real.check import falsify
-from real.check.cases.bits import Bits
 from real.check.cases.case import Case, RankGroups, play
+from real.check.cases.error_classes import Bits
 from real.check.falsify import SETTINGS, command
 from scenarios.seam.rank import Rank
 from tests.contract.worlds import results

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from real.check.cases.moves import AllGatherCase, Broadcast, Messages, ReductionCase
+from real.check.cases.cross_checks import AllGatherCase, Broadcast, Messages, ReductionCase
 from real.check.strategies import moves, plays, reductions
 from tests.properties.examples import SIZES, played, prop
 

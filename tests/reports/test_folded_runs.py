@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reports.compare.tables import summarize
 
 from reports.compare.comparison import compare
 from reports.errors import ReportError

@@ -4,6 +4,6 @@ TorchRec's estimator knows no caches, repeated ids, contention or overlap, and l
 """
 
 from twinstep.plan_choice.choice import Choice, Planned, build_planned, choose_plan, with_simulated_plan
-from twinstep.plan_choice.tried import Tried, with_plan
+from twinstep.plan_choice.evaluated_plan import Tried, with_plan
 
 __all__ = ["Choice", "Planned", "Tried", "build_planned", "choose_plan", "with_plan", "with_simulated_plan"]

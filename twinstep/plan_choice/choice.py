@@ -14,8 +14,8 @@ from scenarios.config.units import format_ns
 from scenarios.owned_folder import scratch_folder
 from scenarios.seam.program import Program
 from scenarios.workloads.build import build_simulation
+from twinstep.plan_choice.evaluated_plan import Tried, with_plan
 from twinstep.plan_choice.search import PlanSearch
-from twinstep.plan_choice.tried import Tried, with_plan
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

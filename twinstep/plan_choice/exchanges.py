@@ -13,7 +13,7 @@ from scenarios.seam.run_length import runs_of
 from scenarios.seam.trace import Recording, Span
 from scenarios.sharding_kind import ShardingKind
 from twinstep.plan_choice.placing import Floats
-from twinstep.plan_choice.ways import AVERAGING, COPIED, LOOK_UP, PHASES, UPDATE, Ways, ids_phase, rows_phase
+from twinstep.plan_choice.shard_options import AVERAGING, COPIED, LOOK_UP, PHASES, UPDATE, Ways, ids_phase, rows_phase
 
 _OF_IDS, _OF_ROWS = (roles.SIZES, roles.IDS), (roles.ROWS, roles.GRADIENTS)
 _SHARDED = tuple(kind for kind in ShardingKind if not kind.is_copied)

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from scenarios.config.scenario import Scenario, Table
-from scenarios.planner.given import place_pinned
 from scenarios.planner.options import topology_of
+from scenarios.planner.pinned_plan import place_pinned
 from scenarios.planner.placed import Plan, plan_of
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.types import ShardingOption, perf_ms, write_ranks_in_order
@@ -31,10 +31,10 @@ from scenarios.seam.trace import Recording
 from scenarios.sharding_kind import ShardingKind
 from scenarios.workloads.build import build_simulation
 from sim.run import simulate
+from twinstep.plan_choice.evaluated_plan import Tried, changed, with_plan
 from twinstep.plan_choice.exchanges import Exchanges
 from twinstep.plan_choice.placing import RankLoads, Shards, place
-from twinstep.plan_choice.tried import Tried, changed, with_plan
-from twinstep.plan_choice.ways import CUT_ROWS, PHASES, UPDATE, WITH_ALL_ROWS, ShardOption, Ways
+from twinstep.plan_choice.shard_options import CUT_ROWS, PHASES, UPDATE, WITH_ALL_ROWS, ShardOption, Ways
 
 _STEPS = 3  # the last of which is looked at
 

@@ -180,7 +180,7 @@ def sweep_into(
         source = None
         if search and not _is_small(study):
             # Optuna takes long to load, and small searches do not need it.
-            from twinstep.studies.search.asked import OptunaSource
+            from twinstep.studies.search.journal import OptunaSource
             from twinstep.studies.search.proposals import proposals
 
             source = OptunaSource(study, folder, about["version"], proposals(study))

@@ -26,7 +26,7 @@ from scenarios.seam.errors import Note, ProgramError, ScenarioError, told
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
-from scenarios.workloads.dlrm.ids.kept import DRAWN
+from scenarios.workloads.dlrm.ids.id_cache import DRAWN
 from sim.draws import Digest, further_draws
 from sim.run import play
 from sim.span_filter import Keeping

@@ -16,8 +16,8 @@ from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.events.calls import IssueCall
 from scenarios.workloads.script.events.notes import StepEnd
 from scenarios.workloads.script.events.work import LaunchKernel, Turn
-from scenarios.workloads.script.live import LivePlayer, ProcessStart
-from scenarios.workloads.script.recording.alone import Alone, SentByRanks
+from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks
+from scenarios.workloads.script.runner import LivePlayer, ProcessStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

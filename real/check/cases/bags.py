@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from real.check.cases.bits import torch_dtype
+from real.check.cases.error_classes import torch_dtype
 from scenarios.sparse.keyed_jagged import KeyedJagged
 
 Bag = list[int]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from real.check.cases.bags import bags_of, bucket_of, flat, ids_tensor, positions_of, unsigned, weights_of
-from real.check.cases.bits import torch_dtype
 from real.check.cases.case import Case, RankGroups
+from real.check.cases.error_classes import torch_dtype
 from scenarios.sparse.blocks import Bucketized
 from scenarios.sparse.bucketize import block_bucketize, bucketize_kernel
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from real.check.cases.bits import Bits, bits_of
+from real.check.cases.error_classes import Bits, bits_of
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 

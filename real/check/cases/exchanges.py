@@ -8,8 +8,8 @@ from math import prod
 
 from torch import Tensor
 
-from real.check.cases.bits import arbitrary
 from real.check.cases.case import WORLD, Case, GroupSpec, RankGroups, ShortRepr
+from real.check.cases.error_classes import arbitrary
 from scenarios.seam.backend import Work
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank

@@ -9,8 +9,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-from real.check.cases.bits import torch_dtype, whole
 from real.check.cases.case import Case, RankGroups
+from real.check.cases.error_classes import torch_dtype, whole
 from scenarios.config.scenario import Buckets
 from scenarios.modules.ddp_buckets import GradientReducer
 from scenarios.seam.kernel import Kernel

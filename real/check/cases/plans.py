@@ -22,8 +22,8 @@ from real.check.cases.bags import (
     unsigned,
     weights_of,
 )
-from real.check.cases.bits import whole
 from real.check.cases.case import Case, RankGroups, ShortRepr
+from real.check.cases.error_classes import whole
 from scenarios.seam.rank import Rank
 from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.groups import Lookup, build_groups, outputs_to_tables, tables_to_outputs

@@ -17,8 +17,8 @@ from real.check.cases.bags import (
     unsigned,
     weights_of,
 )
-from real.check.cases.bits import torch_dtype
 from real.check.cases.case import Case, RankGroups
+from real.check.cases.error_classes import torch_dtype
 from scenarios.seam.group import Group
 from scenarios.sparse.input_dist import TwRwSparseFeaturesDist
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.analysis.by_what import HOST
+from reports.analysis.by_role import HOST
 from reports.analysis.frames import COMPUTE
 from reports.analysis.step_breakdown import typical_step
 from reports.run import Run

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reports.analysis import critical_path, statistics
-from reports.analysis.by_what import HOST
+from reports.analysis.by_role import HOST
 from reports.analysis.frames import COMPUTE
 from reports.analysis.prediction.grounds import BETWEEN, HOSTS, LAWS, MEASURED, ROOFLINES, TABLES, WITHIN, grounds
 from reports.analysis.prediction.measured_steps import MeasuredStep, measured_steps

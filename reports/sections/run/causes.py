@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reports.analysis import critical_path
-from reports.analysis.by_what import HOST
+from reports.analysis.by_role import HOST
 from reports.analysis.frames import COMPUTE
 from reports.analysis.step_breakdown import PARTS, parts_of_step
 from reports.run import Run

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from reports.analysis import by_what, critical_path
-from reports.analysis.by_what import REDUCTIONS
+from reports.analysis import by_role, critical_path
+from reports.analysis.by_role import REDUCTIONS
 from reports.analysis.prediction.uncertainty import uncertainty
 from reports.analysis.step_breakdown import (
     PARTS,
@@ -33,10 +33,10 @@ from scenarios.seam.traits import TRAITS
 
 # A letter each: capitals are computed, small letters sent.
 LETTERS = {
-    **{by_what.DENSE: "D", by_what.LOOK_UPS: "L", by_what.TABLE_UPDATES: "U", by_what.OPTIMIZER: "O"},
-    **{by_what.COMPRESSION: "C", by_what.PACKING: "P", by_what.INPUT: "I", by_what.OTHER: "X"},
-    **{by_what.IDS: "i", by_what.EMBEDDINGS: "e", by_what.GRADIENTS: "g", by_what.EXCHANGES: "x", REDUCTIONS: "r"},
-    **{by_what.TRANSFERS: "t", by_what.LAUNCHING: "=", by_what.WAITING: ".", by_what.HOST: "_"},
+    **{by_role.DENSE: "D", by_role.LOOK_UPS: "L", by_role.TABLE_UPDATES: "U", by_role.OPTIMIZER: "O"},
+    **{by_role.COMPRESSION: "C", by_role.PACKING: "P", by_role.INPUT: "I", by_role.OTHER: "X"},
+    **{by_role.IDS: "i", by_role.EMBEDDINGS: "e", by_role.GRADIENTS: "g", by_role.EXCHANGES: "x", REDUCTIONS: "r"},
+    **{by_role.TRANSFERS: "t", by_role.LAUNCHING: "=", by_role.WAITING: ".", by_role.HOST: "_"},
 }
 _BAR_NOTE = (
     "Shares add up to the step. Waiting: the path is on a rank that computes while at least half of the others"
@@ -109,13 +109,13 @@ def _machine_facts(run: Run) -> Iterator[Fact]:
 
 
 def _bar(view: RunView) -> Iterator[Bar]:
-    parts = [] if view.step is None else records(by_what.by_what(view.run.critical_path_of(view.step)))
+    parts = [] if view.step is None else records(by_role.by_what(view.run.critical_path_of(view.step)))
     if not parts:
         return
     pieces = [SectionPiece(row["what"], LETTERS[row["what"]], row["duration_ns"], row["share"]) for row in parts]
     whole = text.duration(float(sum(piece.duration_ns for piece in pieces)))
     title = f"Critical path of step {view.step}{view.seen} by what it is, {whole}"
-    waits = any(piece.name == by_what.WAITING and piece.share >= _LEAST_SHARE for piece in pieces)
+    waits = any(piece.name == by_role.WAITING and piece.share >= _LEAST_SHARE for piece in pieces)
     yield Bar("by-what", title, f"step {view.step}", pieces, _BAR_NOTE, _STAND_STILL if waits else "")
 
 
@@ -151,7 +151,7 @@ def gradients_hidden(run: Run, steps: list[int]) -> str:
         return ""
     frame = run.operations_of(steps)
     reduced = frame[frame["kind"].isin(_REDUCED).to_numpy(bool) & ~frame["role"].isin(_OF_TABLES).to_numpy(bool)]
-    reduced = reduced[np.equal(by_what.whats(reduced.assign(kernel="")), REDUCTIONS).astype(bool)]
+    reduced = reduced[np.equal(by_role.whats(reduced.assign(kernel="")), REDUCTIONS).astype(bool)]
     total, hidden, wait = (float(reduced[name].sum()) for name in ("mean_ns", "hidden_ns", "wait_ns"))
     step_ns = float(steady_steps(run.steps)["step_ns"].median())
     share = (total - hidden - wait) / step_ns if step_ns > 0 else 1.0
@@ -171,7 +171,7 @@ def _data(view: RunView) -> dict[str, Any]:
     path = None if step is None else run.critical_path_of(step)
     found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]
     return {
-        "by_what": [] if path is None else by_what.by_what(path),
+        "by_what": [] if path is None else by_role.by_what(path),
         "dominant": [] if path is None else critical_path.dominant(path),
         "gradients_hidden": gradients_hidden(run, steady_kept(run)) if step is not None else "",
         "arithmetic": None if done is None else done._asdict(),

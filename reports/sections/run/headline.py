@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis import critical_path
-from reports.analysis.by_what import LAUNCHING, by_what
+from reports.analysis.by_role import LAUNCHING, by_what
 from reports.analysis.frames import memory_at_peak
 from reports.analysis.prediction.uncertainty import on_gpus, uncertainty
 from reports.analysis.step_breakdown import (

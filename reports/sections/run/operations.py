@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.analysis.by_what import whats
+from reports.analysis.by_role import whats
 from reports.sections.model import (
     PAGE,
     TERMINAL,

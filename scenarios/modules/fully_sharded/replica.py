@@ -22,7 +22,7 @@ from scenarios.modules.fully_sharded.schedule import Action, Schedule, schedule,
 from scenarios.modules.fully_sharded.shards import ShardedParameter, UnitLayout, copy_in, copy_out, cut
 from scenarios.modules.fully_sharded.steps import backward_steps, forward_steps
 from scenarios.modules.fully_sharded.units import Mark, Phase, UnitHooks
-from scenarios.modules.needs import Needs
+from scenarios.modules.late_arguments import Needs
 from scenarios.modules.replica import Replica
 from scenarios.modules.tape import Tape
 from scenarios.modules.trace import Arguments, Trace, tensors_of

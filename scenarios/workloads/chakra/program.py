@@ -24,7 +24,7 @@ from scenarios.workloads.chakra.collectives import arguments_of
 from scenarios.workloads.chakra.config import ChakraTraces, step_effort
 from scenarios.workloads.chakra.nodes import COLLECTIVE, METADATA, RECV, SEND, TraceError, TraceNode
 from scenarios.workloads.chakra.traces import CallGroup, calls_of
-from scenarios.workloads.script.streams import nothing
+from scenarios.workloads.script.script_streams import nothing
 
 KIND = "trace"  # of computations, in tables of efficiency
 _MESSAGES = "messages"

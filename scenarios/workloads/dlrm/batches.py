@@ -15,7 +15,7 @@ from torch import Tensor
 
 from scenarios.config.scenario import Model, Scenario, Table
 from scenarios.workloads.dlrm.ids.file import read_bags
-from scenarios.workloads.dlrm.ids.kept import DRAWN
+from scenarios.workloads.dlrm.ids.id_cache import DRAWN
 from scenarios.workloads.dlrm.ids.shuffle import Shuffle, table_seed
 
 Ints = npt.NDArray[np.int64]

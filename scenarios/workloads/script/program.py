@@ -51,21 +51,21 @@ from scenarios.workloads.script.events.waits import (
     SynchronizeEvent,
 )
 from scenarios.workloads.script.events.work import ComputeOnCpu, GradientReady, Spent, part_of
-from scenarios.workloads.script.exchange import ScriptExchange
 from scenarios.workloads.script.further_groups import further_group, recorded_host_classes
-from scenarios.workloads.script.live import Doing, LivePlayer, ProcessStart
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.stores import Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
-from scenarios.workloads.script.planned import planned
+from scenarios.workloads.script.plan_from_script import planned
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
 from scenarios.workloads.script.recording.file import NAME, read
 from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_classes
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.recording.recorded import Recorded
+from scenarios.workloads.script.replica_exchange import ScriptExchange
 from scenarios.workloads.script.requests import Packed, Refused, issue
-from scenarios.workloads.script.streams import KIND, ScriptStreams, cpu_flops_per_s, nothing, role_of
+from scenarios.workloads.script.runner import Doing, LivePlayer, ProcessStart
+from scenarios.workloads.script.script_streams import KIND, ScriptStreams, cpu_flops_per_s, nothing, role_of
 
 
 class ScriptProgram(Program):

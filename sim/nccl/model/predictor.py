@@ -1,6 +1,6 @@
 """NCCL 2.30's prediction of an operation on an idle cluster, and its choice.
 
-Pure arithmetic of a `GroupTopology`, in doubles: the results equal those of NCCL's 32-bit floats but for their rounding.
+Pure arithmetic of a `GroupTopology`, in doubles: results equal those of NCCL's 32-bit floats but for their rounding.
 
 The conditions on CollNet and NVLS are those of src/graph/tuning.cc: CollNetDirect requires network offload and an
 NVSwitch, CollNetChain offload for its own heads, NVLS over several nodes offload. Over several nodes they only

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from real.check.cases.moves import Broadcast
+from real.check.cases.cross_checks import Broadcast
 from real.check.strategies import CASES, PROPERTIES
 from twinstep.measurement import main
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageColor
 
-from reports.analysis.by_what import WHATS
+from reports.analysis.by_role import WHATS
 from reports.page import charts, render, theme
 from reports.page.blocks import Chart, Page
 from reports.sections.model import Shown

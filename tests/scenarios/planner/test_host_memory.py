@@ -19,7 +19,7 @@ from scenarios.planner.plan_text import format_plan
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build_simulation
 from sim.run import simulate
-from tests.scenarios.planner.test_given import file
+from tests.scenarios.planner.test_pinned_plan import file
 from tests.scenarios.planner.test_plan import MIB, cluster, scenario, table
 from tests.small import changed, with_model
 from twinstep.scenario_files import main

@@ -10,9 +10,9 @@ import pytest
 
 from scenarios.config.scenario import Scenario
 from scenarios.workloads.script.command import scenario_of
-from scenarios.workloads.script.gpu.cuda.pretend import answers_of_gpu
+from scenarios.workloads.script.gpu.cuda.torch_cuda import answers_of_gpu
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
-from scenarios.workloads.script.live import seen
+from scenarios.workloads.script.runner import seen
 
 PROFILES = Path(__file__).parents[3] / "scenarios" / "profiles"
 KIB, MB = 1024, 10**6

@@ -10,7 +10,7 @@ import pytest
 from scenarios.config.scenario import Feature, Recommender, Scenario
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import PlanRow
-from scenarios.workloads.script.planned import planned
+from scenarios.workloads.script.plan_from_script import planned
 from tests.scenarios.planner.test_plan import MIB, cluster, scenario, table
 from tests.small import changed
 

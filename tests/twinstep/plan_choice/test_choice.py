@@ -21,7 +21,7 @@ from sim.run import simulate
 from tests.commands import command
 from tests.small import changed, model_of, recommender
 from twinstep.plan_choice import choose_plan, with_simulated_plan
-from twinstep.plan_choice.ways import column_widths
+from twinstep.plan_choice.shard_options import column_widths
 
 
 def file_of(folder: Path, more: str = "", tables: int = 40) -> Path:

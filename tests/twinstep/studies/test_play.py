@@ -16,7 +16,7 @@ from reports.run import Run
 from scenarios.config.hardware import Cost
 from scenarios.config.scenario import Scenario
 from scenarios.workloads.build import build
-from scenarios.workloads.dlrm.ids.kept import DRAWN, ArrayCache
+from scenarios.workloads.dlrm.ids.id_cache import DRAWN, ArrayCache
 from sim.run import simulate
 from tests.scenarios.workloads.own import NO_STEP, stepless, written
 from twinstep.studies.play import play_point

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
-from scenarios.workloads.script.gpu.shadows import META, Shadows
+from scenarios.workloads.script.gpu.known_values import META, Shadows
 
 
 def finds_shapes_alone(types: Any) -> bool:

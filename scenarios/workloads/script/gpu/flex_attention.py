@@ -15,7 +15,7 @@ from torch.nn.attention import flex_attention as torchs
 
 from scenarios.seam.kernel import Kernel, attention
 from scenarios.seam.operations.attention import Attention
-from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.known_values import Shadows
 from scenarios.workloads.script.host.compiled import Call
 
 _aten = torch.ops.aten

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
-from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.known_values import Shadows
 
 _NAMESPACE, _RESHARD = "_c10d_functional", "_dtensor::shard_dim_alltoall"
 _SINGLE = ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")

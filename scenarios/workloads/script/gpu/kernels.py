@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from scenarios.workloads.script.gpu.shadows import wraps
+from scenarios.workloads.script.gpu.known_values import wraps
 
 _aten = torch.ops.aten
 # FlashAttention takes no others (torch/aten, sdp_utils.cpp, `can_use_flash_attention`).

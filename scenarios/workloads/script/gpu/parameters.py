@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from scenarios.workloads.script.gpu.shadows import Shadows, is_meta, wraps
+from scenarios.workloads.script.gpu.known_values import Shadows, is_meta, wraps
 
 _BASE: Any = torch._C.TensorBase
 _DATA, _GRAD = _BASE.data, _BASE.grad

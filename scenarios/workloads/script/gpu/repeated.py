@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scenarios.modules.operators import rounds_to_tf32
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.script.gpu.shadows import META, is_meta
+from scenarios.workloads.script.gpu.known_values import META, is_meta
 
 # Calls that are remembered, and parts of their keys; then all are forgotten, as shapes may differ from step to step.
 _MOST_CALLS, _MOST_PARTS = 20_000, 500_000

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from scenarios.modules.operators import tensors_in
 from scenarios.workloads.script.gpu.cuda.names import refusing
-from scenarios.workloads.script.gpu.shadows import UNKNOWN, Shadows, is_meta, wraps
+from scenarios.workloads.script.gpu.known_values import UNKNOWN, Shadows, is_meta, wraps
 from scenarios.workloads.script.gpu.tensors import HostCopies, is_pinned
 
 # Two bytes that are repeated in place of unknown ones: not a number in bfloat16, float16 and float32.

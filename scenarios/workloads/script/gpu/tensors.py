@@ -16,7 +16,7 @@ from torch.utils._device import DeviceContext, _device_constructors
 from scenarios.modules.operators import size_bytes
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import COPYING
-from scenarios.workloads.script.gpu.shadows import Shadows, wraps
+from scenarios.workloads.script.gpu.known_values import Shadows, wraps
 
 # A copy from pageable memory of as many bytes waits for nothing (CUDA runtime API, "API synchronization behavior").
 _AT_ONCE_BYTES = 64 << 10

@@ -23,7 +23,7 @@ from scenarios.modules.operators import size_bytes, tensors_in
 from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
-from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.known_values import Shadows
 
 # Where Triton has the classes whose `run` launches a kernel, and the driver that it asks for the GPU.
 _MODULES = {"triton.runtime.jit": "JITFunction", "triton.runtime.autotuner": "Autotuner"}

@@ -18,7 +18,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import COPYING
 from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.waits import SynchronizeCall
-from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.known_values import Shadows
 from scenarios.workloads.script.process.process_group import TorchCall
 
 

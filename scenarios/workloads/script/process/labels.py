@@ -17,7 +17,7 @@ from torch.autograd import Variable
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from scenarios.workloads.script.streams import KIND
+from scenarios.workloads.script.script_streams import KIND
 from scenarios.workloads.script.users_lines import users_line
 
 # Segments of a module's name that wrappers of torch's and TorchRec's add.

@@ -39,7 +39,7 @@ from scenarios.workloads.script.events.work import (
     Turn,
     WaitEvent,
 )
-from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
+from scenarios.workloads.script.gpu.known_values import Shadows, is_meta
 from scenarios.workloads.script.gpu.storages import Storages
 from scenarios.workloads.script.host.as_compiled import AsCompiled
 from scenarios.workloads.script.host.calls import CountedCalls
@@ -52,7 +52,7 @@ from scenarios.workloads.script.process.clock import ScriptClock
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import ScriptGroup, TorchCall
 from scenarios.workloads.script.requests import Asking, Packed
-from scenarios.workloads.script.streams import KIND
+from scenarios.workloads.script.script_streams import KIND
 
 # The step that is also noted as torch.compile would have it: the first one's host is not yet ahead.
 _AS_COMPILED = 2

@@ -16,7 +16,7 @@ from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook
 
 from scenarios.seam.trace import PlanRow
-from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.known_values import Shadows
 
 _FUSED = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
 # Of an element of a table in what is told here; what the planner expects of it comes in its place.

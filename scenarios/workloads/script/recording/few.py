@@ -9,10 +9,10 @@ from types import TracebackType
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.notes import ScriptEnd, StepEnd
-from scenarios.workloads.script.live import LivePlayer
-from scenarios.workloads.script.recording.alone import Alone, SentByRanks, WaitingFor
 from scenarios.workloads.script.recording.likeness import difference
 from scenarios.workloads.script.recording.lines import Families, Logs, RankLog
+from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks, WaitingFor
+from scenarios.workloads.script.runner import LivePlayer
 
 # How many ranks may be processes of their own.
 MOST_PROCESSES = 64

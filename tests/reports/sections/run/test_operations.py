@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from reports.analysis.by_what import REDUCTIONS
+from reports.analysis.by_role import REDUCTIONS
 from reports.run import Run
 from reports.sections.run.headline import headline
 from reports.sections.run.operations import communication

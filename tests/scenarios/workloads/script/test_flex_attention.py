@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.workloads.script.gpu import flex_attention
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
+from scenarios.workloads.script.gpu.known_values import META, Shadows
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
-from scenarios.workloads.script.gpu.shadows import META, Shadows
 
 
 @pytest.mark.supports("FlexAttention under `torch.compile`", "GPUs")

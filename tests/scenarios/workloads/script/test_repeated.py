@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.modules.operators import price, tensors_in
 from scenarios.workloads.script.gpu.fakes import find_shapes_of_dtensors
+from scenarios.workloads.script.gpu.known_values import Shadows
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 from scenarios.workloads.script.gpu.repeated import CallOutcome, Repeated, key_of
-from scenarios.workloads.script.gpu.shadows import Shadows
 
 aten = torch.ops.aten
 

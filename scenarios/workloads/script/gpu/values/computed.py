@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from scenarios.modules.operators import tensors_in
 from scenarios.workloads.script.gpu.cuda.generators import GpuGenerator, of_gpu
-from scenarios.workloads.script.gpu.shadows import (
+from scenarios.workloads.script.gpu.known_values import (
     MOST_FLOATS,
     MOST_INTEGERS,
     UNKNOWN,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.known_values import Shadows
 
 
 def draw_at_once(shadows: Shadows) -> None:

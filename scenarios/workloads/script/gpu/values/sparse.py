@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.workloads.script.gpu.shadows import META, Shadows
+from scenarios.workloads.script.gpu.known_values import META, Shadows
 
 _aten = torch.ops.aten
 _MAKES = _aten._sparse_coo_tensor_with_dims_and_tensors.default

@@ -11,10 +11,10 @@ import torch
 
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.recording.alone import Alone, SentByRanks
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import Few
 from scenarios.workloads.script.recording.lines import Families
+from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks
 from scenarios.workloads.script.requests import Packed
 
 

@@ -19,7 +19,7 @@ from scenarios.config.scenario import (
     Table,
 )
 from scenarios.config.units import format_bytes
-from scenarios.planner.given import rate_plan
+from scenarios.planner.pinned_plan import rate_plan
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.plan_file import GivenShard, GivenTable

@@ -28,8 +28,8 @@ from scenarios.workloads.script.forking import start_loading, without_main
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.outcome import process_ended
 from scenarios.workloads.script.process.children import allow_children, end
-from scenarios.workloads.script.process.player import main
 from scenarios.workloads.script.process.stands import STANDS, line_of
+from scenarios.workloads.script.process.subprocess_player import main
 
 # How long a process may take to say where it stands, and how often that is looked for.
 _ANSWER_S, _LOOKING_S = 1.0, 0.005

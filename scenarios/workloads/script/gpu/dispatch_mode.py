@@ -21,13 +21,13 @@ from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
+from scenarios.workloads.script.gpu.known_values import META, Shadows, is_meta
 from scenarios.workloads.script.gpu.repeated import Repeated, key_of
-from scenarios.workloads.script.gpu.shadows import META, Shadows, is_meta
 from scenarios.workloads.script.gpu.tensors import HostCopies, pinned
-from scenarios.workloads.script.gpu.values.asked import ValueReads, unknown_sizes
 from scenarios.workloads.script.gpu.values.computed import NOT_KNOWN, ValueComputer, is_view
 from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_bags, even_counts
 from scenarios.workloads.script.gpu.values.sparse import Sparse, moved
+from scenarios.workloads.script.gpu.values.value_reads import ValueReads, unknown_sizes
 from scenarios.workloads.script.host.calls import uncounted
 from scenarios.workloads.script.host.compiled import Call
 

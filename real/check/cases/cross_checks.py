@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from real.check.cases.bits import arbitrary, torch_dtype, whole
 from real.check.cases.case import WORLD, Case, GroupSpec, RankGroups
+from real.check.cases.error_classes import arbitrary, torch_dtype, whole
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 

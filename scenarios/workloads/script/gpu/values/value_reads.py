@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.workloads.script.gpu.shadows import OF_FLOATS, UNKNOWN, Shadows, filled
+from scenarios.workloads.script.gpu.known_values import OF_FLOATS, UNKNOWN, Shadows, filled
 from scenarios.workloads.script.gpu.values.loops import loop_around
 from scenarios.workloads.script.users_lines import users_line
 
@@ -24,7 +24,7 @@ MOST_ASKED, MOST_ASKED_ELSEWHERE = 1000, 100_000
 _BETWEEN = ("torch/_dynamo/eval_frame.py", "torch/_compile.py", "torch/overrides.py", "torch/_tensor.py")
 # An optimizer that goes on until values say otherwise: no answer to all of its questions gives its number of passes.
 _UNTIL_CONVERGED = "torch/optim/lbfgs.py"
-_OWN = ("script/gpu/mode.py", "script/host/calls.py", __file__)
+_OWN = ("script/gpu/dispatch_mode.py", "script/host/calls.py", __file__)
 
 
 class ValueReads:

@@ -22,7 +22,7 @@ from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.events.calls import AskStore, IssueCall, NewGroup, WaitCall
 from scenarios.workloads.script.events.event import Request
-from scenarios.workloads.script.gpu.shadows import MOST_FLOATS
+from scenarios.workloads.script.gpu.known_values import MOST_FLOATS
 from scenarios.workloads.script.meeting.stores import WAITS, StoreRequest, Stores
 from scenarios.workloads.script.recording.lines import MESSAGES, Families
 from scenarios.workloads.script.requests import Packed, Refused, issue

@@ -10,7 +10,7 @@ import pytest
 
 BEGIN = """
 import sys, torch
-from scenarios.modules.no_compiler import without_compiler
+from scenarios.no_compiler import without_compiler
 def is_loaded():
     return "torch._dynamo.eval_frame" in sys.modules
 def compiles():

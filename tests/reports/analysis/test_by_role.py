@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from reports.analysis import by_what as names
-from reports.analysis.by_what import WHATS, by_what, utilisation, what
+from reports.analysis import by_role as names
+from reports.analysis.by_role import WHATS, by_what, utilisation, what
 from reports.analysis.step_breakdown import utilisation_of
 from reports.run import Run
 from reports.sections.run import report as run_tables

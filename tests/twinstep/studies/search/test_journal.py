@@ -17,7 +17,7 @@ from tests.twinstep.studies.players import play_in_this_process
 from tests.twinstep.studies.test_sweep import Watched
 from twinstep.studies.engine import Where
 from twinstep.studies.goals import GOALS
-from twinstep.studies.search.asked import JOURNAL, OptunaSource
+from twinstep.studies.search.journal import JOURNAL, OptunaSource
 from twinstep.studies.study_file import read_study
 from twinstep.studies.sweep import Sweep
 from twinstep.studies.task import Result, Task

@@ -7,7 +7,7 @@ from threading import Timer
 
 import pytest
 
-from scenarios.workloads.script.live import comes_in_time
+from scenarios.workloads.script.runner import comes_in_time
 
 TIMEOUT_S, LATE_S = 0.05, 0.3
 
