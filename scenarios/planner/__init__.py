@@ -5,7 +5,7 @@ from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator, PipelineType
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner, MemoryBalancedPartitioner
 from scenarios.planner.plan_text import format_plan, format_proposal
-from scenarios.planner.planner import EmbeddingShardingPlanner, ProposalSearch
+from scenarios.planner.planner import EmbeddingShardingPlanner, Search
 from scenarios.planner.search.enumerator import EmbeddingEnumerator
 from scenarios.planner.search.proposers import GreedyProposer, GridSearchProposer, UniformProposer
 from scenarios.planner.topology import (
@@ -57,7 +57,7 @@ __all__ = [
     "PipelineType",
     "PlannerError",
     "PlannerErrorType",
-    "ProposalSearch",
+    "Search",
     "Shard",
     "ShardingOption",
     "ShardingType",

@@ -16,7 +16,7 @@ from scenarios.planner.options import capacity_bytes, host_capacity_bytes, optio
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.pinned_plan import given_plan, place_pinned
 from scenarios.planner.placed import Plan, device_tier, plan_of
-from scenarios.planner.planner import ProposalSearch
+from scenarios.planner.planner import Search
 from scenarios.planner.search.proposers import (
     GreedyProposer,
     GridSearchProposer,
@@ -63,7 +63,7 @@ def plan_tables(scenario: Scenario) -> Plan:
         return plan_of([*pinned.values()], [device.perf.total for device in topology.devices], scenario)
     partitioner = GreedyPerfPartitioner(planner.sort_by, planner.balance_modules)
     try:
-        search = ProposalSearch(topology, partitioner, _SHARD_BUDGET)
+        search = Search(topology, partitioner, _SHARD_BUDGET)
         found = search.run(list(chain(*options.values())), _proposers())
     except PlannerError as error:
         raise ScenarioError(_misfits(scenario, model, topology, options)) from error

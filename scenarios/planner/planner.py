@@ -43,7 +43,7 @@ class Found:
     fitting: int
 
 
-class ProposalSearch:
+class Search:
     """Tries proposals on one topology; `shard_budget` bounds how many shards are placed in all, whatever comes first:
     identical shards on identical ranks count once.
     `rate` rates a placed proposal, by default by the perf of its busiest rank.
@@ -228,9 +228,7 @@ class EmbeddingShardingPlanner:
         """The same for options that were enumerated already, on the planner's topology or what is left of it."""
         rate = self._performance_model.rate if self._performance_model else None
         plan = (
-            ProposalSearch(topology or self._topology, self._partitioner, rate=rate)
-            .run(search_space, self._proposers)
-            .proposal
+            Search(topology or self._topology, self._partitioner, rate=rate).run(search_space, self._proposers).proposal
         )
         for callback in self._callbacks:
             plan = callback(plan)

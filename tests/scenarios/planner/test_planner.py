@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator, PipelineType
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
-from scenarios.planner.planner import EmbeddingShardingPlanner, ProposalSearch
+from scenarios.planner.planner import EmbeddingShardingPlanner, Search
 from scenarios.planner.search.enumerator import EmbeddingEnumerator, column_width, cut
 from scenarios.planner.search.proposers import GreedyProposer, GridSearchProposer, SmallestProposer, UniformProposer
 from scenarios.planner.topology import HBM_TO_DDR_MEM_BW, CustomTopologyData, Topology
@@ -349,7 +349,7 @@ def test_grid_search_finds_the_least_maximum(tables: list[list[tuple[int, float]
         except PlannerError:
             continue
         best.append(max(device.perf.total for device in partitioner.devices))
-    search = ProposalSearch(topology, GreedyPerfPartitioner())
+    search = Search(topology, GreedyPerfPartitioner())
     if not best:
         with pytest.raises(PlannerError, match=f"none of {3 ** len(tables)} proposals fits"):
             search.run(options, [GridSearchProposer()])
@@ -364,9 +364,7 @@ def test_grid_search_finds_the_least_maximum(tables: list[list[tuple[int, float]
 
 
 def test_a_budget_stops_the_search_but_not_its_first_proposal() -> None:
-    found = ProposalSearch(Topology(2, "cuda"), GreedyPerfPartitioner(), shard_budget=1).run(
-        space(), [GridSearchProposer()]
-    )
+    found = Search(Topology(2, "cuda"), GreedyPerfPartitioner(), shard_budget=1).run(space(), [GridSearchProposer()])
     assert found.tried == 1
 
 

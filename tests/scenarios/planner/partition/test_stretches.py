@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.plan_text import format_proposal
-from scenarios.planner.planner import ProposalSearch
+from scenarios.planner.planner import Search
 from scenarios.planner.search.enumerator import EmbeddingEnumerator
 from scenarios.planner.search.proposers import SmallestProposer, UniformProposer
 from scenarios.planner.topology import CustomTopologyData, Topology
@@ -123,14 +123,14 @@ def test_shards_on_alike_ranks_count_once_against_the_budget() -> None:
             for option in proposal_of([(kind, 1000, 16)], topology, listed=listed)
         ]
         space.sort(key=lambda option: option.num_shards, reverse=True)
-        tried[listed] = ProposalSearch(topology, GreedyPerfPartitioner(), 20).run(space, [UniformProposer()]).tried
+        tried[listed] = Search(topology, GreedyPerfPartitioner(), 20).run(space, [UniformProposer()]).tried
     assert tried == {False: 4, True: 1}
 
 
 def test_the_best_proposals_ranks_outlast_those_tried_after_it() -> None:
     topology = Topology(6, "cuda", local_world_size=2)
     space = proposal_of([("row_wise", 20, 16)], topology, listed=False)
-    found = ProposalSearch(topology, GreedyPerfPartitioner()).run(space, [SmallestProposer()])
+    found = Search(topology, GreedyPerfPartitioner()).run(space, [SmallestProposer()])
     (option,) = found.proposal
     assert [(shard.rank, shard.size[0], shard.offset[0]) for shard in option.shards] == [
         (0, 4, 0), (1, 4, 4), (2, 4, 8), (3, 4, 12), (4, 4, 16), (5, 0, 20),
@@ -150,6 +150,6 @@ def test_a_search_that_finds_nothing_looks_at_no_rank_either() -> None:
     topology = Topology(10**5, "cuda", local_world_size=8, hbm_cap=10**6)
     space = proposal_of([("data_parallel", 10**5, 64)], topology, listed=False)
     with pytest.raises(PlannerError, match="none of 1 proposals fits") as caught:
-        ProposalSearch(topology, GreedyPerfPartitioner()).run(space, [SmallestProposer()])
+        Search(topology, GreedyPerfPartitioner()).run(space, [SmallestProposer()])
     assert caught.value.error_type == PlannerErrorType.INSUFFICIENT_STORAGE
     assert run_count(topology.devices) == run_count(space[0].shards) == 1
