@@ -28,6 +28,8 @@ from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
 from scenarios.versions import versions
 
+_SUCH_AS = "expected such as 'AllGatherCase(hosts=1, gpus=2, numel=3)'"
+
 
 def check(words: Sequence[str], simulate: Simulate, prog: str) -> int:
     """Run drawn cases on real ranks and with `simulate`; return 0 if all results are identical, else 1.
@@ -117,9 +119,9 @@ def _case(text: str) -> Case:
         # Without builtins: a case is a call of known classes, and nothing else.
         case = eval(text, {"__builtins__": {}, **CASES})
     except Exception as error:
-        raise ScenarioError(f"--case {text!r}: {error}; expected such as 'Gather(hosts=1, gpus=2, numel=3)'") from error
+        raise ScenarioError(f"--case {text!r}: {error}; {_SUCH_AS}") from error
     if not isinstance(case, Case):
-        raise ScenarioError(f"--case {text!r}: expected such as 'Gather(hosts=1, gpus=2, numel=3)'")
+        raise ScenarioError(f"--case {text!r}: {_SUCH_AS}")
     return case
 
 

@@ -30,8 +30,8 @@ from reports.sections.model import (
     Most,
     PageLink,
     Report,
+    ReportSection,
     ReportTable,
-    Section,
     SectionPart,
     Words,
     figure,
@@ -337,23 +337,23 @@ def _data(view: CompareView) -> dict[str, Any]:
 COMPARISON: Report[CompareView] = Report(
     lines=lambda view: about(view.comparison),
     sections=[
-        Section(name="summary", title="Accuracy", parts=[SectionPart(_summary, PAGE)]),
-        Section(name="scatter", title="Predicted against measured", parts=[figure("compare.page.scatter")]),
-        Section(
+        ReportSection(name="summary", title="Accuracy", parts=[SectionPart(_summary, PAGE)]),
+        ReportSection(name="scatter", title="Predicted against measured", parts=[figure("compare.page.scatter")]),
+        ReportSection(
             name="steps",
             title="Steps",
             absent=lambda view: "" if len(view.comparison.steps) else "No step was completed in both runs.",
             parts=[figure("compare.page.steps"), SectionPart(_steps)],
             data=lambda view: _frames_and_errors("steps", view),
         ),
-        Section(
+        ReportSection(
             name="operations",
             title="Errors by operation",
             absent=lambda view: "" if len(view.comparison.operations) else "No operation is in both runs.",
             parts=[figure("compare.page.operations"), SectionPart(_operations)],
             data=lambda view: _frames_and_errors("operations", view),
         ),
-        Section(
+        ReportSection(
             name="sizes",
             title="Errors by size",
             absent=_no_sizes,
@@ -368,7 +368,7 @@ COMPARISON: Report[CompareView] = Report(
                 "errors_by_size": view.comparison.errors_by_size,
             },
         ),
-        Section(
+        ReportSection(
             name="worst",
             title="The worst cases",
             absent=lambda view: (
@@ -377,7 +377,7 @@ COMPARISON: Report[CompareView] = Report(
             parts=[SectionPart(_worst)],
             data=lambda view: {"worst": view.comparison.worst},
         ),
-        Section(
+        ReportSection(
             name="checks",
             title="Consistency checks",
             parts=[SectionPart(_checks, TERMINAL), SectionPart(_checks_with_differences, PAGE)],

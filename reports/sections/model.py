@@ -204,7 +204,7 @@ def figure(draw: str) -> SectionPart[Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section(Generic[T]):
+class ReportSection(Generic[T]):
     """A section of reports on a T. `absent` says why there is nothing of it, which `absent_in` outputs show; "": it is
     there. `data` are its frames and values in JSON, by key.
     """
@@ -230,5 +230,5 @@ class Report(Generic[T]):
     """What is shown of a T: lines that say what it is, then sections in order; JSON begins with `data`."""
 
     lines: Callable[[T], Sequence[str]]
-    sections: Sequence[Section[T]]
+    sections: Sequence[ReportSection[T]]
     data: Callable[[T], Mapping[str, Any]] = lambda of: {}

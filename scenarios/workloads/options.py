@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, Field, Strict, TypeAdapter, Vali
 from pydantic_core import PydanticCustomError, PydanticUndefined
 
 from scenarios.config.toml.reading import phrase_of
-from scenarios.config.toml.section import TomlTable
+from scenarios.config.toml.section import Section
 from scenarios.config.toml.values import Accept
 
 _ARRAYS = (list, tuple, set, frozenset)
@@ -53,9 +53,9 @@ class _Reader:
 
     def __init__(self, names: dict[str, Any]) -> None:
         self._names = names
-        self._read: dict[type, tuple[Any, type[TomlTable]]] = {}
+        self._read: dict[type, tuple[Any, type[Section]]] = {}
 
-    def table(self, kind: type) -> tuple[Any, type[TomlTable]]:
+    def table(self, kind: type) -> tuple[Any, type[Section]]:
         """What a class is read as, and the section that checks its keys."""
         if kind not in self._read:
             if dataclasses.is_dataclass(kind):
@@ -72,7 +72,7 @@ class _Reader:
             self._read[kind] = hint, section
         return self._read[kind]
 
-    def _of_dataclass(self, kind: Any) -> type[TomlTable]:
+    def _of_dataclass(self, kind: Any) -> type[Section]:
         try:
             hints = get_type_hints(kind, localns=self._names, include_extras=True)
         except NameError as error:
@@ -83,10 +83,10 @@ class _Reader:
                 continue
             hint = self.hint(hints[field.name])
             fields[field.name] = (hint, _field(hint, field.default, field.default_factory, dataclasses.MISSING))
-        made: type[TomlTable] = create_model(kind.__name__, __base__=TomlTable, __doc__=kind.__doc__, **fields)
+        made: type[Section] = create_model(kind.__name__, __base__=Section, __doc__=kind.__doc__, **fields)
         return made
 
-    def _of_model(self, kind: type[BaseModel]) -> type[TomlTable]:
+    def _of_model(self, kind: type[BaseModel]) -> type[Section]:
         """A subclass, which has the model's own validators; the model itself, where it is a section already."""
         changed: dict[str, Any] = {}
         for name, field in kind.model_fields.items():
@@ -96,12 +96,12 @@ class _Reader:
                 made = _field(whole, field.default, field.default_factory, PydanticUndefined)
                 made.description = field.description
                 changed[name] = (whole, made)
-        if issubclass(kind, TomlTable) and not changed:
+        if issubclass(kind, Section) and not changed:
             return kind
-        config = {**TomlTable.model_config, **kind.model_config}
-        bases = (kind,) if issubclass(kind, TomlTable) else (kind, TomlTable)
+        config = {**Section.model_config, **kind.model_config}
+        bases = (kind,) if issubclass(kind, Section) else (kind, Section)
         base: Any = type(kind.__name__, bases, {"model_config": config, "__module__": kind.__module__})
-        section: type[TomlTable] = create_model(kind.__name__, __base__=base, __doc__=kind.__doc__, **changed)
+        section: type[Section] = create_model(kind.__name__, __base__=base, __doc__=kind.__doc__, **changed)
         return section
 
     def hint(self, hint: Any) -> Any:
@@ -155,8 +155,8 @@ def _one_of(value: Any, read: Callable[[Any], Any]) -> Any:
         raise PydanticCustomError("expected", "{phrase}", {"phrase": " or ".join(phrases)}) from None
 
 
-def _dataclass_of(kind: Any) -> Callable[[TomlTable], Any]:
-    def make(section: TomlTable) -> Any:
+def _dataclass_of(kind: Any) -> Callable[[Section], Any]:
+    def make(section: Section) -> Any:
         return kind(**dict(section))
 
     return make
@@ -172,7 +172,7 @@ def _model_of(kind: type[BaseModel]) -> Callable[[BaseModel], BaseModel]:
     return make
 
 
-def _check_defaults(kind: type, section: type[TomlTable]) -> None:
+def _check_defaults(kind: type, section: type[Section]) -> None:
     """A default is what the key accepts, or what that becomes, such as 2097152 for '2 MiB'."""
     for name, field in section.model_fields.items():
         default = field.default

@@ -16,7 +16,7 @@ from scenarios.config.catalogue import expected_scenario, scenario_file
 from scenarios.config.overrides.keys import EXPECTED_KEY, path_of
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.reading import read_section
-from scenarios.config.toml.section import TomlTable, about
+from scenarios.config.toml.section import Section, about
 from scenarios.config.toml.tree import Tree, read_toml
 from scenarios.config.toml.values import Count, CountOrZero, Duration, File, Positive, Text
 from scenarios.seam.errors import ScenarioError
@@ -34,14 +34,14 @@ _TRIALS = 200
 TOGETHER, ONLY_IF, VALUES, OR_UNSET = "together", "only_if", "values", "or_unset"
 
 
-class _Stage(TomlTable):
+class _Stage(Section):
     """A stage: how its points are played, and how many of them go on to the next one."""
 
     fidelity: Fidelity | None = about("'estimate' (the planner's), 'links' or 'flows'.")
     keep: Positive | None = about("The best points that go on: a share below 1, or how many. Not of the last stage.")
 
 
-class _Search(TomlTable):
+class _Search(Section):
     """How a search looks for the best points."""
 
     trials: Count | None = about("Points that are looked at at most, beside the baseline; 200 by default.")
@@ -52,7 +52,7 @@ class _Search(TomlTable):
     )
 
 
-class _StudyFile(TomlTable):
+class _StudyFile(Section):
     """A study: points that differ from a scenario in what `vary` says."""
 
     scenario: File | None = about("A scenario's path, relative to this file, or a ready one's name. Required.")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from reports.run import Run
-from reports.sections.model import PAGE, Block, Column, Listing, ReportTable, Section, SectionPart, Words
+from reports.sections.model import PAGE, Block, Column, Listing, ReportSection, ReportTable, SectionPart, Words
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -159,7 +159,7 @@ def _blocks(view: RunView) -> Iterator[Block]:
     yield Listing("How each is made", "\n".join(options(changes)))
 
 
-CHANGES = Section(
+CHANGES = ReportSection(
     name="what-if",
     title="What would help",
     absent=_absent,

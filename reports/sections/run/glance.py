@@ -20,7 +20,7 @@ from reports.analysis.step_breakdown import (
     utilisation_of,
 )
 from reports.run import Run
-from reports.sections.model import PAGE, Bar, Fact, Facts, Section, SectionPart, SectionPiece, Words
+from reports.sections.model import PAGE, Bar, Fact, Facts, ReportSection, SectionPart, SectionPiece, Words
 from reports.sections.run import changes
 from reports.sections.run.causes import dominant
 from reports.sections.run.headline import of_recording
@@ -179,7 +179,7 @@ def _data(view: RunView) -> dict[str, Any]:
     }
 
 
-GLANCE = Section(
+GLANCE = ReportSection(
     name="glance",
     title="At a glance",
     absent=_absent,

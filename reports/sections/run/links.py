@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reports.sections.model import PAGE, Column, FrameColumns, Most, ReportTable, Section, SectionPart, figure, table_of
+from reports.sections.model import (
+    PAGE,
+    Column,
+    FrameColumns,
+    Most,
+    ReportSection,
+    ReportTable,
+    SectionPart,
+    figure,
+    table_of,
+)
 from reports.sections.run.subject import RunView
 from reports.terminal.rows import represented
 
@@ -44,7 +54,7 @@ def _absent(view: RunView) -> str:
     return "Not available for real runs." if view.run.info.world == "real" else "This run used no links."
 
 
-LINKS = Section(
+LINKS = ReportSection(
     name="links",
     title="Links",
     absent=_absent,

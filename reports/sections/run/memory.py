@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.sections.model import PAGE, Most, ReportTable, Section, SectionPart, Words, figure, table_of
+from reports.sections.model import PAGE, Most, ReportSection, ReportTable, SectionPart, Words, figure, table_of
 from reports.sections.run.headline import fits
 from reports.sections.run.ranks import rank_names
 from reports.sections.run.subject import RunView
@@ -48,7 +48,7 @@ def _absent(view: RunView) -> str:
     return "A real run does not tell its parts." if view.run.info.world == "real" else "Nothing was recorded."
 
 
-MEMORY = Section(
+MEMORY = ReportSection(
     name="memory",
     title="Memory",
     absent=_absent,

@@ -13,8 +13,8 @@ from reports.sections.model import (
     Column,
     FrameColumns,
     Most,
+    ReportSection,
     ReportTable,
-    Section,
     SectionPart,
     figure,
     table_of,
@@ -106,7 +106,7 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(name=operation_names(frame))
 
 
-OPERATIONS = Section(
+OPERATIONS = ReportSection(
     name="hidden",
     title="Hidden and exposed",
     absent=RunView.why_absent,
@@ -142,7 +142,7 @@ def _communication(view: RunView) -> Iterator[ReportTable]:
     yield table_of(title, communication(view), columns, note=note)
 
 
-COMMUNICATION = Section(
+COMMUNICATION = ReportSection(
     name="communication",
     title="Communication",
     absent=lambda view: view.why_absent() or ("" if len(communication(view)) else "No operation communicates."),
@@ -170,7 +170,7 @@ def _kernels(view: RunView) -> Iterator[ReportTable]:
     yield table_of(title, shown, columns, left=3, note=note, raw=raw, most=most, file="kernels.csv")
 
 
-KERNELS = Section(
+KERNELS = ReportSection(
     name="kernels",
     title="Kernels",
     absent=lambda view: "" if len(view.run.kernels) else "Only a prediction on GPUs lists its kernels.",

@@ -14,8 +14,8 @@ from reports.sections.model import (
     Column,
     Columns,
     Most,
+    ReportSection,
     ReportTable,
-    Section,
     SectionPart,
     figure,
     table_of,
@@ -66,7 +66,7 @@ def _phase_notes(groups: list[pd.DataFrame]) -> Iterator[str]:
         previous = phase
 
 
-STEPS = Section(
+STEPS = ReportSection(
     name="steps",
     title="Step times",
     absent=lambda view: "" if len(view.run.steps) else f"No rank completed a step{why_no_step(view.run)}.",
@@ -90,7 +90,7 @@ def _no_breakdown(view: RunView) -> str:
     return view.why_absent() or ("" if len(parts_of_step(view.run, view.kept)) else "No rank completed a step.")
 
 
-PARTS_OF_STEP = Section(
+PARTS_OF_STEP = ReportSection(
     name="parts",
     title="Parts of a step",
     absent=_no_breakdown,
@@ -125,7 +125,7 @@ def _no_path(view: RunView) -> str:
     return "" if len(view.run.waited_for_of(view.step)) else f"Step {view.step} took no time."
 
 
-CRITICAL_PATH = Section(
+CRITICAL_PATH = ReportSection(
     name="critical-path",
     title="Critical path",
     absent=_no_path,
@@ -162,7 +162,7 @@ def _by_name(view: RunView) -> Iterator[ReportTable]:
     yield ReportTable("Recorded metrics, mean over ranks", columns, rows, most=most, file="metrics_by_step.csv")
 
 
-METRICS = Section(
+METRICS = ReportSection(
     name="numbers",
     title="Recorded metrics",
     absent=lambda view: "" if len(view.run.metrics_by_step) else "The program recorded no metrics.",

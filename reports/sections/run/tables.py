@@ -16,8 +16,8 @@ from reports.sections.model import (
     Column,
     Columns,
     Most,
+    ReportSection,
     ReportTable,
-    Section,
     SectionPart,
     Words,
     figure,
@@ -85,7 +85,7 @@ def _causes(most: int, view: RunView) -> Iterator[ReportTable]:
         yield ReportTable("Tables that cause imbalance", _CAUSE_COLUMNS, rows, left=3)
 
 
-BALANCE = Section(
+BALANCE = ReportSection(
     name="tables",
     title="Balance of tables",
     absent=_absent,
@@ -207,7 +207,7 @@ def _ms(ms: float) -> str:
     return text.duration(ms * 1e6)
 
 
-PLAN = Section(
+PLAN = ReportSection(
     name="plan",
     title="Plan",
     absent=_absent,

@@ -11,24 +11,24 @@ from typing import Annotated, Any, Optional, Union, get_args, get_origin, get_ty
 from pydantic import Discriminator, Tag, create_model
 
 from scenarios.config.keys import REST, Declared, declared
-from scenarios.config.toml.section import TAG, FreeOptions, TomlTable, about
+from scenarios.config.toml.section import TAG, FreeOptions, Section, about
 
 Extra = tuple[tuple[str, Any, str], ...]  # keys that have no field: the name, what it accepts and means
 
 
 @cache
-def section_of(kind: Any, title: str = "", first: Extra = (), last: Extra = ()) -> type[TomlTable]:
+def section_of(kind: Any, title: str = "", first: Extra = (), last: Extra = ()) -> type[Section]:
     """Return the table that a dataclass declares; its description is the first line of the class's docstring."""
     keys = [(one.key.name, _accepted(one), one.key.doc) for one in declared(kind) if one.key.name != REST]
-    base = TomlTable if len(keys) == len(declared(kind)) else FreeOptions
+    base = Section if len(keys) == len(declared(kind)) else FreeOptions
     fields: dict[str, Any] = {name: _field(accepts, doc) for name, accepts, doc in (*first, *keys, *last)}
     doc = str(kind.__doc__).partition("\n")[0]
-    made: type[TomlTable] = create_model(title or f"{kind.__name__}Section", __base__=base, __doc__=doc, **fields)
+    made: type[Section] = create_model(title or f"{kind.__name__}Section", __base__=base, __doc__=doc, **fields)
     made.declared_by = kind
     return made
 
 
-def frozen(kind: Any, section: TomlTable | None, **given: object) -> Any:
+def frozen(kind: Any, section: Section | None, **given: object) -> Any:
     """Return the dataclass that a checked table describes; its defaults stand for what is absent, also the whole table.
 
     `given` are fields.
@@ -53,7 +53,7 @@ def _accepted(one: Declared) -> Any:
     if one.key.names is not None:
         accepts = get_args(one.hint)[1]
         keys: dict[str, Any] = {name: _field(accepts, meaning) for name, meaning in one.key.names.names.items()}
-        return create_model(one.key.names.title, __base__=TomlTable, __doc__=one.key.names.doc, **keys)
+        return create_model(one.key.names.title, __base__=Section, __doc__=one.key.names.doc, **keys)
     if one.key.accepts is not None:
         return _either(one.key.accepts)
     return FreeOptions if get_origin(one.hint) is Mapping else _with_lists(one.hint)

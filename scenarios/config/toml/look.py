@@ -9,7 +9,7 @@ from pathlib import Path
 from scenarios import given_file
 from scenarios.config.toml.mistakes import Mistakes, path_text
 from scenarios.config.toml.reading import expected
-from scenarios.config.toml.section import TomlTable
+from scenarios.config.toml.section import Section
 from scenarios.config.toml.tree import KeyPath
 
 
@@ -19,13 +19,13 @@ class Look:
 
     mistakes: Mistakes
 
-    def need(self, path: KeyPath, section: TomlTable | None, *keys: str) -> None:
+    def need(self, path: KeyPath, section: Section | None, *keys: str) -> None:
         """These keys of the table at `path` must be there."""
         for key in keys:
             if section is not None and getattr(section, key) is None:
                 self.mistakes.missing((*path, key), expected(type(section), key))
 
-    def refuse(self, path: KeyPath, section: TomlTable, keys: tuple[str, ...], reason: str) -> None:
+    def refuse(self, path: KeyPath, section: Section, keys: tuple[str, ...], reason: str) -> None:
         """These keys of the table at `path` would have no effect, so they must not be there."""
         for key in keys:
             if getattr(section, key) is not None:

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.section import TAG, TomlTable
+from scenarios.config.toml.section import TAG, Section
 from scenarios.config.toml.tree import KeyPath
 
-S = TypeVar("S", bound=TomlTable)
+S = TypeVar("S", bound=Section)
 
 
 def read_section(mistakes: Mistakes, kind: type[S]) -> S:
@@ -34,7 +34,7 @@ def read_section(mistakes: Mistakes, kind: type[S]) -> S:
     return found
 
 
-def expected(section: type[TomlTable], key: str) -> str:
+def expected(section: type[Section], key: str) -> str:
     """What a key accepts, as a phrase."""
     try:
         section.model_validate({key: object()})
@@ -50,7 +50,7 @@ def _errors(kind: type[S], values: dict[str, Any]) -> S | list[ErrorDetails]:
         return error.errors(include_url=False)
 
 
-def _name(mistakes: Mistakes, error: ErrorDetails, values: dict[str, Any], kind: type[TomlTable]) -> None:
+def _name(mistakes: Mistakes, error: ErrorDetails, values: dict[str, Any], kind: type[Section]) -> None:
     path = _path(error)
     if error["type"] == "missing":
         mistakes.missing(path, "a value")

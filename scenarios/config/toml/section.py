@@ -17,7 +17,7 @@ def about(description: str) -> Any:
     return Field(default=None, description=description)
 
 
-class TomlTable(BaseModel):
+class Section(BaseModel):
     """One TOML table; `declared_by` is the dataclass whose fields declare its keys."""
 
     declared_by: ClassVar[Any] = None
@@ -25,7 +25,7 @@ class TomlTable(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class FreeOptions(TomlTable):
+class FreeOptions(Section):
     """Values for a program of one's own: what `scenario.options` holds there."""
 
     model_config = ConfigDict(extra="allow")

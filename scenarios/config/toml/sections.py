@@ -13,11 +13,11 @@ from scenarios.config.interconnect import LibraryName
 from scenarios.config.provenance import Measured
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
-from scenarios.config.toml.section import TomlTable, about
+from scenarios.config.toml.section import Section, about
 from scenarios.config.toml.values import CountOrZero, Duration, File, Name, Repeats, Text
 
 
-class RunSection(TomlTable):
+class RunSection(Section):
     """How the steps are run."""
 
     steps: Repeats | None = about("Training steps to run. Default 3.")
@@ -56,7 +56,7 @@ else:
     MeasuredSection = section_of(Measured)
 
 
-class Document(TomlTable):
+class Document(Section):
     """A scenario of Twinstep: the cluster, the workload, and how a step is run."""
 
     # The tables of a program join these in `document.document_type`.

@@ -161,11 +161,11 @@ def test_a_rank_that_is_lost_is_named_with_what_it_played(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (["--case", "Gather(hosts=1"], "--case 'Gather(hosts=1': "),
-        (["--case", "GroupSpec()"], "--case 'GroupSpec()': expected such as 'Gather(hosts=1, gpus=2, numel=3)'"),
+        (["--case", "AllGatherCase(hosts=1"], "--case 'AllGatherCase(hosts=1': "),
+        (["--case", "GroupSpec()"], "--case 'GroupSpec()': expected such as 'AllGatherCase(hosts=1, gpus=2, numel=3)'"),
         (
-            ["--hosts", "2", "--case", "Gather(hosts=1, gpus=2)"],
-            "--case Gather(hosts=1, gpus=2): expected 2 hosts of 2 GPUs, as of the others",
+            ["--hosts", "2", "--case", "AllGatherCase(hosts=1, gpus=2)"],
+            "--case AllGatherCase(hosts=1, gpus=2): expected 2 hosts of 2 GPUs, as of the others",
         ),
         (["--timeout", "soon"], "--timeout = 'soon': expected a time such as '30 s'"),
     ],

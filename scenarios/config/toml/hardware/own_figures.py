@@ -10,7 +10,7 @@ from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.hardware.checks import check_cluster
 from scenarios.config.toml.include import read_profile_tree
 from scenarios.config.toml.look import Look
-from scenarios.config.toml.section import TomlTable
+from scenarios.config.toml.section import Section
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath, Tree
 
@@ -45,7 +45,7 @@ def own_figures(document: Document, tree: Tree) -> list[KeyPath]:
     ]
 
 
-def _at(section: TomlTable | None, path: KeyPath) -> object:
+def _at(section: Section | None, path: KeyPath) -> object:
     """Return the value of a key as it is read; None if it is absent."""
     value: object = section
     for key in path:

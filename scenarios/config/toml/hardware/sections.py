@@ -8,11 +8,11 @@ from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster, Inside, Network, Nics
 from scenarios.config.interconnect import WITH_LEAVES
 from scenarios.config.toml.derive import section_of
-from scenarios.config.toml.section import TomlTable, about
+from scenarios.config.toml.section import Section, about
 from scenarios.config.toml.values import Efficient, Place, Profile
 
 
-class SlowSection(TomlTable):
+class SlowSection(Section):
     """A fault: a GPU, NIC or leaf switch that runs below its rates; neither planner nor library knows of it."""
 
     host: Place | None = about("Whose GPU or NIC; the first is 0. Required, except with `leaf`.")
