@@ -1,4 +1,4 @@
-"""Compute operations' time, bytes, bandwidth and hidden communication, and compare NCCL's formula with the link model."""
+"""Compute operations' time, bytes, bandwidth and hidden communication; compare NCCL's formula with the link model."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ PREDICTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The link model's time of one row, and how it was simulated; `formula_us` is the time by NCCL's formula, if any."""
+    """The link model's time of a row, and how it was simulated; `formula_us` is the time by NCCL's formula, if any."""
 
     predicted_us: float
     formula_us: float | None
