@@ -262,7 +262,7 @@ class Run:
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
-        """Each rank's time in steps after the warm-up, by what it did."""
+        """Time of each rank in steps after the warm-up: compute, communication, waiting, idle."""
         return self._of_spans(frames.ranks, frames.RANK_COLUMNS)
 
     @cached_property
@@ -298,7 +298,7 @@ class Run:
 
     @cached_property
     def rank_memory(self) -> pd.DataFrame:
-        """Each rank's memory use compared with its capacity, the fullest rank first."""
+        """Memory use of each rank compared with its capacity, the fullest rank first."""
         return frames.rank_memory(self.memory)
 
     @cached_property

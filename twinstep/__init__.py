@@ -117,7 +117,7 @@ def compare(predicted: Run, measured: Run) -> Comparison:
 def step() -> None:
     """Mark the end of a training step in a script that `python -m sim` or `python -m real` runs; do nothing elsewhere.
 
-    A script that imports twinstep marks its steps by this call alone, unless `--step-every` is given. Each rank calls
+    A script that imports twinstep marks its steps by this call alone, unless `--step-every` is given. Every rank calls
     it at the end of each of its steps; work before the first call and after the last one belongs to no step.
     """
     marks = sys.modules.get("scenarios.workloads.script.process.marks")

@@ -96,7 +96,7 @@ def _run(options: argparse.Namespace) -> int:
 def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
     """Print `FILE: ok` for each file, or its mistakes to stderr; return 2 if any file has mistakes.
 
-    With `runs_code` False, the Python that files name is not run, and what depends on it is not checked.
+    If `runs_code` is False, the Python that files name is not run, and values that depend on it are not checked.
     """
     from scenarios.config.load import check_without_code, load
     from scenarios.config.warnings import print_notes
@@ -125,7 +125,7 @@ def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
 
 
 def print_plan(file: str, out: str | None = None, module: str | None = None) -> int:
-    """Print where a scenario's tables are placed, and write it to a file; return 2 if they do not fit, or none exist."""
+    """Print where a scenario's tables are placed, and write it to a file; exit code 2 if no plan fits or is needed."""
     from scenarios.config.load import load, report_mistakes
     from scenarios.planner.plan_file import MODULE, plan_json
     from scenarios.planner.plan_text import format_plan

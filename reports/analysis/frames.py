@@ -1,6 +1,6 @@
 """Summaries of one run's spans, memory and metrics as frames: ranks, memory, metrics by step, the outline of all spans.
 
-These are pure functions of frames, and of parts of a run, whose contributions they add up.
+All functions are pure; parts of a run are read one by one and added up.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ def is_collective(spans: pd.DataFrame) -> Bools:
 class Overlaps:
     """A view of what overlaps on each rank; arrays are by span, moments lie on an axis on which ranks are disjoint.
 
-    A collective starts on a rank when that rank enters it. Until `ready`, it waits for later members, the last of which
-    is the row `last_member`; then it transfers. A recv counts as transfer throughout, because spans do not state its
-    send. `working` is when a rank computes or transfers; work of data loaders and copies of batches are neither.
+    A collective starts on a rank when that rank enters it. The collective waits for later members until `ready`, the
+    last of which is the row `last_member`; then it transfers. A recv counts as transfer throughout, because spans do
+    not state its send. `working` is when a rank computes or transfers; work of data loaders and copies of batches are
+    neither.
     """
 
     communicates: Bools
@@ -101,18 +102,18 @@ class Overlaps:
 
     @property
     def hidden_ns(self) -> Ints:
-        """For each communication, its time (ns) in which its rank computes, on any stream; else 0."""
+        """Time (ns) of each communication in which its rank computes, on any stream; else 0."""
         return np.where(self.communicates, self.computing.covered(self.starts, self.ends), 0).astype(np.int64)
 
     @property
     def late_ns(self) -> Ints:
-        """For each communication, its time (ns) in which its rank does not compute and others have not entered."""
+        """Time (ns) of each communication before others have entered in which its rank does not compute; else 0."""
         late = self.ready - self.starts - self.computing.covered(self.starts, self.ready)
         return np.where(self.communicates, late, 0).astype(np.int64)
 
     @property
     def wait_ns(self) -> Ints:
-        """For each communication, its time (ns) in which its rank waits for others and does nothing else; else 0."""
+        """Time (ns) of each communication in which its rank waits for others and does nothing else; else 0."""
         waits = self.ready - self.starts - self.working.covered(self.starts, self.ready)
         return np.where(self.communicates, waits, 0).astype(np.int64)
 

@@ -102,8 +102,8 @@ def _carried_until(loads: pd.DataFrame, moments: Ints) -> Floats:
 class HostMatrix:
     """A matrix of bytes from each group of hosts to each other, [groups, groups]; nan where unknown.
 
-    `firsts` and `lasts` are each group's hosts, `counts` the hosts that they represent, themselves included. With few
-    hosts a group is one host, and an entry is the traffic from one such host to another; entries of larger groups are
+    `firsts` and `lasts` are each group's hosts, `counts` the hosts that they represent, themselves included. A group is
+    one host if there are few, and an entry is the traffic from one such host to another; entries of larger groups are
     their whole traffic.
     """
 
@@ -130,7 +130,7 @@ def host_matrix(traffic: pd.DataFrame, most: int) -> HostMatrix | None:
     known = traffic.drop_duplicates("from_host").set_index("from_host")["host_count"]
     counts = known.reindex(hosts, fill_value=1).to_numpy(np.int64)
     if a_group == 1:
-        peers = counts[None, :] - np.eye(groups)  # nobody is a peer of itself
+        peers = counts[None, :] - np.eye(groups)  # a host is no peer of itself
         carried = np.divide(carried, peers, out=np.full(carried.shape, np.nan), where=peers > 0)
     starts = np.arange(groups) * a_group
     lasts = hosts[np.minimum(starts + a_group, len(hosts)) - 1]

@@ -47,7 +47,7 @@ FORMULAS = {
 
 @dataclass(frozen=True, slots=True)
 class _RankCalls:
-    """A part's calls, summed by operation, rank and step: their time, and the number of ranks they stand for.
+    """A part's calls, summed by operation, rank and step: their time, and the number of ranks that a rank represents.
 
     `groups` are rows of `sums`, which has one row per operation with the sums over all its calls.
     """
@@ -133,8 +133,8 @@ def formulas(parts: Iterable[Part]) -> pd.DataFrame:
     """Return one row per kind, label and stream of collectives inside steps for which NCCL has a time formula.
 
     A simulated call counts once, however many members it has. `median_ns` is the time from the entry of the last member
-    to the end, so it contains no straggler wait; `formula_ns` is the median of NCCL's own figures. Both medians are
-    weighted by the number of ranks represented. `difference` is median over formula - 1.
+    to the end, so it contains no straggler wait; `formula_ns` is the median of NCCL's own figures. The number of ranks
+    represented weights both medians. `difference` is median over formula - 1.
     """
     calls = pd.concat([_known_calls(part) for part in parts]).reset_index()
     groups, names = numbered(calls, KEYS)

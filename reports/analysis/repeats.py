@@ -55,7 +55,7 @@ class Plays:
 
     @property
     def medians_ns(self) -> list[float]:
-        """Each play's median step time, in ns."""
+        """The median step time of each play, in ns."""
         return [statistics.sample(play.step_ns).median for play in self.each]
 
     @property

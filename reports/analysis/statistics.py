@@ -13,7 +13,7 @@ from reports.analysis.intervals import Floats, Ints
 
 # The probability that the median's interval misses the median.
 _MISSES = Fraction(1, 20)
-# With fewer values not even the least and the greatest enclose the median in 95 % of samples: 2 * 0.5 ** 5 > 0.05.
+# Not even the least and the greatest of fewer values enclose the median in 95 % of samples: 2 * 0.5 ** 5 > 0.05.
 LEAST_COUNT = 6
 
 
@@ -70,8 +70,8 @@ def sample(values: Sequence[float]) -> Sample:
 def median_place(count: int) -> int | None:
     """Return k such that the k-th least and greatest of `count` values enclose the median in 95 % of samples.
 
-    It holds for every distribution: the number of values below the median is distributed as heads of a fair coin. The
-    largest such k gives the narrowest interval; None where there is none.
+    The interval holds for every distribution, because the number of values below the median is distributed as heads of
+    a fair coin. The largest such k gives the narrowest interval; None where there is none.
     """
     tail, place = 0, 0
     while 2 * (tail + math.comb(count, place)) <= _MISSES * 2**count:

@@ -46,9 +46,9 @@ def steady_steps(steps: pd.DataFrame) -> pd.DataFrame:
 def timed_steps(run: Run) -> pd.DataFrame:
     """Return the steps whose median is a run's step time, with the columns of `Run.steps`.
 
-    Whatever shows, compares or sums step times uses these. They are the steps that a script's run timed with the
-    recording off, if there are `LEAST_UNRECORDED`; else the steady steps. The work of unrecorded steps is unknown, so
-    they are used only if most steps from the first steady one on are steady.
+    Whatever shows, compares or sums step times uses these. A script's run has steps timed with the recording off, which
+    are used if there are `LEAST_UNRECORDED`; else the steady steps are used. The work of unrecorded steps is unknown,
+    so a further condition is that most steps from the first steady one on are steady.
     """
     unrecorded = unrecorded_steps(run)
     return unrecorded if len(unrecorded) else steady_steps(run.steps)

@@ -1,7 +1,7 @@
 """The steps of a run: when each began and ended, which ones are steady, and which ones only warm the run up.
 
-A measured run's first steps allocate, compile, open connections and fill caches. This is the one place that decides
-which steps are warm-up; frames mark them, and means leave them out.
+A measured run's first steps allocate, compile, open connections and fill caches. Only this module decides which steps
+are warm-up; frames mark these steps, and means leave them out.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def steps(
 def unrecorded_steps(whole: Outline, world_size: int, batch_size: int | None = None) -> pd.DataFrame:
     """Return one row per step, as `steps`, of steps that a measured run timed with the recording off.
 
-    All of these steps are in one phase, because their calls are unknown; `steady` are complete steps after a warm-up.
+    Such steps are in one phase, because their calls are unknown; `steady` are complete steps after a warm-up.
     """
     columns = _times(whole.unrecorded, world_size, batch_size)
     took, complete = (np.asarray(columns[name]) for name in ("step_ns", "complete"))

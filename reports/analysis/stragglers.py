@@ -25,8 +25,8 @@ from reports.store.parts import Part
 WORK = ["label", "kernel", "flops", "bytes_read", "bytes_written"]
 COLUMNS = ["kind", "step", "rank", "rank_count", "start_ns", "end_ns", *WORK]
 
-# Equal work on equal GPUs takes equally long in a prediction, and on real GPUs within a few per cent. On a busy machine
-# all ranks scatter: an outlier is further off than three median absolute deviations, as is customary.
+# Equal work on equal GPUs takes equally long in a prediction, and on real GPUs within a few per cent. All ranks scatter
+# on a busy machine: an outlier is further off than three median absolute deviations, as is customary.
 SLOW_RATIO = 1.1
 OUTLYING = 3.0
 # Random ids give each rank, and each link, a slightly different load.
@@ -216,7 +216,7 @@ def _gpu(context: Context, rank: int) -> dict[str, Any]:
 def _links(links: pd.DataFrame, context: Context) -> Iterator[dict[str, Any]]:
     """Yield links that need longer than their peers; a hot link counts only if no link class usually needs longer.
 
-    Each slow link is listed with the worse of its two directions, hot links with the worst of all peers.
+    A slow link is listed with the worse of its two directions, a hot link as the worst of all peers.
     """
     used = _used_links(links, context)
     counts = (used["cause"] == STRAGGLER) | (used["time_ns"] >= used["median_ns"].max())

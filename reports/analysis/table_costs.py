@@ -63,7 +63,7 @@ def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
 def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     """Return the cost of tables for the bottleneck rank and the mean rank, by the planner and by a step's spans.
 
-    Both count look-ups and updates, on the ranks that have spans in the step.
+    Look-ups and updates count, on the ranks that have spans in the step.
     """
     spent = _spent(spans, dict.fromkeys(plan["sharding_type"]))
     ranks = sorted(set(spans["rank"].tolist()))

@@ -130,9 +130,9 @@ def _size_bytes(spans: pd.DataFrame) -> Ints:
 def worst_cases(both: BothCalls, measured_steps: pd.DataFrame) -> pd.DataFrame:
     """Return at most `MOST` operations, largest difference first, at most `MOST_OF_ONE` with equal kind and label.
 
-    Calls are paired by their number (`call`, from 0, by `sequence`) among an operation's calls by a rank in a step.
-    Among the ranks of one such call, the one with the largest difference counts. `difference_ns` is predicted -
-    measured, `error_of_step` its quotient with the measured step's time, from `measured_steps` (a run's `steps`).
+    Calls are paired by their number (`call`, from 0, by `sequence`) among an operation's calls by a rank in a step. The
+    rank with the largest difference represents such a call. `difference_ns` is predicted - measured, `error_of_step`
+    its quotient with the measured step's time, from `measured_steps` (a run's `steps`).
     """
     pairs = _pairs(both)
     furthest = np.argsort(-np.abs(ints(pairs, "difference_ns")), kind="stable")
@@ -188,7 +188,7 @@ def call_errors(both: BothCalls) -> pd.DataFrame:
 def errors_by_size(calls: pd.DataFrame, by: str = "kind") -> pd.DataFrame:
     """Group `call_errors` by kind and size: medians of signed errors and of their sizes, and the worst, signed.
 
-    Each of the `rows` counts once, however many calls are in it. With `by` "part" groups are all communication and all
+    A row of `call_errors` counts once, however many calls are in it. Groups `by` "part" are all communication and all
     computation, with "" as `kind`.
     """
     known = calls[calls["error"].notna()]

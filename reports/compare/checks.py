@@ -1,6 +1,6 @@
 """Check whether two runs did equal work: bytes and order of their operations, and recorded metrics.
 
-These are pure functions of two runs.
+All functions are pure.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _ranks(run: Run) -> set[int]:
 def _operations_of(run: Run, other: Run, columns: Sequence[str]) -> pd.DataFrame:
     """Return the operations of the common ranks that neither run leaves out; read a part at a time to save memory."""
     ranks, found = _common_ranks(run, other), []
-    # For a script on GPUs the prediction has kernels, the measurement only modules.
+    # The prediction of a script on GPUs has kernels, its measurement only modules.
     left_out = [STEP, COMPUTE] if _is_gpu_script(run) and run.info.world != other.info.world else [STEP]
     for part in run.parts(columns, beside=False):
         spans = part.spans

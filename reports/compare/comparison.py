@@ -1,6 +1,6 @@
 """Compare a prediction with a measurement: signed errors by operation, step and size, and the worst cases.
 
-These are pure functions of two runs.
+All functions are pure.
 """
 
 from __future__ import annotations

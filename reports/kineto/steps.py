@@ -18,7 +18,7 @@ _OPTIMIZER = re.compile(r"Optimizer\.step#")
 _BACKWARD = "autograd::engine::evaluate_function"
 # An operator has it if it was called with gradients enabled, as in a forward pass and not in an optimizer.
 _SEQUENCE = "Sequence number"
-# How many of the least frequent operators, and of the distances between their calls, are tried.
+# The number of least frequent operators, and of distances between their calls, that are tried.
 _TRIED = 64
 # The least share of a step that has to repeat exactly for a period to count.
 _ALIKE = 0.5
@@ -120,7 +120,7 @@ def _period(tokens: npt.NDArray[np.int64], is_backward: npt.NDArray[np.bool_]) -
             continue
         if not trains and not set(tokens.tolist()) <= set(tokens[start : start + covered].tolist()):
             continue
-        # A multiple of a period covers no more, but for what was cut.
+        # A multiple of a period covers no more, except for tokens cut off at the ends.
         if best is None or covered > best[0] + best[2] // 2:
             best = covered, start, period
     return None if best is None else best[1:]

@@ -1,4 +1,4 @@
-"""One file that `torch.profiler` exported: its events, with times in ns on its own axis, and its mistakes.
+"""A file that `torch.profiler` exported: its events, with times in ns on its own axis, and its mistakes.
 
 Fields are those that Kineto writes in PyTorch 2.0 to 2.13.
 """
@@ -19,11 +19,11 @@ from scenarios import given_file
 
 ANNOTATION, CPU_OP, KERNEL = "user_annotation", "cpu_op", "kernel"
 COPIES = ("gpu_memcpy", "gpu_memset")
-# With `with_stack`, calls of Python functions; of these only modules are read.
+# Calls of Python functions, recorded under `with_stack`; only modules are read.
 MODULE, MODULES_NAME = "python_function", "nn.Module: "
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime")
 _READ = frozenset({ANNOTATION, CPU_OP, KERNEL, MODULE, *COPIES, *LAUNCHES})
-# From here on (2001) a `ts` without a base is a time since 1970, as PyTorch wrote it up to 2.2.
+# A larger `ts` without a base is a time since 1970 (here 2001), as PyTorch wrote it up to 2.2.
 _SINCE_1970_US = 10**15
 # Bounds within which every sum of times fits 64 bits of ns: up to the year 2096, and three years long.
 _BASE_NS, _TS_US, _DUR_US = 4 * 10**18, 4 * 10**15, 10**14

@@ -253,7 +253,7 @@ class _Solver:
         )
 
     def at_bound(self, key: _FittedFigure, half: Sequence[PublishedRow], figures: Figures) -> str:
-        """Return a note if the rows need a quicker figure than possible; "" if not."""
+        """Return a note if the rows need a faster figure than possible; "" if not."""
         bound = 0 if key.is_time else 1
         left = float(np.median([self._predicted(row, figures) / row.time_us for row in half])) - 1
         if key.get(figures) != bound or left < _SEEN:

@@ -17,7 +17,7 @@ from reports.store.columns import fixed
 from reports.terminal import text
 from reports.terminal.rows import cells, records
 
-# From this size on bandwidth decides, not latency.
+# Bandwidth decides from this size on, not latency.
 LARGE_BYTES = 16 * 2**20
 ALL, LARGE = "all", "16 MiB+"
 

@@ -165,7 +165,7 @@ class View:
 class Figure(NamedTuple):
     """A page's drawing of the report's subject: module and function below `reports.page`, such as "run.links.hosts".
 
-    It is given by name, because drawing modules take long to load.
+    The name stands for the function, because drawing modules take long to load.
     """
 
     draw: str
@@ -177,7 +177,7 @@ Block = Facts | ReportTable | Words | Bar | Listing | View | Figure
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A titled list of blocks; `name` is its address on the page. Without blocks, `absent` states the reason."""
+    """A titled list of blocks; `name` is its address on the page. A section without blocks has its reason in `absent`."""
 
     name: str
     title: str

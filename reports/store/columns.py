@@ -138,7 +138,7 @@ def fixed(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:
 
 
 def _array(values: list[object], kind: pa.DataType) -> pa.Array:
-    # With the type given, Arrow would cut 0.5 down to 0; the cast refuses.
+    # Arrow would cut 0.5 down to 0 if the type were given; the cast refuses.
     return pa.array(values).cast(kind) if pa.types.is_integer(kind) else pa.array(values, kind)
 
 

@@ -18,8 +18,8 @@ SPANS_FILE = "spans.parquet"  # exists in a draft from its first moment on
 def whole_folder(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
     """Yield a hidden sibling to fill, which becomes `folder` at the end, synced to disk; an error removes it.
 
-    One process at a time can fill it. Drafts of killed processes are removed. `drafts` is a folder of the same disk in
-    which the sibling lies instead, and whose owner removes it.
+    Only one process at a time can fill it. Drafts of killed processes are removed. `drafts` is a folder of the same
+    disk in which the sibling lies instead, and whose owner removes it.
 
     Raises:
         ReportError: `folder` exists already, another process fills it, or an OSError came up.

@@ -25,7 +25,7 @@ Bools = npt.NDArray[np.bool_]
 # A frame of this many spans takes some 150 MB; smaller runs are read at once.
 PART_ROWS = 1 << 19
 
-# For every read of a Parquet file: pages that have a checksum must have the right one.
+# Options of every read of a Parquet file: pages that have a checksum must have the right one.
 VERIFIED: dict[str, Any] = {"page_checksum_verification": True}
 
 _EXTENT = ["step", "start_ns", "end_ns"]

@@ -1,6 +1,6 @@
 """Compute curves from their studies: scaling over hosts, sensitivity to hardware figures, hidden communication.
 
-These are pure functions of a study's frame and of the "curve" entry of its `study.json`.
+All functions are pure, of a study's frame and of the "curve" entry of its `study.json`.
 """
 
 from __future__ import annotations

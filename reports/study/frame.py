@@ -91,7 +91,7 @@ def feasible(frame: pd.DataFrame, about: Mapping[str, Any]) -> npt.NDArray[np.bo
 def front_of(frame: pd.DataFrame, about: Mapping[str, Any]) -> pd.DataFrame:
     """Return the Pareto front of a study's goals among points that keep its constraints, by the first goal.
 
-    For a study in several stages, these are points of the last stage that has any. The baseline may be on the front.
+    A study in several stages contributes points of the last stage that has any. The baseline may be on the front.
     """
     done = came_out(frame[feasible(frame, about)], about["stages"])
     return pareto(done, goals_of(frame, about))
@@ -116,7 +116,7 @@ def came_out(frame: pd.DataFrame, stages: Sequence[str] = ()) -> pd.DataFrame:
 def pareto(points: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
     """Return the points that no other point dominates (as good in every goal, better in one), best first goal first.
 
-    Points without a value for a goal are left out. Among points with equal goals the first one stands for all.
+    Points without a value for a goal are left out. The first of several points with equal goals represents them.
     """
     known = points.dropna(subset=[goal.column for goal in goals])
     columns = [known[goal.column].to_numpy(float) * (-1 if goal.most else 1) for goal in goals]
@@ -124,7 +124,7 @@ def pareto(points: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
     costs = np.column_stack(columns)[order]
     kept: list[int] = []
     for at, cost in enumerate(costs):
-        # In this order only an earlier point can dominate.
+        # Only an earlier point in this order can dominate.
         if not kept or not (costs[kept] <= cost).all(axis=1).any():
             kept.append(at)
     return known.iloc[order[kept]]

@@ -137,8 +137,8 @@ def _speeds_of(run: Run) -> tuple[float, ...]:
 def gain_of(base: Sequence[Sequence[float]], changed: Sequence[Sequence[float]]) -> tuple[float, float, float]:
     """Return a changed run's speed-up: the median ratio of its speeds to the base's, and its 95 % interval.
 
-    A step is paired with the step in its place of the base's draw with equal index, which has an equal batch. With
-    fewer than `LEAST_COUNT` pairs the interval is their range; zeros where there is no pair.
+    A step is paired with the step in its place of the base's draw with equal index, which has an equal batch. The
+    interval of fewer than `LEAST_COUNT` pairs is their range; zeros where there is no pair.
     """
     pairs = [pair for draws in zip(base, changed, strict=False) for pair in zip(*draws, strict=False)]
     ratios = [after / before for before, after in pairs if before > 0 and after > 0]

@@ -28,7 +28,7 @@ def ratio(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.2f}"
 
 
-# How a number is written, by a pattern in its column's name; the first match counts, others are whole numbers.
+# The form of a number by a pattern in its column's name; the first match counts, other numbers are whole.
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[Any], str]], ...] = (
     (re.compile(r"_ns$"), text.duration),
     (re.compile(r"bytes_per_s$"), text.rate),

@@ -1,7 +1,7 @@
 """Place shards on ranks so that the phases of a step are short: each phase takes as long as its bottleneck rank.
 
-TorchRec's greedy walk balances the sum of a rank's work. Between phases ranks wait for each other, so a rank with many
-look-ups and few bytes to send does not compensate for another. This module knows no scenarios.
+TorchRec's greedy walk balances the sum of a rank's work. Ranks wait for each other between phases, so a rank with many
+look-ups and few bytes to send does not compensate for another. The module is independent of scenarios.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# The bottleneck rank's load, smoothed: the 20th root of the sum of all ranks' loads to the 20th. It also falls if one
-# of several bottleneck ranks gets less, so that moves are found one by one.
+# The bottleneck rank's load, smoothed: the 20th root of the sum of all ranks' loads to the 20th. The sum also falls if
+# one of several bottleneck ranks gets less, so that moves are found one by one.
 _ROOT = 1 / 20
 # Shards are moved or swapped away from this many ranks with the most weight.
 _LOOKED_AT = 4

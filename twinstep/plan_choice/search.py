@@ -1,7 +1,7 @@
 """Propose plans, simulate them, and learn from the simulations how long exchanges take.
 
 A proposal follows a rule that chooses each table's sharding: on one rank, columns or rows cut if it takes long, or
-replicated if that costs little. Among many rules, those with the shortest expected step are simulated.
+replicated if that costs little. The proposals with the shortest expected step are simulated.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Proposal:
 
 
 class PlanSearch:
-    """A search for the fastest plan: the plans simulated so far, the planner's own first, and the costs known by now."""
+    """A search for the fastest plan: the plans simulated so far, the planner's own first, and the costs known yet."""
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self._scenario, self._folder, self._tables = scenario, folder, scenario.workload.tables
@@ -229,7 +229,7 @@ class PlanSearch:
         return bool((way.shards.stored_bytes.max(axis=0) <= self._empty.free_bytes.max(axis=0)).all())
 
     def _worth_copying(self, most_ms: float) -> frozenset[int]:
-        """Return the tables whose all-reduce costs least per exchange saved, at most `most_ms` of all-reduces in all."""
+        """Return the tables whose all-reduce costs least per exchange saved, up to `most_ms` of all-reduces."""
         weights, gains = self._exchanges.weights, []
         for number, whole in zip(self._free, self._whole, strict=True):
             reduced_ms = self._exchanges.copied_ms(number)

@@ -34,7 +34,7 @@ PHASES = 3 + 2 * len(_KINDS)
 # The least number of columns that a look-up kernel reads, as in the planner: narrower cuts gain nothing.
 _NARROWEST = 32
 
-# With more shards than this, identical shards are priced as the first of them.
+# Identical shards are priced as the first of them if there are more shards than this.
 _ONE_BY_ONE = 256
 
 

@@ -69,7 +69,7 @@ class WhatIf:
     def play(self, one: Counterfactual) -> ChangeRow | None:
         """Simulate a change, with the present plan if tables still fit.
 
-        If tables cannot stay, the planner places them anew, and the row has how many moved. None is returned if the
+        If tables cannot stay, the planner places them again, and the row states how many moved. None is returned if the
         scenario cannot have the change after all, or if it changes the program and gains nothing.
         """
         if one.barred:

@@ -26,7 +26,7 @@ _LEAST_STEPS = 2
 ERRORS = {MEASURED: 0.02, TABLES: 0.05, LAWS: 0.075, ROOFLINES: 0.10, HOSTS: 0.15, WITHIN: 0.10, BETWEEN: 0.10}
 # A further error that no price accounts for: software of another age, overlaps, memory's allocator, clocks.
 _NOT_MODELLED = 0.05
-# A further error on GPUs without a measured step: MLPerf's steps on such GPUs were predicted 12 to 17 % too quick.
+# A further error on GPUs without a measured step: MLPerf's steps on such GPUs were predicted 12 to 17 % too fast.
 _OTHER_GPU = 0.12
 # Half width of the interval that holds nine of ten errors of a normal distribution, in root mean squares.
 WIDTH = 1.645
@@ -41,7 +41,7 @@ _WORDS = {
     WITHIN: "transfers within a host",
     BETWEEN: "transfers between hosts",
 }
-# From this share of a step on, kernels measured one by one on its GPU are better evidence than other steps.
+# The share of a step from which kernels measured one by one on its GPU are better evidence than other steps.
 _BY_MEASURED = 0.5
 # The largest share of the critical path that may lack a probe of the calibration.
 _UNPROBED = 0.1

@@ -34,7 +34,7 @@ _PERCENT = """
     const hasRoom = innerWidth >= 600 || few.some((one) => Math.abs(one - tick) < 1e-9)
     return hasRoom ? `${share > 0.5 ? "+" : ""}${Number(share.toPrecision(3))} %` : ""
 """
-# In a narrow range Bokeh's ticks are evenly spaced, which crowds them at the upper end: only 1, 2 and 5 are labelled.
+# Bokeh's ticks are evenly spaced in a narrow range, which crowds them at the upper end: only 1, 2 and 5 are labelled.
 _DURATION = """
     const isRound = (one) => [1, 2, 5].includes(Number((one / 10 ** Math.floor(Math.log10(one) + 1e-9)).toPrecision(6)))
     if (!isRound(tick) && ticks.filter(isRound).length > 1) return ""
@@ -47,7 +47,7 @@ _DURATION = """
 
 # The number of steps that a wide screen can show.
 _MOST = 1000
-# With more steps, dots would hide each other.
+# Dots of more steps would hide each other.
 _MOST_DOTS = 200
 
 
@@ -131,7 +131,7 @@ def log_ratio(errors: Any) -> Floats:
 def error_axis(axis: Any, ratios: Floats, most: int = 12, most_narrow: int = 12) -> tuple[float, float]:
     """Label an axis of ratios, which holds these and 0, with percentages; return its begin and end.
 
-    At most `most` ticks are labelled, on a narrow screen `most_narrow`.
+    The number of labelled ticks is at most `most`, on a narrow screen `most_narrow`.
     """
     low = min(float(np.nanmin(ratios, initial=0.0)), -0.07)
     high = max(float(np.nanmax(ratios, initial=0.0)), 0.07)

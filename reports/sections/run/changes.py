@@ -43,8 +43,8 @@ def ranked(run: Run) -> pd.DataFrame:
     """Return `what_if` with shares of a step and gains: the scenario as it is, then by group, the best first.
 
     `transfer_share` and `wait_share` are of a step. `ratio` is samples per second, or steps per second where there are
-    no samples, over that of the first row, in the mean draw. Over the steps of all draws the `gain` lies between
-    `gain_low` and `gain_high`; `is_clear` unless these have both signs. Unsimulated changes and unknown prices are nan.
+    no samples, over that of the first row, in the mean draw. `gain` is over the steps of all draws, between `gain_low`
+    and `gain_high`; `is_clear` unless these have both signs. Unsimulated changes and unknown prices are nan.
     """
     frame = run.what_if.copy()
     done = frame["status"] == "done"

@@ -144,7 +144,7 @@ def gradients_hidden(run: Run, steps: list[int]) -> str:
     """Return why compressing gradients cannot help, without a full stop; "" where it might, or none are reduced.
 
     The criterion is the mean rank's reduction of dense gradients that is neither hidden behind computation nor waiting
-    for others. It is also "" where gradients are compressed already.
+    for others. The result is also "" where gradients are compressed already.
     """
     compression = run.info.scenario.get("compression")
     if isinstance(compression, dict) and compression.get("kind") != "none":

@@ -159,7 +159,7 @@ def rests_on(info: RunInfo) -> str:
 def warm_up(run: Run) -> str:
     """Return which first steps of a measured run are left out of all means, in one line; "" if none are.
 
-    With two steps it cannot be decided, which the line states if the first took longer.
+    Two steps do not suffice to decide it, which the line states if the first took longer.
     """
     if not run.warm_up:
         return _untold_warm_up(run)
@@ -210,7 +210,7 @@ def _of_ranks(ranks: Sequence[int], info: RunInfo) -> str:
 def of_recording(run: Run) -> str:
     """Return whether the step time of a script's run on real ranks includes the recording's overhead, in words.
 
-    It is "" for other runs, and for those on CPUs where no step was timed without.
+    The result is "" for other runs, and for runs on CPUs where no step was timed without.
     """
     scenario = run.info.scenario
     if len(unrecorded_steps(run)):

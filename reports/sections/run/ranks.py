@@ -18,7 +18,7 @@ _CLASS_KEYS = ("rank", "count", "ranks")
 def of_one_step(view: RunView) -> pd.DataFrame:
     """Return each rank's parts of a step: `SPENT` with `rank`, `rank_count` and `over`, its compute over the mean.
 
-    It has no rows without steady steps.
+    The frame has no rows without steady steps.
     """
     frame = view.run.ranks_of(view.kept) if view.kept else view.run.ranks.iloc[:0]
     each = frame[SPENT].div(frame["steps"].clip(lower=1), axis=0)

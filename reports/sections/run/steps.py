@@ -24,7 +24,7 @@ from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import cells, named, records, represented, written
 
-# With more steps each phase is a row.
+# If there are more steps, each phase is a row.
 _STEPS_SHOWN = 12
 _METRICS_SHOWN, _METRIC_ROWS = 3, 200
 _PARTS_NOTE = (

@@ -39,7 +39,7 @@ class RunView:
 
     @property
     def which(self) -> str:
-        """These steps, and the ranks on which they are seen, in words."""
+        """The steps `kept`, and the ranks on which they are seen, in words."""
         return f"{text.steps(self.kept)}{only(self.run)}"
 
     @property

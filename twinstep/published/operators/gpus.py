@@ -1,8 +1,8 @@
 """Describe operators that others have measured on GPUs which the row names.
 
-There are two forms: columns `op`, `dtype`, `shape` and `value_us` (products, attention, fbgemm's embeddings), with warm
-caches in graphs or trains of kernels; and `op`, `B`, `M`, `N`, `K`, `H` and `ms`, NeuSight's float32 operators of torch
-2.0.
+Rows have one of two forms: columns `op`, `dtype`, `shape` and `value_us` (products, attention, fbgemm's embeddings),
+with warm caches in graphs or trains of kernels; and `op`, `B`, `M`, `N`, `K`, `H` and `ms`, NeuSight's float32
+operators of torch 2.0.
 """
 
 from __future__ import annotations

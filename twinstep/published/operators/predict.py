@@ -17,7 +17,7 @@ from sim.operators.tables.table import correction
 from twinstep.published.operators import embeddings, gpus, operators
 from twinstep.published.operators.described import Described, NotDescribedError
 
-# How rows of each form are described; `reports.published.kernels` finds a file's form from its columns.
+# The description of rows by their form; `reports.published.kernels` finds a file's form from its columns.
 _FORMS: Mapping[str, Callable[[Mapping[str, str]], Described]] = {
     "operators": operators.describe,
     "embeddings forward": partial(embeddings.describe, is_backward=False),

@@ -17,7 +17,7 @@ from twinstep.what_if.program_changes.proposals import program_changes
 
 # A change that saves a smaller share of a step is neither simulated nor shown.
 LEAST_SHARE = 0.01
-# At most this many changes are simulated, the largest possible savings first.
+# The maximal number of changes that are simulated, the largest possible savings first.
 MOST_PLAYED = 5
 # A run with more spans is not simulated again for its first screen; `--what-if` simulates its changes.
 MOST_SPANS = 30_000

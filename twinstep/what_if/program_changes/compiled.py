@@ -1,6 +1,6 @@
 """The change torch.compile: elementwise operators fused with their producers, and little host work between kernels.
 
-For a script, its process recorded the compiled program during a step; a program that traces its modules is traced with
+A script's process recorded the compiled program during a step; a program that traces its modules is traced with
 `launching.fusion`.
 """
 
