@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
-_COMMANDS = ("sweep", "search", "curves")  # a scenario of such a name is ./sweep
+_COMMANDS = ("sweep", "search", "curves")  # a scenario with such a name is written ./sweep
 
 
 def _study(command: str, words: Sequence[str], prog: str) -> int:

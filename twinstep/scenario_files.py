@@ -266,7 +266,8 @@ def print_keys() -> None:
 @contextmanager
 def _output() -> Iterator[None]:
     """Wrap all printing: letters that the terminal lacks become "?", and a closed pipe is no error."""
-    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]  # None: closed from the start
+    # None if it was closed before the process started
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     try:

@@ -104,7 +104,7 @@ class _Spans:
         self.stream: Ints = pd.factorize(spans["stream"])[0].astype(np.int64)
         kind = spans["kind"]
         from_ns, until_ns = ints(spans, "wait_from_ns"), ints(spans, "wait_until_ns")
-        waited = (until_ns > from_ns) & (from_ns < self.end)  # a real await takes a moment even when all is done
+        waited = (until_ns > from_ns) & (from_ns < self.end)  # a real await takes some ns even if the work is complete
         working = (kind != STEP).to_numpy(bool)
         self.by_end = _ByEnd(self, working)
         self.holding = _ByEnd(self, working & (waited | (kind == COMPUTE).to_numpy(bool)))

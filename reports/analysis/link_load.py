@@ -48,7 +48,8 @@ def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
     in_all = {name: links_frame[name] * count for name in ("bytes_carried", "utilisation")}
     by_class = links_frame.assign(**in_all, peak=links_frame["utilisation"]).groupby("link_class", sort=True)
     links_of = by_class["link_count"].sum()
-    hottest = links_frame.drop_duplicates("link_class").sort_values("link_class")  # `links` comes hottest first
+    # the rows of `links` are sorted, the hottest first
+    hottest = links_frame.drop_duplicates("link_class").sort_values("link_class")
     columns = {
         "link_class": hottest["link_class"],
         "links": links_of,

@@ -66,7 +66,7 @@ class _RankCalls:
         groups, weight, count = ints(each, "operation"), ints(each, "rank_count"), len(names)
         added = ["calls", "unstated", *_TIMES, *_BYTES, *_MOVED]
         sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
-        steps = each.groupby("operation")["step"].nunique().to_numpy()  # no other part has these steps
+        steps = each.groupby("operation")["step"].nunique().to_numpy()  # a step is in one part only, so counts add up
         roles = of_steps.groupby(numbers, sort=True)["role"].first().to_numpy(object)
         ranks = each[["operation", "rank", "rank_count"]].drop_duplicates(["operation", "rank"])
         of_ranks = names.iloc[ranks["operation"]].set_axis(ranks.index)

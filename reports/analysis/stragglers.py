@@ -95,7 +95,7 @@ def stragglers(parts: Callable[[], Iterable[Part]], links: pd.DataFrame, context
         ranks = ints(context.own, "rank")
         computed = _ComputeTimes.of(parts(), ranks)
         slow = _slow_ranks(computed.by_step)
-        if len(slow):  # again, with medians over the others
+        if len(slow):  # a second pass takes medians over the other ranks
             computed = _ComputeTimes.of(parts(), ranks, ints(slow.reset_index(), "rank"))
             slow = _slow_ranks(computed.by_step)
         rows = [*_slow_gpus(slow, context), *_hot_rank(computed.by_label, slow, context), *_links(links, context)]

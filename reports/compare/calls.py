@@ -115,7 +115,7 @@ def _of_part(part: Part, other: Run, known: _Numbered, left_out: Sequence[int]) 
 def _numbers(spans: pd.DataFrame, known: _Numbered) -> Ints:
     """Return each span's operation number; new operations get the next numbers."""
     grouped = spans.groupby(KEYS, sort=False)
-    names = spans.drop_duplicates(KEYS)[KEYS].itertuples(index=False, name=None)  # in the groups' order
+    names = spans.drop_duplicates(KEYS)[KEYS].itertuples(index=False, name=None)  # in the order of the groups
     numbers = np.array([known.setdefault(name, len(known)) for name in names], np.int64)
     return numbers[grouped.ngroup().to_numpy()]
 

@@ -32,7 +32,7 @@ _SAID = re.compile(
     r"|(?P<any>all_?reduce|all_?to_?all|all_?gather|reduce_?scatter|broadcast)(?![a-z])",
     re.IGNORECASE,
 )
-# Names of GPU kernels, and of torch's operators on a CPU, by kind; the first that fits counts.
+# Names of GPU kernels, and of torch's operators on a CPU, by kind; the first match counts.
 _ATTENTION = re.compile(
     r"flash_?(fwd|bwd|attn|attention)|pytorch_flash|\bflash::|flash_[fb]prop|fmha|sdpa|mem_?eff|(?<!no_)attention"
     r"|\battn_(fwd|bwd)|_attn_(fwd|bwd)|compute_dot_do_o|convert_dq_to"

@@ -24,7 +24,7 @@ _TRIED = 64
 _ALIKE = 0.5
 # A repetition without a backward pass may be one of layers: it counts as steps only if it leaves out less than this.
 _LEFT_OUT = 0.02
-# A first or last part that has less of a step is incomplete.
+# A first or last part with a smaller share of a step is incomplete.
 _WHOLE = 0.9
 
 
@@ -153,7 +153,8 @@ def _first_of_step(listed: Sequence[Event], is_backward: npt.NDArray[np.bool_], 
     if not own.any():
         return 0
     places = np.flatnonzero(own)
-    last = int(places[np.argmax(np.diff(places, append=places[0] + period))])  # the one with the longest pause behind
+    # the last backward operator before the longest pause
+    last = int(places[np.argmax(np.diff(places, append=places[0] + period))])
     for behind in range(1, period):
         event = listed[start + (last + behind) % period]
         if _SEQUENCE in event.args and not event.name.startswith(_BACKWARD):

@@ -22,7 +22,7 @@ SMALL_BYTES = (4 << 10, 256 << 10)
 LEAST_ROWS = 3  # rows of the fitted half that one figure needs
 
 _COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
-_ROUNDS = 20  # a few are enough, as no figure moves another much
+_ROUNDS = 20  # a few suffice, because the figures hardly depend on each other
 _SAME = 1e-5  # relative; times are whole ns, so smaller differences do not show that a figure matters
 _SEEN = 0.005  # share of a time below which no note is written
 _UNLIKE = 1.05  # ratio of the efficiencies that one node and several fit best, from which a note is written

@@ -38,7 +38,8 @@ _LONGEST = 60  # characters of a line that an error message quotes
 _DIGITS = 15  # digits of a size in bytes
 _NOT_MPI = "nccl-tests was built without MPI, and each process measured itself"
 
-_LABEL = re.compile(r"^(\[\d+,\d+\](<std(out|err)>)?:?\s?|\s*\d+:\s)")  # of mpirun --tag-output and srun --label
+# written by mpirun --tag-output and srun --label
+_LABEL = re.compile(r"^(\[\d+,\d+\](<std(out|err)>)?:?\s?|\s*\d+:\s)")
 _STRANGE = re.compile(r"[^\t -~]")
 _BEGIN = re.compile(r"# nccl-tests version|Collective test starting: |# nThread |_perf(_mpi)?\s+-")
 _PROGRAM = re.compile(r"Collective test starting:\s*\S*?(\w+)_perf")

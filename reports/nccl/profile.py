@@ -16,7 +16,7 @@ from reports.nccl.fit import Fit
 from reports.terminal.text import printable
 from scenarios.toml_writer import toml_value
 
-Block: TypeAlias = list[str]  # a table's lines, from its header on
+Block: TypeAlias = list[str]  # a table's lines, beginning with its header
 
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _DECIMALS = 4

@@ -70,7 +70,7 @@ class Counters:
             ["bytes_carried_in_all", *_LINK, "from_ns"], ascending=[False, True, True, True], ignore_index=True
         )
         number = periods.groupby(_LINK, sort=False).ngroup().to_numpy(np.int64)
-        last = np.searchsorted(number, number, side="right")  # of its link
+        last = np.searchsorted(number, number, side="right")  # end of each row's link
         return Counters(periods[last <= _PERIODS_MAX], int(np.unique(number[last > _PERIODS_MAX]).size))
 
     def events(self) -> Iterator[Counter]:
@@ -231,7 +231,7 @@ def _arrows(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int, numbers:
     for of_call in np.split(members, np.flatnonzero(np.diff(calls)) + 1):
         if not 1 < len(of_call) <= ARROW_MEMBERS_MAX:
             continue
-        source = int(of_call[-1])  # spans come in order of their starts
+        source = int(of_call[-1])  # spans are sorted by their starts
         for target in of_call[:-1].tolist():
             number = next(numbers)
             moment = min(int(starts[source]), int(ends[target]))

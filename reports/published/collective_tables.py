@@ -202,7 +202,7 @@ def _worst(known: pd.DataFrame) -> RenderableType:
                 *_times(row["predicted_us"], row["error"]),
             ]
         )
-        if abs(row["formula_us"] / row["predicted_us"] - 1) > DIFFERS:  # never of nan
+        if abs(row["formula_us"] / row["predicted_us"] - 1) > DIFFERS:  # False for nan
             rows.append(["", "", "", _FORMULA, "", "", *_times(row["formula_us"], row["formula_error"])])
     columns = ["line", "operation", "on", "by", "size", "measured", "predicted", "error"]
     return text.table(

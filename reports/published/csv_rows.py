@@ -139,7 +139,7 @@ def above_zero(*, may_be_blank: bool = False) -> CsvColumn:
 
 
 def _words(cell: str) -> str:
-    words = " ".join(cell.split())  # a line's end within quotes would break the tables
+    words = " ".join(cell.split())  # a newline within quotes would break the tables
     if not words or not words.isprintable():
         raise ValueError
     return words
@@ -147,7 +147,8 @@ def _words(cell: str) -> str:
 
 def _number(cell: str, is_expected: Callable[[float], bool]) -> float:
     value = float(cell)
-    if not math.isfinite(value) or "_" in cell or not is_expected(value):  # 1_000 is a number in Python only
+    # float() accepts 1_000, other readers of CSV do not
+    if not math.isfinite(value) or "_" in cell or not is_expected(value):
         raise ValueError
     return value
 

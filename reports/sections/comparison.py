@@ -210,7 +210,7 @@ def _by_class(view: CompareView) -> Iterator[ReportTable]:
 def _by_kind(view: CompareView) -> Iterator[ReportTable]:
     by_part = errors_by_size(view.comparison.calls, by="part")
     frame = pd.concat([by_part.assign(kind="all"), view.comparison.errors_by_size])
-    shown = frame[(frame["kind"] != "compute").to_numpy(bool)]  # it is all of its part
+    shown = frame[(frame["kind"] != "compute").to_numpy(bool)]  # compute is the only kind of its part
     shown = shown.assign(part=shown["part"].map(TITLES), size=size_ranges(shown))
     columns = {"part": "part", "kind": "kind", "size": "size", **SIZE_ERRORS}
     yield table_of("Errors by kind and size", shown, columns, left=3, folded=True)

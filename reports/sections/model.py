@@ -177,7 +177,7 @@ Block = Facts | ReportTable | Words | Bar | Listing | View | Figure
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A titled list of blocks; `name` is its address on the page. A section without blocks has its reason in `absent`."""
+    """A titled list of blocks; `name` is its address on the page. `absent` has the reason if there are no blocks."""
 
     name: str
     title: str

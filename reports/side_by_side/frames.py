@@ -269,7 +269,7 @@ def operations(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
     whole = names.merge(pd.DataFrame({"run": [name for name, _ in frames]}), how="cross")
     whole = whole.merge(known[["run", *KEYS, *_OF_OPERATION]], on=["run", *KEYS], how="left")
     whole[_OF_OPERATION] = whole[_OF_OPERATION].fillna(0.0)
-    by_key = whole.groupby(KEYS, sort=False)  # the base is the first of each
+    by_key = whole.groupby(KEYS, sort=False)  # the first row of each group is the base's
     changes = {"median_ns": "change_ns", "exposed_ns": "exposed_change_ns", "wait_ns": "wait_change_ns"}
     for name, change in changes.items():
         whole[change] = whole[name] - by_key[name].transform("first")

@@ -98,7 +98,7 @@ def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
     for first, later in _ORDERED:
         if first in frame and later in frame:
             until = frame[later].to_numpy()
-            wrong = (frame[first].to_numpy() > until) & (until != -1)  # -1: the run was over before that came
+            wrong = (frame[first].to_numpy() > until) & (until != -1)  # -1: the run ended before that moment
             if wrong.any():
                 value, bound = frame[first].iloc[wrong.argmax()], frame[later].iloc[wrong.argmax()]
                 return f"row {wrong.argmax()}: {first} = {value}: expected at most {later} = {bound}"

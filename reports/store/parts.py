@@ -171,7 +171,7 @@ class SpansInFile:
             texts = [field.name for field in pq.read_schema(self._path) if pa.types.is_string(field.type)]
             with pq.ParquetFile(self._path, read_dictionary=texts, **VERIFIED) as file:
                 yield file
-        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # of a footer's names, too
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # also raised for names in a damaged footer
             raise unreadable(self._path, error) from error
 
 
@@ -179,7 +179,7 @@ Spans = SpansInMemory | SpansInFile
 
 
 def _extents(rows: pd.DataFrame, key: str) -> pd.DataFrame:
-    """Return rows, first and last step, first start and last end of each step and of each row group."""
+    """Return rows, first and last step, first start and last end of the groups by `key`."""
     ends = {"group": "min", "step": "min", "last_step": "max", "from_ns": "min", "until_ns": "max", "rows": "sum"}
     return rows.groupby(rows[key].to_numpy(), sort=True).agg(ends).reset_index(drop=True)
 

@@ -217,7 +217,7 @@ def load(folder: Path | str) -> Run:
 
 def _in_order(spans: pa.Table) -> pa.Table:
     """Sort spans by step and rank, then as issued, so that the bytes do not depend on how ranks were gathered."""
-    names = ["sequence", "stream", "kind", "issued_ns", "rank", "step"]  # the last is the first key of lexsort
+    names = ["sequence", "stream", "kind", "issued_ns", "rank", "step"]  # lexsort's primary key is the last
     keys = [_sortable(spans[name].combine_chunks()) for name in names]
     is_outside = keys[-1] < 0
     return spans.take(pa.array(np.lexsort([*keys, is_outside])))
@@ -340,7 +340,7 @@ def _load_table(path: Path, row_type: type) -> pd.DataFrame:
         table = pq.read_table(path, **VERIFIED)
         names = schema_of(row_type).names
         return checked(path, to_frame(completed(table, row_type, names).select(names), row_type), row_type)
-    except (OSError, pa.ArrowException, ValueError) as error:  # of cells without a value, too
+    except (OSError, pa.ArrowException, ValueError) as error:  # also raised for cells without a value
         raise unreadable(path, error) from error
 
 
@@ -369,7 +369,7 @@ def _check_columns(path: Path, row_type: type) -> int:
             if (size := _unpacked_bytes(file.metadata)) > _MOST_TABLE_BYTES and row_type is not Span:
                 raise ReportError(f"{path}: {size:,} bytes; expected a table of at most {_MOST_TABLE_BYTES:,}")
             found, rows = file.schema_arrow, int(file.metadata.num_rows)
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # of a footer's names, too
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # also raised for names in a damaged footer
         raise unreadable(path, error) from error
     expected = [
         field for field in schema_of(row_type) if field.name in found.names or not is_later(row_type, field.name)

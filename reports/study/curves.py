@@ -24,7 +24,7 @@ About = Mapping[str, Any]  # study.json, whose "curve" has how the curve was mad
 NAMES = ("scaling", "sensitivity", "overlap")
 GRADIENTS, COMMUNICATION = "gradients", "communication"
 _END = {"status": "str", "sentence": "str"}
-# `limit`: the largest part of a step, and `limit_share`, what of the step it is.
+# `limit`: the largest part of a step, and `limit_share`, its share of the step.
 SCALING = {
     "scaling": "str",
     **dict.fromkeys(["hosts", "gpus"], "int"),
@@ -64,7 +64,7 @@ def scaling(frame: pd.DataFrame, about: About) -> pd.DataFrame:
     for kind, points in (("weak", found[found["given"].isna()]), ("strong", found[found["given"].notna()])):
         batch = points["given"].fillna(np.nan if curve["batch"] is None else float(curve["batch"]))
         done = (points["status"] == "done").to_numpy(bool)
-        pace = (batch if kind == "strong" else 1.0) / points["step_ns"]  # of a GPU
+        pace = (batch if kind == "strong" else 1.0) / points["step_ns"]  # proportional to samples per ns of a GPU
         first = pace[done].iloc[0] if done.any() else np.nan
         columns = {name: points[name] for name in ("gpus", "step_ns", "samples_per_s", "exposed_share", *_END)}
         limits = [_limit(row) for row in points[list(ADDING_UP)].to_dict("records")]
@@ -159,7 +159,7 @@ def exposed_of(overlaps: pd.DataFrame, of: str) -> pd.DataFrame:
     share = overlaps["exposed_share"] if of == COMMUNICATION else overlaps["gradients_share"]
     is_known = (overlaps["status"] == "done") & share.notna()
     if of == GRADIENTS:
-        is_known &= overlaps["gradients_hidden"].notna()  # else there is nothing to hide
+        is_known &= overlaps["gradients_hidden"].notna()  # nan if there are no gradients to hide
     return pd.DataFrame({"batch": overlaps["batch"], "share": share})[is_known.to_numpy(bool)]
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from reports.study.measures import MEASURES
 from reports.study.rows import COLUMNS, about_of, kind_of, stored
 
-# Stages in the order in which points go through them.
+# Stages in the order in which points pass through them.
 _ORDER = {"": 0, "estimate": 1, "links": 2, "flows": 3}
 # A point this near to the line between a front's ends lies on it, because numbers are rounded.
 _ON_LINE = 1e-9
@@ -70,7 +70,7 @@ def goals_of(frame: pd.DataFrame, about: Mapping[str, Any]) -> list[Goal]:
     return [goal for goal in goals if frame[goal.column].notna().any()] or [Goal("step_ns", most=False)]
 
 
-# Bounds of constraints, as a study's file names them.
+# Bounds of constraints, by their names in a study's file.
 _BOUNDS: Mapping[str, Any] = {
     "above": np.greater,
     "at_least": np.greater_equal,

@@ -105,7 +105,7 @@ def output() -> Iterator[None]:
     except BrokenPipeError:
         _silence()
     except OSError as error:
-        if error.filename is not None:  # stdout has none
+        if error.filename is not None:  # an error of stdout names no file
             raise ReportError(_of_file(error)) from None
         _silence()
         raise ReportError(f"stdout: {error.strerror or error}") from None

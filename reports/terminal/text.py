@@ -229,7 +229,7 @@ class _Fitted:
             for at, width in zip(columns, widths, strict=True)
         ]
         for row in self.rows:
-            # Text, so that a label such as "[red]" is not markup
+            # rich's Text, so that a label such as "[red]" is not markup
             grid.add_row(*(Text(words[row[at]]) for words, at in zip(short, columns, strict=True)))
         return grid
 
@@ -303,7 +303,7 @@ def paragraph(text: str, style: str = "") -> RenderableType:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # the entry point decides; rich would end the process
+        raise BrokenPipeError  # the entry point handles it; rich would end the process
 
 
 def show(renderable: RenderableType, stream: TextIO) -> None:

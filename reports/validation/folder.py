@@ -125,7 +125,7 @@ def write(folder: Path, head: Mapping[str, Any], validations: Sequence[Validatio
     if validations:
         files["validation.csv"] = validation_tables.frame(validations).to_csv(index=False)
         files["operations.csv"] = validation_tables.operations_frame(validations).to_csv(index=False)
-    for name, words in sorted(files.items()):  # validation.json comes last
+    for name, words in sorted(files.items()):  # validation.json last: its presence marks the folder as a validation's
         with replaced(folder / name) as draft:
             draft.write_text(words, encoding="utf-8")
 

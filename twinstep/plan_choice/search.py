@@ -148,7 +148,7 @@ class PlanSearch:
         kinds = dict.fromkeys(ShardingKind(kind) for number in self._free for kind in self._tables[number].sharding)
         for kind in kinds:
             alone = changed(self._scenario, partial(_alone, kind))
-            with suppress(ScenarioError):  # it does not fit
+            with suppress(ScenarioError):  # the plan does not fit
                 plans[kind] = plan_tables(alone)
         expected = {kind: max(plan.perf_ms) for kind, plan in plans.items() if max(plan.perf_ms) <= most_ms}
         for kind in sorted(expected, key=expected.__getitem__)[:_MOST_ALONE]:

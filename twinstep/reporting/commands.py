@@ -202,7 +202,7 @@ def _predict_steps(options: Namespace) -> None:
 def _predict_kernels(options: Namespace) -> None:
     _check_csv_options(options)
     if options.profile is not None:
-        _figures(options.profile)  # once, not as every row's reason
+        _figures(options.profile)  # checked once here, not reported for every row
     found = [kernels.read(file, options.profile) for file in options.files]
     _say_notes(note for one in found for note in one.notes)
     joined = kernels.join((row for one in found for row in one.rows), _predict_kernel, options.profile)
@@ -317,7 +317,7 @@ def _measurements(options: Namespace, out: Path | None) -> Measurements:
     if out is not None:
         replace.check_free(out)
     if options.profile is not None:
-        _figures(options.profile)  # once, not as every row's reason
+        _figures(options.profile)  # checked once here, not reported for every row
     return found
 
 

@@ -22,7 +22,7 @@ _KERNELS = " kernels"  # suffix of the names of a calibration's groups of kernel
 _EAGER_HOST = "host of eager programs"  # the group of a calibrated GPU's host, which is no kernel and no link
 # Fewer similar steps do not show how far errors spread.
 _LEAST_STEPS = 2
-# Root mean squares of relative errors by what prices a share of a step (docs/accuracy.md has their sources).
+# Root mean squares of relative errors by how a share of a step is priced (docs/accuracy.md has their sources).
 ERRORS = {MEASURED: 0.02, TABLES: 0.05, LAWS: 0.075, ROOFLINES: 0.10, HOSTS: 0.15, WITHIN: 0.10, BETWEEN: 0.10}
 # A further error that no price accounts for: software of another age, overlaps, memory's allocator, clocks.
 _NOT_MODELLED = 0.05
@@ -126,7 +126,8 @@ def _of_grounds(by: Mapping[str, float], gpu: str) -> Contribution:
     if by[MEASURED] >= _BY_MEASURED:
         words = f"as {text.percent(by[MEASURED])} of the step is {_WORDS[MEASURED]}"
         return Contribution(share=_in_quadrature(by), words=words)
-    by = {**by, MEASURED: 0.0, LAWS: by[LAWS] + by[MEASURED]}  # as if by laws: no less sure
+    # counted as priced by laws, which are at least as uncertain
+    by = {**by, MEASURED: 0.0, LAWS: by[LAWS] + by[MEASURED]}
     steps = measured_steps()
     alike = [one for one in steps if one.is_like(by)]
     most = max(by, key=lambda ground: by[ground])

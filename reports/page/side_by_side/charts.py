@@ -14,7 +14,7 @@ from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import labels
 from reports.terminal import text
 
-_LEGEND = 22  # letters
+_LEGEND = 22  # letters of a run in a legend
 _ROW = 26  # px of a row of dots
 _MARGIN = 20  # px above and below rows
 # Distinct from the colours of compute and communication.

@@ -20,7 +20,7 @@ from twinstep.published.operators import embeddings
 from twinstep.published.operators.described import Described, NotDescribedError, dtype_of, element_bytes, whole
 from twinstep.published.operators.operators import ELEMENTWISE
 
-# Operators of two tensors, of a tensor and a number ("u"), and of one tensor.
+# Operators of two tensors, of a tensor and a number (suffix "u"), and of one tensor.
 _TWO_INPUTS = ("add", "sub", "mul", "div", "pow")
 _WITH_NUMBER = {f"{name}u": name for name in _TWO_INPUTS}
 _ONE_INPUT = (*_WITH_NUMBER, "relu", "gelu", "tanh", "sigmoid", "silu", "exp", "sqrt")

@@ -84,7 +84,7 @@ def _played(
         try:
             played, rewrite = one.program or program, one.rewrite or as_it_is
             recording = play(_changed(scenario, one), played, new.add, rewrite=rewrite, stop=stop)
-        except ProgramError:  # a change that the program cannot take is no advice
+        except ProgramError:  # the program does not run with this change
             continue
         if not recording.info.complete:
             return
