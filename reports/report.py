@@ -171,7 +171,7 @@ def _from(page: Path, others: Sequence[Path]) -> list[str]:
 
 
 def write_tables(frames: Frames, folder: Path, tell: Tell = silent) -> None:
-    """Write each frame as NAME.csv and NAME.parquet; computed frames are held in memory one at a time.
+    """Write each frame as NAME.csv and NAME.parquet; a callable computes its frame when it is written.
 
     Raises:
         ReportError: the disk refuses.

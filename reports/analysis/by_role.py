@@ -1,4 +1,4 @@
-"""Classify each span (dense, look-ups, exchanges, reductions, ...), and add up a critical path and FLOPs by class.
+"""Classify each span (dense, lookups, exchanges, reductions, ...), and add up a critical path and FLOPs by class.
 
 A span's class follows from its kind, kernel and the role that the program gave, which simulated and real runs share.
 """
@@ -40,7 +40,7 @@ _COMPUTED = {
     **{roles.SCALING: OPTIMIZER, roles.COMPRESSION: COMPRESSION, roles.PACKING: PACKING, roles.OTHER: OTHER},
     **dict.fromkeys([roles.LOAD, roles.COPY], INPUT),
 }
-# A kernel's own class precedes these classes of computation, which go with dense work and with communication.
+# Classes of computations that belong to dense work or to communication, by role; a class in `_OF_KERNEL` precedes them.
 _BESIDE = {
     roles.DENSE: DENSE,
     **dict.fromkeys([roles.SIZES, roles.IDS, roles.ROWS, roles.GRADIENTS], PACKING),
@@ -111,7 +111,7 @@ class Utilisation(NamedTuple):
 def flops(parts: Iterable[Part]) -> pd.DataFrame:
     """Return a frame of `FLOPS`: the mean FLOPs of a rank in a step, by dtype; no rows where no span has any.
 
-    Dense spans with matrix products count, forward and backward, with the FLOPs that their kernels state; look-ups,
+    Dense spans with matrix products count, forward and backward, with the FLOPs that their kernels state; lookups,
     optimizers and compression do not. `recomputed_flops` are the part of `flops` that computes the forward pass again.
     """
     amounts = ["flops", "recomputed_flops"]

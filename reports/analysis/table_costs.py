@@ -38,7 +38,7 @@ def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     """Return one row per table on the rank that spends most on it in a step, most expensive first.
 
     `step_*` is apportioned as the module's docstring states, `planner_*` the planner's estimate of the same shards. The
-    frame is empty where the plan does not state what shards move, or the spans have no look-up.
+    frame is empty where the plan does not state what shards move, or the spans have no lookup.
     """
     shards = plan.assign(
         planner_look_up_ns=plan["forward_ms"] * 1e6,
@@ -63,7 +63,7 @@ def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
 def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     """Return the cost of tables for the bottleneck rank and the mean rank, by the planner and by a step's spans.
 
-    Look-ups and updates count, on the ranks that have spans in the step.
+    Lookups and updates count, on the ranks that have spans in the step.
     """
     spent = _spent(spans, dict.fromkeys(plan["sharding_type"]))
     ranks = sorted(set(spans["rank"].tolist()))

@@ -35,7 +35,7 @@ OPERATIONS = {
     "sendrecv": "send_recv",
 }
 _LONGEST = 60  # characters of a line that an error message quotes
-_DIGITS = 15  # digits of a size in bytes
+_DIGITS = 15  # maximal digits of a size in bytes, more than any buffer needs
 _NOT_MPI = "nccl-tests was built without MPI, and each process measured itself"
 
 # written by mpirun --tag-output and srun --label

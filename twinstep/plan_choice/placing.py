@@ -1,7 +1,7 @@
 """Place shards on ranks so that the phases of a step are short: each phase takes as long as its bottleneck rank.
 
 TorchRec's greedy walk balances the sum of a rank's work. Ranks wait for each other between phases, so a rank with many
-look-ups and few bytes to send does not compensate for another. The module is independent of scenarios.
+lookups and few bytes to send does not compensate for another. The module is independent of scenarios.
 """
 
 from __future__ import annotations

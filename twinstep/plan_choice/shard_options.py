@@ -31,7 +31,7 @@ LOOK_UP, UPDATE, AVERAGING = 0, 1, 2
 _KINDS = tuple(ShardingKind)
 PHASES = 3 + 2 * len(_KINDS)
 
-# The least number of columns that a look-up kernel reads, as in the planner: narrower cuts gain nothing.
+# The least number of columns that a lookup kernel reads, as in the planner: narrower cuts gain nothing.
 _NARROWEST = 32
 
 # Identical shards are priced as the first of them if there are more shards than this.
@@ -198,7 +198,7 @@ def _exchanged_ms(shard: Shard) -> float:
 def column_widths(table: Table) -> Sequence[int]:
     """Return the widths of even cuts by columns, the widest first.
 
-    If the scenario keeps TorchRec's least width, cuts go down to the least width that a look-up kernel reads.
+    If the scenario keeps TorchRec's least width, cuts go down to the least width that a lookup kernel reads.
     """
     least = _NARROWEST if table.min_partition == MIN_PARTITION else table.min_partition
     parts = range(2, table.dim // max(least, 1) + 1)
