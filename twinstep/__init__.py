@@ -173,7 +173,7 @@ def search(
 
 
 def front(folder: str | os.PathLike[str]) -> pd.DataFrame:
-    """Return the Pareto front of a study's points by its goals, best first goal first; for one goal the best point.
+    """Return the Pareto front of a study's points by its goals, sorted by the first goal; for one goal the best point.
 
     Points that violate the study's constraints are not on the front.
 

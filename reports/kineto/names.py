@@ -71,7 +71,7 @@ _OPERATOR_WORDS = (
 
 @lru_cache(_KEPT)
 def kernel_kind(name: str) -> str:
-    """Return the kind of a GPU kernel by its name, one of `scenarios.seam.rank.Kernel`'s; "other" if unknown."""
+    """Return the kind of a GPU kernel by its name, one of `scenarios.seam.kernel.Kernel`'s; "other" if unknown."""
     plain = name.lower().replace("(anonymous namespace)::", "")
     head = re.split(r"[<(]", plain, maxsplit=1)[0]  # a template's arguments are weaker evidence than its own name
     if _ATTENTION.search(plain) and not re.search(r"triton_(poi|red|per)|elementwise|reduce_kernel", head):

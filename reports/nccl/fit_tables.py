@@ -57,7 +57,7 @@ def worse(fit: Fit) -> str:
 
 
 def groups(fit: Fit) -> list[dict[str, Any]]:
-    """Return fields of `scenarios.config.provenance.Group` by operation and scale, from held-out rows; sizes in bytes.
+    """Return fields of `scenarios.config.provenance.ErrorGroup` by operation and scale, from held-out rows; bytes.
 
     Predictions outside these sizes are extrapolated; `spread` is None where no size was measured several times.
     """

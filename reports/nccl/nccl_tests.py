@@ -164,7 +164,7 @@ class _Run:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield lines without launchers' labels, other than printable ASCII replaced, because a log may hold any bytes."""
+    """Yield lines without launchers' labels and with other than ASCII replaced, because a log may hold any bytes."""
     with TextIOWrapper(BytesIO(given_file.content(path)), encoding="utf-8", errors="replace") as stream:
         for line in stream:
             yield _LABEL.sub("", _STRANGE.sub("?", line.rstrip()))

@@ -29,16 +29,16 @@ _COMMAND = "python -m reports calibrate"  # marks a profile that was written her
 
 
 def calibrated(base: str, name: str, fit: Fit, *, command: str, date: str) -> str:
-    """Return the text of profile `name`, made from `base`, with the fitted figures in [cluster] and with [measured].
+    """Return the text of a profile with the fitted figures in [cluster] and with [measured].
 
     Results of another kind of calibration stay.
 
     Args:
-        base: the text of the old profile.
-        name: the new profile's name.
+        base: the profile's present text.
+        name: the profile's name, for the first lines and for errors.
         fit: the fitted figures and errors.
-        command: the command line, which the file records.
-        date: the date, which the file records.
+        command: the command line, which the text records.
+        date: the date, which the text records.
 
     Raises:
         ReportError: the profile is not written so that lines of it can be replaced.

@@ -114,7 +114,7 @@ def came_out(frame: pd.DataFrame, stages: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def pareto(points: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
-    """Return the points that no other point dominates (as good in every goal, better in one), best first goal first.
+    """Return the points that no other point dominates (as good in every goal, better in one), by the first goal.
 
     Points without a value for a goal are left out. The first of several points with equal goals represents them.
     """

@@ -28,7 +28,7 @@ class Counterfactual:
     Attributes:
         group: "setting": free for a user to set, or write; "hardware": has to be bought; "diagnosis": impossible, but
             shows where time goes.
-        plans_anew: whether tables cannot keep their places, or the change is of these.
+        plans_anew: whether tables cannot keep their places, or the change is to move tables.
         takes_memory: whether a rank, or the simulation, takes more memory, so that it may not fit.
         rewrite: makes kernels in place of the program's; None: none are changed.
         program: is simulated in place of the scenario's program; None: that.
