@@ -1,6 +1,6 @@
-"""Reads runs: frames, tables, pages and comparisons.
+"""Read runs as frames, and write tables, pages and comparisons of runs.
 
-`import reports` is light: pandas is loaded with the first name that is used.
+`import reports` is light: pandas is loaded when a name of this package is first used.
 """
 
 from __future__ import annotations

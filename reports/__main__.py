@@ -1,4 +1,4 @@
-"""`python -m reports`: reads runs; `twinstep.reporting` says how."""
+"""The command `python -m reports`; `twinstep.reporting` defines its subcommands."""
 
 from scenarios.interruption import end
 from twinstep.reporting.cli import main

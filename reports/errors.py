@@ -1,11 +1,11 @@
-"""The mistakes that a reader of runs can make, each one sentence."""
+"""Errors raised by readers of runs; the message of each error is one sentence."""
 
 from __future__ import annotations
 
 
 class ReportError(Exception):
-    """What was asked cannot be done: one sentence that names the folder, file or run."""
+    """An error of a reader of runs: one sentence that names the folder, file or run."""
 
 
 class NoStepError(ReportError):
-    """A run in which no rank completed a step, where the times of steps are needed."""
+    """A `ReportError`: step times are needed, and no rank of the run completed a step."""

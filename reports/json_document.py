@@ -1,4 +1,4 @@
-"""Renders sections as one JSON document of plain values; it knows no section."""
+"""Render a report's sections as one JSON document of plain values; this renderer knows no particular section."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reports.terminal.text import json_ready
 
 @json_ready
 def document(report: Report[T], of: T) -> dict[str, Any]:
-    """Return what a report and its sections say of T, by key, as JSON-ready values; frames as lists of rows."""
+    """Return the data of a report and of its sections for T as JSON-ready values by key; frames as lists of rows."""
     found = dict(report.data(of))
     for section in report.sections:
         found |= section.data(of)

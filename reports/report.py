@@ -1,7 +1,7 @@
-"""Writes reports of runs: frames as CSV and Parquet, and pages.
+"""Write reports of runs: frames as CSV and Parquet, and pages.
 
-A run's report is its folder `reports/`. Whatever is there already of the same name is replaced, as it follows from the
-run; other files stay.
+A run's report is its folder `reports/`. Existing files of the same names are replaced, because reports can be rebuilt
+from the run; other files stay.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Frames = Mapping[str, pd.DataFrame | Callable[[], pd.DataFrame]]
 
 
 def folder_of(run: Path, out: Path | None = None) -> Path:
-    """Where the report of a run folder lies: inside it, or as a folder of its name in `out`."""
+    """Return the report folder of a run folder: inside the run folder, or a folder of the run's name in `out`."""
     return run / FOLDER if out is None else out / run.resolve().name
 
 
 def folders_of(runs: Sequence[Path], out: Path | None = None) -> list[Path]:
-    """As `folder_of` of each; in `out`, further runs of the same name have a number behind it."""
+    """Return `folder_of` each run; in `out`, further runs of an equal name get a number appended."""
     found: list[Path] = []
     for run in runs:
         folder = first = folder_of(run, out)
@@ -55,9 +55,9 @@ def folders_of(runs: Sequence[Path], out: Path | None = None) -> list[Path]:
 def write(
     run: Run, folder: Path, *, step: int | None = None, also: Sequence[tuple[int, int]] = (), tell: Tell = silent
 ) -> Path:
-    """Writes all tables and the page of a run, and returns the page's path; `step` and `also` as for `run_page.page`.
+    """Write all tables and the page of a run, and return the page's path; `step` and `also` as for `run_page.page`.
 
-    Spans are not among the tables: they lie in the run folder as they are.
+    Spans are not among the tables, because the run folder has them already.
 
     Raises:
         ReportError: the disk refuses; the run has no such step.
@@ -73,7 +73,7 @@ def write(
 
 
 def _frames_of(run: Run) -> Frames:
-    """All but the spans; those of the steady steps alone are what the page shows."""
+    """Return all frames but the spans, and the frames of the steady steps that the page shows."""
     steady = steady_kept(run)
     named = {name: partial(getattr, run, name) for name in FRAMES if name != "spans"}
     shown = {
@@ -87,9 +87,15 @@ def _frames_of(run: Run) -> Frames:
 
 
 def write_comparison(comparison: Comparison, folders: Sequence[Path], out: Path | None, tell: Tell = silent) -> Path:
-    """The page of a comparison, its tables, and the two runs' own pages, which show the worst cases.
+    """Write the page of a comparison, its tables, and the two runs' own pages, which also show the worst cases.
 
-    `folders` are those of the predicted and the measured run. It lies in the measured run's `reports/`, or in `out`.
+    The page is written to the measured run's `reports/`, or to `out`.
+
+    Args:
+        comparison: the comparison of the two runs.
+        folders: the folder of the predicted and that of the measured run.
+        out: the folder to write to, if not the runs' own.
+        tell: called with the progress.
 
     Raises:
         ReportError: the disk refuses.
@@ -109,7 +115,7 @@ def write_comparison(comparison: Comparison, folders: Sequence[Path], out: Path 
 
 
 def write_side_by_side(found: SideBySide, folders: Sequence[Path], out: Path | None, tell: Tell = silent) -> Path:
-    """The page of several runs, its tables, and each run's own page; in the first run's `reports/`, or in `out`.
+    """Write the page of several runs, its tables, and each run's own page, to the first run's `reports/` or to `out`.
 
     Raises:
         ReportError: the disk refuses.
@@ -127,7 +133,7 @@ def write_side_by_side(found: SideBySide, folders: Sequence[Path], out: Path | N
 
 
 def write_validation(found: Validated, tell: Tell = silent) -> Path:
-    """The page of a validation in its folder, and the pages of its runs where they have none yet.
+    """Write the page of a validation to its folder, and pages of its runs where they do not exist yet.
 
     Raises:
         ReportError: the disk refuses.
@@ -144,10 +150,10 @@ def write_validation(found: Validated, tell: Tell = silent) -> Path:
 
 
 def write_study(folder: Path, out: Path | None = None) -> Path:
-    """The page of a study, in its folder, or in `out` as NAME.html; it links to the pages of runs that are there.
+    """Write the page of a study to its folder, or to `out` as NAME.html; it links to existing pages of runs.
 
     Raises:
-        ReportError: the folder is no study's, or damaged; the disk refuses.
+        ReportError: the folder is not a study's, or damaged; the disk refuses.
     """
     from reports.page import render  # noqa: PLC0415
     from reports.page.study import page  # noqa: PLC0415
@@ -160,12 +166,12 @@ def write_study(folder: Path, out: Path | None = None) -> Path:
 
 
 def _from(page: Path, others: Sequence[Path]) -> list[str]:
-    """Other pages as seen from one."""
+    """Return the paths of other pages relative to one page."""
     return [Path(os.path.relpath(other, page.parent)).as_posix() for other in others]
 
 
 def write_tables(frames: Frames, folder: Path, tell: Tell = silent) -> None:
-    """Each as NAME.csv and NAME.parquet, one after the other.
+    """Write each frame as NAME.csv and NAME.parquet; a callable computes its frame when it is written.
 
     Raises:
         ReportError: the disk refuses.

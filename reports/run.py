@@ -1,4 +1,4 @@
-"""One run as frames, each computed when first asked for."""
+"""A run as frames, each computed when it is first used."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.store.parts import Bools, Part, Spans, SpansInMemory
 from scenarios.seam.trace import Recording, RunInfo
 
-# All that `Run` has by name.
+# The names of all frames of a `Run`.
 FRAMES = (
     *("spans", "metrics", "plan", "own_plan", "memory", "links", "loads", "traffic", "kernels", "operators"),
     "what_if",
@@ -38,11 +38,11 @@ FRAMES = (
 
 
 class Run:
-    """A run's frames. The stored ones are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`,
-    `kernels`, `operators`, `what_if`; others follow.
+    """A run's frames.
 
-    `docs/reports.md` lists every column with its unit. Dtypes are int64, float64, bool and text, fixed also when a
-    frame is empty, so that frames of several runs concatenate.
+    Stored frames are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`, `kernels`, `operators` and
+    `what_if`; all others are computed from them. `docs/reports.md` lists every column with its unit. Dtypes are int64,
+    float64, bool and text, also in empty frames, so that frames of several runs concatenate.
     """
 
     def __init__(self, info: RunInfo, stored: Mapping[str, pd.DataFrame], spans: Spans) -> None:
@@ -57,7 +57,7 @@ class Run:
 
     @classmethod
     def of(cls, recording: Recording) -> Run:
-        """A recording that is still in memory, as if it had been written and loaded."""
+        """Return the run of a recording in memory, equal to the run that is written and loaded."""
         rows = {name: getattr(recording, name) for name in TABLES}
         stored = {name: to_frame(to_arrow(rows[name], kind), kind) for name, kind in TABLES.items()}
         return cls(recording.info, stored, SpansInMemory(stored["spans"]))
@@ -68,19 +68,18 @@ class Run:
         return as_text(self)
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
         from reports.sections.run.headline import as_html  # noqa: PLC0415  (knows runs)
 
         return as_html(self)
 
     def in_memory(self) -> Run:
-        """Read all spans now, so that the run's folder may go; the run itself."""
+        """Read all spans now, so that the run's folder may be deleted; return the run itself."""
         self._spans = SpansInMemory(self.spans)
         return self
 
     @property
     def batch_size(self) -> int | None:
-        """Samples of one rank in one step, where the scenario has a model to train on them."""
+        """Samples of one rank in one step; None where the scenario has no model to train."""
         value = self.info.scenario.get("batch_size")
         if not (self.info.scenario.get("model") and isinstance(value, int) and value > 0):
             return None
@@ -88,36 +87,36 @@ class Run:
 
     @property
     def micro_batches(self) -> int:
-        """How many of them make a step, whose gradients add up; 1 also where the scenario does not say."""
+        """The number of micro-batches of a step, whose gradients add up; 1 where the scenario does not state it."""
         return _whole_number(self.info.scenario, "pipeline", "accumulation") or 1
 
     @property
     def sync_every(self) -> int:
-        """After how many steps replicas of tables are averaged; 0 where there are none."""
+        """The period of averaging replicas of tables, in steps; 0 where tables have no replicas."""
         return _whole_number(self.info.scenario, "replication", "sync_every")
 
     @cached_property
     def spans(self) -> pd.DataFrame:
-        """All spans, in memory; nothing else here needs them whole."""
+        """All spans in memory; no other frame needs all of them at once."""
         return self._spans.whole()
 
     @property
     def span_count(self) -> int:
-        """How many spans there are, without reading them."""
+        """The number of spans, known without reading them."""
         return len(self._spans)
 
     @cached_property
     def outline(self) -> frames.Outline:
-        """What all spans together say."""
+        """The summary of all spans."""
         return frames.outline(self._spans.parts(frames.OUTLINE_COLUMNS, beside=False))
 
     @cached_property
     def rank_counts(self) -> pd.Series:
-        """By rank: how many ranks it represents, itself included; ranks without steps are left out."""
+        """The number of ranks that each rank represents, itself included, by rank; ranks without steps are left out."""
         return frames.rank_counts(self.outline)
 
     def keeps(self, ranks: Ints, steps: Ints) -> Bools:
-        """For each rank and step, whether the spans of what happened there are in the run."""
+        """Return for each pair of rank and step whether the run kept its spans."""
         thinned, kept = self.info.thinned, np.ones(len(ranks), bool)
         if thinned is not None and thinned.ranks is not None:
             kept &= np.isin(ranks, thinned.ranks)
@@ -126,7 +125,7 @@ class Run:
         return kept
 
     def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
-        """As `Spans.parts`; a step's own span counts where the others of its rank and step are kept, too."""
+        """Yield parts as `Spans.parts`; a step's own span counts only if the run kept its rank's other spans, too."""
         for part in self._spans.parts(columns, steps, beside=beside):
             if self.info.thinned is None:
                 yield part
@@ -135,26 +134,26 @@ class Run:
                 yield Part(part.spans, part.own & kept)
 
     def operations_of(self, steps: Sequence[int]) -> pd.DataFrame:
-        """`operations` of these steps only."""
+        """Return `operations` of these steps only."""
         return self._with_known(self._of_spans(operations.operations, operations.OPERATION_COLUMNS, steps))
 
     def flops_of(self, steps: Sequence[int]) -> pd.DataFrame:
-        """The model's FLOPs of a rank in one of these steps, by dtype."""
+        """Return the model's FLOPs per rank and step, by dtype, as means over these steps."""
         return self._of_spans(by_role.flops, by_role.FLOP_COLUMNS, steps)
 
     def _with_known(self, found: pd.DataFrame) -> pd.DataFrame:
-        """Operations without the bandwidth of collectives whose members are not all there."""
+        """Return operations, with nan for bandwidths where the run did not keep all members of collectives."""
         thinned = self.info.thinned
         if thinned is None or thinned.ranks is None:
             return found
         return found.assign(**dict.fromkeys(operations.RATES, np.nan))
 
     def formulas_of(self, steps: Sequence[int]) -> pd.DataFrame:
-        """`formulas` of these steps only."""
+        """Return `formulas` of these steps only."""
         return self._of_spans(operations.formulas, operations.FORMULA_COLUMNS, steps)
 
     def ranks_of(self, steps: Sequence[int]) -> pd.DataFrame:
-        """`ranks` of these steps only."""
+        """Return `ranks` of these steps only."""
         return self._of_spans(frames.ranks, frames.RANK_COLUMNS, steps)
 
     def _of_spans(
@@ -166,11 +165,11 @@ class Run:
         return found() if steps is None else self._once(find.__name__, steps, found)
 
     def late_ranks_of(self, steps: Sequence[int]) -> pd.DataFrame:
-        """For which ranks the others wait in these steps."""
+        """Return the ranks that others waited for in these steps."""
         return self._of_spans(waits.late_ranks, waits.COLUMNS, steps)
 
     def stragglers_of(self, steps: Sequence[int]) -> pd.DataFrame:
-        """`stragglers` from the spans of these steps only; links do not tell steps apart."""
+        """Return `stragglers` from the spans of these steps only; loads of links are those of the whole run."""
         of_steps = self.steps["step"].isin(steps).to_numpy(bool)
         context = stragglers.Context(
             steps=len(steps),
@@ -184,52 +183,52 @@ class Run:
         return self._once("stragglers", steps, lambda: stragglers.stragglers(parts, self.links, context))
 
     def _settled(self, columns: Sequence[str]) -> Iterator[Part]:
-        """Yield all spans, of which those of the warm-up are not a part's own."""
+        """Yield all spans; spans of warm-up steps are not marked as a part's own."""
         for part in self.parts(columns, beside=True):
             own = ~np.isin(frames.ints(part.spans, "step"), self.warm_up) if self.warm_up else True
             yield Part(part.spans, part.own & own)
 
     def _once(self, name: str, steps: Sequence[int], find: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        """A page asks for the same several times."""
+        """Return the frame of `find()`, cached by name and steps, because a page needs it several times."""
         key = name, tuple(steps)
         if key not in self._found:
             self._found[key] = find()
         return self._found[key]
 
     def critical_path_of(self, step: int) -> pd.DataFrame:
-        """`critical_path` of this step only."""
+        """Return `critical_path` of this step only."""
         return self._once("path", [step], lambda: self._paths(step))
 
     def waited_for_of(self, step: int) -> pd.DataFrame:
-        """`waited_for` of this step only."""
+        """Return `waited_for` of this step only."""
         return critical_path.waited_for(self.critical_path_of(step))
 
     def table_costs_of(self, step: int) -> pd.DataFrame:
-        """What the planner expected of each table, and what this step spends on it."""
+        """Return each table's cost as estimated by the planner and as spent by this step."""
         return self._once("tables", [step], lambda: table_costs.table_costs(self.plan, self._spans_of(step)))
 
     def busiest_of(self, step: int) -> pd.DataFrame:
-        """What tables cost the busiest rank and ranks in the mean, by the planner and in this step."""
+        """Return the tables' cost for the bottleneck rank and the mean rank, by the planner and in this step."""
         return self._once("busiest", [step], lambda: table_costs.busiest(self.plan, self._spans_of(step)))
 
     def _spans_of(self, step: int) -> pd.DataFrame:
-        """Those of a step from which tables' costs are found."""
+        """Return the spans of a step that costs of tables are computed from."""
         found = [part.owned() for part in self.parts(table_costs.COSTS_COLUMNS, [step], beside=False)]
         return pd.concat(found, ignore_index=True)
 
     @cached_property
     def operations(self) -> pd.DataFrame:
-        """Time, bytes and what was hidden, for each operation, after the warm-up."""
+        """Time, bytes and hidden communication of each operation, after the warm-up."""
         return self._with_known(self._of_spans(operations.operations, operations.OPERATION_COLUMNS))
 
     @cached_property
     def formulas(self) -> pd.DataFrame:
-        """NCCL's own formula beside the link model."""
+        """NCCL's own time formula compared with the link model."""
         return self._of_spans(operations.formulas, operations.FORMULA_COLUMNS)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """When each step began and ended."""
+        """Begin and end of each step."""
         return self._steps_of(self.outline)
 
     def _steps_of(self, outline: frames.Outline) -> pd.DataFrame:
@@ -242,18 +241,18 @@ class Run:
 
     @cached_property
     def unrecorded_steps(self) -> pd.DataFrame:
-        """When each step began and ended that a measured run has timed with the recording off, behind `steps`."""
+        """Begin and end of each step that a measured run timed with the recording off, after `steps`."""
         return step_times.unrecorded_steps(self.outline, self.info.world_size, self.batch_size)
 
     @cached_property
     def warm_up(self) -> list[int]:
-        """The numbers of the first steps that only warm a measured run up; frames over steps leave them out."""
+        """The numbers of a measured run's warm-up steps, which frames over steps leave out."""
         found: list[int] = self.steps.loc[self.steps["warm_up"].to_numpy(bool), "step"].tolist()
         return found
 
     @cached_property
     def kept_steps(self) -> pd.DataFrame:
-        """`steps` of only those ranks and steps whose other spans are in the run, too."""
+        """`steps` computed from only the ranks and steps whose other spans the run kept."""
         if self.info.thinned is None:
             return self.steps
         own = self.outline.own
@@ -263,12 +262,12 @@ class Run:
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
-        """Return how each rank spent its steps after the warm-up."""
+        """Time of each rank in steps after the warm-up: compute, communication, waiting, idle."""
         return self._of_spans(frames.ranks, frames.RANK_COLUMNS)
 
     @cached_property
     def links(self) -> pd.DataFrame:
-        """What each link carried, the hottest first."""
+        """The load of each link, highest utilisation first."""
         return link_load.links(self._link_rows, self.outline.elapsed_ns)
 
     @cached_property
@@ -284,32 +283,32 @@ class Run:
 
     @cached_property
     def imbalance(self) -> pd.DataFrame:
-        """The plan's most loaded rank against the mean."""
+        """The plan's most loaded rank compared with the mean rank."""
         return imbalance.imbalance(self.plan, self.info.world_size)
 
     @cached_property
     def imbalance_causes(self) -> pd.DataFrame:
-        """The tables that make it so."""
+        """The tables that cause the imbalance."""
         return imbalance.causes(self.plan, self.info.world_size)
 
     @cached_property
     def plan_costs(self) -> pd.DataFrame:
-        """What a script's plan and ours load the busiest rank with; empty where there is no such pair."""
+        """The bottleneck rank's load under a script's plan and under ours; empty unless the run has both plans."""
         return imbalance.plan_costs(self.plan, self.own_plan, self.info.world_size)
 
     @cached_property
     def rank_memory(self) -> pd.DataFrame:
-        """Each rank's memory against its capacity, the fullest first."""
+        """Memory use of each rank compared with its capacity, the fullest rank first."""
         return frames.rank_memory(self.memory)
 
     @cached_property
     def metrics_by_step(self) -> pd.DataFrame:
-        """Recorded metrics over the ranks of each step."""
+        """Recorded metrics of each step, aggregated over ranks."""
         return frames.metrics_by_step(self.metrics, self.rank_counts)
 
     @cached_property
     def critical_path(self) -> pd.DataFrame:
-        """What every step waited for, in order."""
+        """The critical path of every step, in order of time."""
         return self._paths()
 
     @cached_property
@@ -318,7 +317,7 @@ class Run:
         return critical_path.waited_for(self.critical_path)
 
     def _paths(self, step: int | None = None) -> pd.DataFrame:
-        """The critical paths of one step or of all."""
+        """Return the critical path of one step, or of all steps."""
         found = []
         for part in self.parts(critical_path.COLUMNS, None if step is None else [step], beside=True):
             steps = self.kept_steps[self.kept_steps["step"].isin(part.spans["step"][part.own]).to_numpy(bool)]
@@ -326,12 +325,12 @@ class Run:
         return pd.concat(found, ignore_index=True)
 
     def derived(self) -> dict[str, pd.DataFrame]:
-        """Every frame by name, as `export` writes them."""
+        """Return every frame by name, as `export` writes them."""
         return {name: getattr(self, name) for name in FRAMES}
 
 
 def _whole_number(scenario: object, *keys: str) -> int:
-    """What a scenario says there, which may be of another release or of none; else 0."""
+    """Return an integer from a run's scenario, 0 if absent: it may be of another release, or empty."""
     for key in keys:
         scenario = scenario.get(key) if isinstance(scenario, dict) else None
     return scenario if isinstance(scenario, int) else 0

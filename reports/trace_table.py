@@ -1,4 +1,4 @@
-"""Makes tables of operators from profiler traces and runs; an entry point, which knows reports and scenarios."""
+"""Make tables of operators from profiler traces and runs; this entry point may import both reports and scenarios."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from scenarios.kernel_tables.merged import merged
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.operations.as_json import operations_of
 
-# Rows, where they are from, and notes of what is in none of them, each a sentence.
+# Rows, their origin, and one sentence for each coverage note.
 Table = tuple[list[MeasuredOperator], Origin, list[str]]
-_NAMED, _NAMED_SHARE = 3, 5e-4  # operators that a note names, and the least share of the time
+_NAMED, _NAMED_SHARE = 3, 5e-4  # number of operators named in a note, and the least share of the time for that
 
 
 def table_rows(paths: Sequence[Path]) -> Table:
-    """Return the rows of all traces, where they are from, and notes of what is in no row, each a sentence.
+    """Return the rows of all traces, their origin, and notes on the time that no row covers, each a sentence.
 
     Raises:
-        ReportError: a file is no trace, has no shapes of operators' arguments, or no kernels of a GPU.
+        ReportError: a file is not a trace, has no shapes of operators' arguments, or no kernels of a GPU.
     """
     return rows_of_traces(read_traces(paths))
 
 
 def rows_of_traces(traces: Sequence[TraceFile]) -> Table:
-    """Return as `table_rows` what traces say that are read already."""
+    """Return `table_rows` of traces that were read already."""
     from scenarios.kernel_tables.called import rows_of  # noqa: PLC0415 - loads torch
 
     found, notes, gpus, dates = [], [], [], []
@@ -58,10 +58,10 @@ def rows_of_traces(traces: Sequence[TraceFile]) -> Table:
 
 
 def rows_of_runs(times: Times, names: Sequence[str]) -> Table:
-    """Return the rows of measured runs, whose names are given, of what their computations took.
+    """Return rows, origin and notes from the computations of measured runs; `names` are the runs' names.
 
     Raises:
-        ReportError: no computation of theirs is of one operator that is described.
+        ReportError: no computation of the runs is of a single described operator.
     """
     shown = ", ".join(map(printable, names))
     timed = times.operators[times.operators["time_us"] > 0]
@@ -85,10 +85,10 @@ def rows_of_runs(times: Times, names: Sequence[str]) -> Table:
 
 
 def check_file(file: Path | None) -> None:
-    """Refuse a file for a table that has another name than a table's, or is there already.
+    """Check that a table may be written to this file.
 
     Raises:
-        ReportError: it is refused.
+        ReportError: the name does not end in .parquet, or the file exists already.
     """
     if file is not None:
         if file.suffix != ".parquet":
@@ -97,7 +97,7 @@ def check_file(file: Path | None) -> None:
 
 
 def write_rows(file: Path, table: Table) -> int:
-    """Write a table to a file; return how many rows it has.
+    """Write a table to a file and return its number of rows.
 
     Raises:
         ReportError: the disk refuses.
@@ -111,7 +111,7 @@ def write_rows(file: Path, table: Table) -> int:
 
 
 def _coverage(shown: str, whose: str, left: Mapping[str, float], rows_us: float) -> str:
-    """Return a sentence of how much of the time is in rows, and of what most is not."""
+    """Return a sentence with the share of the time that rows cover, and the operators that take most of the rest."""
     whole = rows_us + sum(left.values())
     note = f"{shown}: {percent(rows_us / whole if whole else 0.0)} of the {whose} time is in rows"
     most = sorted(left.items(), key=lambda one: -one[1])[:_NAMED]

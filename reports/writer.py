@@ -1,4 +1,4 @@
-"""Writes a recording as a run folder with a trace for Perfetto in it."""
+"""Write a recording as a run folder that includes a trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from reports.store.columns import TABLES, to_arrow, to_frame
 from scenarios.seam.trace import Recording
 
 TRACE_FILE = "trace.json"
-# The trace needs all columns, as Python objects: so many spans at a time.
+# The trace needs all columns as Python objects, so that memory limits how many spans are read at a time.
 _SPANS = 2 * run_folder.GROUP_ROWS
 _LINKS = ("links", "loads")
 
 
 def write(recording: Recording, folder: Path | str, drafts: Path | None = None) -> Path:
-    """Writes a run folder and returns its path. Equal spans give equal bytes of spans.parquet, in whatever order.
+    """Write a run folder and return its path; equal spans give equal bytes of spans.parquet, whatever their order.
 
-    Until it is whole it lies in `drafts`, or beside the path.
+    The unfinished folder lies in `drafts`, or next to the path.
 
     Raises:
         ReportError: the folder exists already, or the disk refuses.
@@ -33,9 +33,9 @@ def write(recording: Recording, folder: Path | str, drafts: Path | None = None) 
 def writing(
     folder: Path, say: Callable[[str], None] = lambda words: None
 ) -> AbstractContextManager[run_folder.Writing]:
-    """A run folder in the making, as `run_folder.writing` gives it, to which the trace is added.
+    """Return a context that writes a run folder, as `run_folder.writing`, with the trace added.
 
-    `say` is given words on how far the trace is, which takes longest.
+    `say` is called with progress messages for the trace, which takes longest.
     """
 
     def tell(done: int, of: int) -> None:
@@ -45,7 +45,7 @@ def writing(
 
 
 def add_trace(folder: Path, recording: Recording, *, tell: Callable[[int, int], None] = lambda done, of: None) -> None:
-    """Writes trace.json from the folder's spans and the recording's links."""
+    """Write trace.json from the folder's spans and the recording's links."""
     links, loads = (to_frame(to_arrow(getattr(recording, name), TABLES[name]), TABLES[name]) for name in _LINKS)
     spans = run_folder.load_spans(folder, _SPANS)
     with (folder / TRACE_FILE).open("w", encoding="utf-8") as stream:

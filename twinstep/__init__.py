@@ -1,4 +1,4 @@
-"""Predicts a distributed recommender training step, runs the same program on real ranks, and compares the two.
+"""Predict a distributed recommender training step, run the same program on real ranks, and compare the two.
 
     import twinstep
     run = twinstep.predict("criteo_small_2x2", batch_size=4096)
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def predict(path_or_scenario: Given, **overrides: Any) -> Run:
-    """Predict a scenario's steps with the simulator, as `python -m sim` does; the run is in memory alone.
+    """Predict a scenario's steps with the simulator, as `python -m sim` does; the run is in memory only.
 
     Raises:
         ScenarioError: mistakes in the scenario or the overrides, one sentence each.
@@ -65,11 +65,11 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
 
 
 def measure(path_or_scenario: Given, **overrides: Any) -> Run:
-    """Play a scenario on processes of this machine, one a rank, as `python -m real` does; the run is in memory alone.
+    """Run a scenario on processes of this machine, one per rank, as `python -m real` does; the run is in memory only.
 
     Raises:
         ScenarioError: mistakes in the scenario or the overrides, one sentence each.
-        ProgramError: the run ended early, such as by a rank that was lost; or this is a rank of torchrun or srun.
+        ProgramError: the run ended early, such as by a lost rank; or this process is a rank of torchrun or srun.
     """
     made = _scenario(path_or_scenario, overrides)
 
@@ -81,7 +81,7 @@ def measure(path_or_scenario: Given, **overrides: Any) -> Run:
 
     if place() is not None:
         raise ProgramError("twinstep.measure: expected without torchrun or srun, as it starts the ranks itself")
-    build(made)  # what does not fit the cluster is said before anything starts
+    build(made)  # reports what does not fit the cluster before anything starts
     with scratch_folder() as folder:
         job = job_of(made, folder / "run")
         try:
@@ -93,7 +93,7 @@ def measure(path_or_scenario: Given, **overrides: Any) -> Run:
 
 
 def load(folder: str | os.PathLike[str]) -> Run:
-    """Open a run folder of `python -m sim`, `python -m real` or `python -m reports kineto`, which must stay there.
+    """Open a run folder of `python -m sim`, `python -m real` or `python -m reports kineto`; the folder must stay.
 
     Raises:
         ReportError: it is missing, damaged, or written by a newer release.
@@ -117,8 +117,8 @@ def compare(predicted: Run, measured: Run) -> Comparison:
 def step() -> None:
     """Mark the end of a training step in a script that `python -m sim` or `python -m real` runs; do nothing elsewhere.
 
-    A script that imports twinstep marks its steps by this call alone, unless `--step-every` is given. Each rank calls
-    it at the end of each of its steps; what lies before the first call and behind the last one belongs to no step.
+    A script that imports twinstep marks its steps by this call alone, unless `--step-every` is given. Every rank calls
+    it at the end of each of its steps; work before the first call and after the last one belongs to no step.
     """
     marks = sys.modules.get("scenarios.workloads.script.process.marks")
     if marks is not None:
@@ -133,11 +133,17 @@ def sweep(
     scheduler: str = "",
     again: bool = False,
 ) -> pd.DataFrame:
-    """Play the points of a study file that its folder does not have yet, as `python -m sim sweep` does (docs/study.md).
+    """Simulate the points of a study file that its folder lacks, as `python -m sim sweep` does (docs/study.md).
 
-    `out` is the study's folder, by default runs/NAME-study; workers are `jobs` processes, by default one for each core,
-    or those of a Dask scheduler. A script that calls this needs `if __name__ == "__main__":`, as its processes load it,
+    A script that calls this function needs `if __name__ == "__main__":`, because its worker processes load the script,
     too. The frame is that of `study`.
+
+    Args:
+        path: the study file.
+        out: the study's folder, by default runs/NAME-study.
+        jobs: the number of worker processes, by default one per core.
+        scheduler: the address of a Dask scheduler, whose workers are used instead.
+        again: simulate points again that ended by chance, such as by a timeout.
 
     Raises:
         ScenarioError: mistakes in the study or its scenario, or there is no such scheduler.
@@ -157,13 +163,9 @@ def search(
     scheduler: str = "",
     again: bool = False,
 ) -> pd.DataFrame:
-    """Search a study's space for its best points, as `python -m sim search` does, and load the points looked at.
+    """Search a study's space for its best points, as `python -m sim search` does; return the points tried.
 
-    `trials` is how many, in place of the study's; the rest is as of `sweep`.
-
-    Raises:
-        ScenarioError: mistakes in the study or its scenario, or there is no such scheduler.
-        ReportError: the folder is something else, or the disk refuses.
+    `trials` replaces the study's number of trials; other arguments and errors are those of `sweep`.
     """
     from twinstep.studies.cli import sweep_study
 
@@ -171,12 +173,12 @@ def search(
 
 
 def front(folder: str | os.PathLike[str]) -> pd.DataFrame:
-    """The Pareto front of a study's points by its goals, the best by the first goal first; of one goal the best point.
+    """Return the Pareto front of a study's points by its goals, sorted by the first goal; for one goal the best point.
 
-    Points that do not keep the study's constraints are not on it.
+    Points that violate the study's constraints are not on the front.
 
     Raises:
-        ReportError: the folder is no study's, or damaged.
+        ReportError: the folder is not a study's, or damaged.
     """
     from pathlib import Path
 
@@ -187,10 +189,10 @@ def front(folder: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def study(folder: str | os.PathLike[str], *, stages: bool = False) -> pd.DataFrame:
-    """A study's points, one row each, also while it is being played; with `stages` a row for each stage of a point.
+    """Return a study's points, one row each, also while it is running; with `stages` a row for each stage of a point.
 
     Raises:
-        ReportError: the folder is no study's, or damaged.
+        ReportError: the folder is not a study's, or damaged.
     """
     from pathlib import Path
 
@@ -207,10 +209,18 @@ def curves(
     only: Sequence[str] = ("scaling", "sensitivity", "overlap"),
     **overrides: Any,
 ) -> dict[str, pd.DataFrame]:
-    """Play how a scenario scales and on what its step depends, as `python -m sim curves` does (docs/study.md).
+    """Simulate how a scenario scales and on what its step depends, as `python -m sim curves` does (docs/study.md).
 
-    `out` is the curves' folder, by default runs/NAME-curves; `jobs` as in `sweep`. A frame for each curve in the
-    folder, and with `overlap` another one, `hiding`: between which batches communication begins or stops to hide.
+    Args:
+        path: the scenario.
+        out: the curves' folder, by default runs/NAME-curves.
+        jobs: the number of worker processes, as in `sweep`.
+        only: the curves to simulate.
+        overrides: values in place of the scenario's.
+
+    Returns:
+        A frame for each curve in the folder, and with `overlap` also `hiding`: the batches between which communication
+            begins or stops to be hidden.
 
     Raises:
         ScenarioError: mistakes in the scenario or the overrides, one sentence each.
@@ -223,10 +233,10 @@ def curves(
 
 
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
-    """Read and check a scenario file or a ready scenario; `dataclasses.replace` gives changed copies of it.
+    """Read and check a scenario file or a ready scenario; `dataclasses.replace` makes changed copies of it.
 
-    A training script (.py) is taken with `args`, which are its own, `hosts`, `gpus_per_host`, `profile`, `play`,
-    `step_every` and `traceback` (docs/scripts.md), too; the run folder of a predicted script is what was recorded then.
+    A training script (.py) also takes `args` (the script's own), `hosts`, `gpus_per_host`, `profile`, `play`,
+    `step_every` and `traceback` (docs/scripts.md). The run folder of a predicted script gives the script as recorded.
 
     Raises:
         ScenarioError: a sentence for every mistake in the file and the overrides.

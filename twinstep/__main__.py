@@ -1,4 +1,4 @@
-"""The command `twinstep`: one word for each of the project's commands, which say the rest."""
+"""The command `twinstep`: one word for each of the project's commands, whose modules parse the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from twinstep.measurement import leave
 
 
 class _Command(NamedTuple):
-    """`main(words + what follows, prog)` of a module; `prog` lacks the words that the module's parser adds itself."""
+    """A command of a module: `main(words + further arguments, prog)`.
+
+    `prog` lacks the words that the module's parser adds itself.
+    """
 
     module: str
     words: tuple[str, ...]
@@ -43,7 +46,7 @@ _COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "twinstep") -> int:
-    """Run one command; the exit code is the command's own."""
+    """Run one command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] not in _COMMANDS:
         _parser(prog).parse_args(words)  # help, the release, or a mistake
@@ -66,7 +69,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 class _Release(argparse.Action):
-    """Looks the release up only when asked for."""
+    """An option that looks up the release only when it is given."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from twinstep import __version__
@@ -76,7 +79,7 @@ class _Release(argparse.Action):
 
 
 def script(prog: str = "twinstep") -> NoReturn:
-    """Be the command: run what the command line says, and exit."""
+    """Run the command line, and exit with its code."""
     end(lambda: main(sys.argv[1:], prog), leave)
 
 

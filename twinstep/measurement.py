@@ -1,6 +1,6 @@
-"""`python -m real`: loads a scenario, runs it on this machine's processes or as one rank, stores and shows it.
+"""`python -m real`: load a scenario, run it on this machine's processes or as one rank, store and show the run.
 
-What takes long to load is imported inside functions, so that Ctrl-C is quiet while it loads, too.
+Slow imports are inside functions, so that Ctrl-C is quiet while they load, too.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str | None = None) -> int:
-    """Run one command; `prog` are the words that called it, "python -m real" and the command unless given.
+    """Run one command; `prog` are the words that called it, "python -m real" and the command by default.
 
-    Exit codes: 0 done, 1 the run was over before its end, 2 a mistake in the scenario, 128 + n for signal n.
+    Exit codes: 0 done, 1 the run ended early, 2 a mistake in the scenario, 128 + n for signal n.
     """
     try:
         return _main(sys.argv[1:] if arguments is None else arguments, prog)
@@ -55,7 +55,7 @@ def _main(given: Sequence[str], prog: str | None) -> int:
     except (ScenarioError, ProgramError, ReportError) as error:
         if here_is_first():
             print(error, file=sys.stderr)
-        elif is_first_of_host():  # a file may be missing here alone
+        elif is_first_of_host():  # a file may be missing on this host only
             print(f"host {socket.gethostname()}: {error}", file=sys.stderr)
         return 2
     except RunEnded as ended:
@@ -63,7 +63,7 @@ def _main(given: Sequence[str], prog: str | None) -> int:
         return ended.code
 
 
-# The functions behind the first word, and whether they simulate, too.
+# The module of each command's function, and whether it simulates, too.
 _COMMANDS = {
     "calibrate": ("twinstep.calibration.cli", True),
     "check": ("real.check.cli", True),
@@ -85,7 +85,7 @@ def _run_command(name: str, given: Sequence[str], prog: str) -> int:
 
 
 def here_is_first() -> bool:
-    """Return whether this process speaks for all: it is the launcher, or rank 0."""
+    """Return whether this process reports for all: it is the launcher, or rank 0."""
     from real.launch.rank_process import place_if_known
 
     here = place_if_known()
@@ -142,7 +142,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_first: bool) -> Job:
-    """Everything that can be wrong is found here, before any process starts."""
+    """Return the job after all checks, before any process starts."""
     from real.launch.launcher import job_of
     from real.launch.placement import place
     from real.machine import cores, cpu_name
@@ -163,7 +163,7 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
         for spool in left_behind(out.parent):
             command = f"python -m reports recover {shlex.quote(str(spool))}"
             print(f"note: {spool}: left by a run that was killed; '{command}' makes it a run", file=sys.stderr)
-        if options.emulate is None:  # else it is refused
+        if options.emulate is None:  # under --emulate they would not apply
             is_asked = place() is None and not (options.quiet or options.json)
             print_notes_of_measuring(scenario, *((cores(), cpu_name()) if is_asked else ()))
     return job_of(scenario, out, program=options.program, check=options.check)
@@ -174,7 +174,7 @@ def _run(job: Job, options: argparse.Namespace) -> int:
     from real.launch.launcher import launch
 
     if options.program is None:
-        job.build()  # a plan that fits nowhere is said here, once
+        job.build()  # reports a plan that fits nowhere, once
 
     with hosts_for(job.scenario, options.emulate) as hosts:
         launch(job, hosts=hosts)
@@ -199,7 +199,7 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit with a code; where this process has been a rank, its threads are not waited for."""
-    ranks = sys.modules.get("real.launch.rank_process")  # loaded once there is a rank, or a mistake to say
+    """Exit with a code; if this process was a rank, do not wait for its threads."""
+    ranks = sys.modules.get("real.launch.rank_process")  # loaded only if there was a rank, or a mistake to report
     leaving: Callable[[int], NoReturn] = getattr(ranks, "leave", sys.exit)
     leaving(code)

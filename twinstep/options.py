@@ -1,4 +1,4 @@
-"""Options that several commands have: how each is written, what it overrides, and which of its values are possible."""
+"""Options that several commands share: how each is written, what it overrides, and which values are possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Parser = ArgumentParser | _ArgumentGroup
 
-# What stands in place of a scenario's own key; `--set` is for all others.
+# Options that replace a scenario's own key; `--set` is for all other keys.
 _OVERRIDES: dict[str, dict[str, Any]] = {
     "steps": {"type": int},
     "seed": {"type": int},
@@ -36,12 +36,12 @@ _OVERRIDES: dict[str, dict[str, Any]] = {
 }
 OVERRIDES: Sequence[str] = tuple(_OVERRIDES)
 
-# The least value of a number that an option takes.
+# The least value of options that are numbers.
 _LEAST = {"jobs": 1, "draws": 0, "rounds": 1}
 
 
 def add_overrides(parser: Parser, names: Sequence[str], **helps: str) -> None:
-    """Add the options of these keys, and `--set`; `helps` are what some say here."""
+    """Add the options of these keys, and `--set`; `helps` replace their help texts."""
     for name in names:
         about = {"help": helps[name]} if name in helps else {}
         parser.add_argument(f"--{name.replace('_', '-')}", **{**_OVERRIDES[name], **about})
@@ -49,7 +49,7 @@ def add_overrides(parser: Parser, names: Sequence[str], **helps: str) -> None:
 
 
 def overrides_of(options: argparse.Namespace, names: Sequence[str]) -> dict[str, object]:
-    """Return what the options put in place of a scenario's values, by key.
+    """Return the values that the options put in place of a scenario's, by key.
 
     Raises:
         ScenarioError: a sentence for each `--set` that is no KEY=VALUE.
@@ -61,25 +61,25 @@ def overrides_of(options: argparse.Namespace, names: Sequence[str]) -> dict[str,
 def add_outputs(
     parser: ArgumentParser, out: str, *, json: str, quiet: str = "print the folder's path only", metavar: str = "DIR"
 ) -> None:
-    """Add `--out`, `--json` and `--quiet`; the words say what each means here."""
+    """Add `--out`, `--json` and `--quiet`, with these help texts."""
     parser.add_argument("--out", type=Path, metavar=metavar, help=out)
     parser.add_argument("--json", action="store_true", help=json)
     parser.add_argument("--quiet", action="store_true", help=quiet)
 
 
 def add_jobs(parser: Parser, what: str = "how many processes; default: one for each core") -> None:
-    """Add `--jobs`."""
+    """Add `--jobs` with this help text."""
     parser.add_argument("--jobs", type=int, metavar="N", help=what)
 
 
 def add_emulate(parser: Parser, whose: str) -> None:
-    """Add `--emulate`, which takes `whose` hosts where it has no name."""
+    """Add `--emulate`, which means `whose` hosts if it is given without a name."""
     about = f"on emulated hosts: {whose}, or those of that name (see 'emulate --help')"
     parser.add_argument("--emulate", nargs="?", const="", metavar="NAME", help=about)
 
 
 def add_rounds(parser: Parser, *, of: str, rounds: int, precision: str, default: int | None = None) -> None:
-    """Add `--rounds`, at most so many launches of each `of`, and `--precision`, up to which they go on."""
+    """Add `--rounds`, the maximal number of launches of each `of`, and `--precision`, at which launches stop."""
     about = f"how often to launch a {of} at most (default: {rounds})"
     parser.add_argument("--rounds", type=int, default=default, help=about)
     parser.add_argument("--precision", type=float, default=0.02, metavar="SHARE", help=f"{precision} (default: 0.02)")
@@ -109,9 +109,9 @@ def scenario_given(
 
 
 def impossible(options: argparse.Namespace, named: str = "") -> Iterator[str]:
-    """Yield a sentence for each number that cannot be, and for a file in the place of emulated hosts' name.
+    """Yield a sentence for each impossible number, and for a file in place of the emulated hosts' name.
 
-    `named` are what stands before `--emulate`, such as "scenarios".
+    `named` is the argument before `--emulate`, such as "scenarios".
     """
     for name, least in _LEAST.items():
         number = getattr(options, name, None)

@@ -1,4 +1,4 @@
-"""How long a command takes, by what it does; loads nothing that takes long to load."""
+"""The duration of a command by phase; this module imports nothing that takes long to load."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 
-# A shorter command says nothing of its time.
+# A shorter command does not report its time.
 _LEAST_S = 2.0
 
 
@@ -24,14 +24,14 @@ class Phases:
         return self._now_s() - self._began_s
 
     def begin(self, phase: str) -> None:
-        """End the present phase and begin another one, or go on with the present one."""
+        """End the present phase and begin another one; nothing changes if it is the present one."""
         if phase != self._phase:
             now_s = self._now_s()
             self._s[self._phase] += now_s - self._since_s
             self._phase, self._since_s = phase, now_s
 
     def sentence(self) -> str:
-        """Return how long all took, and which phase took longest; "" for a short command."""
+        """Return how long all phases took, and which took longest; "" for a short command."""
         self._s[self._phase] += self._now_s() - self._since_s
         self._since_s = self._now_s()
         if self.total_s < _LEAST_S:

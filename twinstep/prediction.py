@@ -1,6 +1,6 @@
-"""The command `predict`: loads a scenario file, simulates it, stores the run and shows it.
+"""The command `predict`: load a scenario file, simulate it, store the run and show it.
 
-What takes long to load is imported inside functions, so that Ctrl-C is quiet while it loads, too.
+Slow imports are inside functions, so that Ctrl-C is quiet while they load, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
-    """Runs the command. 0: done; 1: the program went wrong; 2: the user's mistake; 128 + n: ended by signal n."""
+    """Run the command and return its exit code.
+
+    Exit codes: 0 done, 1 the program failed, 2 the user's mistake, 128 + n for signal n.
+    """
     try:
         from scenarios.workloads.script.command import parse, split_at_script
 
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
-_COMMANDS = ("sweep", "search", "curves")  # a scenario of such a name is ./sweep
+_COMMANDS = ("sweep", "search", "curves")  # a scenario with such a name is written ./sweep
 
 
 def _study(command: str, words: Sequence[str], prog: str) -> int:
@@ -127,7 +130,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         asked = _Asked(options, given, of_script)
         scenario = asked.load({})
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
-            start_loading(scenario, scenario.options)  # beside what this process loads
+            start_loading(scenario, scenario.options)  # concurrently with this process's own imports
         with loading():
             from reports.store import replace
             from reports.store import run_folder as store
@@ -135,7 +138,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             from reports.terminal.present import check_free, output, present, write_kernels
 
         folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
-        if options.what_if and folder.exists():  # now, not when all is done
+        if options.what_if and folder.exists():  # fail now, not after the simulation
             with changing(folder):
                 pass
         else:
@@ -166,14 +169,14 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
 
 
 def _ids_kept() -> AbstractContextManager[None]:
-    """Keep ids once they are drawn, as the run, its draws and its changes have the same."""
+    """Keep ids once they are drawn, because the run, its draws and its changes use equal ids."""
     from scenarios.workloads.dlrm.ids.id_cache import DRAWN
 
     return DRAWN.up_to(1 << 28)
 
 
 def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phases: Phases) -> _Job:
-    """Plan the scenario's tables, build its program and prepare it; what this loads, such as torch, takes seconds."""
+    """Plan the scenario's tables, build its program and prepare it; imports such as torch take seconds."""
     with loading():
         from sim.rank.observed import Observed
         from sim.span_filter import Keeping, chosen_by
@@ -200,7 +203,7 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phas
 
 
 def _repeat(job: _Job, asked: _Asked, digest: Digest | None) -> tuple[Run, Plays | None]:
-    """Return the run in the job's folder with what draws and changes, as far as they are wanted, make of it.
+    """Return the run in the job's folder with the requested changes, and the sample of the requested draws.
 
     `digest` is that of the run, if it has just been simulated.
     """
@@ -222,14 +225,14 @@ def _repeat(job: _Job, asked: _Asked, digest: Digest | None) -> tuple[Run, Plays
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Asked:
-    """What to predict, as the command line has it: `given` in place of what the scenario says."""
+    """A request of the command line: `given` replaces values of the scenario."""
 
     options: argparse.Namespace
     given: Mapping[str, object]
     of_script: Sequence[str] | None
 
     def load(self, values: Mapping[str, object]) -> Scenario:
-        """Return the scenario, with these values besides."""
+        """Return the scenario, with these values added."""
         from twinstep.options import scenario_given
 
         return scenario_given(self.options, {**self.given, **values}, self.of_script)
@@ -237,7 +240,7 @@ class _Asked:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Job:
-    """What to simulate, and how."""
+    """A scenario to simulate, with its program and how to record it."""
 
     scenario: Scenario
     program: Program
@@ -288,7 +291,7 @@ def _record(job: _Job) -> Digest:
                 with Interrupt() as interrupt:
                     known = advice(job.scenario, job.program, job.observed, times, stop)
                 info = dataclasses.replace(info, advice=known)
-        except Exception as error:  # the prediction is whole, whatever becomes of its advice
+        except Exception as error:  # the prediction is complete, even if its advice fails
             wrong = error
         written.finish(dataclasses.replace(recording, info=info))
     if wrong is not None:
@@ -302,7 +305,7 @@ def _record(job: _Job) -> Digest:
 
 
 def _holds(folder: Path, scenario: Scenario) -> bool:
-    """Return whether a folder has the whole prediction of just this scenario by this release, which so can go on."""
+    """Return whether a folder has this release's complete prediction of this scenario, so that changes can be added."""
     from reports.errors import ReportError
     from reports.store import run_folder as store
     from scenarios.versions import versions
@@ -333,9 +336,9 @@ def _draw(job: _Job, first: Digest) -> list[Run]:
 
 
 def _change(job: _Job, asked: _Asked, runs: Sequence[Run]) -> Run:
-    """Play the scenario with one thing changed at a time; each is in the run's folder when it ends.
+    """Simulate the scenario with one change at a time; each result is written to the run's folder when it ends.
 
-    `runs` are those of all draws, the first of them that of the folder, which may have changes of an earlier command.
+    `runs` are those of all draws, the first of them the folder's, which may have changes of an earlier command.
     """
     from reports.store import run_folder as store
     from reports.study.measures import gain_of, measures_of, speeds_of
@@ -344,8 +347,8 @@ def _change(job: _Job, asked: _Asked, runs: Sequence[Run]) -> Run:
     from twinstep.studies.kept_plan import kept_plan, places, values_of
     from twinstep.what_if.what_if import WhatIf
 
-    scenario = asked.load({})  # as it was before it had a plan
-    is_found = scenario.workload.finds_plan  # then the run's folder has the plan
+    scenario = asked.load({})  # without the plan that was found
+    is_found = scenario.workload.finds_plan  # if so, the run's folder has the plan
     what_if = WhatIf(
         load=asked.load,
         plan=values_of(job.folder / PLAN_FILE, scenario) if is_found else kept_plan(scenario, job.folder),

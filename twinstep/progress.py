@@ -1,4 +1,4 @@
-"""Shows a prediction's progress on stderr, and handles Ctrl-C in it."""
+"""Show a prediction's progress on stderr, and handle Ctrl-C in it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from twinstep.phases import Phases
 
 
 class ProgressBar:
-    """One line that `show` draws where stderr is a terminal, after a second, a few times a second; gone at the end.
+    """A line that `show` draws if stderr is a terminal, after a second, a few times a second; removed at the end.
 
-    `plays`: how often the scenario is simulated in all: once, and once for each draw. What is said and done is put
-    into `phases`, the command's.
+    `plays` is the number of simulations of the scenario: one, and one for each draw. Messages also begin phases of
+    `phases`, the command's.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class ProgressBar:
     ) -> None:
         self._plays, self._play = plays, 0
         self._now_s, self.phases = now_s, phases or Phases("", now_s)
-        self._doing = ""  # what a program says that it does
+        self._doing = ""  # the program's own message
         self._began_s = self._moved_s = now_s()
         self._share = 0.0
         self._line = ProgressLine(quiet=quiet, first_s=1.0, now_s=now_s)
@@ -43,11 +43,11 @@ class ProgressBar:
         self._line.end()
 
     def next_play(self) -> None:
-        """Begin again: the scenario is simulated once more."""
+        """Begin the next simulation of the scenario."""
         self._play += 1
 
     def show(self, where: Callable[[], RunProgress]) -> None:
-        """Draw, if it is time; else this costs a look at the clock."""
+        """Draw, if it is time; else only the clock is read."""
         if not self._line.is_due():
             return
         now_s, position = self._now_s(), where()
@@ -62,20 +62,20 @@ class ProgressBar:
         self._line.draw(f"{draw}{position}", self._share, times)
 
     def say(self, words: str) -> None:
-        """What is under way, if the line is there by now; a phase is named by the words ahead of a colon."""
+        """Draw a message, if the line is visible by now; the words before a colon name the phase."""
         self.phases.begin(words.partition(":")[0])
         self._doing = ""
         self._line.draw(words, self._share)
 
     def does(self, phase: str, words: str) -> None:
-        """Take what a program says that it does, and draw these words, if there are any and it is time."""
+        """Begin a program's phase, and draw its message, if there is one and it is time."""
         self.phases.begin(phase)
         self._doing = words
         if words and self._line.is_due():
             self._line.draw(words, self._share, clock_text(self.phases.total_s))
 
     def _left_s(self, now_s: float) -> float:
-        """If what is left goes as fast as what is done; it counts down while no rank ends a step."""
+        """Return the seconds left at the average pace so far; the number counts down while no rank ends a step."""
         if not self._share:
             return math.nan
         at_last_s = (self._moved_s - self._began_s) * (1 - self._share) / self._share
@@ -83,9 +83,9 @@ class ProgressBar:
 
 
 class Interrupt:
-    """Within it the first Ctrl-C only sets `requested`; the next is a KeyboardInterrupt, as without it.
+    """A context in which the first Ctrl-C only sets `requested`; the next is a KeyboardInterrupt, as outside.
 
-    Where Ctrl-C is ignored (by nohup, say), it stays so.
+    Where Ctrl-C is ignored (by nohup, say), it stays ignored.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Interrupt:
 
 
 def clock_text(seconds: float) -> str:
-    """ "1:02:03", "2:03"; "?" for nan."""
+    """Return "1:02:03", "2:03"; "?" for nan."""
     if math.isnan(seconds):
         return "?"
     minutes, rest = divmod(round(seconds), 60)

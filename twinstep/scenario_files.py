@@ -1,6 +1,6 @@
-"""`python -m scenarios`: check scenario files, list what is ready, and print the schema for editors; runs nothing.
+"""`python -m scenarios`: check scenario files, list ready ones, and print the schema for editors; nothing is run.
 
-All else is imported inside the commands, so that help is quick and Ctrl-C is quiet while pydantic loads, too.
+Imports are inside the commands, so that help is quick and Ctrl-C is quiet while pydantic loads, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _CLASSES_LATER = (
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m scenarios") -> int:
-    """The exit code: 0; 1 when the output cannot be written; 2 when a file has mistakes; 128 + n for signal n."""
+    """Run the command and return its exit code.
+
+    Exit codes: 0 done, 1 the output cannot be written, 2 a file has mistakes, 128 + n for signal n.
+    """
     code = 0
     try:
         with _output():
@@ -37,7 +40,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m scenario
     except KeyboardInterrupt as interruption:
         return code_of(interruption)
     except OSError as error:
-        if error.filename is not None:  # no output's
+        if error.filename is not None:  # the error of a file, not of the output
             raise
         with suppress(OSError):
             print(f"stdout: {error.strerror}; expected room for the output", file=sys.stderr)
@@ -91,9 +94,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
-    """Print `FILE: ok` for each, or its sentences to stderr; 2 if any file has mistakes.
+    """Print `FILE: ok` for each file, or its mistakes to stderr; return 2 if any file has mistakes.
 
-    Unless it `runs_code`, what only the Python that a file names can say is not checked.
+    If `runs_code` is False, the Python that files name is not run, and values that depend on it are not checked.
     """
     from scenarios.config.load import check_without_code, load
     from scenarios.config.warnings import print_notes
@@ -110,7 +113,7 @@ def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
             with _output():
                 print(*error.sentences, sep="\n", file=sys.stderr)
         else:
-            with _output():  # each on its own, so that all files are checked even when nobody reads on
+            with _output():  # one context per file, so that all are checked even if the reader closes the pipe
                 if scenario is None or program is None:
                     print(f"{file}: ok, but for the Python that it names, which was not run")
                     continue
@@ -122,7 +125,7 @@ def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
 
 
 def print_plan(file: str, out: str | None = None, module: str | None = None) -> int:
-    """Print where a scenario's tables go, and write it to a file; 2 if they fit nowhere, or there are none."""
+    """Print where a scenario's tables are placed, and write it to a file; exit code 2 if no plan fits or is needed."""
     from scenarios.config.load import load, report_mistakes
     from scenarios.planner.plan_file import MODULE, plan_json
     from scenarios.planner.plan_text import format_plan
@@ -150,7 +153,11 @@ def print_plan(file: str, out: str | None = None, module: str | None = None) -> 
 
 
 def _write(file: str, text: str) -> None:
-    """Write a new file; ScenarioError where there is one already, or none can be."""
+    """Write a new file.
+
+    Raises:
+        ScenarioError: the file exists already, or cannot be written.
+    """
     from scenarios.seam.errors import ScenarioError
 
     try:
@@ -166,7 +173,7 @@ def _write(file: str, text: str) -> None:
 
 
 def _planned(scenario: Scenario) -> Plan | None:
-    """Where the tables of the scenario's program go; None for a program that has none to plan."""
+    """Return the plan of the tables of the scenario's program; None for a program without planned tables."""
     from scenarios.workloads.locate import imported
     from scenarios.workloads.registry import find
 
@@ -176,7 +183,7 @@ def _planned(scenario: Scenario) -> Plan | None:
 
 
 def list_library() -> None:
-    """Print each ready scenario: its name, what it runs on, its description and its file."""
+    """Print each ready scenario: its name, cluster, description and file."""
     from scenarios.config.catalogue import library_files
     from scenarios.config.load import load
 
@@ -188,7 +195,7 @@ def list_library() -> None:
 
 
 def list_profiles(files: Sequence[str] = ()) -> None:
-    """Print each ready profile, or each of some files: its name, main figures, description and how it was measured."""
+    """Print each ready profile, or each given one: its name, main figures, description and how it was measured."""
     from scenarios.config.catalogue import profile_file, profile_files
     from scenarios.config.load import load_measured, load_profile
     from scenarios.config.units import format_bytes, format_rate
@@ -207,11 +214,11 @@ def list_profiles(files: Sequence[str] = ()) -> None:
 
 
 def print_profile(name: str) -> None:
-    """Print the file of a ready profile, which a scenario can also name by the path of a changed copy."""
+    """Print the file of a ready profile, as a template for a profile that a scenario names by its path."""
     from scenarios.config.catalogue import profile_file
     from scenarios.config.load import load_profile
 
-    load_profile(name)  # what is wrong with the name is said there
+    load_profile(name)  # reports mistakes in the name
     file = profile_file(name)
     path = name if file is None else file
     with open(path, encoding="utf-8") as stream:
@@ -219,7 +226,7 @@ def print_profile(name: str) -> None:
 
 
 def _print_kernel_table(name: str, gpu: Gpu) -> None:
-    """Print how many operators a profile's table holds, who measured them, and how far predictions are off."""
+    """Print the number of operators in a profile's table, who measured them, and the errors of predictions."""
     from sim.operators.tables.read import about_table
 
     table = about_table(name, gpu)
@@ -258,8 +265,9 @@ def print_keys() -> None:
 
 @contextmanager
 def _output() -> Iterator[None]:
-    """Around all that prints: a terminal that lacks a letter shows "?", a reader that has seen enough is no error."""
-    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]  # None: closed from the start
+    """Wrap all printing: letters that the terminal lacks become "?", and a closed pipe is no error."""
+    # None if it was closed before the process started
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     try:
@@ -276,7 +284,7 @@ def _output() -> Iterator[None]:
 
 
 def _forget_unwritten(stream: TextIO) -> None:
-    """Where a stream takes no more, let the rest go nowhere: Python would complain a second time at exit."""
+    """Redirect a broken stream to null, so that Python does not report a second error at exit."""
     try:
         stream.flush()
     except OSError:

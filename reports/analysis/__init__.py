@@ -1,4 +1,4 @@
-"""Pure functions from a run's frames to frames: times of steps, critical path, waits, loads of links, stragglers.
+"""Pure functions from a run's frames to frames: step times, critical path, waits, loads of links, stragglers.
 
 Nothing here prints or draws.
 """

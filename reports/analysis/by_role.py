@@ -1,6 +1,6 @@
-"""Says what each span is (dense, look-ups, exchanges, reductions, ...), and adds up a critical path and FLOPs by that.
+"""Classify each span (dense, lookups, exchanges, reductions, ...), and add up a critical path and FLOPs by class.
 
-It goes by kind, kernel and the role that the program gave, which simulated and real runs share.
+A span's class follows from its kind, kernel and the role that the program gave, which simulated and real runs share.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMPRESSION, PACKING, INPUT, OTHER = "compression", "packing", "input", "other c
 IDS, EMBEDDINGS, GRADIENTS = "exchanges of ids", "exchanges of embeddings", "exchanges of embeddings' gradients"
 EXCHANGES, REDUCTIONS, TRANSFERS = "other exchanges", "reductions", "other transfers"
 LAUNCHING, WAITING, HOST = "launching", "waiting", "host"
-# All that a step's time can be, in the order of a bar: computed, sent, and neither.
+# All classes of a step's time, in the order of a bar: computed, sent, and neither.
 WHATS = (
     *(DENSE, LOOK_UPS, TABLE_UPDATES, OPTIMIZER, COMPRESSION, PACKING, INPUT, OTHER),
     *(IDS, EMBEDDINGS, GRADIENTS, EXCHANGES, REDUCTIONS, TRANSFERS, LAUNCHING, WAITING, HOST),
@@ -33,14 +33,14 @@ FLOP_COLUMNS = ["kind", "kernel", "role", "step", "rank_count", "flops", "recomp
 FLOPS = {"dtype": "str", "flops": "float", "recomputed_flops": "float"}
 BY_WHAT = {"what": "str", "duration_ns": "int", "share": "float"}
 
-# What is sent for a role; else its kind decides. And what is computed for one.
+# The classes of communication and of computation by role; a span whose role is missing here is classed by its kind.
 _SENT = {**dict.fromkeys([roles.SIZES, roles.IDS], IDS), roles.ROWS: EMBEDDINGS, roles.GRADIENTS: GRADIENTS}
 _COMPUTED = {
     **{roles.LOOKUP: LOOK_UPS, roles.CACHING: LOOK_UPS, roles.UPDATE: TABLE_UPDATES, roles.OPTIMIZER: OPTIMIZER},
     **{roles.SCALING: OPTIMIZER, roles.COMPRESSION: COMPRESSION, roles.PACKING: PACKING, roles.OTHER: OTHER},
     **dict.fromkeys([roles.LOAD, roles.COPY], INPUT),
 }
-# Beside what is sent for a role, and in the dense part, a kernel may say more.
+# Classes of computations that belong to dense work or to communication, by role; a class in `_OF_KERNEL` precedes them.
 _BESIDE = {
     roles.DENSE: DENSE,
     **dict.fromkeys([roles.SIZES, roles.IDS, roles.ROWS, roles.GRADIENTS], PACKING),
@@ -63,7 +63,7 @@ _BY_ITSELF = {
 
 
 def what(kind: str, kernel: str, role: str) -> str:
-    """Which of `WHATS` a span is by itself; "host" for the program's own time."""
+    """Return the class of a span, one of `WHATS`; "host" for the program's own time."""
     if kind == HOST:
         return HOST
     if kind != COMPUTE:
@@ -72,16 +72,16 @@ def what(kind: str, kernel: str, role: str) -> str:
 
 
 def whats(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """`what` of each row of a frame with `kind`, `kernel` and `role`."""
+    """Return the class of each row of a frame with `kind`, `kernel` and `role`."""
     numbers, known = pd.factorize(pd.MultiIndex.from_frame(frame[["kind", "kernel", "role"]]))
     found = np.array([what(*map(str, key)) for key in known], object)
     return found[numbers] if len(frame) else np.zeros(0, object)
 
 
 def by_what(path: pd.DataFrame) -> pd.DataFrame:
-    """The critical path of one step by what it is, in the order of `WHATS`; what takes nothing is left out.
+    """Return the critical path of one step by class, in the order of `WHATS`; classes without time are left out.
 
-    Shares are of the step and add up to 1, durations to the step.
+    Shares are of the step and add up to 1; durations add up to the step.
     """
     own = path["duration_ns"] - path["waiting_ns"] - path["launching_ns"]
     taken = own.groupby(path["what"].to_numpy(object)).sum().to_dict()
@@ -93,12 +93,11 @@ def by_what(path: pd.DataFrame) -> pd.DataFrame:
 
 
 class Utilisation(NamedTuple):
-    """A GPU's arithmetic in a step: FLOP/s, and their shares of what it could do at its peak.
+    """A GPU's arithmetic in a step: FLOP/s, and their shares of the GPU's peak; nan where unknown.
 
     `flops_per_s` and `mfu` (model FLOPs utilization) are of the model, which needs each product once;
     `hardware_flops_per_s` and `hfu` (hardware FLOPs utilization) also count what is computed again for the backward
-    pass, as by activation checkpointing. `peak_flops_per_s` is that of the dtypes used, `dtypes` names them. nan: not
-    known.
+    pass, as by activation checkpointing. `peak_flops_per_s` is the peak of the dtypes used, `dtypes` their names.
     """
 
     flops_per_s: float
@@ -110,11 +109,10 @@ class Utilisation(NamedTuple):
 
 
 def flops(parts: Iterable[Part]) -> pd.DataFrame:
-    """Return a frame of `FLOPS`: what a rank computes in a step, in the mean, by dtype; nothing where none are.
+    """Return a frame of `FLOPS`: the mean FLOPs of a rank in a step, by dtype; no rows where no span has any.
 
-    Counted are the spans that are dense and have products in them, forward and backward, as their kernels state them:
-    no look-ups, no optimizers, no compression. `recomputed_flops` of `flops` compute again what the forward pass has
-    computed; the others are the model's.
+    Dense spans with matrix products count, forward and backward, with the FLOPs that their kernels state; lookups,
+    optimizers and compression do not. `recomputed_flops` are the part of `flops` that computes the forward pass again.
     """
     amounts = ["flops", "recomputed_flops"]
     found: dict[str, npt.NDArray[np.float64]] = {}
@@ -136,7 +134,13 @@ def flops(parts: Iterable[Part]) -> pd.DataFrame:
 
 
 def utilisation(done: pd.DataFrame, step_ns: float, scenario: Mapping[str, Any]) -> Utilisation | None:
-    """Return what `flops` are of a step, on the GPU that a scenario has; None where nothing is known to be computed."""
+    """Return the utilisation of the scenario's GPU by these FLOPs of a step; None where no FLOPs are known.
+
+    Args:
+        done: a frame of `FLOPS`.
+        step_ns: the step time.
+        scenario: the run's scenario, which states the GPU's peaks.
+    """
     executed = done["flops"].to_numpy(float)
     of_model = executed - done["recomputed_flops"].to_numpy(float)
     if not of_model.sum() > 0 or not step_ns > 0:
@@ -154,7 +158,7 @@ def utilisation(done: pd.DataFrame, step_ns: float, scenario: Mapping[str, Any])
 
 
 def _peak(scenario: Mapping[str, Any], dtype: str) -> float:
-    """FLOP/s of the profile; products in TF32 run at float32's where it has no other."""
+    """Return the profile's peak FLOP/s of a dtype, nan if unknown; TF32 falls back to the peak of float32."""
     found: Any = scenario
     for key in ("cluster", "host", "gpu", "flops_per_s"):
         found = found.get(key) if isinstance(found, Mapping) else None

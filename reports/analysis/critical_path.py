@@ -1,13 +1,12 @@
-"""Finds the critical path of a step from its spans, in the same way for simulated and real runs.
+"""Find the critical path of a step from its spans, for simulated and real runs.
 
-The walk goes back from the end of the step on the rank that ended last. It knows two situations. Where the program
-went on, the cause is what ended last of what can hold a program up: a computation, or a communication on which it
-stood still. Where a span started later than it was issued, the cause is what ended last meanwhile on that rank. A
-collective takes the time since its last member entered; from there the walk goes on at that member. Whatever nobody
-accounts for is "host": the program's own time. Segments touch, so that they add up to the step time exactly.
-
-`what` says what a segment is. What a rank computes while at least half of the others stand still for it, up to its
-entry into a collective of the path or the end of the step, is waiting; of the rest, a part may be waiting for launches.
+The walk goes back from the end of the step on the rank that ended last. Where the program went on, the cause is the
+latest-ending span that can hold a program up: a computation, or a communication that the program waited for. Where a
+span started later than it was issued, the cause is the span of that rank that ended last in between. A collective takes
+the time since its last member entered; from there the walk goes on at that member. Time that no span explains is
+"host": the program's own time. Segments touch, so that they add up to the step time exactly. `what` is the class of a
+segment. Computation of a rank is counted as waiting while at least half of the others are blocked until that rank
+enters a collective of the path or ends the step; part of the rest may be launch time.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from reports.analysis.intervals import Ints, union
 from reports.analysis.waits import standing_still
 from reports.store.columns import fixed
 
-# What the walk needs of the spans.
+# Columns of the spans that the walk reads.
 COLUMNS = ["rank", "stream", "step", "sequence", "kind", "label", "group", "call"]
 COLUMNS += ["issued_ns", "start_ns", "end_ns", "wait_from_ns", "wait_until_ns", "kernel", "dtype"]
 COLUMNS += ["launch_ns", "rank_count", "role"]
@@ -60,16 +59,16 @@ class PathSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
-    """Where the walk stands: what let this rank go on at `at_ns`, of spans that ended after `since_ns`?"""
+    """A position of the walk: a rank and a moment, for which the span is sought that let the rank go on then."""
 
     rank: int
     at_ns: int
     stream: int = -1
-    since_ns: int | None = None  # None: the program went on; else a span issued then waited until `at_ns`
+    since_ns: int | None = None  # None: the program went on; else a span issued then had waited until `at_ns`
 
 
 class _ByEnd:
-    """Rows of spans by rank and end, to find what ended last before a moment."""
+    """An index of spans by rank and end, to find the span that ended last before a moment."""
 
     def __init__(self, spans: _Spans, kept: npt.NDArray[np.bool_]) -> None:
         rows = np.flatnonzero(kept)
@@ -82,7 +81,7 @@ class _ByEnd:
         self.stream = spans.stream
 
     def latest(self, cursor: _Cursor, used: set[int]) -> int:
-        """The unused row that ended last up to the cursor, of equals one on its stream; -1 if there is none."""
+        """Return the unused row that ended last up to the cursor, in ties one on its stream; -1 if none is left."""
         first, last = self.bounds.get(cursor.rank, (0, 0))
         at = first + int(np.searchsorted(self.ends[first:last], cursor.at_ns, side="right")) - 1
         found, end = -1, 0
@@ -97,7 +96,7 @@ class _ByEnd:
 
 
 class _Spans:
-    """The columns that the walk needs, and for each collective the row of the member that entered last."""
+    """The span columns that the walk reads, and for each collective the row of the member that entered last."""
 
     def __init__(self, spans: pd.DataFrame) -> None:
         self.rank, self.sequence = ints(spans, "rank"), ints(spans, "sequence")
@@ -105,7 +104,7 @@ class _Spans:
         self.stream: Ints = pd.factorize(spans["stream"])[0].astype(np.int64)
         kind = spans["kind"]
         from_ns, until_ns = ints(spans, "wait_from_ns"), ints(spans, "wait_until_ns")
-        waited = (until_ns > from_ns) & (from_ns < self.end)  # a real await takes a moment even when all is done
+        waited = (until_ns > from_ns) & (from_ns < self.end)  # a real await takes some ns even if the work is complete
         working = (kind != STEP).to_numpy(bool)
         self.by_end = _ByEnd(self, working)
         self.holding = _ByEnd(self, working & (waited | (kind == COMPUTE).to_numpy(bool)))
@@ -113,7 +112,7 @@ class _Spans:
 
 
 def critical_path(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """The path of every step in `steps`, in order of time; `share` is of the step's time. Columns as in `PATH`."""
+    """Return the path of every step in `steps`, by time, with columns `PATH`; `share` is of the step's time."""
     walked = _Spans(spans)
     waited = standing_still(spans)
     parts = [
@@ -136,7 +135,7 @@ def critical_path(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def waited_for(path: pd.DataFrame) -> pd.DataFrame:
-    """The critical path added up by operation, in the order in which a step first waited for each."""
+    """Add up the critical path by operation, in the order in which a step first waited for each operation."""
     keys = ["step", "part", "kind", "label", "stream"]
     grouped = path.groupby(keys, sort=False)  # keeps the order of first appearance
     summed = grouped.agg(segments=("order", "size"), duration_ns=("duration_ns", "sum"), share=("share", "sum"))
@@ -145,10 +144,10 @@ def waited_for(path: pd.DataFrame) -> pd.DataFrame:
 
 
 def dominant(path: pd.DataFrame) -> pd.DataFrame:
-    """The critical path of one step by what it holds most of: a kind of kernel or of communication, dtype and stream.
+    """Add up the critical path of one step by kind of kernel or communication, dtype and stream, longest first.
 
-    One row each, longest first: `part`, `kind`, `kernel`, `dtype`, `stream`, `operations` (names, longest first) with
-    `times_ns`, `duration_ns` and `share`. A computation is on no stream here.
+    Columns are `part`, `kind`, `kernel`, `dtype`, `stream`, `operations` (names, longest first) with `times_ns`,
+    `duration_ns` and `share`. A computation has an empty `stream`.
     """
     computes = (path["part"] == COMPUTE).to_numpy(bool)
     path = path.assign(stream=path["stream"].mask(computes, ""))
@@ -188,7 +187,7 @@ def _cause(spans: _Spans, cursor: _Cursor, used: set[int]) -> int:
 
 
 def _back_over(spans: _Spans, row: int, cursor: _Cursor, floor_ns: int) -> tuple[list[PathSegment], _Cursor]:
-    """The host's time after the span of `row` and the span itself, latest first, and where the walk goes on."""
+    """Return the host's time after the span of `row` and the span itself, latest first, and the next cursor."""
     end, last = int(spans.end[row]), int(spans.last_member[row])
     entered = min(int(spans.start[last]), end)  # clocks of real hosts may disagree a little
     host = PathSegment(cursor.rank, -1, end, cursor.at_ns)
@@ -199,7 +198,7 @@ def _back_over(spans: _Spans, row: int, cursor: _Cursor, floor_ns: int) -> tuple
 
 
 def _waiting(part: list[PathSegment], spans: _Spans, entered: Mapping[int, int], early_ns: int) -> Ints:
-    """Of each segment of a step's path, how long others stand still meanwhile for the rank that is on it; ns."""
+    """Return for each segment of a step's path how long (ns) other ranks are blocked by the segment's rank."""
     from_ns, to_ns = (np.array([getattr(one, name) for one in part], np.int64) for name in ("from_ns", "to_ns"))
     lasts = [int(spans.last_member[one.row]) for one in part if one.row >= 0]
     windows = [(int(spans.start[last]), entered[last]) for last in lasts if last in entered]
@@ -211,7 +210,7 @@ def _waiting(part: list[PathSegment], spans: _Spans, entered: Mapping[int, int],
 def _split(
     spans: pd.DataFrame, segments: list[PathSegment], columns: Mapping[str, npt.NDArray[np.generic]], waiting: Ints
 ) -> dict[str, npt.NDArray[np.generic]]:
-    """What the segments are, and what of their time is waiting and launching."""
+    """Return the class of each segment, and the parts of its time that are straggler wait and launch time, in ns."""
     rows = np.array([one.row for one in segments], np.int64)
     launching, durations = np.zeros(len(rows), np.int64), np.asarray(columns["duration_ns"], np.int64)
     launching[rows >= 0] = ints(spans, "launch_ns")[rows[rows >= 0]]

@@ -1,6 +1,6 @@
-"""What one run's spans, links and memory say, as frames: operations, ranks, links, memory, metrics.
+"""Summaries of one run's spans, memory and metrics as frames: ranks, memory, metrics by step, the outline of all spans.
 
-Pure functions of frames, and of the parts of a run, which they add up.
+All functions are pure; parts of a run are read one by one and added up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMPUTE = "compute"
 STEP = "step"
 KEYS = ["kind", "label", "stream"]
 
-# What the functions below need of the spans.
+# Columns of the spans that the functions below read.
 OUTLINE_COLUMNS = [*KEYS, "step", "rank", "host", "rank_count", "start_ns", "end_ns"]
 _MEMBER = ["group", "call"]
 RANK_COLUMNS = ["kind", "kernel", "step", "rank", "host", "rank_count", "start_ns", "end_ns", "bytes_sent", *_MEMBER]
@@ -45,7 +45,7 @@ METRICS_BY_STEP = {
 
 
 def ints(frame: pd.DataFrame, column: str) -> Ints:
-    """One column as int64."""
+    """Return one column as int64."""
     return frame[column].to_numpy(np.int64)
 
 
@@ -56,11 +56,12 @@ def is_collective(spans: pd.DataFrame) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """What goes on at once on each rank: all arrays are of spans, moments lie on an axis where ranks do not touch.
+    """A view of what overlaps on each rank; arrays are by span, moments lie on an axis on which ranks are disjoint.
 
-    A collective starts on a rank when that rank enters it. Until `ready` it waits for members that enter later, the
-    last of which is `last_member`, a row; then it transfers. Of a recv all is transfer, as spans do not say which send
-    it is for. `working` is when a rank computes or transfers. A data loader's work, and copies of batches, are neither.
+    A collective starts on a rank when that rank enters it. The collective waits for later members until `ready`, the
+    last of which is the row `last_member`; then it transfers. A recv counts as transfer throughout, because spans do
+    not state its send. `working` is when a rank computes or transfers; work of data loaders and copies of batches are
+    neither.
     """
 
     communicates: Bools
@@ -73,7 +74,7 @@ class Overlaps:
 
     @classmethod
     def of(cls, spans: pd.DataFrame) -> Overlaps:
-        """Of spans that hold the members of each collective."""
+        """Return the overlaps of spans that hold all members of each collective."""
         kind, ranks, start_ns, end_ns = (
             spans["kind"],
             ints(spans, "rank"),
@@ -101,26 +102,26 @@ class Overlaps:
 
     @property
     def hidden_ns(self) -> Ints:
-        """For each communication, the part in which its rank computes, on any stream; else 0."""
+        """Time (ns) of each communication in which its rank computes, on any stream; else 0."""
         return np.where(self.communicates, self.computing.covered(self.starts, self.ends), 0).astype(np.int64)
 
     @property
     def late_ns(self) -> Ints:
-        """For each communication, the part in which others have not entered and its rank does not compute; else 0."""
+        """Time (ns) of each communication before others have entered in which its rank does not compute; else 0."""
         late = self.ready - self.starts - self.computing.covered(self.starts, self.ready)
         return np.where(self.communicates, late, 0).astype(np.int64)
 
     @property
     def wait_ns(self) -> Ints:
-        """For each communication, the part in which its rank waits for others and does nothing else; else 0."""
+        """Time (ns) of each communication in which its rank waits for others and does nothing else; else 0."""
         waits = self.ready - self.starts - self.working.covered(self.starts, self.ready)
         return np.where(self.communicates, waits, 0).astype(np.int64)
 
 
 def last_members(spans: pd.DataFrame) -> Ints:
-    """For each span the row of the member of its collective that entered last, of several the lowest; else its own.
+    """Return for each span the row of its collective's last member to enter (the lowest rank in ties); else its own.
 
-    Members are in one step: spans are read by steps.
+    Members of a collective are in one step, because spans are read by steps.
     """
     last, start_ns = np.arange(len(spans)), ints(spans, "start_ns")
     members = np.flatnonzero(is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool))
@@ -128,18 +129,18 @@ def last_members(spans: pd.DataFrame) -> Ints:
     calls = spans[same].iloc[members].groupby(same).ngroup().to_numpy(np.int64)
     order = np.lexsort((-ints(spans, "rank")[members], start_ns[members], calls))
     final = np.append(np.diff(calls[order]) != 0, True)[: len(order)]
-    entered_last = members[order[final]]  # one a call, in the order of the calls' numbers
+    entered_last = members[order[final]]  # one row per call, in the order of the calls' numbers
     last[members] = entered_last[calls]
     return last
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What all spans together say of a run: `own` are the steps' own spans, `used` which operations were in which step.
+    """A summary of all spans of a run: `own` are the steps' own spans, `used` the operations used in each step.
 
-    `unrecorded` are the own spans of steps of which nothing else was recorded, with the numbers in their labels.
-    `calls` of `used` is how often the rank that did so most called the operation there. `hosts` had spans; `is_folded`
-    says that some rank represents others. Both times are 0 where there are no spans.
+    `unrecorded` are the own spans of steps timed with the recording off, numbered by their labels. `calls` of `used` is
+    the largest number of calls of the operation by one rank in that step. `hosts` is the number of hosts with spans;
+    `is_folded` whether some rank represents others. `first_ns` and `last_ns` are 0 where there are no spans.
     """
 
     own: pd.DataFrame
@@ -152,12 +153,12 @@ class Outline:
 
     @property
     def elapsed_ns(self) -> int:
-        """From the start of the run's first span to the end of its last."""
+        """Time (ns) from the start of the run's first span to the end of its last."""
         return self.last_ns - self.first_ns
 
 
 def outline(parts: Iterable[Part]) -> Outline:
-    """The outline of spans with `OUTLINE_COLUMNS`, a part at a time."""
+    """Return the outline of spans with `OUTLINE_COLUMNS`, reading a part at a time."""
     owns, bare, uses, hosts, bounds, is_folded = [], [], [], set[int](), [], False
     for part in parts:
         spans = part.owned()
@@ -183,24 +184,24 @@ def outline(parts: Iterable[Part]) -> Outline:
 
 
 def _numbered_by_label(unrecorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the spans of steps whose labels have numbers, as "step 7" has, with these numbers."""
+    """Return the spans of steps whose labels have numbers, such as "step 7", with these numbers as their step."""
     numbers = unrecorded["label"].astype(object).str.extract(r"^step (\d{1,18})$", expand=False)
     known = numbers.notna().to_numpy(bool)
     return unrecorded[known].assign(step=numbers[known].astype(np.int64))
 
 
 def ranks(parts: Iterable[Part]) -> pd.DataFrame:
-    """Return one row a rank: how it spent its steps, all of them together.
+    """Return one row per rank: how it spent its steps, summed over them.
 
-    `compute_ns + communication_ns - hidden_ns + idle_ns == step_ns`, whatever overlaps on whichever streams. What of
-    `communication_ns` is not hidden, `exposed_ns`, is `transfer_ns`, or `wait_ns` while others have not entered.
-    `compute_over_mean` is its compute time over the mean of all ranks.
+    `compute_ns + communication_ns - hidden_ns + idle_ns == step_ns`, whatever overlaps on whichever streams.
+    Communication that is not hidden, `exposed_ns`, is either `transfer_ns` or, while others have not entered,
+    `wait_ns`. `compute_over_mean` is a rank's compute time over the mean of all ranks.
     """
     each = [_spent(part) for part in parts]
     keys = ["rank", "host", "rank_count"]
     summed = pd.concat([own for own, _ in each]).groupby(keys, sort=True).sum().reset_index()
     by_rank = pd.concat([bytes_sent for _, bytes_sent in each]).groupby("rank")["bytes_sent"]
-    sent = by_rank.sum().where(by_rank.count() == by_rank.size())  # nan where a trace does not state some
+    sent = by_rank.sum().where(by_rank.count() == by_rank.size())  # nan if a trace lacks the bytes of some spans
     mean = np.average(summed["compute_ns"], weights=summed["rank_count"]) if len(summed) else 0.0
     ratio = summed["compute_ns"].to_numpy(float) / mean if mean else np.ones(len(summed))
     bytes_sent = np.where(summed["rank"].isin(sent.index), summed["rank"].map(sent), 0.0)
@@ -210,7 +211,7 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
 
 
 def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return each rank's steps of a part added up, and what it sent, whether in them or not."""
+    """Return each rank's steps of a part summed, and the bytes that it sent, also outside steps."""
     spans, overlaps = part.spans, Overlaps.of(part.spans)
     starts, ends = overlaps.starts, overlaps.ends
     window = (spans["kind"] == STEP).to_numpy(bool) & (ints(spans, "step") >= 0) & part.own
@@ -239,7 +240,7 @@ def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
-    """One row a rank: what its parts take in the fullest phase of a step, against its capacity; the fullest first."""
+    """Return one row per rank: memory used in the fullest phase of a step and the capacity; the fullest rank first."""
     by_rank = memory.groupby("rank", sort=True)
     used = pd.DataFrame({phase: _held_in(memory, phase) for phase in PHASES})
     of_device = memory["capacity_bytes"].where(memory["phases"] != IN_HOST, 0)
@@ -258,7 +259,7 @@ def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
 
 
 def memory_at_peak(memory: pd.DataFrame, by_rank: pd.DataFrame) -> pd.DataFrame:
-    """The parts that are there in each rank's fullest phase, of the ranks in a frame as of `rank_memory`."""
+    """Return the rows of `memory` that are held in each rank's fullest phase; `by_rank` is a frame of `rank_memory`."""
     phase = memory["rank"].map(by_rank.set_index("rank")["phase"])
     there = np.zeros(len(memory), bool)
     for each in (*PHASES, ALWAYS):
@@ -278,15 +279,15 @@ def _is_there(memory: pd.DataFrame, phase: str) -> pd.Series:
 
 
 def rank_counts(whole: Outline) -> pd.Series:
-    """By rank: how many ranks it represents, itself included; ranks without steps are left out."""
+    """Return how many ranks each rank represents, itself included, by rank; ranks without steps are left out."""
     counts: pd.Series = whole.own.drop_duplicates("rank").set_index("rank")["rank_count"]
     return counts
 
 
 def metrics_by_step(metrics: pd.DataFrame, counts: pd.Series) -> pd.DataFrame:
-    """One row for each recorded name and step: over how many ranks, their mean, least and greatest.
+    """Return for each recorded name and step the number of ranks, and their mean, least and greatest value.
 
-    A rank counts as often as `counts` say by rank, one that is not there once.
+    A rank counts as many times as `counts` states, a rank without a count once.
     """
     weight = metrics["rank"].map(counts).fillna(1).astype("int64")
     known = weight.where(metrics["value"].notna(), 0)
@@ -305,7 +306,7 @@ def metrics_by_step(metrics: pd.DataFrame, counts: pd.Series) -> pd.DataFrame:
 
 
 def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[Ints, pd.DataFrame]:
-    """The group number of each row [rows] and the groups' keys, both in the order of the keys."""
+    """Return the group number of each row [rows] and the groups' keys, both in the order of the keys."""
     grouped = frame.groupby(keys, sort=True)
     names = grouped.size().reset_index()[keys]
     return np.asarray(grouped.ngroup(), np.int64), names

@@ -1,6 +1,6 @@
-"""How unevenly the plan loads the ranks, and which tables cause it; pure functions of the plan's rows.
+"""Compute how unevenly a plan loads the ranks, and which tables cause it; pure functions of the plan's rows.
 
-A replicated table is on every rank, also where the plan lists it for the simulated ranks only.
+A replicated table is on every rank, even if the plan lists it for the simulated ranks only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLAN_COSTS = {"planner": "str", **{name: kind for name, kind in IMBALANCE.items(
 
 
 def rank_load(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
-    """`ids_per_step`, `perf_ms` and `storage_bytes` of every rank 0..world_size-1, also of those without a shard."""
+    """Return `ids_per_step`, `perf_ms` and `storage_bytes` of every rank 0..world_size-1, also without shards."""
     measures = list(MEASURES)
     summed = plan.groupby("rank")[measures].sum()
     load = summed.reindex(np.arange(world_size), fill_value=0).astype("float64").rename_axis("rank")
@@ -38,9 +38,9 @@ def rank_load(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
 
 
 def imbalance(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
-    """One row a measure: its most loaded rank (the lowest of equals) against the mean of all ranks.
+    """Return one row per measure: its most loaded rank (the lowest in ties) compared with the mean of all ranks.
 
-    `max_over_mean` is 1 when all ranks carry the same. A measure of which the plan says nothing has no row.
+    `max_over_mean` is 1 when all ranks carry equal loads. A measure that the plan does not state has no row.
     """
     load = rank_load(plan, world_size)
     measures = [name for name in MEASURES if load[name].any()]
@@ -57,9 +57,9 @@ def imbalance(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
 
 
 def plan_costs(plan: pd.DataFrame, own: pd.DataFrame, world_size: int) -> pd.DataFrame:
-    """Of a script's plan and of ours, as far as there are expected times: those of the busiest rank and the mean, ms.
+    """Return the expected time (ms) of the bottleneck rank and the mean rank, under a script's plan and under ours.
 
-    Empty where ours was not asked.
+    The frame is empty without a plan of ours, and has no row for a plan without expected times.
     """
     both = {"TorchRec": plan, "ours": own} if len(own) else {}
     found = [imbalance(each, world_size).assign(planner=name) for name, each in both.items()]
@@ -69,9 +69,9 @@ def plan_costs(plan: pd.DataFrame, own: pd.DataFrame, world_size: int) -> pd.Dat
 
 
 def causes(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
-    """For each measure, the tables by their excess: what the worst rank carries of a table over the mean of all ranks.
+    """Return the tables of each measure by their excess: the load on the worst rank minus the mean of all ranks.
 
-    `excess_share` is the part of the worst rank's whole excess; shares add up to 1, relieving tables being negative.
+    `excess_share` is the part of the worst rank's whole excess; shares add up to 1, negative for relieving tables.
     """
     worst = imbalance(plan, world_size)
     parts = [

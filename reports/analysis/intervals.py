@@ -13,18 +13,18 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Disjoint intervals in ascending order; `before[i]` is the length of all intervals left of interval i."""
+    """Disjoint intervals in ascending order; `before[i]` is the length (ns) of all intervals left of interval i."""
 
     starts: Ints
     ends: Ints
     before: Ints
 
     def covered(self, starts: Ints, ends: Ints) -> Ints:
-        """How much of each interval [start, end) lies in the union, in ns."""
+        """Return the length (ns) of each interval [start, end) that lies in the union."""
         return self._length_up_to(ends) - self._length_up_to(starts)
 
     def joined(self, other: Union) -> Union:
-        """What lies in either."""
+        """Return the union of both unions."""
         return union(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
 
     def _length_up_to(self, moments: Ints) -> Ints:
@@ -37,7 +37,7 @@ class Union:
 
 
 def union(starts: Ints, ends: Ints) -> Union:
-    """The union of intervals given in any order; empty ones count for nothing."""
+    """Return the union of intervals given in any order; empty intervals are ignored."""
     kept = ends > starts
     order = np.argsort(starts[kept], kind="stable")
     starts, reach = starts[kept][order], np.maximum.accumulate(ends[kept][order])
@@ -52,7 +52,7 @@ def union(starts: Ints, ends: Ints) -> Union:
 
 @dataclass(frozen=True, slots=True)
 class RankAxis:
-    """One axis on which every rank has a stretch of its own, so that intervals of two ranks never touch."""
+    """An axis on which every rank has a stretch of its own, so that intervals of two ranks never touch."""
 
     ranks: Ints
     origin: int
@@ -60,7 +60,7 @@ class RankAxis:
 
     @classmethod
     def of(cls, ranks: Ints, starts: Ints, ends: Ints) -> RankAxis:
-        """The axis that holds these intervals of these ranks."""
+        """Return the axis that holds these intervals of these ranks."""
         known = np.unique(ranks)
         origin = int(starts.min()) if len(starts) else 0
         width = (int(ends.max()) if len(ends) else 0) - origin + 1
@@ -68,5 +68,5 @@ class RankAxis:
         return cls(known, origin, width)
 
     def place(self, ranks: Ints, moments: Ints) -> Ints:
-        """Where the moments of the ranks lie on this axis."""
+        """Return the positions of the ranks' moments on this axis."""
         return np.searchsorted(self.ranks, ranks) * np.int64(self.width) + (moments - self.origin)

@@ -1,4 +1,4 @@
-"""How much links carried when, and between which hosts, as a person looks at it; pure functions of a run's frames."""
+"""Compute the load of links over time, and the traffic between hosts; pure functions of a run's frames."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ CLASS_LOAD = {"link_class": "str", "from_ns": "int", "until_ns": "int", "utilisa
 
 
 def links(link_rows: pd.DataFrame, elapsed: int) -> pd.DataFrame:
-    """The link rows with `utilisation` (carried over what it could carry in `elapsed` ns), `busy_share` and
-    `busy_utilisation` (the same over the time in which it carried anything), the hottest first.
+    """Return the link rows with three shares added, highest `utilisation` first.
+
+    `utilisation` is bytes carried over the link's capacity in `elapsed` ns, `busy_share` the share of that time in
+    which the link carried anything, `busy_utilisation` bytes carried over the capacity in its busy time.
     """
     could = link_rows["bytes_per_s"].to_numpy(float) * elapsed / 1e9
     could_busy = link_rows["bytes_per_s"].to_numpy(float) * link_rows["busy_ns"].to_numpy(float) / 1e9
@@ -38,14 +40,16 @@ def links(link_rows: pd.DataFrame, elapsed: int) -> pd.DataFrame:
 
 
 def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a link class, the busiest first, weighted by `link_count`;
-    `peak_utilisation` is its hottest link's, `busy_utilisation` the same link's while it carries anything.
+    """Return one row per link class, highest peak first; sums and means are weighted by `link_count`.
+
+    `peak_utilisation` is the utilisation of the hottest link, `busy_utilisation` that link's while it is busy.
     """
     count = links_frame["link_count"]
     in_all = {name: links_frame[name] * count for name in ("bytes_carried", "utilisation")}
     by_class = links_frame.assign(**in_all, peak=links_frame["utilisation"]).groupby("link_class", sort=True)
     links_of = by_class["link_count"].sum()
-    hottest = links_frame.drop_duplicates("link_class").sort_values("link_class")  # `links` comes hottest first
+    # the rows of `links` are sorted, the hottest first
+    hottest = links_frame.drop_duplicates("link_class").sort_values("link_class")
     columns = {
         "link_class": hottest["link_class"],
         "links": links_of,
@@ -61,9 +65,13 @@ def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def class_load(loads: pd.DataFrame, links: pd.DataFrame, window_ns: tuple[int, int], parts: int) -> pd.DataFrame:
-    """The load of each link class in each of `parts` equal parts of a time window: bytes carried over capacity.
+    """Return the utilisation of each link class in each of `parts` equal parts of a time window.
 
-    Links are weighted by `link_count`.
+    Args:
+        loads: bytes carried by link and interval.
+        links: a run's links with their classes and rates; `link_count` weights them.
+        window_ns: begin and end of the window.
+        parts: the number of parts.
     """
     edges = np.unique(np.linspace(*window_ns, parts + 1).round().astype(np.int64))
     named = links[["link", "direction", "link_class"]].drop_duplicates(["link", "direction"])
@@ -82,7 +90,7 @@ def class_load(loads: pd.DataFrame, links: pd.DataFrame, window_ns: tuple[int, i
 
 
 def _carried_until(loads: pd.DataFrame, moments: Ints) -> Floats:
-    """Bytes of all rows together up to each moment, a row's bytes flowing evenly from its begin to its end."""
+    """Return the bytes of all rows carried up to each moment; a row's bytes flow evenly from its begin to its end."""
     begins, ends = ints(loads, "from_ns"), np.maximum(ints(loads, "until_ns"), ints(loads, "from_ns") + 1)
     rates = (loads["bytes_carried"] * loads["link_count"]).to_numpy(float) / (ends - begins)
     times, places = np.unique(np.concatenate([begins, ends]), return_inverse=True)
@@ -93,10 +101,11 @@ def _carried_until(loads: pd.DataFrame, moments: Ints) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class HostMatrix:
-    """Bytes from the hosts of each group to those of each other, [groups, groups]; nan where nothing is to be said.
+    """A matrix of bytes from each group of hosts to each other, [groups, groups]; nan where unknown.
 
-    `firsts` and `lasts` are each group's hosts, `counts` how many they represent, themselves included. A group is one
-    host where they are few: then it is what one such host gives to one other. Of larger ones it is all that all give.
+    `firsts` and `lasts` are each group's hosts, `counts` the hosts that they represent, themselves included. A group is
+    one host if there are few, and an entry is the traffic from one such host to another; entries of larger groups are
+    their whole traffic.
     """
 
     bytes_carried: Floats
@@ -106,9 +115,9 @@ class HostMatrix:
 
 
 def host_matrix(traffic: pd.DataFrame, most: int) -> HostMatrix | None:
-    """With so many groups at most, of equally many hosts each; None where nothing went from host to host.
+    """Return the matrix of at most `most` equally large groups; None where no bytes were sent between hosts.
 
-    What stays inside a host is left out, and so its square is nan, except for hosts that represent others.
+    Traffic inside a host is left out, so its diagonal entry is nan, except for hosts that represent others.
     """
     if not (traffic["bytes_carried"] > 0).any():
         return None
@@ -122,7 +131,7 @@ def host_matrix(traffic: pd.DataFrame, most: int) -> HostMatrix | None:
     known = traffic.drop_duplicates("from_host").set_index("from_host")["host_count"]
     counts = known.reindex(hosts, fill_value=1).to_numpy(np.int64)
     if a_group == 1:
-        peers = counts[None, :] - np.eye(groups)  # nobody is a peer of itself
+        peers = counts[None, :] - np.eye(groups)  # a host is no peer of itself
         carried = np.divide(carried, peers, out=np.full(carried.shape, np.nan), where=peers > 0)
     starts = np.arange(groups) * a_group
     lasts = hosts[np.minimum(starts + a_group, len(hosts)) - 1]

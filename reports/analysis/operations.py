@@ -1,4 +1,4 @@
-"""Time, bytes, bandwidth and hidden communication of operations, NCCL's formula beside the link model; from spans."""
+"""Compute operations' time, bytes, bandwidth and hidden communication; compare NCCL's formula with the link model."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ FORMULAS = {
 
 @dataclass(frozen=True, slots=True)
 class _RankCalls:
-    """Each rank's calls of an operation in a step, added up, from one part: their time, and for how many ranks.
+    """A part's calls, summed by operation, rank and step: their time, and the number of ranks that a rank represents.
 
-    `groups` are rows of `sums`, which has one for each operation: what all its calls add up to.
+    `groups` are rows of `sums`, which has one row per operation with the sums over all its calls.
     """
 
     groups: Ints
@@ -66,7 +66,7 @@ class _RankCalls:
         groups, weight, count = ints(each, "operation"), ints(each, "rank_count"), len(names)
         added = ["calls", "unstated", *_TIMES, *_BYTES, *_MOVED]
         sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
-        steps = each.groupby("operation")["step"].nunique().to_numpy()  # no other part has these steps
+        steps = each.groupby("operation")["step"].nunique().to_numpy()  # a step is in one part only, so counts add up
         roles = of_steps.groupby(numbers, sort=True)["role"].first().to_numpy(object)
         ranks = each[["operation", "rank", "rank_count"]].drop_duplicates(["operation", "rank"])
         of_ranks = names.iloc[ranks["operation"]].set_axis(ranks.index)
@@ -80,13 +80,12 @@ class _RankCalls:
 
 
 def operations(parts: Iterable[Part]) -> pd.DataFrame:
-    """Return one row for each kind, label and stream that a step used; times and bytes are those of one rank in one
-    step.
+    """Return one row per kind, label and stream used in a step; times and bytes are those of one rank in one step.
 
-    A rank's calls of one operation in one step are added up first; medians and means are then taken over ranks and
-    steps, weighted by `rank_count`. `hidden_ns + exposed_ns == mean_ns`, and `wait_ns` is the part of `exposed_ns` in
-    which others have not entered: the rest is transfer. Of collectives that nccl-tests has a bandwidth for, `RATES` are
-    of one call: its members, its size, its time since the last of them entered, algbw and busbw; else nan.
+    A rank's calls of one operation in one step are summed first; medians and means are then taken over ranks and steps,
+    weighted by `rank_count`. `hidden_ns + exposed_ns == mean_ns`; `wait_ns` is the part of `exposed_ns` in which others
+    have not entered, and the rest is transfer. `RATES` are of one call of a collective for which nccl-tests defines
+    bandwidths: members, size, time since the last member entered, algbw and busbw; else nan.
     """
     calls = [_RankCalls.of(part) for part in parts]
     each = pd.concat([one.sums for one in calls])
@@ -131,11 +130,11 @@ def _bandwidths(sums: pd.DataFrame) -> dict[str, Floats]:
 
 
 def formulas(parts: Iterable[Part]) -> pd.DataFrame:
-    """One row for each kind, label and stream of collectives inside steps for which NCCL has a formula.
+    """Return one row per kind, label and stream of collectives inside steps for which NCCL has a time formula.
 
-    A simulated call counts once, whatever its members. `median_ns` is from when the last of them entered to its
-    end, so that nobody's waiting is in it, `formula_ns` the median of NCCL's own figures; in both, one among ranks that
-    represent others counts as often as they do. `difference` is median over formula - 1.
+    A simulated call counts once, however many members it has. `median_ns` is the time from the entry of the last member
+    to the end, so it contains no straggler wait; `formula_ns` is the median of NCCL's own figures. The number of ranks
+    represented weights both medians. `difference` is median over formula - 1.
     """
     calls = pd.concat([_known_calls(part) for part in parts]).reset_index()
     groups, names = numbered(calls, KEYS)
@@ -182,10 +181,10 @@ def _per_rank_and_step(of_steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bus_bytes(spans: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
-    """Return for each span the size that algbw and busbw are of, in bytes, and how many members its collective has.
+    """Return for each span the size in bytes that algbw and busbw are of, and the number of members of its collective.
 
-    0 where nccl-tests has none, or the collective has one member. Members on one host are counted, for others a
-    representative counts as often as the ranks that it represents.
+    Sizes are 0 where nccl-tests define none, or the collective has one member. Members on one host are counted; in
+    other collectives a representative counts as many times as the ranks that it represents.
     """
     sizes, bus = np.zeros(len(spans)), np.zeros(len(spans))
     members = _members(spans)

@@ -1,4 +1,4 @@
-"""Takes several runs of one scenario as one sample: draws of the simulator, or rounds on real ranks."""
+"""Combine several runs of one scenario into one sample: draws of the simulator, or rounds on real ranks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ OUTSIDE = "step skew"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """A run's durations that are kept: those of `timed_steps`, and each operation's median in its steady steps.
+    """A run's durations: those of `timed_steps`, and each operation's median in its steady steps.
 
-    A further operation, of kind "step", is what of a step lies before a rank begins its own or after it has ended it.
+    An added operation of kind "step" is the time of a step before a rank begins its own or after it has ended it.
     """
 
     step_ns: tuple[int, ...]
@@ -30,7 +30,7 @@ class Play:
 
     @classmethod
     def of(cls, run: Run) -> Play:
-        """Return the play of a run.
+        """Return the durations of a run.
 
         Raises:
             NoStepError: no rank completed a step.
@@ -44,36 +44,36 @@ class Play:
 
 @dataclass(frozen=True)
 class Plays:
-    """All plays of one world together; `each` is not empty."""
+    """A non-empty sequence of plays of one world."""
 
     each: Sequence[Play]
 
     @cached_property
     def sample(self) -> Sample:
-        """The sample of all their steps."""
+        """The sample of the steps of all plays."""
         return statistics.sample([ns for play in self.each for ns in play.step_ns])
 
     @property
     def medians_ns(self) -> list[float]:
-        """Each play's own."""
+        """The median step time of each play, in ns."""
         return [statistics.sample(play.step_ns).median for play in self.each]
 
     @property
     def disagreement(self) -> float:
-        """Half the way between the plays' least and greatest median, as a share."""
+        """Half the difference between the largest and the least median of plays, as a share of their median."""
         return statistics.disagreement(self.medians_ns)
 
     @cached_property
     def operations(self) -> pd.DataFrame:
-        """For each operation the median of the plays' medians."""
+        """The median of the plays' medians for each operation."""
         together = pd.concat([play.operations for play in self.each], ignore_index=True)
         return together.groupby([*KEYS, "part"], sort=True)["median_ns"].median().reset_index()
 
     def is_known_to(self, precision: float) -> bool:
-        """Whether the median's interval is within this share on either side, and the plays' own medians are, too.
+        """Return whether the median's interval and the plays' own medians are within this share on either side.
 
-        The interval takes steps for independent; those of one process are not quite, so its width alone would trust
-        a single play too much.
+        The interval assumes independent steps; steps of one process are correlated, so its width alone would trust a
+        single play too much.
         """
         return self.sample.uncertainty <= precision and self.disagreement <= precision
 

@@ -1,4 +1,4 @@
-"""What a sample of times says: its median, how surely that is known, and where most of it lies. Arithmetic only."""
+"""Statistics of a sample of times: its median, the median's confidence interval, and percentiles."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from reports.analysis.intervals import Floats, Ints
 
-# How often the median's interval may miss the median.
+# The probability that the median's interval misses the median.
 _MISSES = Fraction(1, 20)
-# Of fewer values not even the least and the greatest enclose the median in 95 % of samples: 2 * 0.5 ** 5 > 0.05.
+# Not even the least and the greatest of fewer values enclose the median in 95 % of samples: 2 * 0.5 ** 5 > 0.05.
 LEAST_COUNT = 6
 
 
@@ -30,18 +30,18 @@ class Sample:
 
     @property
     def spread(self) -> float:
-        """Between the percentiles, as a share of the median."""
+        """The 90th minus the 10th percentile, as a share of the median."""
         return _share(self.high - self.low, self.median)
 
     @property
     def uncertainty(self) -> float:
-        """Half of the median's interval, as a share of the median; nan where there is none."""
+        """Half of the median's interval, as a share of the median; nan where there is no interval."""
         return _share((self.median_high - self.median_low) / 2, self.median)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """Signed errors in short; nan without any. `p95` is the 95th percentile of their sizes, `worst` keeps its sign."""
+    """A summary of signed errors; nan without any. `p95` is the 95th percentile of sizes, `worst` keeps its sign."""
 
     signed_median: float
     median: float
@@ -50,7 +50,7 @@ class Errors:
 
 
 def sample(values: Sequence[float]) -> Sample:
-    """Summarizes at least one value, none below 0. Percentiles are linear between neighbours."""
+    """Summarize at least one value, none below 0; percentiles are interpolated linearly."""
     ordered = np.sort(np.asarray(values, float))
     assert len(ordered), "a sample has values"
     assert ordered[0] >= 0, "times are not below 0"
@@ -68,10 +68,10 @@ def sample(values: Sequence[float]) -> Sample:
 
 
 def median_place(count: int) -> int | None:
-    """The k such that the k-th least and the k-th greatest of `count` values enclose the median in 95 % of samples.
+    """Return k such that the k-th least and greatest of `count` values enclose the median in 95 % of samples.
 
-    Whatever the distribution: below its median lie as many values as a fair coin shows heads. The greatest such k, so
-    the narrowest interval; None where there is none.
+    The interval holds for every distribution, because the number of values below the median is distributed as heads of
+    a fair coin. The largest such k gives the narrowest interval; None where there is none.
     """
     tail, place = 0, 0
     while 2 * (tail + math.comb(count, place)) <= _MISSES * 2**count:
@@ -81,12 +81,12 @@ def median_place(count: int) -> int | None:
 
 
 def disagreement(medians: Sequence[float]) -> float:
-    """Half the way from the least to the greatest, as a share of their median; 0 of one."""
+    """Return half the range as a share of the median; 0 for one value."""
     return _share((max(medians) - min(medians)) / 2, float(np.median(medians)))
 
 
 def errors(signed: Sequence[float]) -> Errors:
-    """Summarizes signed errors."""
+    """Summarize signed errors."""
     if not len(signed):
         return Errors(signed_median=math.nan, median=math.nan, p95=math.nan, worst=math.nan)
     sizes = np.abs(np.asarray(signed, float))
@@ -101,9 +101,16 @@ def errors(signed: Sequence[float]) -> Errors:
 def weighted_quantiles(
     groups: Ints, values: Floats, weights: Ints, *, count: int, shares: Sequence[float]
 ) -> list[Floats]:
-    """For each of `shares` the quantile of `values` in every group, [count], each value counted `weights` times.
+    """Return for each of `shares` the quantile of `values` in every group, [count].
 
-    Linear between neighbours, as numpy's; nan for an empty group. Groups are 0..count-1, weights at least 1.
+    Quantiles are interpolated linearly, as numpy's; nan for an empty group.
+
+    Args:
+        groups: the group of each value, in 0..count-1.
+        values: the values.
+        weights: how many times each value counts, at least 1.
+        count: the number of groups.
+        shares: quantiles in 0..1.
     """
     totals = np.bincount(groups, weights, count).astype(np.int64)
     order = np.lexsort((values, groups))
@@ -122,7 +129,7 @@ def weighted_quantiles(
 
 
 def weighted_lower_median(groups: Ints, values: Floats, weights: Ints, count: int) -> Floats:
-    """The median of `values` in each group, [count]: the lower of the two middle ones of an even number.
+    """Return the median of `values` in each group, [count]: the lower of the two middle values of an even number.
 
     Each value counts `weights` times, which may be 0; nan for an empty group. Groups are 0..count-1.
     """

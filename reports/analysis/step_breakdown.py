@@ -1,4 +1,4 @@
-"""Chooses the steps that represent a run, and breaks them down into their parts, over ranks."""
+"""Choose the steps that represent a run, and break them down into their parts, over ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reports.store.columns import fixed
 from reports.terminal import text
 from scenarios.seam.trace import LEAST_UNRECORDED
 
-# Columns of `ranks_of_step` and the parts of a step that they are: those that add up to it, and those within them.
+# Columns of `ranks_of_step` and the names of these parts: those that add up to the step, then those within them.
 ADDING_UP = {
     "compute_ns": "compute",
     "transfer_ns": "exposed transfer",
@@ -38,24 +38,24 @@ PARTS_OF_STEP = {
 
 
 def steady_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """The complete steps that are what the run has become and what most of its steps are; see `step_times.steps`."""
+    """Return the steady steps: complete ones of the last stable phase of the run; see `step_times.steps`."""
     kept: pd.DataFrame = steps[steps["steady"].to_numpy(bool)]
     return kept
 
 
 def timed_steps(run: Run) -> pd.DataFrame:
-    """Return the steps whose median is the step time of a run, with columns as `Run.steps`: whatever states, compares
-    or adds up step times takes them from here.
+    """Return the steps whose median is a run's step time, with the columns of `Run.steps`.
 
-    Steps that a script's run has timed with the recording off, if there are `LEAST_UNRECORDED`; else the steady steps.
-    What the former did is not known, so they are taken only where most steps from the first steady one on are steady.
+    Whatever shows, compares or sums step times uses these. A script's run has steps timed with the recording off, which
+    are used if there are `LEAST_UNRECORDED`; else the steady steps are used. The work of unrecorded steps is unknown,
+    so a further condition is that most steps from the first steady one on are steady.
     """
     unrecorded = unrecorded_steps(run)
     return unrecorded if len(unrecorded) else steady_steps(run.steps)
 
 
 def unrecorded_steps(run: Run) -> pd.DataFrame:
-    """Return those of `timed_steps` that were timed with the recording off; without rows where there are none."""
+    """Return the `timed_steps` that were timed with the recording off; no rows where they are not used."""
     found = steady_steps(run.unrecorded_steps)
     numbers, steady = run.steps["step"], run.steps["steady"].to_numpy(bool)
     since = (numbers >= numbers[steady].min()).to_numpy(bool)
@@ -65,7 +65,7 @@ def unrecorded_steps(run: Run) -> pd.DataFrame:
 
 
 def why_no_step(run: Run) -> str:
-    """Return what a run without a step has to do to have one, behind a semicolon; "" where it was ended early."""
+    """Return what a run without steps must do to have one, after a semicolon; "" if it ended early."""
     if not run.info.complete or run.info.error:
         return ""
     if run.info.scenario.get("program") == "script":
@@ -74,7 +74,7 @@ def why_no_step(run: Run) -> str:
 
 
 def check_steps(run: Run) -> None:
-    """Check that a run has the times of steps, for whatever compares, adds up or fits them.
+    """Check that a run has step times, for callers that compare, sum or fit them.
 
     Raises:
         NoStepError: no rank completed a step.
@@ -84,13 +84,13 @@ def check_steps(run: Run) -> None:
 
 
 def steady_kept(run: Run) -> list[int]:
-    """The numbers of the steady steps of which there are spans: steps that do other things are not mixed in."""
+    """Return the numbers of the steady steps that have spans, so that steps with other work are not mixed in."""
     steady, kept = steady_steps(run.steps)["step"].tolist(), set(run.kept_steps["step"].tolist())
     return [step for step in steady if step in kept]
 
 
 def typical_step(run: Run) -> int | None:
-    """The steady step of median time among those that have spans; None where there is none."""
+    """Return the steady step of median time among those with spans; None if there is none."""
     kept = run.kept_steps["step"].tolist()
     steady = steady_steps(run.steps)
     steady = steady[steady["step"].isin(kept)].sort_values(["step_ns", "step"])
@@ -98,7 +98,7 @@ def typical_step(run: Run) -> int | None:
 
 
 def step_shown(run: Run, requested: int | None) -> int | None:
-    """The step that was requested, or the typical one.
+    """Return the requested step, or the typical one.
 
     Raises:
         ReportError: the run has no such step, or no longer has its spans.
@@ -114,10 +114,10 @@ def step_shown(run: Run, requested: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncPeriod:
-    """Steps of which each `every`-th averages replicas of tables.
+    """A period of `every` steps, the last of which averages replicas of tables.
 
-    `sync_ns` is the median time of those, `steps`; `mean_ns` the mean over a period, with the median for each kind of
-    step, and `samples_per_s` goes with it. nan where the run has no step of a kind.
+    `steps` are the averaging steps, `sync_ns` is their median time; `mean_ns` is the mean step time over a period, from
+    the medians of both kinds of step, and `samples_per_s` follows from it. nan where the run lacks a kind of step.
     """
 
     every: int
@@ -128,7 +128,7 @@ class SyncPeriod:
 
 
 def sync_period(run: Run) -> SyncPeriod | None:
-    """What averaging replicas costs over time; None where a run does not, or does in each step."""
+    """Return the cost of averaging replicas over time; None where a run averages none, or in each step."""
     every = run.sync_every
     if every < 2:
         return None
@@ -151,7 +151,7 @@ def sync_period(run: Run) -> SyncPeriod | None:
 
 
 def ranks_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
-    """One row a rank: `rank`, `rank_count` and the columns of `PARTS`, means over these of its steps.
+    """Return one row per rank: `rank`, `rank_count` and the columns of `PARTS`, as means over these steps.
 
     Step skew is the time in which a rank waits because others start the step earlier or end it later.
     """
@@ -164,15 +164,15 @@ def ranks_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
 
 
 def utilisation_of(run: Run) -> Utilisation | None:
-    """The model's arithmetic in the median of `timed_steps`; None where no spans say it."""
+    """Return the utilisation of GPUs in the median of `timed_steps`; None where no spans state FLOPs."""
     step_ns, kept = float(timed_steps(run)["step_ns"].median()), steady_kept(run)
     return utilisation(run.flops_of(kept), step_ns, run.info.scenario) if kept else None
 
 
 def parts_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
-    """One row a part of a step, the mean over these steps and their ranks; no rows where no rank completed one.
+    """Return one row per part of a step, the mean over these steps and their ranks; no rows without completed steps.
 
-    `part` is a value of `PARTS`, `share` is of the whole step. `max_ns` is that of `rank`, which represents
+    `part` is a value of `PARTS`, `share` is of the whole step. `max_ns` is the time of `rank`, which represents
     `rank_count`; `max_over_mean` is nan where the mean is 0. Compute, exposed transfer, waiting, idle and step skew add
     up to the step.
     """

@@ -1,7 +1,7 @@
-"""The steps of a run: when each began and ended, which are what the run has become, and which only warm it up.
+"""The steps of a run: when each began and ended, which ones are steady, and which ones only warm the run up.
 
-A measured run's first steps allocate, compile, open connections and fill caches. This is the one place that decides
-which these are; frames mark them, and whatever takes means leaves them out.
+A measured run's first steps allocate, compile, open connections and fill caches. Only this module decides which steps
+are warm-up; frames mark these steps, and means leave them out.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ STEPS = {
     "samples_per_s": "float",
     **dict.fromkeys(["complete", "steady", "warm_up"], "bool"),
 }
-# Steps from which it can be told what a run settles on, and how far above that one must be at the least.
+# The fewest steps that show a run's settled time, and the least excess over it of a warm-up step.
 SETTLED, LEAST_EXCESS = 2, 0.1
 
 
 def leading(step_ns: Sequence[int]) -> int:
-    """Return how many first steps, of steps in order that do the same, take longer than what the others settle on.
+    """Return how many first steps are warm-up: they take longer than the time on which the others settle.
 
-    The later half of the steps is what the run settles on: the range from its 10th to its 90th percentile, and as much
-    again above it (more if the half is only a few steps, which do not show their range). A step of the warm-up lies
-    above that, and at least 10 % above the median; the first step that does not ends the warm-up.
+    The later half of the steps is the settled part: the limit is the range from its 10th to its 90th percentile, and as
+    much again above it (more if the half is only a few steps, which do not show their range). A step of the warm-up
+    lies above that limit, and at least 10 % above the median; the first step that does not ends the warm-up.
     """
     times = np.asarray(step_ns, float)
     settled = times[len(times) - max(SETTLED, len(times) // 2) :]
@@ -54,14 +54,20 @@ def steps(
     sync_every: int = 0,
     measured: bool = False,
 ) -> pd.DataFrame:
-    """Return one row a step: from the start of its first rank to the end of its last.
+    """Return one row per step: from the start of its first rank to the end of its last.
 
     `phase` counts from 0 and grows where a step uses other operations than the step before it (vanilla steps before
-    compressed ones); `batch_size` is one rank's; without it `samples_per_s` is nan. `complete`: every rank ended it.
-    `steady`: complete, or any where none is, and one of the `steady_steps` of `scenarios.seam.trace`;
-    each `sync_every`-th, which averages replicas of tables besides, only if there are no others. `warm_up`: one of the
-    first of these, which take longer than the others in a run that was `measured`; it is not steady. What the spans do
-    not show `thinned` knows.
+    compressed ones). `complete`: every rank ended it. `steady`: complete, or any step where none is complete, and one
+    of the `steady_steps` of `scenarios.seam.trace`; averaging steps only if there are no others. `warm_up`: one of the
+    first of these, which take longer than the others in a measured run; such a step is not steady.
+
+    Args:
+        whole: the outline of the run's spans.
+        world_size: the number of ranks.
+        batch_size: samples per rank; without it `samples_per_s` is nan.
+        thinned: what a run recorded about spans that it left out.
+        sync_every: every how many steps replicas of tables are averaged.
+        measured: whether the run is real, so that it may have a warm-up.
     """
     columns = _times(whole.own, world_size, batch_size)
     numbers, took, complete = (np.asarray(columns[name]) for name in ("step", "step_ns", "complete"))
@@ -78,9 +84,9 @@ def steps(
 
 
 def unrecorded_steps(whole: Outline, world_size: int, batch_size: int | None = None) -> pd.DataFrame:
-    """Return one row a step, as `steps`, of those that a measured run has timed with the recording off.
+    """Return one row per step, as `steps`, of steps that a measured run timed with the recording off.
 
-    All are of one phase, as their calls are not known; `steady` are the complete ones behind a warm-up.
+    Such steps are in one phase, because their calls are unknown; `steady` are complete steps after a warm-up.
     """
     columns = _times(whole.unrecorded, world_size, batch_size)
     took, complete = (np.asarray(columns[name]) for name in ("step_ns", "complete"))
@@ -115,14 +121,14 @@ def _times(own: pd.DataFrame, world_size: int, batch_size: int | None) -> dict[s
 
 
 def _counted(complete: Bools, numbers: Ints, sync_every: int) -> Bools:
-    """Return which steps may be steady: complete ones and not those that average replicas, as far as there are such."""
+    """Return which steps may be steady: complete steps that do not average replicas, as far as such steps exist."""
     counted = complete if complete.any() else ~complete
     usual = counted & ((numbers + 1) % max(sync_every, 1) != 0)
     return usual if usual.any() else counted
 
 
 def _regimes(whole: Outline, numbers: Ints, counted: Bools, thinned: Thinned | None) -> tuple[Ints, Bools]:
-    """Return the phase of each step, and which of those that are `counted` are steady."""
+    """Return the phase of each step, and which of the `counted` steps are steady."""
     if thinned is None:
         calls, names = _calls(whole.used, numbers)
         return _phases(calls), _steady(calls[counted], names)
@@ -132,7 +138,7 @@ def _regimes(whole: Outline, numbers: Ints, counted: Bools, thinned: Thinned | N
 
 
 def _calls(used: pd.DataFrame, numbers: Ints) -> tuple[Ints, list[tuple[str, str, str]]]:
-    """How often a rank called each operation in each step, [steps, operations], and the operations."""
+    """Return how many times a rank called each operation in each step, [steps, operations], and the operations."""
     groups, names = numbered(used, KEYS)
     calls = np.zeros((len(numbers), len(names)), np.int64)
     at = np.searchsorted(numbers, ints(used, "step"))

@@ -1,8 +1,8 @@
-"""Finds stragglers (GPUs and links slower than their peers) and hot spots (those with more work), and their cost.
+"""Find stragglers (GPUs and links slower than their peers) and hot spots (those with more work), and their cost.
 
-It reads spans and links only, so that real runs and predictions are judged alike; of the scenario it takes how many
-hosts share a leaf. Medians are weighted by the ranks or links that a row represents; of an even number the lower middle
-value counts, so that of two the slower one is found.
+Spans and links are the only input, so that real runs and predictions are judged by equal rules; the scenario adds how
+many hosts share a leaf. Medians are weighted by the ranks or links that a row represents; with an even number the lower
+middle value counts, so that of two the slower one is found.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from reports.store.parts import Part
 WORK = ["label", "kernel", "flops", "bytes_read", "bytes_written"]
 COLUMNS = ["kind", "step", "rank", "rank_count", "start_ns", "end_ns", *WORK]
 
-# Equal work on equal GPUs takes equally long in a prediction, and on real ones within a few per cent. On a busy machine
-# all ranks scatter: an outlier is further off than three median absolute deviations, as is customary.
+# Equal work on equal GPUs takes equally long in a prediction, and on real GPUs within a few per cent. All ranks scatter
+# on a busy machine: an outlier is further off than three median absolute deviations, as is customary.
 SLOW_RATIO = 1.1
 OUTLYING = 3.0
-# Where ids are drawn, no two ranks have quite as many, nor do their links carry as much.
+# Random ids give each rank, and each link, a slightly different load.
 HOT_RATIO = 1.2
 
 STRAGGLER, HOT_SPOT = "straggler", "hot spot"
-# The least cost, as a share of the step; a straggler's is lower, as it shows once nothing else hides it.
+# The least cost, as a share of the step; lower for a straggler, which costs more once nothing else hides it.
 LEAST_SHARE = {STRAGGLER: 0.001, HOT_SPOT: 0.01}
 _OF_LINK = ["bytes", "median_bytes", "bytes_per_s", "median_bytes_per_s"]
 STRAGGLERS = {
@@ -49,10 +49,10 @@ _GPU |= dict.fromkeys(_OF_LINK, np.nan)
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What is known of the run besides its spans and links.
+    """The facts about a run that its spans and links do not state.
 
     Spans are of `steps` steps, links of `run_steps`; `step_ns` is the median step. `own` has the steps' own spans:
-    ranks without any are left out. Leaves have `hosts_per_leaf` of the `hosts`, the last one the rest; 0 is unknown.
+    ranks without any are left out. A leaf has `hosts_per_leaf` of the `hosts`, the last leaf the rest; 0 is unknown.
     """
 
     steps: int
@@ -64,7 +64,7 @@ class Context:
 
     @cached_property
     def places(self) -> dict[int, tuple[int, int, int]]:
-        """By rank: its host, the GPU of the host that it is, and how many ranks it represents."""
+        """Host, index of the GPU in its host, and number of ranks represented, by rank."""
         ranks = self.own.drop_duplicates("rank")
         gpus = ranks["rank"] - ranks.groupby("host")["rank"].transform("min")
         places = zip(ranks["host"].tolist(), gpus.tolist(), ranks["rank_count"].tolist(), strict=True)
@@ -77,21 +77,25 @@ class Context:
 
 
 def stragglers(parts: Callable[[], Iterable[Part]], links: pd.DataFrame, context: Context) -> pd.DataFrame:
-    """A frame of `STRAGGLERS`: stragglers first, then hot spots, in both the most expensive first.
+    """Return a frame of `STRAGGLERS`: stragglers, then hot spots, both by falling cost.
 
-    `time_ns` is per step: a GPU's computations, or what a link needs for its bytes at its rate. `median_ns` is the
-    median of its peers, `ratio` their quotient and `cost_ns` their difference, at most the step: an upper bound on what
-    a step loses. Bytes are per step: those that computations of `label` touch (hot GPUs), or that a link carries;
-    `per_host` says that bytes and rates are divided by the hosts of the leaf. What does not apply is nan, "", or -1
-    (the `gpu` and `rank` of a link). Hot spots are the worst of their kind only, as some member always has most. Each
-    call of `parts` gives the spans anew.
+    `time_ns` is per step: a GPU's computations, or a link's bytes over its rate. `median_ns` is the median of its
+    peers, `ratio` their quotient and `cost_ns` their difference, at most the step: an upper bound on what a step loses.
+    Bytes are per step: those that computations of `label` touch (hot GPUs), or that a link carries; `per_host`: bytes
+    and rates are divided by the hosts of the leaf. Inapplicable fields are nan, "", or -1 (the `gpu` and `rank` of a
+    link). Only the worst hot spot of a kind is listed, because some member always has most.
+
+    Args:
+        parts: yields the spans anew at each call.
+        links: the run's links.
+        context: what else is known of the run.
     """
     rows: list[dict[str, Any]] = []
     if context.step_ns > 0:
         ranks = ints(context.own, "rank")
         computed = _ComputeTimes.of(parts(), ranks)
         slow = _slow_ranks(computed.by_step)
-        if len(slow):  # again, with medians over the others
+        if len(slow):  # a second pass takes medians over the other ranks
             computed = _ComputeTimes.of(parts(), ranks, ints(slow.reset_index(), "rank"))
             slow = _slow_ranks(computed.by_step)
         rows = [*_slow_gpus(slow, context), *_hot_rank(computed.by_label, slow, context), *_links(links, context)]
@@ -102,10 +106,10 @@ def stragglers(parts: Callable[[], Iterable[Part]], links: pd.DataFrame, context
 
 @dataclass(frozen=True, slots=True)
 class _ComputeTimes:
-    """Compute times added up over labels (`by_step`, one row per rank and step) and over steps (`by_label`).
+    """Compute times summed over labels (`by_step`, one row per rank and step) and over steps (`by_label`).
 
-    `median_ns` is the median time of equal work over the ranks that had it in that step, without those known to be
-    slow where there are others; `unmatched_ns` is the part of `took_ns`, and of `median_ns`, for work of one rank only.
+    `median_ns` is the median time of equal work over the ranks that had it in that step, without known slow ranks if
+    others had it; `unmatched_ns` is the part of `took_ns`, and of `median_ns`, for work of one rank only.
     """
 
     by_step: pd.DataFrame
@@ -128,7 +132,7 @@ def _by_label(each: pd.DataFrame) -> pd.DataFrame:
 
 
 def _compared(part: Part, ranks: Ints, slow: Ints) -> pd.DataFrame:
-    """One row for all calls of a rank with equal work in a step."""
+    """Return one row for all calls of a rank with equal work in a step."""
     spans = part.spans
     kept = ((spans["kind"] == COMPUTE) & (spans["step"] >= 0) & spans["rank"].isin(ranks)).to_numpy(bool) & part.own
     took = (spans["end_ns"] - spans["start_ns"]).astype("float64")
@@ -147,9 +151,9 @@ def _compared(part: Part, ranks: Ints, slow: Ints) -> pd.DataFrame:
 
 
 def _slow_ranks(each: pd.DataFrame) -> pd.DataFrame:
-    """`took_ns` and `median_ns` of the ranks whose computations take longer than equal ones elsewhere.
+    """Return `took_ns` and `median_ns` of ranks whose computations take longer than equal ones elsewhere.
 
-    In the median step, as a single one may be disturbed by anything.
+    The median over steps is compared, because any single step may be disturbed.
     """
     compared = {name: each[name] - each["unmatched_ns"] for name in ("took_ns", "median_ns")}
     by_rank = each.assign(**compared).groupby("rank").median()
@@ -168,7 +172,7 @@ def _slow_gpus(slow: pd.DataFrame, context: Context) -> Iterator[dict[str, Any]]
 
 
 def _hot_rank(by_label: pd.DataFrame, slow: pd.DataFrame, context: Context) -> Iterator[dict[str, Any]]:
-    """The rank whose work takes longest at its peers' speed, if it touches more bytes than the median rank."""
+    """Yield the rank whose work takes longest at its peers' speed, if it touches more bytes than the median rank."""
     ratios = (slow["took_ns"] / slow["median_ns"]).reindex(by_label["rank"], fill_value=1.0).to_numpy(float)
     by_label = by_label.assign(median_ns=by_label["median_ns"] - by_label["unmatched_ns"] * (1 - 1 / ratios))
     by_rank = by_label.groupby("rank").agg({"median_ns": "sum", "rank_count": "first"})
@@ -183,7 +187,7 @@ def _hot_rank(by_label: pd.DataFrame, slow: pd.DataFrame, context: Context) -> I
 
 
 def _hot_label(by_label: pd.DataFrame, rank_count: pd.Series, rank: int) -> tuple[str, float, float]:
-    """The label that exceeds the median rank's time most, with the bytes that it touches on `rank` and on that one."""
+    """Return the label that exceeds the median rank's time most, with its bytes on `rank` and on the median rank."""
     names = pd.Index(by_label.loc[(by_label["rank"] == rank).to_numpy(bool), "label"])
     here = by_label[by_label["label"].isin(names).to_numpy(bool)]
     count = len(rank_count)
@@ -210,9 +214,9 @@ def _gpu(context: Context, rank: int) -> dict[str, Any]:
 
 
 def _links(links: pd.DataFrame, context: Context) -> Iterator[dict[str, Any]]:
-    """Links that need longer than their peers; a hot one counts only if no link class usually needs longer.
+    """Yield links that need longer than their peers; a hot link counts only if no link class usually needs longer.
 
-    The worst of the two directions of a slow link, and of all peers of a hot one.
+    A slow link is listed with the worse of its two directions, a hot link as the worst of all peers.
     """
     used = _used_links(links, context)
     counts = (used["cause"] == STRAGGLER) | (used["time_ns"] >= used["median_ns"].max())
@@ -231,10 +235,10 @@ def _links(links: pd.DataFrame, context: Context) -> Iterator[dict[str, Any]]:
 
 
 def _used_links(links: pd.DataFrame, context: Context) -> pd.DataFrame:
-    """The links that carry anything, with their time per step and the medians of their peers.
+    """Return the links that carried anything, with their time per step and the medians of their peers.
 
-    Peers are links of the same name but for its numbers, of the same direction and, for NVLinks, of the same rate: in a
-    mesh some pairs have two. Where leaves differ in size, bytes and rates of uplinks are per host.
+    Peers have equal names but for the numbers, one direction and, for NVLinks, one rate: in a mesh some pairs have two
+    links. Where leaves differ in size, bytes and rates of uplinks are per host.
     """
     used = links[((links["bytes_carried"] > 0) & (links["bytes_per_s"] > 0)).to_numpy(bool)]
     owner = used["link"].str.removesuffix(".out").str.removesuffix(".in")
@@ -256,7 +260,7 @@ def _used_links(links: pd.DataFrame, context: Context) -> pd.DataFrame:
 
 
 def _hosts_of(links: pd.DataFrame, context: Context) -> Floats:
-    """For uplinks the number of hosts on their leaf, where leaves differ in size; else 1; [links]."""
+    """Return [links]: for uplinks the number of hosts on their leaf, where leaves differ in size; else 1."""
     per_leaf = context.hosts_per_leaf
     if not context.has_smaller_leaf:
         return np.ones(len(links))
@@ -276,7 +280,7 @@ def _cost(time_ns: float, median_ns: float, context: Context) -> dict[str, float
 
 
 def _medians(groups: Ints, values: Floats, weights: Ints) -> Floats:
-    """The weighted lower median of each group 0, 1, ..."""
+    """Return the weighted lower median of each group 0, 1, ..."""
     return weighted_lower_median(groups, values, weights, int(groups.max(initial=-1)) + 1)
 
 

@@ -1,8 +1,8 @@
-"""What the planner expected of each table beside what a step spends on it; pure functions of plan and spans.
+"""Compare the planner's estimate of each table with the time that a step spends on it, from plan and spans.
 
-A rank looks all its tables of a sharding type up in one pass, and exchanges their rows in one call: what is measured is
-that pass and that call. A table's part of a pass is in proportion to the bytes that its shard moves by the law by which
-the simulator prices the pass, its part of a call to the time that the planner expects of it, which goes by bytes.
+A rank looks up all its tables of a sharding type in one pass, and exchanges their rows in one call: only that pass and
+that call are measured. A table's share of a pass is in proportion to the bytes that its shard moves by the law by which
+the simulator prices the pass, its share of a call to the planner's estimate, which is linear in bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reports.analysis.frames import COMPUTE, STEP, is_collective
 from reports.store.columns import fixed
 from scenarios.seam import roles
 
-# Of a step on a rank, what a table takes part in; exchanges are those of rows and of gradients, without ids.
+# The parts of a step that a table takes part in; exchanges are those of rows and of gradients, without ids.
 PARTS = ("look_up", "update", "exchange")
 COSTS_COLUMNS = ["kind", "label", "role", "step", "rank", "start_ns", "end_ns", "group", "call"]
 TABLE_COSTS = {
@@ -28,17 +28,17 @@ BUSIEST = {
     **dict.fromkeys(["busiest_ns", "mean_ns", "busiest_over_mean"], "float"),
 }
 _KEYS = ["rank", "sharding_type"]
-# Of tables that all ranks have, gradients are made and divided before they are reduced.
+# Gradients of replicated tables are made and divided before they are reduced.
 _UPDATES = [roles.UPDATE, roles.OPTIMIZER, roles.TABLE_REDUCTION]
 _EXCHANGES = [roles.ROWS, roles.GRADIENTS, roles.TABLE_REDUCTION]
 _SHARES = {"look_up": "look_up_bytes", "update": "update_bytes", "exchange": "planner_exchange_ns"}
 
 
 def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
-    """A row for each table on the rank on which a step spends most on it, dearest first, from one step's spans.
+    """Return one row per table on the rank that spends most on it in a step, most expensive first.
 
-    `step_*` is apportioned as this module says, `planner_*` what the planner expects of the same shards. Empty where
-    the plan does not tell what shards move, or the spans have no look-up.
+    `step_*` is apportioned as the module's docstring states, `planner_*` the planner's estimate of the same shards. The
+    frame is empty where the plan does not state what shards move, or the spans have no lookup.
     """
     shards = plan.assign(
         planner_look_up_ns=plan["forward_ms"] * 1e6,
@@ -61,9 +61,9 @@ def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
 
 
 def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
-    """What tables cost the busiest rank and ranks in the mean: by the planner, and by a step's look-ups and updates.
+    """Return the cost of tables for the bottleneck rank and the mean rank, by the planner and by a step's spans.
 
-    Of the planner it is what it expects of look-ups and updates, too, on the ranks that the step's spans have.
+    Lookups and updates count, on the ranks that have spans in the step.
     """
     spent = _spent(spans, dict.fromkeys(plan["sharding_type"]))
     ranks = sorted(set(spans["rank"].tolist()))
@@ -82,7 +82,7 @@ def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
 
 
 def _spent(spans: pd.DataFrame, types: dict[str, None]) -> pd.DataFrame:
-    """What a rank spends, [rank and sharding type, part], in ns; exchanges without waiting for others."""
+    """Return the time (ns) that ranks spend, [rank and sharding type, part]; exchanges without waiting for others."""
     kinds = (
         spans["label"].str.split(".").map(lambda each: next((word for word in each if word in types), "")).to_numpy()
     )

@@ -1,4 +1,4 @@
-"""Finds for which ranks the others wait, and how long, from spans alone."""
+"""Find the ranks that others wait for, and for how long, from spans alone."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LATE_RANKS = {**dict.fromkeys(["rank", "rank_count"], "int"), **dict.fromkeys(["
 
 
 def late_ranks(parts: Iterable[Part]) -> pd.DataFrame:
-    """One row for each rank that entered a collective last while others stood still, those waited for most first.
+    """Return one row per rank that entered a collective last while others were blocked, longest wait first.
 
-    `wait_ns` is what a rank waits for it in a step, in the mean; `share` is of all that is waited for. A representative
-    stands for `rank_count` ranks.
+    `wait_ns` is the mean time that a rank waits for it in a step; `share` is of all straggler wait. A representative
+    counts for `rank_count` ranks.
     """
     waited, rank_steps = [pd.DataFrame({"rank": [], "rank_count": [], "wait_ns": []})], 0
     for part in parts:
@@ -38,10 +38,11 @@ def late_ranks(parts: Iterable[Part]) -> pd.DataFrame:
 
 
 def standing_still(spans: pd.DataFrame) -> tuple[dict[int, int], dict[int, int]]:
-    """How long at least half of the ranks wait for the last one, ns.
+    """Return how long (ns) at least half of the ranks wait for the last one, by collective and by step.
 
-    First by the row of a collective's last member, up to its entry, as `Overlaps` counts waiting; then by step: those
-    that have ended it, up to its end. A representative counts as often as the ranks that it represents.
+    The first dict is by the row of a collective's last member, up to its entry, as `Overlaps` counts waiting; the
+    second by step: ranks that have ended it wait until its end. A representative counts for all ranks that it
+    represents.
     """
     overlaps, weights = Overlaps.of(spans), ints(spans, "rank_count")
     members = np.flatnonzero(is_collective(spans) & overlaps.communicates)
@@ -53,7 +54,7 @@ def standing_still(spans: pd.DataFrame) -> tuple[dict[int, int], dict[int, int]]
 
 
 def _of_half(groups: Ints, waits: Ints, weights: Ints) -> dict[int, int]:
-    """For each group the longest time for which at least half of its members, by weight, wait."""
+    """Return for each group the longest time for which at least half of its members, by weight, wait."""
     order = np.lexsort([-waits, groups])
     groups, waits, weights = groups[order], waits[order], weights[order]
     known, firsts, numbers = np.unique(groups, return_index=True, return_inverse=True)

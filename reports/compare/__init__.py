@@ -1,1 +1,1 @@
-"""Compares a predicted run with a measured one: matches their spans, and says how far each part is off."""
+"""Compare a predicted run with a measured one: match their spans, and compute the error of each part."""

@@ -1,6 +1,6 @@
-"""Single operations of two runs: how far predictions are off by size, and where they are furthest off.
+"""Compare single operations of two runs: errors of predictions by size, and the worst cases.
 
-Of a million spans a side takes some 60 MB.
+A million spans take some 60 MB per run.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ ERRORS_BY_SIZE = {
     **dict.fromkeys([*_SIZES, "rows"], "int"),
     **dict.fromkeys(["signed_median", "median", "worst"], "float"),
 }
-_EXPONENTS = 64  # of the sizes that an int64 holds, and one for 0 bytes
+_EXPONENTS = 64  # powers of two of an int64, and one more for 0 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class BothCalls:
-    """A pair of runs' operations inside steps, without what either run has left out by choice or warms up in.
+    """A pair of runs' operations inside steps, without those that either run left out by choice or warms up in.
 
-    `names` has a row for each operation (`kind`, `label`, `stream`, `part`). The other two have a row for each span:
-    `operation` is a row of `names`; `size_bytes` is what the call sends or, where it sends nothing, what it receives;
-    of a computation what it reads and writes.
+    `names` has a row for each operation (`kind`, `label`, `stream`, `part`); `predicted` and `measured` a row for each
+    span, in which `operation` is a row of `names`. `size_bytes` is what a call sends or, if it sends nothing, receives;
+    for a computation what it reads and writes.
     """
 
     names: pd.DataFrame
@@ -72,11 +72,11 @@ class BothCalls:
 
 
 def calls_of_both(predicted: Run, measured: Run) -> BothCalls:
-    """Read a part of the spans at a time."""
+    """Return the calls of both runs, reading a part of the spans at a time."""
     known: _Numbered = {}
     left_out = warm_up_of(predicted, measured)
     sides = [_calls(run, other, known, left_out) for run, other in ((predicted, measured), (measured, predicted))]
-    names = sorted(known)  # whatever the order in which they were read
+    names = sorted(known)  # so that numbers do not depend on the order of reading
     places = np.empty(len(names), np.int64)
     places[[known[name] for name in names]] = np.arange(len(names))
     columns = {key: [name[at] for name in names] for at, key in enumerate(KEYS)}
@@ -113,9 +113,9 @@ def _of_part(part: Part, other: Run, known: _Numbered, left_out: Sequence[int]) 
 
 
 def _numbers(spans: pd.DataFrame, known: _Numbered) -> Ints:
-    """Each span's operation; those that are new get the next numbers."""
+    """Return each span's operation number; new operations get the next numbers."""
     grouped = spans.groupby(KEYS, sort=False)
-    names = spans.drop_duplicates(KEYS)[KEYS].itertuples(index=False, name=None)  # in the groups' order
+    names = spans.drop_duplicates(KEYS)[KEYS].itertuples(index=False, name=None)  # in the order of the groups
     numbers = np.array([known.setdefault(name, len(known)) for name in names], np.int64)
     return numbers[grouped.ngroup().to_numpy()]
 
@@ -128,11 +128,11 @@ def _size_bytes(spans: pd.DataFrame) -> Ints:
 
 
 def worst_cases(both: BothCalls, measured_steps: pd.DataFrame) -> pd.DataFrame:
-    """At most `MOST` operations, the furthest apart first, at most `MOST_OF_ONE` with the same kind and label.
+    """Return at most `MOST` operations, largest difference first, at most `MOST_OF_ONE` with equal kind and label.
 
-    What is paired are the n-th calls (`call`, from 0, by `sequence`) of an operation on a rank in a step. Of ranks that
-    did the same in a step the one furthest apart counts. `difference_ns` is predicted - measured, `error_of_step` that
-    over the measured step, of `measured_steps` (a run's `steps`).
+    Calls are paired by their number (`call`, from 0, by `sequence`) among an operation's calls by a rank in a step. The
+    rank with the largest difference represents such a call. `difference_ns` is predicted - measured, `error_of_step`
+    its quotient with the measured step's time, from `measured_steps` (a run's `steps`).
     """
     pairs = _pairs(both)
     furthest = np.argsort(-np.abs(ints(pairs, "difference_ns")), kind="stable")
@@ -156,17 +156,17 @@ def _pairs(both: BothCalls) -> pd.DataFrame:
 
 
 def _placed(calls: pd.DataFrame) -> pd.DataFrame:
-    """By where a call stands: which one it is of its operation on its rank in its step."""
+    """Index calls by their number among an operation's calls by their rank in their step."""
     ordered = calls.sort_values(["operation", "step", "rank", "sequence"], kind="stable", ignore_index=True)
     ordered = ordered.assign(call=ordered.groupby(["operation", "step", "rank"], sort=False).cumcount())
     return ordered.set_index(_PLACE)[["start_ns", "end_ns", "duration_ns"]].rename(columns={"duration_ns": "ns"})
 
 
 def call_errors(both: BothCalls) -> pd.DataFrame:
-    """One row for each kind, label, stream and size of a single call, sizes by powers of two.
+    """Return one row for each kind, label, stream and size of a single call, sizes by powers of two.
 
-    `predicted_ns` and `measured_ns` are medians over the `..._count` calls of that size on each side, a rank counting
-    as often as there are ranks like it; where one side has none, its time and the error are nan.
+    `predicted_ns` and `measured_ns` are medians over the `..._count` calls of that size on each side, weighted by the
+    ranks represented; where one side has none, its time and the error are nan.
     """
     sides = [_medians(calls, side) for side, calls in (("predicted", both.predicted), ("measured", both.measured))]
     rows = sides[0].merge(sides[1], on=["operation", "exponent"], how="outer")
@@ -186,10 +186,10 @@ def call_errors(both: BothCalls) -> pd.DataFrame:
 
 
 def errors_by_size(calls: pd.DataFrame, by: str = "kind") -> pd.DataFrame:
-    """Group `call_errors` by kind and size: the signed median of their errors, the median of their absolute values and
-    the worst with its sign. Each of the `rows` counts once, however many calls are in it.
+    """Group `call_errors` by kind and size: medians of signed errors and of their sizes, and the worst, signed.
 
-    With `by` "part", of all communication and of all computation; `kind` is "" there.
+    A row of `call_errors` counts once, however many calls are in it. Groups `by` "part" are all communication and all
+    computation, with "" as `kind`.
     """
     known = calls[calls["error"].notna()]
     keys = ["part", *(["kind"] if by == "kind" else []), *_SIZES]
@@ -202,7 +202,7 @@ def errors_by_size(calls: pd.DataFrame, by: str = "kind") -> pd.DataFrame:
 
 
 def signed_error(frame: pd.DataFrame) -> Floats:
-    """(predicted - measured) / measured; nan where either lacks, or nothing was measured."""
+    """Return (predicted - measured) / measured; nan where either is missing, or nothing was measured."""
     measured = frame["measured_ns"].to_numpy(float)
     difference = frame["predicted_ns"].to_numpy(float) - measured
     error: Floats = np.divide(difference, measured, out=np.full(len(frame), np.nan), where=measured > 0)
@@ -227,6 +227,6 @@ def _medians(calls: pd.DataFrame, side: str) -> pd.DataFrame:
 
 
 def _exponents(sizes: Ints) -> Ints:
-    """The greatest power of two that is no greater; -1 of 0 bytes."""
-    _, exponents = np.frexp(sizes.astype(float))  # of 0 it is 0
+    """Return the exponent of the greatest power of two that is no greater; -1 for 0 bytes."""
+    _, exponents = np.frexp(sizes.astype(float))  # 0 for 0 bytes
     return np.asarray(exponents, np.int64) - 1

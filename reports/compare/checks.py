@@ -1,6 +1,6 @@
-"""Whether two runs did the same: the bytes and the order of their operations, and the numbers that they recorded.
+"""Check whether two runs did equal work: bytes and order of their operations, and recorded metrics.
 
-Pure functions of two runs.
+All functions are pure.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ METRIC_DIFFERENCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Whether the two runs agree in one respect; `differences` has one row for each place where they do not.
+    """A comparison of two runs in one respect; `differences` has one row for each place where they differ.
 
-    `compared` counts the places looked at; with 0 of them nothing is claimed and `reason` says why. Where places differ
-    as they must, by how the runs were played, `reason` says that. `worst` is the greatest difference as a share.
+    `compared` counts the places compared; if 0, `reason` states why. `reason` also states why differences are expected,
+    such as how the runs were simulated. `worst` is the greatest difference as a share.
     """
 
     name: str
@@ -64,17 +64,17 @@ class Check:
 
     @property
     def agrees(self) -> bool:
-        """Something was compared, and nothing differs."""
+        """Whether at least one place was compared, and none differs."""
         return self.compared > 0 and not len(self.differences)
 
 
 def check_all(predicted: Run, measured: Run) -> tuple[Check, ...]:
-    """Bytes, order and recorded metrics, over the ranks with spans of their own in both runs."""
+    """Check bytes, order and recorded metrics, over the ranks with spans of their own in both runs."""
     return _check_bytes(predicted, measured), _check_order(predicted, measured), _check_metrics(predicted, measured)
 
 
 def _common_ranks(predicted: Run, measured: Run) -> list[int]:
-    """Ranks with spans of their own in both runs; others are represented by one of their class."""
+    """Return the ranks with spans of their own in both runs; other ranks are represented by one of their class."""
     return sorted(set.intersection(*(_ranks(run) for run in (predicted, measured))))
 
 
@@ -83,9 +83,9 @@ def _ranks(run: Run) -> set[int]:
 
 
 def _operations_of(run: Run, other: Run, columns: Sequence[str]) -> pd.DataFrame:
-    """Operations of the common ranks that neither run leaves out; read a part at a time to save memory."""
+    """Return the operations of the common ranks that neither run leaves out; read a part at a time to save memory."""
     ranks, found = _common_ranks(run, other), []
-    # Of a script on GPUs, kernels are predicted, and measured is what a module takes.
+    # The prediction of a script on GPUs has kernels, its measurement only modules.
     left_out = [STEP, COMPUTE] if _is_gpu_script(run) and run.info.world != other.info.world else [STEP]
     for part in run.parts(columns, beside=False):
         spans = part.spans
@@ -94,7 +94,7 @@ def _operations_of(run: Run, other: Run, columns: Sequence[str]) -> pd.DataFrame
     together = pd.concat(found, ignore_index=True)
     if len(together):
         return together
-    # pandas cannot merge two columns of text that hold no piece of memory, as Arrow reads those of an empty file
+    # pandas cannot merge two text columns without a memory buffer, which Arrow makes of an empty file
     return pd.DataFrame({name: pd.Series([], dtype=together[name].dtype) for name in columns})
 
 
@@ -117,7 +117,7 @@ def _check_bytes(predicted: Run, measured: Run) -> Check:
     one, other = (
         both[[f"{side}_{column}" for column in columns]].to_numpy(float) for side in ("predicted", "measured")
     )
-    unlike = (one != other).any(axis=1)  # an operation that one side lacks is nan there, and so unequal
+    unlike = (one != other).any(axis=1)  # an operation missing on one side is nan there, and so unequal
     size = np.maximum(one, other)
     relative = np.divide(np.abs(one - other), size, out=size * 0.0, where=size > 0)
     return Check(
@@ -130,9 +130,9 @@ def _check_bytes(predicted: Run, measured: Run) -> Check:
 
 
 def _expected_ids(predicted: Run, measured: Run, unlike: pd.DataFrame) -> str:
-    """Which run has expected numbers of ids, where that alone is why bytes differ; "" else.
+    """Return which run has expected numbers of ids, if that alone explains unequal bytes; else "".
 
-    Ids are whole numbers: what else is sent has the same bytes, and both runs have it.
+    Ids are whole numbers: all other payloads have equal bytes, and both runs have them.
     """
     sides = [role for role, run in (("predicted", predicted), ("measured", measured)) if _has_expected_ids(run)]
     dtypes = unlike[["predicted_dtype", "measured_dtype"]].fillna("")
@@ -186,7 +186,7 @@ def _check_metrics(predicted: Run, measured: Run) -> Check:
 
 
 def _common_metrics(predicted: Run, measured: Run) -> pd.DataFrame:
-    """The numbers of common ranks side by side; when one run recorded none at all, nothing is common."""
+    """Return the metrics of common ranks in one frame; no rows if one run recorded none at all."""
     ranks = _common_ranks(predicted, measured)
     keys, sides = ["rank", "step", "name"], list[pd.DataFrame]()
     for run, name in ((predicted, "predicted"), (measured, "measured")):

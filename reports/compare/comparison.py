@@ -1,6 +1,6 @@
-"""Predicted against measured: signed errors by operation, step and size, and the worst cases.
+"""Compare a prediction with a measurement: signed errors by operation, step and size, and the worst cases.
 
-Pure functions of two runs.
+All functions are pure.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from reports.terminal.text import as_text
 from reports.user_keys import user_key
 from scenarios.seam.trace import PLAYING
 
-# What the digest leaves out of what is not at a scenario's root.
+# Keys that digests leave out, besides those at a scenario's root.
 _NOT_OF_DIGESTS = ("cluster.faults", "cluster.slow", "cluster.cost")  # cluster.slow: of older recordings
 
 _KEYS_SHOWN = 3
@@ -47,10 +47,10 @@ STEP_ERRORS = {"step": "int", **_TIMES}  # `step` is the measured run's
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
-    """Two runs side by side. Errors are (predicted - measured) / measured; nan where one side lacks it.
+    """A prediction and a measurement with their errors, (predicted - measured) / measured; nan if one side is missing.
 
-    `operations` are those of one rank in one step, `calls` single ones by size; `errors_by_size` adds these up by kind.
-    Printed, it is the tables that `python -m reports compare` prints, in which each error has its column.
+    `operations` are those of one rank in one step, `calls` single ones by size; `errors_by_size` groups calls by kind.
+    Printed, it shows the tables of `python -m reports compare`.
     """
 
     predicted: Run
@@ -63,11 +63,11 @@ class Comparison:
     checks: tuple[Check, ...]
 
     def __repr__(self) -> str:
-        """Return its tables as text; pandas would leave out the errors' column of frames wider than the terminal."""
+        """Return the tables as text; pandas would leave out the errors' column of frames wider than the terminal."""
         return as_text(summarize(self)).rstrip()
 
     def frames(self) -> dict[str, pd.DataFrame]:
-        """Every frame by name, but for those of the checks."""
+        """Return every frame by name, except those of the checks."""
         names = ["operations", "steps", "calls", "errors_by_size", "worst"]
         return {name: getattr(self, name) for name in names}
 
@@ -76,7 +76,7 @@ def compare(sim_run: Run, real_run: Run, *, any_worlds: bool = False) -> Compari
     """Return the comparison; a real run given first changes places with a simulated one given second.
 
     Raises:
-        ReportError: runs of different scenarios; or two of the same world without `any_worlds`.
+        ReportError: runs of different scenarios; or two of one world without `any_worlds`.
     """
     predicted, measured = sim_run, real_run
     if (predicted.info.world, measured.info.world) == ("real", "sim"):
@@ -130,7 +130,7 @@ def _differing(first: object, second: object, key: str = "") -> Iterator[str]:
 
 
 def _differing_sources(first: object, second: object) -> Iterator[str]:
-    """The program's files, by their names; runs of earlier releases do not know them."""
+    """Yield the program's files that differ, by name; runs of earlier releases do not record them."""
     if isinstance(first, dict) and isinstance(second, dict):
         for name in dict.fromkeys([*first, *second]):
             if first.get(name) != second.get(name):
@@ -146,7 +146,7 @@ def _short(value: object) -> str:
 
 
 def operation_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Operations' medians side by side; the longest measured ones first."""
+    """Return operations with both medians; the longest measured ones first."""
     keys = [*KEYS, "part"]
     left = predicted[[*keys, "median_ns"]].rename(columns={"median_ns": "predicted_ns"})
     right = measured[[*keys, "median_ns"]].rename(columns={"median_ns": "measured_ns"})
@@ -158,8 +158,8 @@ def operation_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.Data
 
 
 def _step_errors(predicted: Run, measured: Run) -> pd.DataFrame:
-    """Return steps side by side: by number, or steps that were timed with the recording off beside the steady predicted
-    ones, in turn, as far as there are both.
+    """Return steps with both times, paired by number; steps timed with the recording off are paired with steady
+    predicted steps in their order, up to the shorter of both lists.
     """
     timed = unrecorded_steps(measured)
     if len(timed):
@@ -180,7 +180,7 @@ def _step_errors(predicted: Run, measured: Run) -> pd.DataFrame:
 
 
 def _spread_errors(both: BothCalls, step_ns: float) -> pd.DataFrame:
-    """As `operation_errors`, with each side's 10th and 90th percentile, and the difference over a measured step."""
+    """Return `operation_errors` with each side's 10th and 90th percentile, and the difference over a measured step."""
     sides = [_per_rank_and_step(calls, both.names) for calls in (both.predicted, both.measured)]
     found = operation_errors(*sides)
     for side, spread in zip(("predicted", "measured"), sides, strict=True):
@@ -191,7 +191,7 @@ def _spread_errors(both: BothCalls, step_ns: float) -> pd.DataFrame:
 
 
 def _per_rank_and_step(calls: pd.DataFrame, names: pd.DataFrame) -> pd.DataFrame:
-    """Each operation's 10th percentile, median and 90th percentile over ranks and steps, in which calls add up."""
+    """Return each operation's 10th percentile, median and 90th percentile of its summed calls over ranks and steps."""
     grouped = calls.groupby(["operation", "rank", "step"], sort=True)
     each = grouped.agg({"duration_ns": "sum", "rank_count": "first"}).reset_index()
     operations, groups = np.unique(ints(each, "operation"), return_inverse=True)

@@ -9,7 +9,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def classes(calls: pd.DataFrame) -> pd.DataFrame:
-    """`call_errors` with sizes in classes a factor of 16 wide; 0 bytes stay by themselves."""
+    """Return `call_errors` with sizes in classes a factor of 16 wide; 0 bytes are a class of their own."""
     start = calls["size_from_bytes"].to_numpy(float)
     exponent = (np.log2(np.maximum(start, 1)) // 4 * 4).astype(np.int64)
     none = start == 0
@@ -19,12 +19,12 @@ def classes(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def size_ranges(frame: pd.DataFrame) -> list[str]:
-    """Each row's range of sizes."""
+    """Return each row's range of sizes."""
     return list(map(size_range, frame["size_from_bytes"].tolist(), frame["size_until_bytes"].tolist()))
 
 
 def size_range(from_bytes: int, until_bytes: int) -> str:
-    """ "4-64 KiB", "256 B-4 KiB", "0 B"; the upper end is not in it."""
+    """Return a range of sizes without its upper end: "4-64 KiB", "256 B-4 KiB", "0 B"."""
     if not from_bytes:
         return "0 B"
     (first, unit), (last, last_unit) = (_power_of_two(value) for value in (from_bytes, until_bytes))
@@ -32,7 +32,7 @@ def size_range(from_bytes: int, until_bytes: int) -> str:
 
 
 def size_of_power(size_bytes: int) -> str:
-    """ "4 KiB" for 4,096, a power of two."""
+    """Return "4 KiB" for 4,096, a power of two."""
     return " ".join(map(str, _power_of_two(size_bytes)))
 
 

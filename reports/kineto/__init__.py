@@ -1,1 +1,1 @@
-"""Reads what torch.profiler exported (Chrome trace JSON) as a run, and as operators with their times."""
+"""Read torch.profiler's exported traces (Chrome trace JSON) as a run, and as operators with their times."""

@@ -1,4 +1,4 @@
-"""Collects calls of operators that launched kernels from a profiler's trace, with arguments and kernels' times."""
+"""Collect the operator calls that launched kernels from a profiler's trace, with arguments and kernel times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _HOST_COPIES = ("HtoD", "DtoH", "Host", "Pageable", "Pinned")
 
 @dataclass(frozen=True, slots=True)
 class TracedKernel:
-    """What ran on the GPU, in microseconds; `blocks` of its grid. `is_host_copy`: between the host and the GPU."""
+    """A kernel or copy on the GPU; its time in microseconds, and the blocks of its grid.
+
+    `is_host_copy`: it copies between the host and the GPU.
+    """
 
     name: str
     us: float
@@ -32,10 +35,10 @@ class TracedKernel:
 
 @dataclass(slots=True)
 class TracedCall:
-    """A call of an operator, annotation or function of autograd: its kernels, and the calls in it that have some.
+    """A call of an operator, annotation or function of autograd: its kernels, and its inner calls that launched some.
 
     `dims`, `strides`, `types` and `values` are its arguments as the profiler writes them. `gradients` are the
-    dimensions of what its function of autograd was given.
+    dimensions of the arguments of its function of autograd.
     """
 
     name: str
@@ -50,7 +53,7 @@ class TracedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedCalls:
-    """The outermost calls of a trace by their starts, and what else a table of them says.
+    """The outermost calls of a trace by their starts, and facts that a table made of them states.
 
     `has_shapes`: the profiler recorded the operators' arguments. `parameters` are the shapes of the gradients that a
     step accumulates, the last one first, which is about the order of the forward pass. `left_out_us` is the time of
@@ -97,7 +100,7 @@ def calls_of(trace: TraceFile) -> TracedCalls:
 
 
 def _call(place: int, operators: Operators, made: dict[int, TracedCall], roots: list[int]) -> TracedCall:
-    """Return the call at a place, put into those around it."""
+    """Return the call at a place, and link it into its enclosing calls."""
     inner: TracedCall | None = None
     for around in operators.above(place):
         is_known = around in made
@@ -124,7 +127,7 @@ def _made(place: int, operators: Operators) -> TracedCall:
 
 
 def _gradients(place: int, operators: Operators) -> Sequence[Any] | None:
-    """Return the dimensions of what the function of autograd that an operator made was given."""
+    """Return the dimensions of the arguments of the autograd function that an operator made."""
     for function in operators.made_by(place):
         for inside in operators.within(function):
             if dims := _listed(operators.events[inside], _SHAPES, _is_extents):
@@ -133,7 +136,7 @@ def _gradients(place: int, operators: Operators) -> Sequence[Any] | None:
 
 
 def _listed(event: Event, key: str, is_right: Callable[[object], bool]) -> Sequence[Any]:
-    """Return what an operator's event says of each argument; nothing where it is none of what profilers write."""
+    """Return a list from an operator's event, one entry per argument; empty unless profilers write such entries."""
     found = event.args.get(key)
     return found if isinstance(found, list) and all(map(is_right, found)) else ()
 

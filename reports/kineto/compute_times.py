@@ -1,7 +1,7 @@
-"""What computations took in measured runs, for a prediction to take them in place of its rooflines.
+"""Times of computations in measured runs, which a prediction can use in place of its rooflines.
 
-A computation is known by its label and by how many of that label its rank has begun on that stream in this step; how a
-prediction finds its time: see `scenarios.config.compute_times`, which reads this file.
+A computation is identified by its label and its count among the calls of that label by its rank on that stream in the
+step; `scenarios.config.compute_times` reads the file and defines how a prediction finds its times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reports.store.columns import fixed
 from reports.terminal import text
 from reports.terminal.rows import cells
 
-# What `measure` gives, one row a label and call, in the order in which a step begins them.
+# Columns of the rows of `measure`, one row per label and call, in the order in which a step begins them.
 TIMES = {"label": "str", "call": "int", "time_us": "float", "spread": "float", "samples": "int"}
 OPERATORS = {"operations": "str", "time_us": "float", "calls": "int"}
 _CALL = ["label", "call"]
@@ -33,13 +33,12 @@ _ROWS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """A frame of `TIMES`; `about` says what it is of, `notes` what was left out or is not as usual, each a sentence.
+    """A frame of `TIMES` with its origin: `about` is its summary, `notes` state what was left out or is unusual.
 
-    `time_us` is a call's mean over ranks, steps and runs, `spread` lies between the 10th and the 90th percentile, as a
-    share of the median (nan where that is 0), `samples` are the calls that both are of.
-
-    `operators` is a frame of `OPERATORS`: the mean of `calls` calls of each described operator that was a computation
-    by itself. `others_us`: what all other computations took, by label. `devices` computed it, on `date`.
+    `time_us` is a call's mean over ranks, steps and runs, `spread` the distance from the 10th to the 90th percentile as
+    a share of the median (nan where that is 0), `samples` the number of calls. `operators` is a frame of `OPERATORS`:
+    the mean of `calls` calls of each described operator that was a computation by itself. `others_us` is the time of
+    all other computations, by label. `devices` are the devices that computed, `date` the start of the latest run.
     """
 
     rows: pd.DataFrame
@@ -52,14 +51,17 @@ class Times:
 
 
 def measure(runs: Sequence[tuple[str, Run]], skip: int | None = None, *, any_runs: bool = False) -> Times:
-    """Return the times of all computations inside steps; a run comes with what it is called in sentences.
+    """Return the times of all computations inside steps.
 
-    The first `skip` steps of each run are left out, as they warm up: by default those that the run's frames mark, and
-    at least 1 where there are several.
+    Args:
+        runs: pairs of the run's name in sentences, and the run.
+        skip: the number of first steps to leave out of each run, as warm-up; by default those that the run's frames
+            mark, and at least 1 where there are several.
+        any_runs: allow predictions, and runs of different scenarios.
 
     Raises:
-        ReportError: a run is a prediction, or of another scenario than the first, which `any_runs` allows; or nothing
-            is left of one.
+        ReportError: a run is a prediction, or of another scenario than the first, which `any_runs` allows; or none of
+            its steps or computations remain.
     """
     notes = [note for name, run in runs for note in _notes_of_run(name, run, any_runs=any_runs)]
     notes += _notes_of_scenarios(runs, any_runs=any_runs)
@@ -86,7 +88,7 @@ def measure(runs: Sequence[tuple[str, Run]], skip: int | None = None, *, any_run
 
 
 def summarize(times: Times) -> RenderableType:
-    """The longest rows."""
+    """Return a terminal table of the longest rows."""
     longest = times.rows.sort_values(["time_us", *_CALL], ascending=[False, True, True]).head(_ROWS)
     shown = longest.assign(time_ns=1000 * longest["time_us"])
     rows = cells(shown, ["label", "call", "time_ns", "spread", "samples"])
@@ -132,8 +134,9 @@ def _steps(name: str, run: Run, skip: int | None, notes: list[str]) -> list[int]
 
 
 def _calls(name: str, run: Run, steps: Sequence[int], notes: list[str]) -> pd.DataFrame:
-    """One row a computation: `label`, `call`, `time_ns`, `at_ns` (from the start of its rank's first in the step),
-    `rank_count`, `operations`.
+    """Return one row per computation: `label`, `call`, `time_ns`, `at_ns`, `rank_count`, `operations`.
+
+    `at_ns` is measured from the start of the rank's first computation in the step.
     """
     computations = run.spans[((run.spans["kind"] == COMPUTE) & run.spans["step"].isin(steps)).to_numpy(bool)]
     calls = _annotated if run.info.played_on == PLAYED_ON else _issued
@@ -145,7 +148,7 @@ def _calls(name: str, run: Run, steps: Sequence[int], notes: list[str]) -> pd.Da
 
 
 def _issued(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Calls of a run of ours, where each span is one computation."""
+    """Return the calls of a run of ours, in which each span is one computation."""
     spans = spans.sort_values(["rank", "stream", "sequence"])
     call = spans.groupby(["rank", "stream", "step", "label"]).cumcount() + 1
     spans = spans.assign(call=call, time_ns=spans["end_ns"] - spans["start_ns"])
@@ -177,7 +180,7 @@ def _busy_ns(spans: pd.DataFrame) -> int:
 
 
 def _rows(calls: pd.DataFrame) -> pd.DataFrame:
-    """One row a label and call; a representative rank is weighted by `rank_count`."""
+    """Return one row per label and call; a representative rank is weighted by `rank_count`."""
     weight = calls["rank_count"]
     calls = calls.assign(weighed_time_ns=calls["time_ns"] * weight, weighed_at_ns=calls["at_ns"] * weight)
     grouped = calls.groupby(_CALL, sort=True)
@@ -199,7 +202,7 @@ def _us(calls: pd.DataFrame) -> pd.Series:
 
 
 def _operators(calls: pd.DataFrame) -> pd.DataFrame:
-    """One row an operator, in the order of their descriptions."""
+    """Return one row per operator, in the order of their descriptions."""
     sums = calls.assign(time_us=_us(calls)).groupby("operations", sort=True)[["time_us", "rank_count"]].sum()
     time_us = (sums["time_us"] / sums["rank_count"]).to_numpy()
     return fixed({"operations": sums.index, "time_us": time_us, "calls": sums["rank_count"].to_numpy()}, OPERATORS)

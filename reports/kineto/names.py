@@ -1,4 +1,4 @@
-"""Names of GPU kernels, of torch's operators and of collectives, as a profiler's traces have them, in our words."""
+"""Translate the names of GPU kernels, torch's operators and collectives in a profiler's traces to this project's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from scenarios.seam.traits import TRAITS
 
-# Names whose meaning is kept: a trace has far fewer than kernels.
+# The number of names whose kind is cached: a trace has far fewer distinct names than kernels.
 _KEPT = 8192
 _BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function: )?(\w+?)Backward\w*$")
 # Kernels that communicate: NCCL's and RCCL's (ncclDevKernel_..., ncclKernel_..., ncclSymkDevKernel_...), MSCCL's,
@@ -18,7 +18,7 @@ _COMMUNICATES = re.compile(
     r"|cross_device_reduce|allreduce_fusion|\bdeep_ep::(?!layout)|symmetric_?memory|symm_mem",
     re.IGNORECASE,
 )
-# What a name says that holds no collective's letters, or those of another.
+# Names that mean a collective without containing its letters, or with those of another collective.
 _MEANT = (
     (re.compile(r"cross_device_reduce", re.IGNORECASE), "all_reduce"),
     (re.compile(r"\bdeep_ep::.*(dispatch|combine)", re.IGNORECASE), "all_to_all_single"),
@@ -26,13 +26,13 @@ _MEANT = (
     (re.compile(r"wait_signal", re.IGNORECASE), "recv"),
 )
 SEND_RECV = re.compile(r"nccl\w*kernel\w*sendrecv", re.IGNORECASE)
-# In what is around a launch: torch's own words, or a name with a whole collective in it, as anyone may give one.
+# Words in annotations and operators around a launch: torch's own, or any name with a whole collective in it.
 _SAID = re.compile(
     r"^(?:nccl|gloo|c10d|ucc|_c10d_functional|_dtensor)\b:{1,2}(?P<own>\w+)"
     r"|(?P<any>all_?reduce|all_?to_?all|all_?gather|reduce_?scatter|broadcast)(?![a-z])",
     re.IGNORECASE,
 )
-# Names of GPU kernels, and of torch's operators on a CPU, by kind; the first that fits counts.
+# Names of GPU kernels, and of torch's operators on a CPU, by kind; the first match counts.
 _ATTENTION = re.compile(
     r"flash_?(fwd|bwd|attn|attention)|pytorch_flash|\bflash::|flash_[fb]prop|fmha|sdpa|mem_?eff|(?<!no_)attention"
     r"|\battn_(fwd|bwd)|_attn_(fwd|bwd)|compute_dot_do_o|convert_dq_to"
@@ -71,19 +71,17 @@ _OPERATOR_WORDS = (
 
 @lru_cache(_KEPT)
 def kernel_kind(name: str) -> str:
-    """Return the kind of a GPU kernel by its name, as `scenarios.seam.rank.Kernel` has them; "other" where it tells
-    none.
-    """
+    """Return the kind of a GPU kernel by its name, one of `scenarios.seam.kernel.Kernel`'s; "other" if unknown."""
     plain = name.lower().replace("(anonymous namespace)::", "")
-    head = re.split(r"[<(]", plain, maxsplit=1)[0]  # what a template was made with says less than its own name
+    head = re.split(r"[<(]", plain, maxsplit=1)[0]  # a template's arguments are weaker evidence than its own name
     if _ATTENTION.search(plain) and not re.search(r"triton_(poi|red|per)|elementwise|reduce_kernel", head):
-        return "attention"  # first: its kernels are CUTLASS's and cuDNN's, whose products are within
+        return "attention"  # first: attention kernels are CUTLASS's and cuDNN's, and their names contain gemm words
     return next((kind for part in (head, plain) for kind, words in _KERNEL_WORDS if re.search(words, part)), "other")
 
 
 @lru_cache(_KEPT)
 def operator_kind(name: str) -> str:
-    """The kind of an operator of torch by its name; a backward function's is that of its forward one."""
+    """Return the kind of a torch operator by its name; a backward function has the kind of its forward function."""
     found = _BACKWARD.match(name)
     plain = (found[1] if found else name.rsplit(": ", 1)[-1].rsplit("::", 1)[-1]).lower().rstrip("_")
     kind = next((kind for kind, words in _OPERATOR_WORDS if re.match(words, plain)), "other")
@@ -97,16 +95,16 @@ def communicates(kernel: str) -> bool:
 
 
 def said_around(name: str) -> str:
-    """Return the verb that an annotation or operator around a launch says, "" where it says none."""
+    """Return the verb named by an annotation or operator around a launch, "" if none."""
     found = _SAID.search(name)
     kind = collective_kind(found["own"] or found["any"]) if found else "collective"
     return "" if kind == "collective" else kind
 
 
 def collective_kind(name: str) -> str:
-    """Return the verb of a collective by torch's or a kernel's name for it; "collective" where that tells none.
+    """Return the verb of a collective by torch's or a kernel's name for it; "collective" if unknown.
 
-    NCCL plays an all-to-all as sends and receives in one kernel, so that SendRecv alone is taken for one.
+    NCCL runs an all-to-all as sends and receives in one kernel, so SendRecv alone is taken for an all-to-all.
     """
     meant = next((verb for pattern, verb in _MEANT if pattern.search(name)), "")
     if meant:

@@ -1,8 +1,8 @@
-"""Finds what launched a kernel: operators, annotations and modules around the launch, and forward of backward.
+"""Find what launched a kernel: operators, annotations and modules around the launch, and forward of backward.
 
-A launch belongs to what its thread had open then; without a launch or anything open, to the operator whose
-"External id" the kernel carries. A function of autograd carries the sequence number of the operator that made it and
-a number of that operator's thread, which is matched with the thread whose operators have these sequence numbers.
+A launch belongs to the events open on its thread at that moment; without a launch or an open event, to the operator
+whose "External id" the kernel carries. A function of autograd carries the sequence number of the operator that made it
+and a number of that operator's thread, which is matched with the thread whose operators have these sequence numbers.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from reports.kineto.trace_file import ANNOTATION, CPU_OP, MODULE, MODULES_NAME, 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 NOWHERE = -1
 
-# Annotations that torch itself puts around every collective say nothing that its kind does not.
+# Annotations that torch itself puts around every collective add nothing to the collective's kind.
 _OWN = re.compile(r"ProfilerStep[#*]|(?:nccl|gloo|c10d|mpi|ucc):")
 _OPTIMIZER = re.compile(r"Optimizer\.step#")
 _EVALUATES = "autograd::engine::evaluate_function: "
 _ACCUMULATES = f"{_EVALUATES}torch::autograd::AccumulateGrad"
 _CALLS = re.compile(r"c10d::|_c10d_functional::|record_param_comms$")
 _SEQUENCE = "Sequence number"
-# A thread with so many functions of backward passes for each operator of a forward pass is autograd's own.
+# A thread with more functions of backward passes per forward operator than this is autograd's own.
 _HARDLY = 10
 _LARGEST = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class KernelOrigin:
-    """What a kernel was launched for; "" stands for nothing known.
+    """The reason why a kernel was launched; "" is unknown.
 
-    `operator` is the outermost operator around the launch, of a backward pass that of its forward operator, of a
-    communication its call. `modules` are annotations and modules, the outermost first, of a backward pass those around
+    `operator` is the outermost operator around the launch, in a backward pass that of its forward operator, for a
+    communication its call. `modules` are annotations and modules, the outermost first, in a backward pass those around
     the forward operator. `label` names the innermost annotation or module, else `operator`; `opened` is when and on
     which thread that began.
     """
@@ -53,7 +53,7 @@ _UNKNOWN = KernelOrigin()
 
 
 class Operators:
-    """The operators, annotations and modules of one trace, each with what encloses it on its thread."""
+    """The operators, annotations and modules of one trace, each with its enclosing event on its thread."""
 
     def __init__(self, trace: TraceFile) -> None:
         annotations = [one for one in trace.events.get(ANNOTATION, []) if not _OWN.match(one.name)]
@@ -68,7 +68,7 @@ class Operators:
         self._nest()
 
     def innermost(self, issue: Event, args: Mapping[str, object]) -> int:
-        """Return the place of what was open last at `issue`, whose kernel has `args`; `NOWHERE` if nothing was."""
+        """Return the place of the innermost event open at `issue`, whose kernel has `args`; `NOWHERE` if none was."""
         starts, places = self._threads.get(issue.thread, ((), ()))
         at = bisect_right(starts, issue.start_ns) - 1
         found = places[at] if at >= 0 else NOWHERE
@@ -79,7 +79,7 @@ class Operators:
         return found
 
     def above(self, place: int) -> list[int]:
-        """Return a place and those that enclose it, the innermost first."""
+        """Return a place and its enclosing places, the innermost first."""
         found = []
         while place != NOWHERE:
             found.append(place)
@@ -87,11 +87,11 @@ class Operators:
         return found
 
     def is_operator(self, place: int) -> bool:
-        """Return whether there is an operator at `place`, not an annotation or a module."""
+        """Return whether the event at `place` is an operator, not an annotation or a module."""
         return not self._is_scope[place]
 
     def origin(self, place: int, *, communicates: bool = False) -> KernelOrigin:
-        """Return what is launched at `place` for; `communicates`: it is a collective."""
+        """Return the origin of a kernel launched at `place`; `communicates`: the kernel is a collective."""
         key = place, communicates
         if key not in self._known:
             self._known[key] = self._origin(self.above(place), communicates=communicates)
@@ -102,7 +102,7 @@ class Operators:
         return next((found for one in self.above(place) if (found := self._made.get(one, NOWHERE)) >= 0), NOWHERE)
 
     def within(self, place: int) -> Iterator[int]:
-        """Yield the places of what the operator at `place` has inside, by their starts."""
+        """Yield the places of the direct children of the operator at `place`, by their starts."""
         for inside in range(place + 1, len(self.events)):
             event = self.events[inside]
             if event.start_ns > self.events[place].end_ns:
@@ -163,13 +163,13 @@ class Operators:
 
     @cached_property
     def _by_number(self) -> dict[str, int]:
-        """Places by the number that an operator and the kernels launched in it carry."""
+        """Return places by the number that an operator and the kernels launched in it carry."""
         numbered = ((str(one.args.get("External id")), at) for at, one in enumerate(self.events))
         return {number: at for number, at in numbered if number != "None"}
 
     @cached_property
     def _of_autograd(self) -> set[tuple[str, str]]:
-        """Threads of autograd's own: with functions of backward passes, and hardly an operator of a forward pass."""
+        """Return autograd's own threads: with functions of backward passes, and hardly a forward operator."""
         forward, functions = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         until: dict[tuple[str, str], int] = {}
         for place, event in enumerate(self.events):
@@ -189,9 +189,9 @@ class Operators:
 
     @cached_property
     def _made(self) -> dict[int, int]:
-        """The operator that made each function of autograd, by their places.
+        """Return the operator that made each function of autograd, by their places.
 
-        An accumulation of a gradient, which has no number, is taken for the function's that ran before it.
+        An accumulation of a gradient has no number and is assigned to the maker of the function that ran before it.
         """
         makers: dict[tuple[tuple[str, str], int], int] = {}
         backward: list[tuple[int, int, str]] = []
@@ -202,7 +202,7 @@ class Operators:
             if event.name.startswith(_EVALUATES):
                 backward.append((place, sequence, str(event.args.get("Fwd thread id"))))
             elif not whole_number(event.args.get("Fwd thread id"), _LARGEST):
-                makers[event.thread, sequence] = place  # the last: those before it made nothing
+                makers[event.thread, sequence] = place  # the last one wins: earlier ones made no function
         return self._with_accumulations(_matched(makers, backward))
 
     def _with_accumulations(self, made: dict[int, int]) -> dict[int, int]:
@@ -222,7 +222,7 @@ def _matched(
 ) -> dict[int, int]:
     """Return for each function of autograd the operator with its sequence number on the thread that its number means.
 
-    A number means the thread that has most of the sequence numbers which come with it.
+    A number means the thread that has most of the sequence numbers recorded together with that number.
     """
     threads = dict.fromkeys(thread for thread, _ in makers)
     votes: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)

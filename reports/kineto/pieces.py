@@ -1,4 +1,4 @@
-"""Kernels, copies and operators of one profiler trace as pieces: kind, label, stream, step and bytes of each."""
+"""Split one profiler trace into kernels, copies and operators: kind, label, stream, step and bytes of each."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _GLOO = re.compile(r"gloo:")
 # Operators of torch around the launch of a collective.
 _AROUND = re.compile(r"record_param_comms$|c10d::|_c10d_functional::|(?:nccl|gloo|ucc):")
 _LARGEST = 2**53
-# What is said of a span once all traces are read.
+# Fields of a span that are set once all traces are read.
 _UNKNOWN: dict[str, Any] = {"host": 0, "sequence": 0, "wait_from_ns": -1, "wait_until_ns": -1}
 
 
 class _IssuedEvent(NamedTuple):
-    """When the CPU issued an event, on the trace's axis, for what, and how often that was opened in the step before.
+    """A moment at which the CPU issued an event, on the trace's axis, its origin, and the index of this opening.
 
-    `number` is -1 where nothing was open.
+    `number` counts the openings of that label in the step before it; -1 where no event was open.
     """
 
     at_ns: int
@@ -48,12 +48,12 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedSpan(Span):
-    """The span of a kernel, a memory operation or, in a trace without a GPU, an operator that no other one called.
+    """A span of a kernel, a memory operation or, in a trace without a GPU, of an outermost operator.
 
     `name` is the trace's, `label` the innermost annotation or module around its launch, else the outermost operator,
-    else the name; of a backward pass that of its forward operator. `origin` says more. Times in ns on the run's axis.
-    `step` is -1 outside any. `kernel` is the kind of a computation, "" of a communication. `call` counts a group's
-    collectives and, of a computation, in which opening of its label in the step it was launched.
+    else the name; in a backward pass that of its forward operator. `origin` has the details. Times are in ns on the
+    run's axis. `step` is -1 outside any. `kernel` is the kind of a computation, "" for a communication. `call` counts a
+    group's collectives; for a computation it is the opening of its label in the step that launched it.
     """
 
     name: str
@@ -61,7 +61,7 @@ class TracedSpan(Span):
 
 
 def group_names(traces: Sequence[TraceFile]) -> Mapping[tuple[str, str], str]:
-    """Torch's name of a process group; with its ranks where several groups have that name."""
+    """Return torch's name of each process group, with the group's ranks where several groups share a name."""
     found: dict[str, set[str]] = defaultdict(set)
     for trace in traces:
         comms = _comms(trace)
@@ -77,7 +77,7 @@ def group_names(traces: Sequence[TraceFile]) -> Mapping[tuple[str, str], str]:
 
 
 def _comms(trace: TraceFile) -> dict[str, Mapping[str, Any]]:
-    """What torch noted of each collective on the CPU, by the number that its kernels carry, too."""
+    """Return torch's CPU record of each collective, by the number that its kernels carry, too."""
     events = (event for event in trace.events.get(CPU_OP, []) if event.name == "record_param_comms")
     return {str(event.args["External id"]): event.args for event in events if "External id" in event.args}
 
@@ -91,7 +91,7 @@ def _group_key(args: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class TracePieces:
-    """The pieces and the steps of one trace, whose axis has the run's 0 at `origin_ns`."""
+    """The spans and the steps of one trace, whose axis has the run's 0 at `origin_ns`."""
 
     def __init__(self, trace: TraceFile, origin_ns: int, groups: Mapping[tuple[str, str], str]) -> None:
         self._trace, self._origin_ns, self._groups = trace, origin_ns, groups
@@ -99,12 +99,12 @@ class TracePieces:
         self._steps = steps_of(trace)
         self._step_starts = [event.start_ns for event in self._steps]
         self._operators = Operators(trace)
-        self.unsaid = 0  # SendRecv kernels of which nothing says for what they are
-        self._around: dict[str, Mapping[str, Any]] = {}  # by correlation, what is around a communication's launch
+        self.unsaid = 0  # SendRecv kernels for which no event states the collective
+        self._around: dict[str, Mapping[str, Any]] = {}  # by correlation: arguments around a communication's launch
         self.pieces = self._of_gpu() if trace.on_gpu else self._of_cpu()
 
     def step_spans(self) -> list[Span]:
-        """From the first kernel that was launched in a step to the end of the last; without kernels its annotation."""
+        """Return the steps' spans: from a step's first launched kernel to the end of the last, else its annotation."""
         origin, own = self._origin_ns, defaultdict(list)
         for piece in self.pieces:
             own[piece.step].append(piece)
@@ -146,7 +146,7 @@ class TracePieces:
         ]
 
     def _of_cpu(self) -> list[TracedSpan]:
-        """Operators that no other one called, and what gloo's threads did."""
+        """Return outermost operators, and the work of gloo's threads."""
         events = outermost(self._trace.events.get(CPU_OP, []))
         origins = [self._operators.origin(self._operators.innermost(event, {})) for event in events]
         streams = _threads(events)
@@ -158,7 +158,7 @@ class TracePieces:
         return pieces + [self._piece(event, ANNOTATION, _IssuedEvent(event.start_ns), "gloo") for event in gloo]
 
     def _launched(self, issues: Sequence[Event], origins: Sequence[KernelOrigin]) -> list[_IssuedEvent]:
-        """Return for each event when and for what it was issued, and which of its label in the step that is, from 0."""
+        """Return for each event when and for what it was issued, and the index of its label's opening in the step."""
         steps = [self._step_of(issue.start_ns) for issue in issues]
         begun: dict[tuple[str, int], set[tuple[int, tuple[str, str]]]] = defaultdict(set)
         for origin, step in zip(origins, steps, strict=True):
@@ -195,7 +195,7 @@ class TracePieces:
         return collective_kind(event.name) if kind == "collective" else kind
 
     def _find_around(self, launched: Sequence[tuple[Event, Event]]) -> None:
-        """Note what is around the launches of communications: the args of torch's own note, else a verb in a name."""
+        """Record what is around the launches of communications: torch's record of arguments, else a verb in a name."""
         own = [(event, issue) for event, issue in launched if communicates(event.name)]
         operators = [event for event in self._trace.events.get(CPU_OP, []) if _AROUND.match(event.name)]
         around = [*operators, *self._trace.events.get(ANNOTATION, [])]
@@ -207,7 +207,7 @@ class TracePieces:
             self._around[str(event.args.get("correlation"))] = noted or ({"Collective name": said} if said else {})
 
     def _args(self, event: Event) -> Mapping[str, Any]:
-        """Return what is known of a communication: around its launch, by its number on the CPU, and its own word."""
+        """Return the facts about a communication: from around its launch, its CPU record, and its own arguments."""
         return {**self._around.get(str(event.args.get("correlation")), {}), **_joined(event, self._comms)}
 
     def _communication(self, piece: TracedSpan, event: Event) -> TracedSpan:
@@ -240,7 +240,7 @@ def _enclosing(annotations: Sequence[Event], issues: Sequence[Event]) -> list[li
     """Return for each event its thread's annotations open at its start, the innermost last."""
     by_thread: dict[tuple[str, str], list[Event]] = defaultdict(list)
     for event in annotations:
-        by_thread[event.thread].append(event)  # which come by start, the enclosing ones first
+        by_thread[event.thread].append(event)  # sorted by start, enclosing annotations first
     found: list[list[Event]] = [[] for _ in issues]
     open_now: dict[tuple[str, str], list[Event]] = defaultdict(list)
     begun: Counter[tuple[str, str]] = Counter()
@@ -260,7 +260,7 @@ def _stream_key(event: Event) -> tuple[str, str]:
 
 
 def _streams(events: Sequence[tuple[Event, bool]]) -> dict[tuple[str, str], str]:
-    """The streams' names. The main one is where most was computed: one of collectives also waits in them."""
+    """Return the streams' names; main is the one with most computation, because collectives' streams also wait."""
     times: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for event, computes in events:
         took = event.end_ns - event.start_ns

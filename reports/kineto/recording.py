@@ -1,4 +1,4 @@
-"""Builds a recording from the traces that `torch.profiler` exports, one per rank: spans, call numbers, clocks."""
+"""Build a recording from the traces that `torch.profiler` exports, one per rank: spans, call numbers, clocks."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _POINT_TO_POINT = ("send", "recv")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What the traces say: a recording, and what to know about it."""
+    """A recording made of traces, and notes on it."""
 
     recording: Recording
     notes: tuple[str, ...]
 
     @property
     def pieces(self) -> list[TracedSpan]:
-        """The spans but for those of steps."""
+        """The spans without those of steps."""
         return [span for span in self.recording.spans if isinstance(span, TracedSpan)]
 
 
@@ -46,16 +46,16 @@ def read(paths: Sequence[Path], name: str) -> Profile:
     """Return the recording of a run whose ranks left one trace each; `name` becomes the run's.
 
     Raises:
-        ReportError: with a sentence for every mistake in the files, or for a rank that two of them are of.
+        ReportError: with a sentence for every mistake in the files, or for a rank that has two files.
     """
     return profile_of(read_traces(paths), name)
 
 
 def read_traces(paths: Sequence[Path]) -> list[TraceFile]:
-    """Return the traces of a run, one a rank, by their ranks.
+    """Return the traces of a run, one per rank, sorted by rank.
 
     Raises:
-        ReportError: with a sentence for every mistake in the files, or for a rank that two of them are of.
+        ReportError: with a sentence for every mistake in the files, or for a rank that has two files.
     """
     traces, mistakes = [], []
     for path in paths:
@@ -71,7 +71,7 @@ def read_traces(paths: Sequence[Path]) -> list[TraceFile]:
 
 
 def profile_of(traces: Sequence[TraceFile], name: str) -> Profile:
-    """Return the recording of a run by the traces of its ranks; `name` becomes the run's."""
+    """Return the recording of a run from the traces of its ranks; `name` becomes the run's."""
     notes = [note for trace in traces for note in trace.notes]
     origins = _origins(traces, notes)
     groups = group_names(traces)
@@ -99,7 +99,7 @@ def profile_of(traces: Sequence[TraceFile], name: str) -> Profile:
 
 
 def _number(traces: Sequence[TraceFile]) -> list[str]:
-    """Says which rank each trace is of: its own word, the file's name, else its place; what is wrong with that."""
+    """Set each trace's rank from its own metadata, the file's name, or its place; return mistakes as sentences."""
     said = [_said_rank(trace) for trace in traces]
     mistakes: list[str] = []
     first: dict[int, TraceFile] = {}
@@ -122,7 +122,7 @@ def _said_rank(trace: TraceFile) -> int | None:
 
 
 def _origins(traces: Sequence[TraceFile], notes: list[str]) -> list[int]:
-    """Where each trace's axis has the run's 0."""
+    """Return the moment (ns) on each trace's axis that is the run's 0."""
     firsts = [min(one.start_ns for events in trace.events.values() for one in events) for trace in traces]
     if len(traces) > 1 and not all(trace.since_1970 for trace in traces):
         notes.append(
@@ -136,7 +136,7 @@ def _origins(traces: Sequence[TraceFile], notes: list[str]) -> list[int]:
 
 
 def _linked(pieces: Sequence[TracedSpan], notes: list[str]) -> list[TracedSpan]:
-    """With the calls of each group counted; where members counted differently, nothing says which belong together."""
+    """Return spans with the calls of each group counted; calls are not linked if members counted different numbers."""
 
     def order(one: TracedSpan) -> tuple[Any, ...]:
         about = one.name, one.group, one.step, one.label, one.bytes_in, one.bytes_out, one.bytes_read
@@ -165,7 +165,7 @@ def _note_world(traces: Sequence[TraceFile], notes: list[str]) -> None:
 
 
 def _waited_for(pieces: Sequence[TracedSpan]) -> list[TracedSpan]:
-    """A communication was waited for if its rank computed nothing when it ended: from there to its end."""
+    """Return spans with waits: a communication was waited for if its rank computed nothing when it ended."""
     bounds: dict[int, list[tuple[int, int]]] = {piece.rank: [] for piece in pieces}
     for piece in pieces:
         if piece.kind == COMPUTE:

@@ -1,4 +1,4 @@
-"""Finds the steps of a trace: by annotations, else by its optimizers, else by what repeats."""
+"""Find the steps of a trace: by annotations, else by its optimizers, else by repetition."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from reports.kineto.trace_file import ANNOTATION, COPIES, CPU_OP, KERNEL, LAUNCH
 _STEP = re.compile(r"ProfilerStep#(\d{1,15})")
 _OPTIMIZER = re.compile(r"Optimizer\.step#")
 _BACKWARD = "autograd::engine::evaluate_function"
-# Of an operator that is called where gradients are wanted, as a forward pass is and an optimizer is not.
+# An operator has it if it was called with gradients enabled, as in a forward pass and not in an optimizer.
 _SEQUENCE = "Sequence number"
-# How many operators, those called least often, and how many distances between their calls are tried.
+# The number of least frequent operators, and of distances between their calls, that are tried.
 _TRIED = 64
-# The least share of a step that has to come again exactly for a period to be one.
+# The least share of a step that has to repeat exactly for a period to count.
 _ALIKE = 0.5
-# A repetition without a backward pass may be one of layers: only one that leaves out less than this is of steps.
+# A repetition without a backward pass may be one of layers: it counts as steps only if it leaves out less than this.
 _LEFT_OUT = 0.02
-# A first or last part that has less of a step is incomplete.
+# A first or last part with a smaller share of a step is incomplete.
 _WHOLE = 0.9
 
 
 def steps_of(trace: TraceFile) -> list[Event]:
-    """Return the steps as annotations `ProfilerStep#N`, by their starts; none where all is one step."""
+    """Return the steps as annotations `ProfilerStep#N`, by their starts; empty where the trace is one step."""
     annotations = trace.events.get(ANNOTATION, [])
     return (
         [event for event in annotations if _STEP.fullmatch(event.name)] or _by_optimizer(trace) or _by_repetition(trace)
@@ -44,7 +44,7 @@ def step_number(event: Event) -> int:
 
 
 def outermost(events: Sequence[Event]) -> list[Event]:
-    """Return the events inside no other of their thread; they come by start, the enclosing ones first."""
+    """Return the events that no other event of their thread encloses; input is by start, enclosing events first."""
     until: dict[tuple[str, str], int] = {}
     found = []
     for event in events:
@@ -55,10 +55,10 @@ def outermost(events: Sequence[Event]) -> list[Event]:
 
 
 def _by_optimizer(trace: TraceFile) -> list[Event]:
-    """Return the steps of a trace that annotates none: each ends with its optimizers, none with fewer than two.
+    """Return the steps of a trace without step annotations: each ends with its optimizers; none with fewer than two.
 
-    Calls of optimizers without a backward pass between them end the same step. What is launched after the last one is
-    outside of steps.
+    Calls of optimizers without a backward pass between them end one step. Launches after the last optimizer are outside
+    of steps.
     """
     calls = outermost([event for event in trace.events.get(ANNOTATION, []) if _OPTIMIZER.match(event.name)])
     backward = [event.start_ns for event in trace.events.get(CPU_OP, []) if event.name.startswith(_BACKWARD)]
@@ -102,9 +102,9 @@ def _by_repetition(trace: TraceFile) -> list[Event]:
 
 
 def _period(tokens: npt.NDArray[np.int64], is_backward: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
-    """Return where the longest repetition begins and after how many tokens it comes again; None if there is none.
+    """Return where the longest repetition begins and its period in tokens; None if there is none.
 
-    Layers repeat, too: a period of a training has a backward pass and what is around it.
+    Layers repeat, too: the period of a training has a backward pass and operators around it.
     """
     trains = bool(is_backward.any()) and not is_backward.all()
     best: tuple[int, int, int] | None = None
@@ -120,14 +120,14 @@ def _period(tokens: npt.NDArray[np.int64], is_backward: npt.NDArray[np.bool_]) -
             continue
         if not trains and not set(tokens.tolist()) <= set(tokens[start : start + covered].tolist()):
             continue
-        # A multiple of a period covers no more, but for what was cut.
+        # A multiple of a period covers no more, except for tokens cut off at the ends.
         if best is None or covered > best[0] + best[2] // 2:
             best = covered, start, period
     return None if best is None else best[1:]
 
 
 def _candidates(tokens: npt.NDArray[np.int64]) -> list[int]:
-    """Return distances between calls of the operators that are called least often, the shortest first."""
+    """Return distances between calls of the least frequent operators, the shortest first."""
     counts = Counter(tokens.tolist())
     seldom = sorted((count, token) for token, count in counts.items() if count >= 2)
     found: Counter[int] = Counter()
@@ -147,13 +147,14 @@ def _longest_run(same: npt.NDArray[np.bool_]) -> tuple[int, int]:
 def _first_of_step(listed: Sequence[Event], is_backward: npt.NDArray[np.bool_], start: int, period: int) -> int:
     """Return how far behind `start` a step begins: with the first forward operator behind a backward pass.
 
-    A repetition that has no backward pass begins with a step.
+    A repetition without a backward pass begins with a step.
     """
     own = is_backward[start : start + period]
     if not own.any():
         return 0
     places = np.flatnonzero(own)
-    last = int(places[np.argmax(np.diff(places, append=places[0] + period))])  # the one with the longest pause behind
+    # the last backward operator before the longest pause
+    last = int(places[np.argmax(np.diff(places, append=places[0] + period))])
     for behind in range(1, period):
         event = listed[start + (last + behind) % period]
         if _SEQUENCE in event.args and not event.name.startswith(_BACKWARD):
@@ -174,10 +175,10 @@ def _in_order_of_launch(trace: TraceFile) -> list[Event]:
 
 
 def launches_of(trace: TraceFile) -> dict[str, Event]:
-    """Return the calls that launched something, by the number that what they launched carries, too."""
+    """Return the calls that launched GPU work, by the correlation number that both sides carry."""
     found: dict[str, Event] = {}
     for category in LAUNCHES:
         for event in trace.events.get(category, []):
             found.setdefault(str(event.args.get("correlation")), event)
-    found.pop("None", None)  # said by neither side, so it joins nothing
+    found.pop("None", None)  # "None" is a number missing on both sides, so it joins nothing
     return found

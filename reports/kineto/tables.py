@@ -21,8 +21,6 @@ _OF_STEPS = {"calls_per_step": "float", "median_ns": "float", "mean_ns": "float"
 # Times of one rank in one step; `share` is of the time of all kernels.
 BY_KIND = {"kind": "str", "kernel": "str", **_OF_STEPS}
 BY_LABEL = {"label": "str", "annotated": "bool", **_OF_STEPS}
-# `median_ns` is of one call, `total_ns` of all.
-# Mean times of a rank's step by what ran, forward, backward and in an optimizer; `share` is of the time of all kernels.
 _BY_PHASE = {"forward_ns": "float", "backward_ns": "float", "optimizer_ns": "float", "share": "float"}
 BY_OPERATOR = {"operator": "str", "calls_per_step": "float", **_BY_PHASE}
 BY_MODULE = {"module": "str", "calls_per_step": "float", **_BY_PHASE}
@@ -33,8 +31,10 @@ _CELLS = ["median_ns", "calls_per_step", "share"]
 
 
 def kernels(profile: Profile) -> pd.DataFrame:
-    """One row for each kernel inside a step: `rank`, `step`, `kind`, `kernel`, `label`, `annotated`, `name`,
-    `operator`, `module`, `phase`, `duration_ns`.
+    """Return one row for each kernel inside a step.
+
+    Columns are `rank`, `step`, `kind`, `kernel`, `label`, `annotated`, `name`, `operator`, `module`, `phase` and
+    `duration_ns`.
     """
     kinds = {**dict.fromkeys(["rank", "step"], "int"), **dict.fromkeys(["kind", "kernel", "label", "name"], "str")}
     inside = [piece for piece in profile.pieces if piece.step >= 0]
@@ -50,10 +50,10 @@ def kernels(profile: Profile) -> pd.DataFrame:
 
 
 def tables(profile: Profile, frame: pd.DataFrame | None = None) -> dict[str, pd.DataFrame]:
-    """`BY_KIND`, `BY_LABEL`, `BY_OPERATOR`, `BY_MODULE` and `TOP_KERNELS`, each with what takes longest first.
+    """Return `BY_KIND`, `BY_LABEL`, `BY_OPERATOR`, `BY_MODULE` and `TOP_KERNELS`, each with the longest times first.
 
-    A group's times in one rank's step are added up; medians and means then go over all ranks and steps, those in
-    which it did nothing counting as 0. `frame` is that of `kernels`, if the caller has it.
+    A group's times in one rank's step are added up; medians and means then go over all ranks and steps, and steps
+    without the group count as 0. `frame` is that of `kernels`, if the caller has it.
     """
     frame = kernels(profile) if frame is None else frame
     steps = sum(span.kind == STEP for span in profile.recording.spans)
@@ -74,8 +74,7 @@ def tables(profile: Profile, frame: pd.DataFrame | None = None) -> dict[str, pd.
 
 
 def without_annotation(frame: pd.DataFrame) -> dict[str, float]:
-    """Return how many `kernels` a frame of `kernels` has, how many `without_annotation`, and their shares of number
-    and time.
+    """Return the number of `kernels`, the number `without_annotation`, and the latter's shares of number and time.
 
     A kernel of a backward pass has the annotations and modules around its forward operator.
     """
@@ -83,7 +82,7 @@ def without_annotation(frame: pd.DataFrame) -> dict[str, float]:
 
 
 def without_operator(frame: pd.DataFrame) -> dict[str, float]:
-    """Return, as `without_annotation`, what is known to be launched by no operator."""
+    """Return, in the form of `without_annotation`, the kernels that no known operator launched."""
     return _without(frame, "without_operator", frame["operator"] == "")
 
 
@@ -100,7 +99,7 @@ def _without(frame: pd.DataFrame, name: str, is_bare: pd.Series) -> dict[str, fl
 
 @text.json_ready
 def as_json(profile: Profile) -> dict[str, Any]:
-    """The tables whole, as JSON-ready values."""
+    """Return the whole tables as JSON-ready values."""
     frame = kernels(profile)
     return {
         "notes": list(profile.notes),
@@ -111,7 +110,7 @@ def as_json(profile: Profile) -> dict[str, Any]:
 
 
 def summarize(profile: Profile) -> RenderableType:
-    """The same for a terminal, with the longest rows of each table."""
+    """Return the tables for a terminal, each with its longest rows."""
     frame = kernels(profile)
     found, bare, unknown = tables(profile, frame), without_annotation(frame), without_operator(frame)
     info, steps = profile.recording.info, {s.step for s in profile.recording.spans if s.kind == STEP}
@@ -140,7 +139,7 @@ def summarize(profile: Profile) -> RenderableType:
 
 
 def _shown_by_phase(found: dict[str, pd.DataFrame]) -> list[RenderableType]:
-    """Return the tables by operator and by module, those that say something."""
+    """Return the terminal tables by operator and by module, where any are known."""
     shown = []
     for key, without in (("operator", "no operator"), ("module", "no annotation or module")):
         frame = found[f"by_{key}"]
@@ -155,7 +154,7 @@ def _shown_by_phase(found: dict[str, pd.DataFrame]) -> list[RenderableType]:
 
 
 def _by_phase(frame: pd.DataFrame, key: str, steps: int, columns: dict[str, str]) -> pd.DataFrame:
-    """Return the mean time of a rank's step by `key`, the phases beside each other, and kernels a step."""
+    """Return the mean time of a rank's step by `key`, with a column for each phase, and kernels per step."""
     whole, count = float(frame["duration_ns"].sum()), max(steps, 1)
     sums = frame.groupby([key, "phase"])["duration_ns"].sum().unstack(fill_value=0)
     sums = sums.reindex(columns=[FORWARD, BACKWARD, OPTIMIZER], fill_value=0)

@@ -1,6 +1,6 @@
-"""One file that `torch.profiler` exported: its events, times in ns on its own axis, and what is wrong with it.
+"""A file that `torch.profiler` exported: its events, with times in ns on its own axis, and its mistakes.
 
-The fields are those that Kineto writes in PyTorch 2.0 to 2.13.
+Fields are those that Kineto writes in PyTorch 2.0 to 2.13.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from scenarios import given_file
 
 ANNOTATION, CPU_OP, KERNEL = "user_annotation", "cpu_op", "kernel"
 COPIES = ("gpu_memcpy", "gpu_memset")
-# With `with_stack`, calls of Python functions; of these only modules are read.
+# Calls of Python functions, recorded under `with_stack`; only modules are read.
 MODULE, MODULES_NAME = "python_function", "nn.Module: "
 LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime")
 _READ = frozenset({ANNOTATION, CPU_OP, KERNEL, MODULE, *COPIES, *LAUNCHES})
-# From here on (2001) a `ts` without a base is a time since 1970, as PyTorch wrote it up to 2.2.
+# A larger `ts` without a base is a time since 1970 (here 2001), as PyTorch wrote it up to 2.2.
 _SINCE_1970_US = 10**15
 # Bounds within which every sum of times fits 64 bits of ns: up to the year 2096, and three years long.
 _BASE_NS, _TS_US, _DUR_US = 4 * 10**18, 4 * 10**15, 10**14
@@ -44,13 +44,13 @@ class Event:
 
     @property
     def order(self) -> tuple[int, int, str, tuple[str, str]]:
-        """By start, what encloses others first: the same whatever the file's order."""
+        """The sort key: by start, enclosing events first; independent of the file's order."""
         return self.start_ns, -self.end_ns, self.name, self.thread
 
 
 @dataclass(slots=True)
 class TraceFile:
-    """One file: its events by category, and what it says of itself."""
+    """A trace file: its events by category, and its metadata."""
 
     path: Path
     about: Mapping[str, Any]
@@ -80,10 +80,10 @@ class TraceFile:
 
 
 def read_trace(path: Path) -> TraceFile:
-    """The file.
+    """Return the trace in a file.
 
     Raises:
-        ReportError: a sentence for each of its first mistakes.
+        ReportError: a sentence for each of the first eight mistakes.
     """
     shown = printable(path)
     content = _content(path, shown)
@@ -94,7 +94,7 @@ def read_trace(path: Path) -> TraceFile:
     trace = TraceFile(path, {key: value for key, value in content.items() if key != "traceEvents"}, base or 0)
     negative, words = 0, _Words()
     for number, event in enumerate(events):
-        events[number] = None  # what is read is not kept twice
+        events[number] = None  # frees the parsed event: the trace would otherwise be in memory twice
         if not isinstance(event, dict) or event.get("ph") != "X" or str(event.get("cat")) not in _READ:
             continue
         if event["cat"] == MODULE and not as_text(event.get("name", "")).startswith(MODULES_NAME):
@@ -136,7 +136,7 @@ def _content(path: Path, shown: str) -> Any:
         raise ReportError(f"{shown}: {error}; expected a whole file") from None
     try:
         content = given_file.parsed(data)
-        if _SURROGATE.search(data):  # alone, half a letter: no UTF-8, so that neither Parquet nor a terminal takes it
+        if _SURROGATE.search(data):  # a lone surrogate is not UTF-8, and neither Parquet nor a terminal takes it
             content = json.loads(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))
         return content
     except (ValueError, RecursionError) as error:
@@ -144,7 +144,7 @@ def _content(path: Path, shown: str) -> Any:
 
 
 class _Words:
-    """Names and threads that events share, each kept once."""
+    """A cache that keeps each name and thread of the events once."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
@@ -169,19 +169,19 @@ def _event(event: Mapping[str, Any], start_ns: int, took_ns: int, words: _Words)
 
 
 def as_text(value: object) -> str:
-    """A word of the trace."""
+    """Return a value of the trace as text."""
     return str(value)
 
 
 def whole_number(value: object, below: int) -> int | None:
-    """A whole number from 0, also where it is written as text; None for all else."""
+    """Return a whole number from 0 up to `below`, also if written as text; None for other values."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below else None
 
 
 def _us(value: object, most: int) -> float | None:
-    """A time in us, whole ones as int so that they stay exact; None for what is none, also far below 0."""
+    """Return a time in us, whole numbers as int so that they stay exact; None if it is no time, or far below 0."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
     return value if -_DUR_US <= value <= most else None

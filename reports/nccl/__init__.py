@@ -1,1 +1,1 @@
-"""Reads nccl-tests' output, and fits a profile's NCCL figures to it."""
+"""Read nccl-tests' output, and fit a profile's NCCL figures to it."""

@@ -1,4 +1,4 @@
-"""Fits what NCCL reaches on one cluster to measured rows: to every second size, the others are held out."""
+"""Fit the NCCL figures of one cluster to every second size of measured rows; the other sizes are held out."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from reports.published.collective_tables import LARGE_BYTES, missed
 from reports.published.collectives import PublishedRow
 from reports.terminal import text
 
-# Below, an operation's time to get going is too small a part of it; above, bytes take over.
+# Below 4 KiB start-up is too small a part of an operation's time; above 256 KiB bytes dominate.
 SMALL_BYTES = (4 << 10, 256 << 10)
-LEAST_ROWS = 3  # of the fitted half, for one figure
+LEAST_ROWS = 3  # rows of the fitted half that one figure needs
 
 _COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
-_ROUNDS = 20  # a few are enough, as no figure moves another much
-_SAME = 1e-5  # times that differ by less do not depend on a figure: they are whole ns
-_SEEN = 0.005  # of a time; less is not worth a note
-_UNLIKE = 1.05  # where one node and several ask for efficiencies this far apart, a note says so
+_ROUNDS = 20  # a few suffice, because the figures hardly depend on each other
+_SAME = 1e-5  # relative; times are whole ns, so smaller differences do not show that a figure matters
+_SEEN = 0.005  # share of a time below which no note is written
+_UNLIKE = 1.05  # ratio of the efficiencies that one node and several fit best, from which a note is written
 _DIGITS = 4
-_MOST_NS, _MOST_X = 1e9, 1e6  # a second, and a share of a millionth
-_STEP_NS, _STEP = 10_000, 0.1  # to a second point of a line
+_MOST_NS, _MOST_X = 1e9, 1e6  # a second, and the inverse of a share of a millionth
+_STEP_NS, _STEP = 10_000, 0.1  # distance to the second point of a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a profile says of NCCL, by the names of `scenarios.config.hardware.Cluster`."""
+    """A profile's NCCL figures, by the names of `scenarios.config.hardware.Cluster`."""
 
     nccl_efficiency: float
     nccl_start_ns: int
     nccl_p2p_share: float
 
 
-# Of a row that can be predicted, in us.
+# Predicts the time of a row, in us.
 Predicted: TypeAlias = Callable[[PublishedRow, Figures], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """One key of a profile with its old and new value (a time: in ns), and the rows that gave it."""
+    """A key of a profile with its old and new value (a time: in ns), and the rows that it was fitted to."""
 
     key: str
     present: float
@@ -55,7 +55,7 @@ class Fitted:
 
 
 class HeldOut(NamedTuple):
-    """A row that set nothing: its signed errors with the figures as they were and as fitted."""
+    """A row that was not fitted: its signed errors with the old and the fitted figures."""
 
     row: PublishedRow
     before: float
@@ -64,7 +64,7 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """`notes` are sentences on what the rows cannot tell."""
+    """A fit of NCCL's figures; `notes` are sentences on what the rows cannot determine."""
 
     figures: Figures
     fitted: tuple[Fitted, ...]
@@ -74,9 +74,9 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FittedFigure:
-    """A figure, a time or else a share, and which rows tell it.
+    """A figure, either a time or a share, and the rows that determine it.
 
-    Its `x` is that in which times are straight lines: a time itself (ns), one over a share.
+    Its `x` is the quantity in which times are straight lines: a time itself (ns), or the inverse of a share.
     """
 
     name: str
@@ -87,26 +87,24 @@ class _FittedFigure:
     about: str
 
     def tells(self, row: PublishedRow) -> bool:
-        """Whether a row of this operation and size is looked at."""
+        """Return whether this operation and size are used for the figure."""
         return row.op in self.ops and self.least_bytes <= row.size_bytes <= self.most_bytes
 
     @property
     def field(self) -> str:
-        """Its name in `Figures`."""
+        """The figure's name in `Figures`."""
         return f"{self.name}_ns" if self.is_time else self.name
 
     def get(self, figures: Figures) -> float:
-        """The figure."""
         value: float = getattr(figures, self.field)
         return value
 
     def put(self, value: float, figures: Figures) -> Figures:
-        """The figures with this one replaced."""
         changed: dict[str, float] = {self.field: round(value) if self.is_time else value}
         return dataclasses.replace(figures, **changed)  # type: ignore[arg-type]
 
     def allowed(self, x: float) -> float:
-        """The nearest figure that a profile takes, with the digits that it will have."""
+        """Return the nearest figure that a profile accepts, rounded to its digits."""
         value = min(max(x, 0.0), _MOST_NS) if self.is_time else 1 / min(max(x, 1.0), _MOST_X)
         return float(f"{value:.{_DIGITS}g}")
 
@@ -128,18 +126,18 @@ _KEYS = (
 
 
 def fit(rows: Sequence[PublishedRow], present: Figures, predicted: Predicted) -> Fit:
-    """Each figure that at least `LEAST_ROWS` rows of the fitted half tell; the others stay.
+    """Fit each figure that at least `LEAST_ROWS` rows of the fitted half determine; the others stay.
 
-    Of an operation on one scale every second size is fitted, from the smallest of those that tell a figure on. A
-    figure is the one with the least mean of the errors' sizes, which few wild rows do not move, given the others.
+    Every second size of an operation on one scale is fitted, from the smallest usable size on. A figure minimises the
+    mean of the errors' sizes, which a few wild rows do not move, given the others.
 
     Args:
         rows: NCCL's, each of which `predicted` can predict.
-        present: the profile's.
-        predicted: the times.
+        present: the profile's figures.
+        predicted: predicts the time of a row.
 
     Raises:
-        ReportError: no figure has rows enough, or none would be left to hold out.
+        ReportError: no figure has enough rows, or none would be left to hold out.
     """
     solver = _Solver(predicted)
     halves = {key.name: _fitted_half([row for row in rows if key.tells(row)]) for key in _KEYS}
@@ -170,9 +168,9 @@ def fit(rows: Sequence[PublishedRow], present: Figures, predicted: Predicted) ->
 
 
 def choose(joined: pd.DataFrame, rows: Sequence[PublishedRow]) -> tuple[list[PublishedRow], str, list[str]]:
-    """NCCL's rows that can be predicted, the one profile that they are on, and a sentence for each reason of others.
+    """Return NCCL's rows that can be predicted, their profile, and a sentence for each reason why others cannot.
 
-    `joined` is what `collectives.join` gives of `rows`.
+    `joined` is the result of `collectives.join` for `rows`.
 
     Raises:
         ReportError: there is no such row, or their GPUs have several profiles.
@@ -191,7 +189,7 @@ def choose(joined: pd.DataFrame, rows: Sequence[PublishedRow]) -> tuple[list[Pub
 
 
 def _fitted_half(rows: Iterable[PublishedRow]) -> list[PublishedRow]:
-    """Every second size of each operation on each scale, all repeats of it together."""
+    """Return every second size of each operation on each scale, with all repeats of that size."""
     series: dict[tuple[object, ...], list[PublishedRow]] = {}
     for row in rows:
         where = (row.op, row.nodes, row.gpus_per_node, row.link_gbit_per_s, row.one_way_delay_ms)
@@ -204,7 +202,7 @@ def _fitted_half(rows: Iterable[PublishedRow]) -> list[PublishedRow]:
 
 
 def _missing(key: _FittedFigure, half: Sequence[PublishedRow], telling: Sequence[PublishedRow]) -> str:
-    """Why the rows do not tell the figure."""
+    """Return why the rows do not determine the figure."""
     found = f"{text.counted(len(half), 'row')} of {key.about} in the half that is fitted"
     if half:
         found += f", of which {len(telling)} depend on it"
@@ -212,26 +210,26 @@ def _missing(key: _FittedFigure, half: Sequence[PublishedRow], telling: Sequence
 
 
 def _weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
-    """The lower one: of the `x` at which rows are predicted right, the one with the least sum of relative errors."""
+    """Return the lower weighted median: of `x` that fit a row exactly, that with the least sum of relative errors."""
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(np.asarray(weights)[order])
     return float(np.asarray(values)[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
 class _Solver:
-    """Fits one figure after the other until none moves."""
+    """A fit of one figure after the other, repeated until none moves."""
 
     def __init__(self, predicted: Predicted) -> None:
         self._predicted = cache(predicted)
 
     def telling(self, key: _FittedFigure, half: Iterable[PublishedRow], figures: Figures) -> list[PublishedRow]:
-        """The rows whose time depends on the figure: a link of another kind may decide."""
+        """Return the rows whose time depends on the figure: a link of another kind may decide."""
         return [row for row in half if self._lines(key, [row], figures)[0]]
 
     def settle(
         self, keys: Sequence[_FittedFigure], halves: Mapping[str, Sequence[PublishedRow]], present: Figures
     ) -> Figures:
-        """The figures at which each is the best, given the others."""
+        """Return the figures at which each is the best, given the others."""
         figures = present
         for _ in range(_ROUNDS):
             before = figures
@@ -242,7 +240,7 @@ class _Solver:
         return figures
 
     def unlike(self, key: _FittedFigure, half: Sequence[PublishedRow], figures: Figures) -> str:
-        """Whether one node's links and the network's ask for efficiencies of their own; "" if nobody can say."""
+        """Return a note if one node's links and the network need different efficiencies; "" if not, or unknown."""
         parts = [[row for row in half if (row.nodes > 1) == several] for several in (False, True)]
         if key.name != "nccl_efficiency" or min(map(len, parts)) < LEAST_ROWS:
             return ""
@@ -255,7 +253,7 @@ class _Solver:
         )
 
     def at_bound(self, key: _FittedFigure, half: Sequence[PublishedRow], figures: Figures) -> str:
-        """Whether the rows ask for a quicker figure than there is; "" if not."""
+        """Return a note if the rows need a faster figure than possible; "" if not."""
         bound = 0 if key.is_time else 1
         left = float(np.median([self._predicted(row, figures) / row.time_us for row in half])) - 1
         if key.get(figures) != bound or left < _SEEN:
@@ -269,9 +267,9 @@ class _Solver:
     def _lines(
         self, key: _FittedFigure, rows: Iterable[PublishedRow], figures: Figures
     ) -> tuple[list[float], list[float]]:
-        """For each row the `x` of the figure at which it is predicted right, and its weight.
+        """Return for each row the `x` of the figure at which it is predicted exactly, and its weight.
 
-        Rows that take the same whatever the figure is are left out.
+        Rows that do not depend on the figure are left out.
         """
         value = key.get(figures)
         x = value if key.is_time else 1 / value

@@ -17,27 +17,27 @@ from reports.store.columns import fixed
 from reports.terminal import text
 from reports.terminal.rows import cells, records
 
-# One row a key; a time is in ns. `rows` gave it, which `rows_of` names.
+# One row per key; a time is in ns. `rows` is the number of fitted rows, `rows_of` describes them.
 FITTED = {"key": "str", "present": "float", "fitted": "float", "rows": "int", "rows_of": "str"}
-# Errors of the rows that set nothing, of one operation and scale: `mean` is of their sizes, `worst` has its sign.
+# Errors of the held-out rows, by operation and scale: `mean` is of their sizes, `worst` has its sign.
 HELD_OUT = {
     **{"operation": "str", "scale": "str", "rows": "int"},
     **{f"{name}_{when}": "float" for when in ("before", "after") for name in ("mean", "worst")},
 }
 ALL = "all"
-NAMED = "NCCL "  # how the names of groups begin
-_WORSE = 0.0005  # what the tables would show
+NAMED = "NCCL "  # prefix of the names of groups
+_WORSE = 0.0005  # the least difference that the tables would show
 _MOST_NAMED = 3
 
 
 def fitted(fit: Fit) -> pd.DataFrame:
-    """A frame of `FITTED`."""
+    """Return a frame of `FITTED`."""
     rows = [(one.key, one.present, one.value, len(one.rows), rows_of(one.rows)) for one in fit.fitted]
     return fixed({name: [row[at] for row in rows] for at, name in enumerate(FITTED)}, FITTED)
 
 
 def held_out(fit: Fit) -> pd.DataFrame:
-    """A frame of `HELD_OUT`, operations as they first come; the last row is of all."""
+    """Return a frame of `HELD_OUT`, operations in order of appearance; the last row is of all."""
     rows = [
         {"operation": op, "scale": scale, **_errors(members)}
         for (op, scale), members in [*_by_series(fit.held_out).items(), ((ALL, ""), list(fit.held_out))]
@@ -46,7 +46,7 @@ def held_out(fit: Fit) -> pd.DataFrame:
 
 
 def worse(fit: Fit) -> str:
-    """The groups whose held-out rows the profile predicted better as it was, in a sentence; "" if there are none."""
+    """Return a sentence on groups whose held-out rows were better predicted before the fit; "" if there are none."""
     rows = [row for row in records(held_out(fit)) if row["mean_after"] > row["mean_before"] + _WORSE]
     named = [
         f"{' '.join(filter(None, (row['operation'], row['scale'])))}: {text.percent(row['mean_after'])} instead of"
@@ -57,9 +57,9 @@ def worse(fit: Fit) -> str:
 
 
 def groups(fit: Fit) -> list[dict[str, Any]]:
-    """What `scenarios.config.provenance.Group` says of each operation and scale, by its rows held out; sizes in bytes.
+    """Return fields of `scenarios.config.provenance.ErrorGroup` by operation and scale, from held-out rows; bytes.
 
-    Sizes beyond those are extrapolated; `spread` is None where no size was measured several times.
+    Predictions outside these sizes are extrapolated; `spread` is None where no size was measured several times.
     """
     found = []
     for (op, scale), members in _by_series(fit.held_out).items():
@@ -72,7 +72,7 @@ def groups(fit: Fit) -> list[dict[str, Any]]:
 
 
 def summarize(fit: Fit, profile: str) -> RenderableType:
-    """What was fitted, and the errors of the rows held out."""
+    """Return the fitted figures and the errors of held-out rows, for a terminal."""
     used = {row for one in fit.fitted for row in one.rows}
     head = (
         f"{text.counted(len(used), 'row')}, of every second size, set the figures; the other"
@@ -94,7 +94,7 @@ def summarize(fit: Fit, profile: str) -> RenderableType:
 
 @text.json_ready
 def as_json(fit: Fit, profile: str, out: Path) -> dict[str, Any]:
-    """All of it as JSON-ready values."""
+    """Return the whole fit as JSON-ready values."""
     return {
         "profile": profile,
         "out": str(out),
@@ -106,7 +106,7 @@ def as_json(fit: Fit, profile: str, out: Path) -> dict[str, Any]:
 
 
 def rows_of(rows: Sequence[PublishedRow]) -> str:
-    """The files, operations, sizes and scales of some rows: "a.txt (all_reduce, 16 MiB to 4 GiB, 2x8 GPUs)"."""
+    """Return the files, operations, sizes and scales of rows: "a.txt (all_reduce, 16 MiB to 4 GiB, 2x8 GPUs)"."""
     sizes = sorted(row.size_bytes for row in rows)
     span = " to ".join(dict.fromkeys(text.size(size) for size in (sizes[0], sizes[-1])))
     files = _some(row.file.rsplit("/", 1)[-1] for row in rows)
@@ -114,17 +114,17 @@ def rows_of(rows: Sequence[PublishedRow]) -> str:
 
 
 def scale_of(row: PublishedRow) -> str:
-    """Nodes x GPUs of each."""
+    """Return the scale of a row as nodes x GPUs per node."""
     return f"{row.nodes}x{row.gpus_per_node}"
 
 
 def value_text(key: str, value: float) -> str:
-    """A key's value as people write it."""
+    """Return a key's value as people write it."""
     return f"{value / 1e3:.4g} us" if key == "nccl_start" else f"{value:.4g}"
 
 
 def _some(names: Iterable[str]) -> str:
-    """All, each once; the first of many, and how many others."""
+    """Return distinct names joined; of many the first, and the number of others."""
     each = list(dict.fromkeys(names))
     more = len(each) - _MOST_NAMED
     return ", ".join(each) if more <= 0 else f"{', '.join(each[:_MOST_NAMED])} and {more} more"
@@ -146,7 +146,7 @@ def _errors(rows: Sequence[HeldOut]) -> dict[str, Any]:
 
 
 def _spread(rows: Iterable[HeldOut]) -> float | None:
-    """The median over sizes that were measured several times; None where none was."""
+    """Return the median relative interquartile range over sizes measured several times; None if there are none."""
     times: dict[int, list[float]] = {}
     for one in rows:
         times.setdefault(one.row.size_bytes, []).append(one.row.time_us)

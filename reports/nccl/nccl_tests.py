@@ -1,8 +1,8 @@
-"""Reads the output of nccl-tests as published measurements.
+"""Read the output of nccl-tests as published measurements.
 
 A log may hold several runs, and other lines between theirs. Formats are those from NCCL 2.4 (2019) to nccl-tests
-2.19.6: columns came and went, so the table's head says where a row's time stands, counted from its end, as redop and
-root can be blank. Size, time and busbw mean the same in all of them; algbw does not, and is not read.
+2.19.6: columns came and went, so a row's time is located by the table's head, counted from the row's end, as redop and
+root can be blank. Size, time and busbw have one meaning in all formats; algbw does not, and is not read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reports.terminal.text import counted, printable, ranges, shortened
 from scenarios import given_file
 from scenarios.seam.traits import TRAITS, Traits
 
-# By the program's name without "_perf"; those that are not here keep it, and are not predicted.
+# Verbs by the program's name without "_perf"; other programs keep their name and are not predicted.
 OPERATIONS = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
@@ -34,11 +34,12 @@ OPERATIONS = {
     "alltoall": "all_to_all",
     "sendrecv": "send_recv",
 }
-_LONGEST = 60  # characters of a line in a sentence
-_DIGITS = 15  # more than any buffer's bytes need
+_LONGEST = 60  # characters of a line that an error message quotes
+_DIGITS = 15  # maximal digits of a size in bytes, more than any buffer needs
 _NOT_MPI = "nccl-tests was built without MPI, and each process measured itself"
 
-_LABEL = re.compile(r"^(\[\d+,\d+\](<std(out|err)>)?:?\s?|\s*\d+:\s)")  # of mpirun --tag-output and srun --label
+# written by mpirun --tag-output and srun --label
+_LABEL = re.compile(r"^(\[\d+,\d+\](<std(out|err)>)?:?\s?|\s*\d+:\s)")
 _STRANGE = re.compile(r"[^\t -~]")
 _BEGIN = re.compile(r"# nccl-tests version|Collective test starting: |# nThread |_perf(_mpi)?\s+-")
 _PROGRAM = re.compile(r"Collective test starting:\s*\S*?(\w+)_perf")
@@ -50,13 +51,13 @@ _ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
 _FAILED = re.compile(r"# Out of bounds values\s*: (\d+) FAILED")
 _GPU = re.compile(r"\b[A-Z]{1,3}\d{1,4}[A-Z]?\b")
 
-_SURE_GB_PER_S = 1.0  # two decimals of less say too little
+_SURE_GB_PER_S = 1.0  # below it, two decimals are too imprecise
 _TOLERANCE = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHeader:
-    """What the user says of runs whose header does not; `op` is one of the values of `OPERATIONS`."""
+    """The user's facts about runs whose header lacks them; `op` is one of the values of `OPERATIONS`."""
 
     op: str | None = None
     gpu: str | None = None
@@ -68,7 +69,7 @@ NOTHING = RunHeader()
 
 
 def read_files(files: Sequence[Path], given: RunHeader = NOTHING) -> Measurements:
-    """Every row of CSV files and of nccl-tests' output, in their order; each file's content says which it is.
+    """Read every row of CSV files and of nccl-tests' output, in their order; each file's content decides its format.
 
     Raises:
         ReportError: with a sentence for every mistake in the files, or if `given` has no such output to apply to.
@@ -93,12 +94,12 @@ def read_files(files: Sequence[Path], given: RunHeader = NOTHING) -> Measurement
 
 
 def needless(given: RunHeader) -> str:
-    """What is said of it where no file is nccl-tests' output."""
+    """Return the error message for `given` where no file is nccl-tests' output."""
     return f"{_options(given)}: no file is nccl-tests' output; a CSV file says it in its columns"
 
 
 def is_output(path: Path) -> bool:
-    """Whether it has what nccl-tests prints above its rows; not of a file that cannot be read."""
+    """Return whether a file has lines that nccl-tests prints above its rows; False if it cannot be read."""
     try:
         return any(line.startswith("# nThread ") or _columns(line) for line in _lines(path))
     except OSError:
@@ -106,9 +107,9 @@ def is_output(path: Path) -> bool:
 
 
 def read(path: Path, given: RunHeader = NOTHING) -> Measurements:
-    """The rows of all runs in one file, with their out-of-place times; sizes as they are printed.
+    """Read the rows of all runs in one file, with their out-of-place times and printed sizes.
 
-    `source` is the file's name. Of all_gather and reduce_scatter the printed size is the larger buffer.
+    `source` is the file's name. The printed size of all_gather and reduce_scatter is the larger buffer.
 
     Raises:
         ReportError: with a sentence for every mistake in the file.
@@ -132,7 +133,7 @@ class _Rank(NamedTuple):
 
 @dataclass(slots=True)
 class _Run:
-    """The lines of one run that say something; `line` is where it begins, `head` where its table does."""
+    """The parsed lines of one run; `line` is where it begins, `head` where its table does."""
 
     line: int
     program: str = ""
@@ -163,14 +164,14 @@ class _Run:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """Yield lines without the labels that launchers put before them, and plain, as a log may hold bytes of any kind."""
+    """Yield lines without launchers' labels and with other than ASCII replaced, because a log may hold any bytes."""
     with TextIOWrapper(BytesIO(given_file.content(path)), encoding="utf-8", errors="replace") as stream:
         for line in stream:
             yield _LABEL.sub("", _STRANGE.sub("?", line.rstrip()))
 
 
 def _columns(line: str) -> list[str]:
-    """The columns' names if the line is a table's head, else none."""
+    """Return the columns' names if the line is a table's head, else an empty list."""
     words = line.lstrip("# \t").split()
     return words if words[:3] == ["size", "count", "type"] else []
 
@@ -194,7 +195,7 @@ class _Row(NamedTuple):
 
 
 class _RunLog(Log[PublishedRow]):
-    """What the runs in one file say; sentences begin with a line's number."""
+    """A log of the rows and mistakes of one file's runs; sentences begin with a line's number."""
 
     def __init__(self, path: Path, given: RunHeader) -> None:
         super().__init__(path)
@@ -230,7 +231,7 @@ class _RunLog(Log[PublishedRow]):
             self.note_at(run.line, f"{counted(run.failed, 'value')} out of bounds: results were wrong in this run")
 
     def _op(self, run: _Run) -> str:
-        """What the header names, or the command above it."""
+        """Return the operation that the header, the command above it, or the user names."""
         if not run.program:
             if self._given.op is None:
                 self.say_at(run.head, f"no line above names the operation; expected --op, one of {', '.join(_known())}")
@@ -241,7 +242,7 @@ class _RunLog(Log[PublishedRow]):
         return op
 
     def _gpu(self, run: _Run) -> str:
-        """A profile's word for it; "" where nobody says."""
+        """Return a profile's word for the GPU; "" if unknown."""
         names = {rank.gpu: rank.line for rank in reversed(run.ranks)}
         if not names:
             if self._given.gpu is None:
@@ -259,7 +260,7 @@ class _RunLog(Log[PublishedRow]):
         return word
 
     def _shape(self, run: _Run) -> tuple[int, int]:
-        """Nodes, and GPUs of each."""
+        """Return the number of nodes, and of GPUs per node."""
         numbers = sorted(rank.rank for rank in run.ranks)
         if len(set(numbers)) < len(numbers):
             again = next(rank for rank, count in Counter(numbers).items() if count > 1)
@@ -291,7 +292,7 @@ class _RunLog(Log[PublishedRow]):
     def _row(self, run: _Run, number: int, text: str) -> _Row:
         words = text.split()
         place = run.columns.index("time")
-        # A timestamp is two words. What stands before the time can be blank in part.
+        # A timestamp is two words, and some columns before the time can be blank, so columns are counted from the end.
         counting = len(run.columns) - place + (run.columns[-1] == "timestamp")
         before = len(words) - counting
         if not 3 <= before <= place:
@@ -306,7 +307,7 @@ class _RunLog(Log[PublishedRow]):
         return _Row(line=number, size_bytes=int(words[0]), us=us, bus_gb_per_s=bus)
 
     def _check_bus(self, like: PublishedRow, rows: Sequence[_Row]) -> None:
-        """The bus bandwidth that nccl-tests computed from a time says whether we know the operation and its ranks."""
+        """Check by nccl-tests' own bus bandwidth that the operation and its number of ranks are known correctly."""
         ranks = like.nodes * like.gpus_per_node
         sure = [row for row in rows if row.bus_gb_per_s >= _SURE_GB_PER_S and row.size_bytes]
         if ranks < 2 or not sure or like.op not in _known():
@@ -324,7 +325,7 @@ def _known() -> list[str]:
 
 
 def _trouble(ranks: Sequence[_Rank]) -> str:
-    """Why the listed ranks do not say how many GPUs each node has; "" if they do."""
+    """Return why the listed ranks do not determine the GPUs per node; "" if they do."""
     if not ranks:
         return "no line above lists the ranks"
     numbers = {rank.rank for rank in ranks}
@@ -338,13 +339,13 @@ def _trouble(ranks: Sequence[_Rank]) -> str:
 
 
 def _gpu_word(name: str) -> str:
-    """H100 of "NVIDIA H100 80GB HBM3"; the name without its maker where no such word is in it."""
+    """Return H100 for "NVIDIA H100 80GB HBM3"; the name without its maker where it has no such word."""
     found = _GPU.search(name)
     return found[0] if found else name.removeprefix("NVIDIA ")
 
 
 def _number(word: str) -> float:
-    """nan if it is none."""
+    """Return the number, nan if it is none."""
     try:
         value = float(word)
     except ValueError:

@@ -1,6 +1,6 @@
-"""A profile's file with what was fitted in place of what it said: comments and sources of all else stay as they are.
+"""Write a profile's file with fitted figures in place of the old ones: all other comments and sources stay.
 
-Only the text is edited, and the result is read back and compared.
+Only the text is edited, and the result is parsed again and compared.
 """
 
 from __future__ import annotations
@@ -16,22 +16,29 @@ from reports.nccl.fit import Fit
 from reports.terminal.text import printable
 from scenarios.toml_writer import toml_value
 
-Block: TypeAlias = list[str]  # a table's lines, from its header on
+Block: TypeAlias = list[str]  # a table's lines, beginning with its header
 
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _DECIMALS = 4
-_HEADER = re.compile(r"\s*\[\[?[^],[]*\]\]?\s*(#.*)?$")  # of a table; rows of an array have commas
+_HEADER = re.compile(r"\s*\[\[?[^],[]*\]\]?\s*(#.*)?$")  # a table's header; rows of an array have commas
 _CLUSTER = r"\s*\[\s*cluster\s*\]"
-_STALE = r"\s*\[\[?\s*(measured|published)\b"  # said of other figures
+_STALE = r"\s*\[\[?\s*(measured|published)\b"  # tables about other figures
 _GROUP = r"\s*\[\[\s*measured\s*\.\s*groups\s*\]\]"
 _TIMES = ("nccl_start",)
-_COMMAND = "python -m reports calibrate"  # a profile that says so was written here
+_COMMAND = "python -m reports calibrate"  # marks a profile that was written here
 
 
 def calibrated(base: str, name: str, fit: Fit, *, command: str, date: str) -> str:
-    """The text of the profile `name`, whose own is `base`, with the fitted figures in [cluster] and with [measured].
+    """Return the text of a profile with the fitted figures in [cluster] and with [measured].
 
-    What another kind of calibration has measured stays.
+    Results of another kind of calibration stay.
+
+    Args:
+        base: the profile's present text.
+        name: the profile's name, for the first lines and for errors.
+        fit: the fitted figures and errors.
+        command: the command line, which the text records.
+        date: the date, which the text records.
 
     Raises:
         ReportError: the profile is not written so that lines of it can be replaced.
@@ -66,7 +73,7 @@ def _figure(key: str, value: float) -> str | float:
 
 
 def _blocks(text: str) -> list[Block]:
-    """The lines before the first table, then each table's."""
+    """Return the lines before the first table, then each table's."""
     blocks: list[Block] = [[]]
     for line in text.split("\n"):
         if _HEADER.match(line):
@@ -80,18 +87,18 @@ def _begins(block: Block, header: str) -> bool:
 
 
 def _is_own(group: Mapping[str, Any]) -> bool:
-    """Whether an earlier calibration of NCCL wrote it: it was of other figures."""
+    """Return whether an earlier calibration of NCCL wrote the group, whose errors are of other figures."""
     return str(group.get("name", "")).startswith(tables.NAMED)
 
 
 def _parsed(block: Block) -> dict[str, Any]:
-    """What a block of [measured] says."""
+    """Return the content of a block of [measured]."""
     said: dict[str, Any] = tomllib.loads("\n".join(block))["measured"]
     return said
 
 
 def _put(block: Block, key: str, line: str) -> None:
-    """In the place of the key's own line, else below the last key."""
+    """Put the line in place of the key's own line, else below the last key."""
     places = [at for at, known in enumerate(block) if re.match(rf"\s*{key}\s*=", known)]
     if places:
         block[places[0]] = line
@@ -112,7 +119,7 @@ def _head(name: str, found: Mapping[str, Any], fit: Fit) -> Block:
 
 
 def _measured(before: Mapping[str, Any], found: Mapping[str, Any]) -> Block:
-    """[measured] of this calibration, or of another kind that has measured the rest, without its groups."""
+    """Return [measured] of this calibration, or of another kind that measured the rest, without its groups."""
     others = {key: value for key, value in before.get("measured", {}).items() if key != "groups"}
     if not others or str(others.get("command", "")).startswith(_COMMAND):
         others = dict(found)
@@ -130,7 +137,7 @@ def _joined(blocks: Sequence[Block]) -> str:
 
 
 def _read_back(text: str) -> tuple[dict[str, Any], int]:
-    """All but [measured] and the number of its groups; nothing of what is not TOML."""
+    """Return all but [measured], and the number of its groups; nothing if the text is not TOML."""
     try:
         after = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -140,7 +147,7 @@ def _read_back(text: str) -> tuple[dict[str, Any], int]:
 
 
 def _size(size_bytes: int) -> str:
-    """In the largest unit of which it is a whole number."""
+    """Return the size in the largest unit of which it is a whole number."""
     step = 0
     while step + 1 < len(_SIZES) and size_bytes % 1024 == 0:
         size_bytes, step = size_bytes // 1024, step + 1

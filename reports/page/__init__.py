@@ -1,8 +1,8 @@
-"""Pages of runs and comparisons: one HTML file each, which needs no network, from the runs' frames.
+"""Pages of runs and comparisons, from the runs' frames: one HTML file each, which needs no network.
 
-Bokeh draws and Jinja2 lays out; both are loaded only where a page is made.
+Bokeh draws and Jinja2 lays out; both are loaded only to make a page.
 """
 
-# Where the report of a run lies, in the run's folder, and its page there.
+# The folder of a run's report, in the run's folder, and the name of its page.
 FOLDER = "reports"
 PAGE_FILE = "report.html"

@@ -1,4 +1,4 @@
-"""What pages have beyond the blocks of sections: drawings, and data for scripts."""
+"""Blocks that only pages have, besides those of sections: drawings, and data for scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A drawing; `name` tells it from all others of the page. `note` says how to read it."""
+    """A drawing; `name` is unique on the page, `note` states how to read it."""
 
     name: str
     title: str
@@ -24,7 +24,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The spans of some ranks and steps, to zoom into and to filter; `timeline` makes one."""
+    """A chart of the spans of some ranks and steps, to zoom into and to filter; `timeline` makes one."""
 
     name: str
     title: str
@@ -35,7 +35,7 @@ class Timeline:
 
 
 class ShownOperation(NamedTuple):
-    """One of those that a timeline can show or hide: how many of its spans are there, and what they take together."""
+    """An operation that a timeline can show or hide: the number of its spans there, and their total time."""
 
     name: str
     part: str
@@ -45,7 +45,7 @@ class ShownOperation(NamedTuple):
 
 
 class TimelinePlace(NamedTuple):
-    """A stretch of a timeline that has a name, such as a step; in ms of its axis."""
+    """A named stretch of a timeline, such as a step; in ms of its axis."""
 
     name: str
     from_ms: float
@@ -58,7 +58,7 @@ PageBlock = Block | Chart | Timeline
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What one kind of page has beyond others: files of this package, and the data that its scripts read."""
+    """A page kind's own files of this package, and the data that its scripts read."""
 
     styles: Sequence[str] = ()
     scripts: Sequence[str] = ()
@@ -67,7 +67,7 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole page: `about` are lines under its title, `foot` where its numbers come from."""
+    """A whole page: `about` are lines under its title, `foot` the origin of its numbers."""
 
     title: str
     about: Sequence[str]

@@ -1,6 +1,6 @@
 """Figures in the page's style, and the charts that sections share.
 
-The page's script redraws a figure for the dark: it knows axes, grids, legends and titles by their type, and all else by
+The page's script redraws a figure for the dark theme: axes, grids, legends and titles by their type, and all else by
 tags: "ink:PROPERTY", "muted:PROPERTY" and "surface:PROPERTY" for a colour, "sequential" for a mapper's palette.
 """
 
@@ -33,17 +33,17 @@ from bokeh.plotting import figure as bokeh_figure
 from reports.page import theme
 
 _NS_PER_MS = 1e6
-# More points than a line of the page has pixels say nothing more.
+# More points than the page has pixels across show nothing more.
 POINTS = 2000
-# Whole where they are, and never as powers of ten.
+# Integers without decimals, and no powers of ten.
 _NUMBERS = "0,0.[0000]"
-# Beside a bar so many times as high another one cannot be seen.
+# The ratio of bars from which the smaller one would be invisible.
 _SKEWED = 60
-# A phone is so many letters wide, of which a legend's mark with its gaps takes some.
+# The width of a phone in letters, and that of a legend's mark with its gaps.
 _LEGEND_LETTERS, _MARK_LETTERS = 54, 4
 _ROW = 24  # px of a bar with its gap
 _MARGIN = 26  # px above and below bars
-# A name beside a bar is cut in its middle to so many letters; on a phone to fewer, so that there is room for the bar.
+# A name next to a bar is cut in its middle to this many letters; on a phone to fewer, to leave room for the bar.
 _NAME, _NAME_ON_PHONE = 44, 20
 _CUT = f"""
     const most = innerWidth < 600 ? {_NAME_ON_PHONE} : {_NAME}
@@ -53,7 +53,7 @@ _CUT = f"""
 
 
 def ms(ns: Any) -> Any:
-    """What charts show times in; numbers on axes are small then."""
+    """Return times in ms, the unit of charts, in which numbers on axes are small."""
     return np.asarray(ns, float) / _NS_PER_MS
 
 
@@ -66,10 +66,17 @@ def figure(
     tooltips: Sequence[tuple[str, str]] = (),
     **options: Any,
 ) -> Any:
-    """Return an empty figure as wide as the page; `zooms` along "width", "height" or "both", or not at all.
+    """Return an empty figure as wide as the page.
 
-    `height` is that of the plot in px: axes, legend and colour bar come on top and take nothing from it. A drag zooms,
-    the wheel does so with shift, so that the page still scrolls.
+    A drag zooms; the wheel zooms with shift, so that the page still scrolls.
+
+    Args:
+        height: the plot's height in px, to which axes, legend and colour bar are added.
+        x: the label of the x axis.
+        y: the label of the y axis.
+        zooms: along "width", "height" or "both"; "" for not at all.
+        tooltips: pairs of a title and a value, as Bokeh's.
+        options: further options of Bokeh's figure.
     """
     tools: list[Any] = []
     if zooms:
@@ -114,7 +121,7 @@ def _dress(drawn: Any) -> None:
 
 
 def legend(drawn: Any, place: str = "above") -> None:
-    """Dress the legend that its glyphs have made, beside the frame: it covers nothing, and fits a phone."""
+    """Style the figure's legend, and move it outside the frame: it covers nothing, and fits a phone."""
     if not drawn.legend:
         return
     made = drawn.legend[0]
@@ -131,7 +138,7 @@ def legend(drawn: Any, place: str = "above") -> None:
 
 
 def _columns(labels: Sequence[str]) -> int:
-    """Return how many columns of labels a phone has room for, each as wide as its longest."""
+    """Return how many columns of labels fit a phone, each as wide as its longest label."""
     for columns in range(len(labels), 1, -1):
         widths = [max(map(len, labels[at::columns])) + _MARK_LETTERS for at in range(columns)]
         if sum(widths) <= _LEGEND_LETTERS:
@@ -140,7 +147,7 @@ def _columns(labels: Sequence[str]) -> int:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """Names of which none is there twice, as a chart tells its rows by them."""
+    """Return names made unique with numbers, because a chart identifies its rows by name."""
     found: dict[str, None] = {}
     for name in names:
         candidate, number = name, 2
@@ -151,7 +158,7 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def cut_names(axis: Any) -> None:
-    """Long names on an axis of names give way to the drawing."""
+    """Cut long names on an axis, to leave room for the drawing."""
     axis.formatter = CustomJSTickFormatter(code=_CUT)
 
 
@@ -163,9 +170,14 @@ def stacked_bars(
     tooltips: Sequence[tuple[str, str]] = (),
     columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> Any:
-    """Draw a bar for each name, the first on top, of `layers`: by title, the lengths and the colour of each.
+    """Draw a bar for each name, the first on top, stacked from `layers`.
 
-    Tooltips may ask for `@name` (whole), `@{TITLE}` and further `columns`.
+    Args:
+        names: the names of bars.
+        layers: by title, the lengths and the colour of a layer.
+        x: the label of the x axis.
+        tooltips: may contain `@name` (uncut), `@{TITLE}` and further `columns`.
+        columns: further values for the tooltips, by name.
     """
     short = distinct(names)
     data: dict[str, Any] = {"row": short, "name": list(names), **(columns or {})}
@@ -199,19 +211,19 @@ def stacked_bars(
 
 
 def over_steps(*, height: int, y: str = "", tooltips: Sequence[tuple[str, str]]) -> Any:
-    """An empty figure with steps along its width."""
+    """Return an empty figure with steps along its width."""
     drawn = figure(height=height, x="step", y=y, zooms="width", tooltips=tooltips)
     step_axis(drawn.xaxis[0])
     return drawn
 
 
 def thinned(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
-    """At most `POINTS` rows: neighbours together, of each column the "first", "median", "min" or "max" of them."""
+    """Return at most `POINTS` rows: neighbours merged, each column by "first", "median", "min" or "max"."""
     return frame.groupby(np.arange(len(frame)) // max(1, -(-len(frame) // POINTS))).agg(columns)
 
 
 def line_and_band(drawn: Any, frame: pd.DataFrame, columns: tuple[str, str, str], color: str) -> None:
-    """A line over `step`, by the first of these columns, in a band from the second to the third."""
+    """Draw a line over `step` by the first of these columns, in a band from the second to the third."""
     middle, low, high = columns
     shown = thinned(frame, {"step": "first", middle: "median", low: "min", high: "max"})
     source = ColumnDataSource({str(name): shown[name].to_numpy() for name in shown})
@@ -220,14 +232,14 @@ def line_and_band(drawn: Any, frame: pd.DataFrame, columns: tuple[str, str, str]
 
 
 def line(drawn: Any, source: ColumnDataSource, *, x: str, y: str, color: str, title: str = "") -> None:
-    """A line with a dot at each of its points."""
+    """Draw a line with a dot at each of its points."""
     labelled = {"legend_label": title} if title else {}
     drawn.line(x=x, y=y, source=source, line_color=color, line_width=2, **labelled)
     drawn.scatter(x=x, y=y, source=source, size=5, fill_color=color, line_color=None, **labelled)
 
 
 def histogram(values: Any, weights: Any, *, x: str, y: str, color: str, bins: int = 40) -> Any:
-    """Draw how often values lie where, each as often as its weight; on powers of ten where they are skewed."""
+    """Draw a histogram of weighted values; its counts have a logarithmic axis where they are skewed."""
     values = np.asarray(values, float)
     low, high = float(values.min()), float(values.max())
     if high <= low:
@@ -251,7 +263,17 @@ def histogram(values: Any, weights: Any, *, x: str, y: str, color: str, bins: in
 
 
 def heat_map(values: Any, rows: Sequence[str], columns: Sequence[str], words: Any, *, x: str, y: str, unit: str) -> Any:
-    """Draw a square for each pair, [rows, columns]; `words` say each value to a reader, nan is left out."""
+    """Draw a square for each pair, [rows, columns]; nan is left out.
+
+    Args:
+        values: numbers that set the colours.
+        rows: the names of rows.
+        columns: the names of columns.
+        words: the values as text for tooltips, [rows, columns].
+        x: the label of the x axis.
+        y: the label of the y axis.
+        unit: the unit of values.
+    """
     row, column = np.nonzero(~np.isnan(np.asarray(values, float)))
     source = ColumnDataSource(
         {
@@ -293,7 +315,7 @@ def heat_map(values: Any, rows: Sequence[str], columns: Sequence[str], words: An
 
 
 def _name_places(axis: Any, names: Sequence[str]) -> None:
-    """Some twelve of them at most, each at the middle of its square."""
+    """Name at most twelve or so places, each at the middle of its square."""
     every = max(1, -(-len(names) // 12))
     shown = range(0, len(names), every)
     axis.ticker = [at + 0.5 for at in shown]
@@ -301,19 +323,19 @@ def _name_places(axis: Any, names: Sequence[str]) -> None:
 
 
 def rule(drawn: Any, at: float, *, across: str = "height", dashed: bool = False) -> None:
-    """A straight line at a value: along the "height" at an x, along the "width" at a y."""
+    """Draw a straight line at a value: along the "height" at an x, along the "width" at a y."""
     dash = "dashed" if dashed else "solid"
     color, tags = theme.LIGHT.ink, ["ink:line_color"]
     drawn.add_layout(Span(location=at, dimension=across, line_color=color, line_width=1, line_dash=dash, tags=tags))
 
 
 def percent_axis(axis: Any, *, signed: bool = False) -> None:
-    """Shares as percentages."""
+    """Show shares as percentages."""
     sign = "(tick > 0 ? '+' : '') + " if signed else ""
     axis.formatter = CustomJSTickFormatter(code=f"return {sign}(100 * tick).toFixed(0) + ' %'")
 
 
 def step_axis(axis: Any) -> None:
-    """Whole numbers, as steps are counted."""
+    """Show whole numbers, as steps are counted."""
     axis.ticker = BasicTicker(min_interval=1)
     axis.formatter = PrintfTickFormatter(format="%d")

@@ -1,4 +1,4 @@
-"""Renders a page as one HTML file, which opens from disk and loads nothing."""
+"""Render a page as one HTML file, which opens from disk and loads nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from reports.store.replace import replaced
 
 
 def write(page: Page, path: Path) -> None:
-    """Writes the page, in place of an older one.
+    """Write the page, in place of an older one.
 
     Raises:
         ReportError: the disk refuses.
@@ -34,7 +34,7 @@ def write(page: Page, path: Path) -> None:
 
 
 def html(page: Page) -> str:
-    """The whole document."""
+    """Return the whole document."""
     return _environment().get_template("page.html").render(page=page, bokeh_version=bokeh_version)
 
 
@@ -60,7 +60,7 @@ def _environment() -> Environment:
 
 
 def _note(table: ReportTable) -> str:
-    """How to read a table, and where the rows are that it leaves out."""
+    """Return how to read a table, and where the rows are that it leaves out."""
     left_out = table.grid("page").left_out
     more = f"{left_out:,} more are in {table.file}." if table.file else f"{left_out:,} more are not shown."
     return " ".join(filter(None, [table.note, more if left_out else ""]))
@@ -71,16 +71,16 @@ def _text(name: str) -> Markup:
 
 
 def _bokeh() -> str:
-    """Bokeh's own script, without its widgets: controls are the page's."""
+    """Return Bokeh's own script, without its widgets, because the page has its own controls."""
     return "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
 
 
 def _item(chart: Chart | Timeline) -> Markup:
-    """A chart as Bokeh's script reads it."""
+    """Return a chart as Bokeh's script reads it."""
     return _embedded(json_item(chart.model, target=None))
 
 
 def _embedded(value: Any) -> Markup:
-    """JSON inside a script element, which nothing in it can end."""
+    """Return JSON for a script element, with the characters escaped that could end it."""
     words = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return Markup(words.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

@@ -1,4 +1,4 @@
-"""Renders sections for a page, whose figures are drawn here; it knows no section."""
+"""Render sections for a page, whose figures are drawn here; this renderer knows no particular section."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reports.page.blocks import Chart, Timeline
 from reports.sections.model import Bar, Figure, Report, Shown, T, Words
 from reports.terminal import text
 
-# What a figure's function returns: what is drawn, words in its place, or why its section has nothing.
+# The result of a figure's function: drawings, words in their place, or the reason why there are none.
 Drawn = Iterable[Chart | Timeline | Words] | str
 
 
@@ -32,7 +32,7 @@ def _drawn(section: Shown) -> Shown:
 
 
 def drawing(figure: Figure) -> Drawn:
-    """Return what the figure's function draws."""
+    """Return the drawings of the figure's function."""
     module, _, name = figure.draw.rpartition(".")
     draw: Callable[[Any], Drawn] = getattr(import_module(f"reports.page.{module}"), name)
     return draw(figure.of)

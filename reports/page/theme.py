@@ -1,6 +1,6 @@
-"""The colours of pages, by light and by dark.
+"""The colours of pages, in the light and the dark theme.
 
-Parts and operations have one colour in both, of middle lightness, so that a page printed from the dark is still read.
+Parts and operations have one colour in both, of middle lightness, so that a page printed from the dark is legible.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reports.analysis import by_role
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
-# What a step is made of.
+# The parts of a step.
 COMPUTE = "#3d7fc4"
 EXPOSED = "#e0662f"
 HIDDEN = "#efb48c"
@@ -24,7 +24,7 @@ IDLE = "#9aa3ad"
 SKEW = "#6b7480"
 # The parts of a step that add up to it, by their columns.
 PARTS = {"compute_ns": COMPUTE, "transfer_ns": EXPOSED, "wait_ns": WAIT, "idle_ns": IDLE, "skew_ns": SKEW}
-# What a critical path is: computed in cool colours, sent in warm ones.
+# The classes of a critical path: computed in cool colours, sent in warm ones.
 WHATS = {
     **{by_role.DENSE: "#3d7fc4", by_role.LOOK_UPS: "#2f9e9e", by_role.TABLE_UPDATES: "#3f9463"},
     **{by_role.OPTIMIZER: "#7467c9", by_role.COMPRESSION: "#9a8fd6", by_role.PACKING: "#7fb8a4"},
@@ -32,7 +32,7 @@ WHATS = {
     **{by_role.GRADIENTS: "#b5483c", by_role.EXCHANGES: "#dcb35f", by_role.REDUCTIONS: "#c4527a"},
     **{by_role.TRANSFERS: "#a8577f", by_role.LAUNCHING: "#6b7480", by_role.WAITING: WAIT, by_role.HOST: IDLE},
 }
-# Two sides of a comparison.
+# The two sides of a comparison.
 PREDICTED = "#3d7fc4"
 MEASURED = "#c4527a"
 
@@ -44,7 +44,7 @@ EVERY = [COOL[0], WARM[0], COOL[1], WARM[2], COOL[2], WARM[1], COOL[4], WARM[3],
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What differs between light and dark. `sequential` goes from nothing to most; the page's ground is `surface`."""
+    """A set of colours of one theme: `surface` is the background, `sequential` goes from zero to the maximum."""
 
     surface: str
     ink: str
@@ -54,7 +54,7 @@ class Scheme:
 
 
 def _ramp(*stops: str, length: int = 64) -> tuple[str, ...]:
-    """So many colours from the first of these to the last, evenly mixed between neighbours."""
+    """Return `length` colours from the first stop to the last, evenly mixed between neighbours."""
     channels = np.array([[int(stop[at : at + 2], 16) for at in (1, 3, 5)] for stop in stops]).T
     places, known = np.linspace(0, len(stops) - 1, length), range(len(stops))
     mixed = np.stack([np.interp(places, known, channel) for channel in channels], axis=1).round().astype(int)
@@ -78,6 +78,6 @@ DARK = Scheme(
 
 
 def colors(parts: Sequence[str]) -> list[str]:
-    """One for each operation in a sequence of their parts ("compute" or "communication"), the nearest unlike."""
+    """Return a colour for each operation from its part ("compute" or "communication"); neighbours differ."""
     palettes = {"compute": cycle(COOL), "communication": cycle(WARM)}
     return [next(palettes["compute" if part == "compute" else "communication"]) for part in parts]

@@ -1,6 +1,7 @@
-"""The timeline of a page: spans of some ranks and steps as bars, and how the page is opened at one of them.
+"""The timeline of a page: spans of some ranks and steps as bars.
 
-A page cannot hold all spans of a long run: those of typical and of slow steps and ranks are shown, and it says which.
+A page cannot hold all spans of a long run: those of typical and of slow steps and ranks are shown, and the page states
+which.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import operation_names
 
-# px of a row; less where very many overlap.
+# Pixels of a row; fewer where very many spans overlap.
 _LANE, _LEAST_LANE, _HEIGHT = 15, 3, 1800
 _STEPS_NAMED = 12
 
 
 def timeline(view: RunView) -> list[Timeline] | str:
-    """Draw spans of operations, with the critical path of the view's step; say why not where a run has none."""
+    """Draw spans of operations, with the critical path of the view's step; return the reason where a run has none."""
     run, step = view.run, view.step
     shown = choose(run, step, view.also)
     spans = shown.spans
@@ -95,7 +96,7 @@ def _note(run: Run, shown: ShownSpans) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Lanes:
-    """The rows of the chart, from the top: one for what a rank computes on a stream, one or more for communication."""
+    """The rows of the chart, from the top: one for a rank's computations on a stream, one or more for communication."""
 
     names: Sequence[str]
     of_span: Ints
@@ -103,7 +104,7 @@ class _Lanes:
 
     @classmethod
     def of(cls, spans: pd.DataFrame) -> _Lanes:
-        """What overlaps on one stream gets further rows."""
+        """Return the rows for these spans; spans that overlap on one stream get further rows."""
         is_compute = (spans["kind"] == COMPUTE).to_numpy(bool)
         columns = (spans["rank"].tolist(), spans["stream"].tolist(), (~is_compute).tolist())
         keys = list(zip(*columns, strict=True))
@@ -151,7 +152,7 @@ def _frame(source: ColumnDataSource, lanes: _Lanes) -> Any:
 
 
 def _hover(bars: Any, source: ColumnDataSource, names: Sequence[str], lanes: Sequence[str]) -> HoverTool:
-    """Sub-rows have no names of their own: theirs is the last name above."""
+    """Return the tooltip; a row without a name of its own shows the last name above it."""
     above: list[str] = []
     for name in lanes:
         above.append(name or above[-1])
@@ -191,9 +192,9 @@ def _hover(bars: Any, source: ColumnDataSource, names: Sequence[str], lanes: Seq
 
 
 def _operations(run: Run, spans: pd.DataFrame) -> tuple[list[ShownOperation], Ints]:
-    """Those that are shown, computations first, the longest together first; and the number of each span's.
+    """Return the shown operations, computations first, longest total first, and the index of each span's operation.
 
-    Each has the name that it has among all operations of the run, as addresses name it.
+    An operation has the name that it has among all operations of the run, as links name it.
     """
     known = run.outline.used[KEYS].drop_duplicates().sort_values(KEYS, ignore_index=True)
     name_of = dict(zip(known.itertuples(index=False, name=None), operation_names(known), strict=True))
@@ -217,7 +218,7 @@ def _operations(run: Run, spans: pd.DataFrame) -> tuple[list[ShownOperation], In
 
 
 def _places(run: Run, typical: int | None, shown: ShownSpans) -> list[TimelinePlace]:
-    """The steps that are shown, the typical one first."""
+    """Return the shown steps, the typical one first."""
     origin = run.outline.first_ns
     steps = run.steps[run.steps["step"].isin(shown.steps).to_numpy(bool)]
     slowest = int(ints(steps, "step")[ints(steps, "step_ns").argmax()]) if len(steps) else -1
@@ -233,7 +234,7 @@ def _places(run: Run, typical: int | None, shown: ShownSpans) -> list[TimelinePl
 
 
 def _draw_path(drawn: Any, path: pd.DataFrame, lanes: _Lanes, origin: int) -> None:
-    """A critical path as a line from lane to lane; `origin` is the 0 of the axis, in ns."""
+    """Draw a critical path as a line from lane to lane; `origin` is the 0 of the axis, in ns."""
     keys = zip(path["rank"].tolist(), path["stream"].tolist(), (path["part"] == "communication").tolist(), strict=True)
     at = np.array([lanes.firsts.get(key, -1) for key in keys], np.int64)
     known = path[at >= 0].assign(lane=at[at >= 0])

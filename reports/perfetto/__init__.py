@@ -1,1 +1,1 @@
-"""Writes a run as a Perfetto trace."""
+"""Write a run as a Perfetto trace."""

@@ -1,9 +1,7 @@
-"""A run as a Chrome/Perfetto JSON trace: hosts as processes, ranks and streams as threads, links as counters.
+"""Write a run as a Chrome/Perfetto JSON trace: hosts as processes, ranks and streams as threads, links as counters.
 
-It is streamed to a file.
-
-The viewer wants the slices of a thread to nest, so what overlaps on one stream goes to threads of its own: steps,
-computation, communication and, where several are under way at once, further lanes of it.
+Events are streamed to a file. The viewer requires that slices of a thread nest, so overlapping spans of one stream go
+to separate threads: steps, computation, communication and, for concurrent communication, further lanes of it.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from reports.store.parts import Spans
 from reports.terminal.text import representative
 from scenarios.seam.trace import LinkRow, LoadRow, RunInfo
 
-# Arrows among more members than this hide what they should show, and swell the file.
+# Arrows among more members than this obscure the picture, and swell the file.
 ARROW_MEMBERS_MAX = 64
 
 _CHUNK = 100_000
@@ -34,15 +32,15 @@ _SLICE = ["kind", "label", "group", "stream", "dtype", "kernel", "role", "host",
 _SLICE += ["step", "sequence", "call", "rank_count", "bytes_in", "bytes_out", "bytes_sent"]
 _COLUMNS = [*_SLICE, "rank"]
 EVENTS_MAX = 100_000
-# A period has an event at its begin and one at its end, where no other begins there.
+# A period has an event at its begin and, unless another period begins there, one at its end.
 _PERIODS_MAX = EVENTS_MAX // 2
-# Periods that a link has at least, before neighbours are put together.
+# The number of periods that a link keeps before neighbours are merged.
 _PERIODS_LEAST = 256
 _LINK = ["link", "direction"]
 
 
 class Counter(NamedTuple):
-    """From this moment on a link has this load; on `host` -1 are the links between leaf switches."""
+    """A load of a link from this moment on; `host` is -1 for links between leaf switches."""
 
     host: int
     link: str
@@ -53,30 +51,30 @@ class Counter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """`periods` in the order of links, those that carried most first, and of time; `left_out` links are without."""
+    """A sequence of `periods` in the order of links, highest load first, and of time; `left_out` links have none."""
 
     periods: pd.DataFrame
     left_out: int
 
     @staticmethod
     def none() -> Counters:
-        """No counters, for a run without links."""
+        """Return no counters, for a run without links."""
         empty = [to_frame(schema_of(kind).empty_table(), kind) for kind in (LinkRow, LoadRow)]
         return Counters.of(*empty)
 
     @staticmethod
     def of(link_rows: pd.DataFrame, load_rows: pd.DataFrame) -> Counters:
-        """So many that there are no more than `EVENTS_MAX` events."""
+        """Return counters with no more than `EVENTS_MAX` events."""
         periods = _fewer(load_rows.drop(columns="link_count")).merge(link_rows, on=_LINK, suffixes=("", "_in_all"))
         periods = periods.sort_values(
             ["bytes_carried_in_all", *_LINK, "from_ns"], ascending=[False, True, True, True], ignore_index=True
         )
         number = periods.groupby(_LINK, sort=False).ngroup().to_numpy(np.int64)
-        last = np.searchsorted(number, number, side="right")  # of its link
+        last = np.searchsorted(number, number, side="right")  # end of each row's link
         return Counters(periods[last <= _PERIODS_MAX], int(np.unique(number[last > _PERIODS_MAX]).size))
 
     def events(self) -> Iterator[Counter]:
-        """The mean load of each period at its begin; nothing at its end, where no other begins there."""
+        """Yield the mean load of each period at its begin, and 0 at its end unless another period begins there."""
         frame = self.periods
         hosts = np.where((frame["link_class"] == "uplink").to_numpy(bool), -1, ints(frame, "host"))
         took_s = (frame["until_ns"] - frame["from_ns"]) / 1e9
@@ -89,13 +87,13 @@ class Counters:
                 yield Counter(host, link, count, until_ns, 0.0)
 
     def _follows(self) -> pd.Series:
-        """Whether the next period of the same link begins where this one ends."""
+        """Return whether the next period of the link begins where this one ends."""
         following = self.periods.groupby(_LINK, sort=False)["from_ns"].shift(-1)
         return following == self.periods["until_ns"]
 
 
 def _fewer(load_rows: pd.DataFrame) -> pd.DataFrame:
-    """Neighbours put together, with the pauses between them, where a link has more than its part of all."""
+    """Return periods with neighbours and the pauses between them merged, where a link has more than its share."""
     by_link = load_rows.groupby(_LINK, sort=False)
     most = max(_PERIODS_LEAST, _PERIODS_MAX // max(by_link.ngroups, 1))
     together: Ints = -(-by_link["from_ns"].transform("size").to_numpy(np.int64) // most)
@@ -115,9 +113,9 @@ def write(
     *,
     tell: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
-    """Writes the whole trace; `ts` and `dur` are microseconds from the run's first span, exact to the ns.
+    """Write the whole trace; `ts` and `dur` are microseconds from the run's first span, exact to the ns.
 
-    `tell` is called now and then with how many spans are written, and of how many.
+    `tell` is called now and then with the number of spans written, and the number of all spans.
     """
     counters = counters or Counters.none()
     about: dict[str, object] = {name: getattr(info, name) for name in ("name", "world", "digest", "complete")}
@@ -131,7 +129,7 @@ def write(
 
 
 def _events(spans: Spans, info: RunInfo, counters: Counters, tell: Callable[[int, int], None]) -> Iterator[str]:
-    """The events of one part of the run after the other; names come last, when all are known."""
+    """Yield the events of one part of the run after the other; names come last, when all are known."""
     starts = [int(part.spans["start_ns"].min()) for part in spans.parts(["start_ns"], beside=False) if len(part.spans)]
     origin, threads, hosts, arrows = min(starts, default=0), _TraceThreads(), dict[int, int](), itertools.count(1)
     done, of = 0, len(spans)
@@ -151,7 +149,7 @@ def _events(spans: Spans, info: RunInfo, counters: Counters, tell: Callable[[int
 
 @dataclass(slots=True)
 class _TraceThreads:
-    """Numbers threads; each lane of (rank, stream, part) is one, free again when its last slice has ended.
+    """A numbering of threads; each lane of (rank, stream, part) is a thread, free again when its last slice has ended.
 
     `rank_counts` has how many ranks a rank represents, itself included.
     """
@@ -161,7 +159,7 @@ class _TraceThreads:
     rank_counts: dict[int, int] = field(default_factory=dict)
 
     def place(self, host: int, key: tuple[int, str, str], start_ns: int, end_ns: int) -> int:
-        """The thread of a slice; slices come in order of their starts."""
+        """Return the thread of a slice; slices come in order of their starts."""
         lanes = self.free_at_ns.setdefault(key, [])
         lane = next((at for at, free in enumerate(lanes) if free <= start_ns), len(lanes))
         if lane == len(lanes):
@@ -170,7 +168,7 @@ class _TraceThreads:
         return self.numbers.setdefault((*key, lane), (len(self.numbers) + 1, host))[0]
 
     def named(self) -> Iterator[str]:
-        """The threads' names, in the order in which a reader wants them: by rank, steps first."""
+        """Yield the threads' names, in the order in which a reader wants them: by rank, steps first."""
         parts = ["steps", "", "communication"]
         order = sorted(self.numbers, key=lambda key: (key[0], key[2] != "steps", key[1], parts.index(key[2]), key[3]))
         for position, key in enumerate(order):
@@ -193,7 +191,7 @@ def _assigned(spans: pd.DataFrame, threads: _TraceThreads) -> Iterator[int]:
 
 
 def _process_names(hosts: Mapping[int, int], info: RunInfo) -> Iterator[str]:
-    """`hosts`: how many hosts each represents, itself included."""
+    """Yield the names of processes; `hosts` has how many hosts each host represents, itself included."""
     for host in sorted(hosts):
         known = info.hosts[host] if host < len(info.hosts) else ""
         yield _metadata("process_name", host, 0, {"name": representative(f"host {host} {known}".strip(), hosts[host])})
@@ -225,7 +223,7 @@ def _slice(thread: int, row: tuple[object, ...], origin_ns: int, quoted: dict[st
 
 
 def _arrows(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int, numbers: Iterator[int]) -> Iterator[str]:
-    """From the member that entered last to each one that waited for it, at that moment."""
+    """Yield arrows from the member that entered last to each member that waited for it, at that moment."""
     members = np.flatnonzero(is_collective(spans))
     calls = spans[["group", "call"]].iloc[members].groupby(["group", "call"]).ngroup().to_numpy(np.int64)
     members, calls = members[np.argsort(calls, kind="stable")], np.sort(calls)
@@ -233,7 +231,7 @@ def _arrows(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int, numbers:
     for of_call in np.split(members, np.flatnonzero(np.diff(calls)) + 1):
         if not 1 < len(of_call) <= ARROW_MEMBERS_MAX:
             continue
-        source = int(of_call[-1])  # spans come in order of their starts
+        source = int(of_call[-1])  # spans are sorted by their starts
         for target in of_call[:-1].tolist():
             number = next(numbers)
             moment = min(int(starts[source]), int(ends[target]))
@@ -245,7 +243,7 @@ def _arrows(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int, numbers:
 
 
 def _counters(counters: Counters, network: int, origin_ns: int) -> Iterator[str]:
-    """Counters of hosts' links in their processes; of links between leaf switches in the process `network`."""
+    """Yield counters: of hosts' links in the hosts' processes, of links between leaf switches in process `network`."""
     has_network = False
     for counter in counters.events():
         has_network = has_network or counter.host < 0

@@ -1,4 +1,4 @@
-"""Reads files of published times (steps, collectives, operators) and tabulates predictions of them.
+"""Read files of published times (steps, collectives, operators) and tabulate predictions of them.
 
-The predictions are made in `twinstep/published`.
+`twinstep/published` computes the predictions.
 """

@@ -17,17 +17,17 @@ from reports.store.columns import fixed
 from reports.terminal import text
 from reports.terminal.rows import cells, records
 
-# From here on bandwidth decides, not latency.
+# Bandwidth decides from this size on, not latency.
 LARGE_BYTES = 16 * 2**20
 ALL, LARGE = "all", "16 MiB+"
 
-# Errors of the rows of one group: `signed_median` keeps the sign, `mean` and `p95` are of the errors' sizes, and so is
-# `formula_mean` of NCCL's own formula, over the rows for which it has one.
+# Errors of the rows of one group: `signed_median` keeps the sign, `mean` and `p95` are of the errors' sizes, as is
+# `formula_mean`, the error of NCCL's own formula over the rows for which it has one.
 GROUP_ERRORS = {
     **{"group": "str", "sizes": "str", "rows": "int"},
     **dict.fromkeys(["signed_median", "mean", "p95", "worst", "formula_mean"], "float"),
 }
-# What would centre the large rows of a profile; `left` is the signed median that stays.
+# The efficiency that would centre the large rows of a profile; `left` is the signed median that remains.
 CENTRED = {"profile": "str", "rows": "int", "present": "float", "nccl_efficiency": "float", "left": "float"}
 _LEAST_ROWS = 3
 _CLASSES = (
@@ -50,10 +50,10 @@ _TITLES = {
 
 
 def tables(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """`GROUP_ERRORS` of all predicted rows and by source, operation, size class and scale.
+    """Return `GROUP_ERRORS` of all predicted rows and by source, operation, size class and scale.
 
-    `joined` is what `collectives.join` gives. Every group has two rows, of all sizes and of 16 MiB and more (those of a
-    size class one). Sources and operations stand as they first appear, sizes and scales from small to large.
+    `joined` is the result of `collectives.join`. Every group has two rows, of all sizes and of 16 MiB and more; size
+    classes have one. Sources and operations are in order of appearance, sizes and scales ascend.
     """
     known = joined[joined["predicted_us"].notna()]
     classes = [_size_class(size) for size in known["size_bytes"]]
@@ -73,7 +73,7 @@ def tables(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def nccl_profiles(joined: pd.DataFrame) -> list[str]:
-    """The profiles whose predicted rows are all NCCL's, at least three of them of 16 MiB and more."""
+    """Return the profiles whose predicted rows are all NCCL's, at least three of them of 16 MiB and more."""
     known = joined[joined["predicted_us"].notna()]
     return [
         str(profile)
@@ -83,10 +83,10 @@ def nccl_profiles(joined: pd.DataFrame) -> list[str]:
 
 
 def centred(joined: pd.DataFrame, present: Mapping[str, float]) -> pd.DataFrame:
-    """`CENTRED` of each profile in `present`, which says its own `nccl_efficiency`.
+    """Return `CENTRED` of each profile in `present`, which maps it to its own `nccl_efficiency`.
 
-    The time of large rows is taken as that of their bytes, which is inversely proportional to the efficiency: a
-    prediction that is too slow asks for more of it, but there is none above 1.
+    Large rows are assumed to take the time of their bytes, which is inversely proportional to the efficiency: a
+    prediction that is too slow needs a higher efficiency, at most 1.
     """
     large = joined[joined["predicted_us"].notna() & (joined["size_bytes"] >= LARGE_BYTES)]
     found = []
@@ -99,9 +99,9 @@ def centred(joined: pd.DataFrame, present: Mapping[str, float]) -> pd.DataFrame:
 
 
 def summarize(joined: pd.DataFrame, present: Mapping[str, float] | None = None) -> RenderableType:
-    """The error tables, the worst rows, what could not be predicted, and what would centre the profiles in `present`.
+    """Return the error tables, the worst rows, the rows not predicted, and efficiencies for profiles in `present`.
 
-    80 columns wide.
+    The output is 80 columns wide.
     """
     known = joined[joined["predicted_us"].notna()]
     parts = [text.paragraph(_headline(joined, len(known)))]
@@ -120,7 +120,7 @@ def summarize(joined: pd.DataFrame, present: Mapping[str, float] | None = None) 
 def as_json(
     joined: pd.DataFrame, files: Sequence[Path], profile: str | None, present: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
-    """All tables and all rows as JSON-ready values; `files` and `profile` are what was asked for."""
+    """Return all tables and rows as JSON-ready values; `files` and `profile` are the user's arguments."""
     return {
         "files": [str(file) for file in files],
         "profile": profile,
@@ -135,7 +135,7 @@ def _size_class(size_bytes: int) -> tuple[int, str]:
 
 
 def _errors_by(known: pd.DataFrame, labels: Sequence[str], order: Sequence[Any] = ()) -> pd.DataFrame:
-    """Errors of each label's rows; labels by their rows' `order`, else as they come."""
+    """Return the errors of each label's rows; labels by their rows' `order`, else in order of appearance."""
     places = sorted(range(len(labels)), key=order.__getitem__) if order else range(len(labels))
     groups: dict[Hashable, list[int]] = {}
     for place in places:
@@ -202,7 +202,7 @@ def _worst(known: pd.DataFrame) -> RenderableType:
                 *_times(row["predicted_us"], row["error"]),
             ]
         )
-        if abs(row["formula_us"] / row["predicted_us"] - 1) > DIFFERS:  # never of nan
+        if abs(row["formula_us"] / row["predicted_us"] - 1) > DIFFERS:  # False for nan
             rows.append(["", "", "", _FORMULA, "", "", *_times(row["formula_us"], row["formula_error"])])
     columns = ["line", "operation", "on", "by", "size", "measured", "predicted", "error"]
     return text.table(
@@ -215,7 +215,7 @@ def _times(predicted_us: float, error: float) -> list[str]:
 
 
 def missed(joined: pd.DataFrame) -> Iterator[str]:
-    """A sentence for each file and reason why rows have no prediction, with their lines."""
+    """Yield a sentence for each file and reason why rows have no prediction, with their lines."""
     groups: dict[tuple[str, str], list[int]] = {}
     for row in records(joined[joined["reason"].ne("")]):
         groups.setdefault((row["file"], row["reason"]), []).append(row["line"])

@@ -1,4 +1,4 @@
-"""Published measurements of collectives: read from CSV files, checked, and joined with predictions."""
+"""Read published measurements of collectives from CSV files, check them, and join them with predictions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from reports.published import csv_rows
 from reports.published.outcome import outcome_of
 from reports.store.columns import fixed
 
-# What of a row a prediction needs to know.
+# The fields of a row that a prediction needs.
 SETTING = ("op", "library", "gpu", "nodes", "gpus_per_node", "size_bytes", "link_gbit_per_s", "one_way_delay_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRow:
-    """One measurement: the time of one operation, and where it was taken.
+    """A measurement: the time of one operation, and where it was measured.
 
-    `size_bytes` is the buffer of one rank; of all_gather and reduce_scatter the larger one, as nccl-tests gives it.
-    `gpu` and `quality` are "" and the link's rate and delay None where the file does not say. `launch_us` is what the
-    host takes to launch one operation on its GPUs, where that bounded the time; None: the GPUs had enough to do.
+    `size_bytes` is the buffer of one rank; for all_gather and reduce_scatter the larger one, as in nccl-tests. `gpu`
+    and `quality` are "" and the link's rate and delay None where the file lacks them. `launch_us` is the host's time to
+    launch one operation on its GPUs, if that bounded the time; None: the GPUs were the bottleneck.
     """
 
     file: str
@@ -44,7 +44,7 @@ class PublishedRow:
     launch_us: float | None = None
 
 
-# What `join` gives, one row a measurement.
+# Columns of `join`, one row per measurement.
 PREDICTED = {
     **{field.name: str(field.type).removesuffix(" | None") for field in dataclasses.fields(PublishedRow)},
     **dict.fromkeys(["predicted_us", "error", "formula_us", "formula_error"], "float"),
@@ -54,7 +54,7 @@ PREDICTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The link model's time of one row and how it was played; `formula_us` is what NCCL's own formula says, if any."""
+    """The link model's time of a row, and how it was simulated; `formula_us` is the time by NCCL's formula, if any."""
 
     predicted_us: float
     formula_us: float | None
@@ -64,12 +64,12 @@ class Prediction:
 
 
 Measurements = csv_rows.Measurements[PublishedRow]
-# Of a row and a profile's name (None: the row's GPU decides). It raises ReportError where it cannot predict the row.
+# Predicts a row on the named profile (None: that of the row's GPU); raises ReportError where it cannot.
 Predict = Callable[[PublishedRow, str | None], Prediction]
 
 
 def read(path: Path) -> Measurements:
-    """Every row of a CSV file, as `csv_rows.read` reads it.
+    """Return every row of a CSV file, as `csv_rows.read` does.
 
     Raises:
         ReportError: with a sentence for every mistake in the file.
@@ -78,14 +78,14 @@ def read(path: Path) -> Measurements:
 
 
 def join(rows: Iterable[PublishedRow], predict: Predict, profile: str | None = None) -> pd.DataFrame:
-    """A frame of `PREDICTED`: each row with its prediction and signed error, or with the reason why it has none."""
+    """Return a frame of `PREDICTED`: each row with its prediction and signed error, or the reason why it has none."""
     each = [_joined(row, _outcome(row, predict, profile)) for row in rows]
     return fixed({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
 
 
 def _outcome(row: PublishedRow, predict: Predict, profile: str | None) -> Prediction | str:
     if not row.size_bytes:
-        return "size_bytes = 0: expected something to send"  # nccl-tests lists what rounds down to nothing
+        return "size_bytes = 0: expected something to send"  # nccl-tests lists sizes that round down to nothing
     return outcome_of(row, predict, profile, "us")
 
 

@@ -1,4 +1,4 @@
-"""Reads rows of measurements from CSV files, and says every mistake in them."""
+"""Read rows of measurements from CSV files, and report every mistake in them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from scenarios import given_file
 
 Row = TypeVar("Row")
 
-_LONGEST = 60  # characters of a value in a sentence
-_MOST = 10**15  # more than any buffer has bytes, and whole as a float
+_LONGEST = 60  # characters of a value that a message quotes
+_MOST = 10**15  # more bytes than any buffer has, and exact as a float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements(Generic[Row]):
-    """All rows of some files in their order; `notes` are sentences on what in them was not as usual."""
+    """A sequence of all rows of some files; `notes` are sentences on what was unusual in the files."""
 
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
 
 
 class Log(Generic[Row]):
-    """What one file says: its rows, notes and mistakes."""
+    """A collection of one file's rows, notes and mistakes."""
 
     def __init__(self, path: Path) -> None:
         self.name = printable(path)
@@ -42,11 +42,11 @@ class Log(Generic[Row]):
         self.mistakes.append(f"{self.name}: {sentence}")
 
     def note(self, sentence: str) -> None:
-        """Add what is not as usual."""
+        """Add a note on something unusual."""
         self.notes.append(f"{self.name}: {sentence}")
 
     def measurements(self, expected: str) -> Measurements[Row]:
-        """All of it; a ReportError with every mistake, or where there are no rows."""
+        """Return rows and notes; raise ReportError with every mistake, or if there are no rows."""
         if not self.rows and not self.mistakes:
             self.say(f"no measurements; expected {expected}")
         if self.mistakes:
@@ -56,7 +56,7 @@ class Log(Generic[Row]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvColumn:
-    """How a cell is read (a ValueError if it is not `expected`), and what a blank one means, if it may be blank."""
+    """A column of a CSV file: how to parse a cell (ValueError if it is not `expected`), and the value of a blank."""
 
     parse: Callable[[str], object]
     expected: str
@@ -65,10 +65,12 @@ class CsvColumn:
 
 
 def read(path: Path, columns: Mapping[str, CsvColumn], make: Callable[..., Row]) -> Measurements[Row]:
-    """Return every row of a CSV file. Columns may stand in any order; those of other names are not read, which a note
-    says.
+    """Return every row of a CSV file; columns may be in any order, unknown ones are skipped with a note.
 
-    `make` is given the columns' values, and `file` and `line`, by name.
+    Args:
+        path: the file.
+        columns: the columns by name.
+        make: makes a row from the columns' values, and `file` and `line`, by name.
 
     Raises:
         ReportError: with a sentence for every mistake in the file.
@@ -76,7 +78,7 @@ def read(path: Path, columns: Mapping[str, CsvColumn], make: Callable[..., Row])
     log, names, line = Log[Row](path), list[str](), 1
     try:
         with StringIO(given_file.text(path), newline="") as stream:
-            reader = csv.reader(stream, strict=True)  # else a quote that is never closed would swallow the rest
+            reader = csv.reader(stream, strict=True)  # else an unclosed quote would swallow the rest
             for record in reader:
                 cells = [cell.strip() for cell in record]
                 if any(cells) and names:
@@ -101,7 +103,7 @@ def read(path: Path, columns: Mapping[str, CsvColumn], make: Callable[..., Row])
 
 
 def names_of(path: Path) -> list[str]:
-    """Return the columns' names in a CSV file's first line; none of a file that cannot be read."""
+    """Return the columns' names in a CSV file's first line; an empty list if it cannot be read."""
     try:
         with StringIO(given_file.text(path), newline="") as stream:
             first = next((record for record in csv.reader(stream) if any(map(str.strip, record))), [])
@@ -111,7 +113,7 @@ def names_of(path: Path) -> list[str]:
 
 
 def whole(least: int) -> CsvColumn:
-    """A whole number."""
+    """Return a column of whole numbers from `least`."""
 
     def parse(cell: str) -> int:
         return int(_number(cell, lambda value: least <= value <= _MOST and value == int(value)))
@@ -120,24 +122,24 @@ def whole(least: int) -> CsvColumn:
 
 
 def number(is_expected: Callable[[float], bool], expected: str, *, may_be_blank: bool = False) -> CsvColumn:
-    """A finite number; None where it is blank."""
+    """Return a column of finite numbers; a blank is None."""
     said = f"{expected} or nothing" if may_be_blank else expected
     return CsvColumn(parse=lambda cell: _number(cell, is_expected), expected=said, may_be_blank=may_be_blank)
 
 
 def text(*, may_be_blank: bool = False) -> CsvColumn:
-    """Words with single blanks between them; "" where it is blank."""
+    """Return a column of words with single blanks between them; a blank is ""."""
     said = "printable text or nothing" if may_be_blank else "printable text"
     return CsvColumn(parse=_words, expected=said, may_be_blank=may_be_blank, blank="")
 
 
 def above_zero(*, may_be_blank: bool = False) -> CsvColumn:
-    """A number above 0."""
+    """Return a column of numbers above 0."""
     return number(lambda value: value > 0, "a number above 0", may_be_blank=may_be_blank)
 
 
 def _words(cell: str) -> str:
-    words = " ".join(cell.split())  # a line's end within quotes would break the tables
+    words = " ".join(cell.split())  # a newline within quotes would break the tables
     if not words or not words.isprintable():
         raise ValueError
     return words
@@ -145,13 +147,14 @@ def _words(cell: str) -> str:
 
 def _number(cell: str, is_expected: Callable[[float], bool]) -> float:
     value = float(cell)
-    if not math.isfinite(value) or "_" in cell or not is_expected(value):  # 1_000 is a number in Python only
+    # float() accepts 1_000, other readers of CSV do not
+    if not math.isfinite(value) or "_" in cell or not is_expected(value):
         raise ValueError
     return value
 
 
 def _check_names(log: Log[Row], names: Sequence[str], columns: Mapping[str, CsvColumn]) -> None:
-    """Whether the first line has the columns that are needed, each once."""
+    """Add mistakes and notes on the first line: it must have every required column, each once."""
     missing = [name for name, column in columns.items() if name not in names and not column.may_be_blank]
     twice = [name for name in columns if names.count(name) > 1]
     if missing:

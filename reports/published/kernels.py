@@ -1,6 +1,6 @@
-"""Published times of single operators on GPUs: read from CSV files, and joined with predictions by the laws of kernels.
+"""Read published times of single operators on GPUs from CSV files, and join them with predictions by kernel laws.
 
-A file's columns say which form its rows have; all of them are kept, as they are what a prediction knows of a row.
+A file's columns decide the form of its rows; all cells are kept, because a prediction reads them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reports.store.columns import fixed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedColumn:
-    """A column with times: `form` is how a prediction knows rows with it, `us` what one of its units is."""
+    """A column with times: `form` is the name by which predictions know its rows, `us` the column's unit in us."""
 
     column: str
     form: str
@@ -31,7 +31,7 @@ class TimedColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The columns by which rows of one form are known; `gpu` may be one of them."""
+    """A kind of file, identified by its columns; `gpu` may be one of them."""
 
     columns: frozenset[str]
     timed: tuple[TimedColumn, ...]
@@ -58,7 +58,7 @@ FORMS = (
         timed=(TimedColumn(column="value_us", form="gpus", us=1.0),),
     ),
 )
-# What `join` says of each row beside its own columns. A column of a file that has one of these names is left out.
+# Columns that `join` adds to each row's own; a column of a file that has one of these names is left out.
 JOINED = {
     **{"file": "str", "line": "int", "timed": "str"},
     **dict.fromkeys(["measured_us", "predicted_us", "error", "law_us", "law_error"], "float"),
@@ -68,7 +68,7 @@ JOINED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTime:
-    """One measured time: of the column `timed` of a line, whose other cells are `cells`."""
+    """A measured time: the cell of column `timed` of a line, whose other cells are `cells`."""
 
     file: str
     line: int
@@ -80,7 +80,7 @@ class PublishedTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPrediction:
-    """The time of a row, its family of operators, and the profile that stands for its GPU.
+    """A predicted time of a row, its family of operators, and the profile used for its GPU.
 
     `predicted_us` is by the law and the profile's table of measured operators, `law_us` by the law alone.
     """
@@ -91,18 +91,18 @@ class KernelPrediction:
     profile: str
 
 
-# Of a row and a profile's name (None: the row's GPU decides). It raises ReportError where it cannot predict the row.
+# Predicts a row on the named profile (None: that of the row's GPU); raises ReportError where it cannot.
 Predict = Callable[[PublishedTime, str | None], KernelPrediction]
 
 
 def form_of(path: Path) -> Form | None:
-    """Return the form that a file's first line names; None if it names none, and of a file that cannot be read."""
+    """Return the form that a file's first line names; None if it names none, or the file cannot be read."""
     names = frozenset(csv_rows.names_of(path))
     return next((form for form in FORMS if form.columns <= names), None)
 
 
 def read(path: Path, profile: str | None = None) -> csv_rows.Measurements[PublishedTime]:
-    """Return every measured time of a CSV file that has a form; lines with a blank time have none.
+    """Return every measured time of a CSV file that has a form; blank times are skipped.
 
     Raises:
         ReportError: with a sentence for every mistake in the file, or if its rows name no GPU and there is no profile.
@@ -121,9 +121,9 @@ def read(path: Path, profile: str | None = None) -> csv_rows.Measurements[Publis
 
 
 def join(rows: Iterable[PublishedTime], predict: Predict, profile: str | None = None) -> pd.DataFrame:
-    """Return a frame of the rows' own columns and `JOINED`: the prediction and its signed error, or why there is none.
+    """Return a frame of the rows' own columns and `JOINED`: prediction and signed error, or why there is none.
 
-    Columns of several files stand one behind the other, blank where a file has none of that name.
+    Columns of several files are concatenated, blank where a file lacks one.
     """
     every = [(row, outcome_of(row, predict, profile, "us")) for row in rows]
     own = dict.fromkeys(name for row, _ in every for name in row.cells)
@@ -137,7 +137,7 @@ def join(rows: Iterable[PublishedTime], predict: Predict, profile: str | None = 
 
 
 class _Line:
-    """One line of a file; its cells come by their columns' names."""
+    """A line of a file; its cells are passed by their columns' names."""
 
     def __init__(self, file: str, line: int, **cells: str) -> None:
         self._file, self._line, self._cells = file, line, cells
@@ -156,7 +156,7 @@ class _Line:
 
 
 def _time(form: Form) -> csv_rows.CsvColumn:
-    """Return a column of times that stay text; of two times in a line one may be blank."""
+    """Return a column of times kept as text; where lines have two times, a time may be blank."""
     time = csv_rows.above_zero(may_be_blank=len(form.timed) > 1)
 
     def checked(cell: str) -> str:

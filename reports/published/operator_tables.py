@@ -38,7 +38,7 @@ _TITLES = {
     "by_family_and_gpu": ("By family and GPU", "family"),
 }
 _WORST, _LINES = 10, 60
-# Columns of sizes, where a row has no text that says them, and the family of several kinds.
+# Columns of sizes, for rows without a text that describes them, and the family that mixes several kinds.
 _SIZES = ("T", "E", "D", "B", "L", "M", "N", "K", "H")
 _MIXED = "elementwise"
 
@@ -46,8 +46,8 @@ _MIXED = "elementwise"
 def tables(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return `GROUP_ERRORS` of all predicted rows and by family, GPU, size, and family and GPU.
 
-    `joined` is what `kernels.join` gives. Sizes stand from small to large, other groups in alphabetical order; `gpu` is
-    "" but in the last table.
+    `joined` is the result of `kernels.join`. Sizes ascend, other groups are in alphabetical order; `gpu` is "" except
+    in the last table.
     """
     known = joined[joined["predicted_us"].notna()]
     families, gpus = known["family"].tolist(), known["profile"].tolist()
@@ -62,7 +62,7 @@ def tables(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def summarize(joined: pd.DataFrame) -> RenderableType:
-    """Return the error tables, the worst rows, and how many rows are not predicted and why; 80 columns wide."""
+    """Return the error tables, the worst rows, and the number of rows not predicted and why; 80 columns wide."""
     known = joined[joined["predicted_us"].notna()]
     parts = [text.paragraph(_headline(joined, len(known)))]
     if len(known):
@@ -77,7 +77,7 @@ def summarize(joined: pd.DataFrame) -> RenderableType:
 
 @text.json_ready
 def as_json(joined: pd.DataFrame, files: Sequence[Path], profile: str | None) -> dict[str, Any]:
-    """Return all tables and all rows as JSON-ready values; `files` and `profile` are what was asked for."""
+    """Return all tables and rows as JSON-ready values; `files` and `profile` are the user's arguments."""
     return {
         "files": [str(file) for file in files],
         "profile": profile,
@@ -87,7 +87,7 @@ def as_json(joined: pd.DataFrame, files: Sequence[Path], profile: str | None) ->
 
 
 def missed(joined: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence for each file and reason why rows have no prediction: how many rows, and their lines."""
+    """Yield a sentence for each file and reason why rows have no prediction: the number of rows, and their lines."""
     groups: dict[tuple[str, str], list[int]] = {}
     for row in records(joined.loc[joined["reason"].ne(""), ["file", "line", "reason"]]):
         groups.setdefault((row["file"], row["reason"]), []).append(row["line"])
@@ -114,7 +114,7 @@ def _errors_by(known: pd.DataFrame, labels: Sequence[tuple[str, str]], order: Se
 
 
 def _is_shown(name: str, known: pd.DataFrame) -> bool:
-    """Return whether a table says more than the one before: families by GPU only where there are several of both."""
+    """Return whether a table adds to the one before: families by GPU only where there are several of both."""
     return name != "by_family_and_gpu" or (known["profile"].nunique() > 1 and known["family"].nunique() > 1)
 
 

@@ -1,4 +1,4 @@
-"""Asks for the prediction of a published row, and says in a sentence why there is none."""
+"""Request the prediction of a published row, or return a sentence on why there is none."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Prediction = TypeVar("Prediction")
 def outcome_of(
     row: Row, predict: Callable[[Row, str | None], Prediction], profile: str | None, unit: str
 ) -> Prediction | str:
-    """Return the prediction of a row, or the sentence that says why there is none.
+    """Return the prediction of a row, or the sentence that states why there is none.
 
     Args:
-        row: what was measured.
+        row: the measurement.
         predict: gets the row and `profile`, and raises ReportError where it cannot predict the row.
         profile: the profile's name; None: the row's GPU decides.
         unit: the unit of the predicted time, which is `predicted_` with that unit, finite and above 0.

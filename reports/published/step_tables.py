@@ -19,7 +19,7 @@ from reports.terminal.rows import cells, ratio, records
 
 # Errors of the rows of one group: `signed_median` and `worst` keep the sign, `mean` is of the errors' sizes.
 GROUP_ERRORS = {"group": "str", "rows": "int", **dict.fromkeys(["signed_median", "mean", "worst"], "float")}
-# Configurations whose times differ by less are no test of their order.
+# Configurations with a smaller difference in time do not test the predicted order.
 DIFFERS = 0.10
 _TITLES = {
     "in_all": "Overall",
@@ -30,7 +30,7 @@ _TITLES = {
 
 
 def tables(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """`GROUP_ERRORS` of all predicted rows and by GPU, scale, and model and round; `joined`: of `steps.join`."""
+    """Return `GROUP_ERRORS` of all predicted rows and by GPU, scale, and model and round; `joined`: of `steps.join`."""
     known = joined[joined["predicted_ms"].notna()]
     scales = list(zip(known["nodes"].tolist(), known["gpus"].tolist(), strict=True))
     return {
@@ -42,13 +42,13 @@ def tables(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def right_order(compared: pd.DataFrame) -> tuple[int, int]:
-    """Of the pairs that differ by more than `DIFFERS`: in how many the prediction has the right order, and how many."""
+    """Return how many pairs that differ by more than `DIFFERS` are predicted in the right order, and their number."""
     far = compared[np.abs(np.log(compared["measured"].to_numpy(float))) > np.log1p(DIFFERS)]
     return int(far["agrees"].sum()), len(far)
 
 
 def summarize(joined: pd.DataFrame) -> RenderableType:
-    """The error tables, the configurations with their ratios, and what could not be predicted; 80 columns wide."""
+    """Return the error tables, configurations with their ratios, and the rows not predicted; 80 columns wide."""
     known = joined[joined["predicted_ms"].notna()]
     parts: list[RenderableType] = [text.paragraph(_headline(joined, known))]
     if len(known):
@@ -65,7 +65,7 @@ def summarize(joined: pd.DataFrame) -> RenderableType:
 
 @text.json_ready
 def as_json(joined: pd.DataFrame, files: Sequence[Path], profile: str | None) -> dict[str, Any]:
-    """All tables and all rows as JSON-ready values; `files` and `profile` are what was asked for."""
+    """Return all tables and rows as JSON-ready values; `files` and `profile` are the user's arguments."""
     found = configurations(joined)
     return {
         "files": [str(file) for file in files],
@@ -78,7 +78,7 @@ def as_json(joined: pd.DataFrame, files: Sequence[Path], profile: str | None) ->
 
 
 def _errors_by(known: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
-    """Errors of each label's rows; labels as they come."""
+    """Return the errors of each label's rows; labels in order of appearance."""
     errors, rows = known["error"].to_numpy(float), []
     for label in dict.fromkeys(labels):
         signed = errors[[each == label for each in labels]]
@@ -100,7 +100,7 @@ def _headline(joined: pd.DataFrame, known: pd.DataFrame) -> str:
 
 
 def _configurations(model: object, same: pd.DataFrame) -> RenderableType:
-    """Each configuration, and its time as a multiple of the first one's."""
+    """Return a table of each configuration, with its time as a multiple of the first one's."""
     first = same.iloc[0]
     rows = [
         [

@@ -1,4 +1,4 @@
-"""Published times of whole training steps: read from CSV files, checked, and joined with predictions of scenarios."""
+"""Read published times of whole training steps from CSV files, check them, and join them with predictions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from reports.published import csv_rows
 from reports.published.outcome import outcome_of
 from reports.store.columns import fixed
 
-# What a prediction needs to know of a row, and what makes two predicted rows the same configuration.
+# The fields of a row that a prediction needs, and those in which rows of one configuration agree.
 SETTING = ("scenario", "model", "round", "gpu", "nodes", "gpus", "global_batch")
 CONFIGURATION = ("model", "round", "scenario", "profile", "nodes", "gpus", "global_batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """One system's median step time; `gpus` and `global_batch` are those of all nodes.
+    """A system's median step time; `gpus` and `global_batch` are those of all nodes.
 
-    `scenario` is what is simulated, on the GPU's profile and with these counts; "" if the model's name says it.
+    `scenario` is the scenario to simulate, on the GPU's profile and with these counts; "" if the model's name implies
+    it.
     """
 
     file: str
@@ -43,13 +44,13 @@ class StepRow:
     scenario: str
 
 
-# What `join` gives, one row a measurement.
+# Columns of `join`, one row per measurement.
 PREDICTED = {
     **{field.name: str(field.type) for field in dataclasses.fields(StepRow)},
     **dict.fromkeys(["predicted_ms", "error"], "float"),
     **dict.fromkeys(["profile", "reason"], "str"),
 }
-# What `pairs` gives: two configurations of one model, and how much slower the second one is.
+# Columns of `pairs`: two configurations of one model, and the time of the second over that of the first.
 PAIRS = {
     **dict.fromkeys(["model", "one", "other"], "str"),
     **dict.fromkeys(["measured", "predicted"], "float"),
@@ -59,24 +60,24 @@ PAIRS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPrediction:
-    """The steady step time, and what was simulated on which profile."""
+    """A steady step time, the scenario that was simulated, and its profile."""
 
     predicted_ms: float
     scenario: str
     profile: str
 
 
-# Of a row and a profile's name (None: the row's GPU decides). It raises ReportError where it cannot predict the row.
+# Predicts a row on the named profile (None: that of the row's GPU); raises ReportError where it cannot.
 Predict = Callable[[StepRow, str | None], StepPrediction]
 
 
 def is_steps(path: Path) -> bool:
-    """Return whether a file's first line names `step_ms`; not of a file that cannot be read."""
+    """Return whether a file's first line names `step_ms`; False for a file that cannot be read."""
     return "step_ms" in csv_rows.names_of(path)
 
 
 def read(path: Path) -> csv_rows.Measurements[StepRow]:
-    """Every row of a CSV file, as `csv_rows.read` reads it.
+    """Return every row of a CSV file, as `csv_rows.read` does.
 
     Raises:
         ReportError: with a sentence for every mistake in the file.
@@ -93,7 +94,7 @@ def read(path: Path) -> csv_rows.Measurements[StepRow]:
 
 
 def join(rows: Iterable[StepRow], predict: Predict, profile: str | None = None) -> pd.DataFrame:
-    """A frame of `PREDICTED`: each row with its prediction and signed error, or with the reason why it has none.
+    """Return a frame of `PREDICTED`: each row with its prediction and signed error, or the reason why it has none.
 
     Rows of one configuration are predicted once.
     """
@@ -108,7 +109,7 @@ def join(rows: Iterable[StepRow], predict: Predict, profile: str | None = None) 
 
 
 def configurations(joined: pd.DataFrame) -> pd.DataFrame:
-    """Predicted rows of one configuration as one: `rows`, medians of `step_ms` and `predicted_ms`, their `error`."""
+    """Return one row per configuration: `rows`, medians of `step_ms` and `predicted_ms`, and their `error`."""
     known = joined[joined["predicted_ms"].notna()]
     by = known.groupby(list(CONFIGURATION), sort=False)
     found = by.agg(rows=("step_ms", "size"), step_ms=("step_ms", "median"), predicted_ms=("predicted_ms", "median"))
@@ -116,7 +117,7 @@ def configurations(joined: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairs(found: pd.DataFrame) -> pd.DataFrame:
-    """`PAIRS` of `configurations`: how many times as long the second one takes, measured and predicted."""
+    """Return `PAIRS` of `configurations`: the time of the second over that of the first, measured and predicted."""
     rows = []
     for model, same in found.groupby("model", sort=False):
         named = list(zip(map(name_of, same.to_dict("records")), same["step_ms"], same["predicted_ms"], strict=True))
@@ -127,7 +128,7 @@ def pairs(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def name_of(row: Mapping[Any, Any]) -> str:
-    """A configuration in short; what was simulated, unless the model and the round say it."""
+    """Return a short name of a configuration, with its scenario unless model and round imply it."""
     ready = re.fullmatch(rf"mlperf_{re.escape(row['model'])}(?:_([a-z]{{2,}}))?(?:_v\d+_\d+)?", row["scenario"])
     own = row["scenario"] if ready is None else ready[1]
     said = f"{row['nodes']}x{row['gpus'] // row['nodes']} {row['profile']} {row['global_batch']:,}"

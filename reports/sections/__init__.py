@@ -1,5 +1,5 @@
-"""What reports show, once for the terminal, pages and JSON: sections as data, made from frames.
+"""The content of reports, for the terminal, pages and JSON: sections as data, made from frames.
 
-Here are the sections of each report in their order; not here is how they are shown (`reports.terminal.render`,
-`reports.page.render`, `reports.json_document`), nor what pages draw (`reports.page`), which sections name.
+A report lists its sections in order. Renderers are elsewhere (`reports.terminal.render`, `reports.page.render`,
+`reports.json_document`), as are the drawings of pages (`reports.page`), which sections refer to by name.
 """

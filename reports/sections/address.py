@@ -1,4 +1,4 @@
-"""How the page of a run is opened at a place of its timeline."""
+"""Build links to a place in the timeline of a run's page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAME = "timeline"
 
 
 def address(page: str, run: Run, operation: str, span_ns: tuple[int, int]) -> str:
-    """Where a page opens with one span in the middle of its timeline, and its operation marked."""
+    """Return a link that opens a page with one span in the middle of its timeline, and its operation marked."""
     from_ns, until_ns = span_ns
     margin = max(until_ns - from_ns, 1000) * 2
     origin = run.outline.first_ns

@@ -52,12 +52,12 @@ _WORST_NOTE = (
     "Pairs of the same call of the same rank and step; of one call the rank that is furthest off, and at most three of"
     " an operation. The last column is what both differ by, over the measured step."
 )
-# Of a frame of `errors_by_size`.
+# Columns of `errors_by_size`.
 SIZE_ERRORS = {"rows": "rows", "signed_median": "signed median", "median": "median", "worst": "worst"}
 
 
 class Compared(Protocol):
-    """A comparison, as far as tables show it; `reports.compare.comparison` has its fields' meanings."""
+    """A comparison as tables show it; `reports.compare.comparison` documents its fields."""
 
     @property
     def predicted(self) -> Run: ...
@@ -79,7 +79,7 @@ class Compared(Protocol):
 
 
 def typical_and_worst(errors: pd.DataFrame) -> tuple[float, float]:
-    """The median of the errors' sizes, and the error of greatest size with its sign; nan and nan without any."""
+    """Return the median of the errors' sizes, and the error of greatest size with its sign; nan and nan without any."""
     known = errors["error"].dropna().to_numpy(float)
     if not len(known):
         return float("nan"), float("nan")
@@ -88,7 +88,7 @@ def typical_and_worst(errors: pd.DataFrame) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class CompareView:
-    """A comparison, and the paths of the two runs' own pages as seen from its page; "" without one."""
+    """A comparison, and the paths from its page to the two runs' own pages; "" without one."""
 
     comparison: Compared
     pages: tuple[str, str] = ("", "")
@@ -100,7 +100,7 @@ def _errors(frame: pd.DataFrame) -> dict[str, float]:
 
 
 def about(comparison: Compared) -> list[str]:
-    """Say in a few lines which runs are compared."""
+    """Return a few lines on which runs are compared."""
     sides = (("predicted", comparison.predicted), ("measured", comparison.measured))
     lines = [f"{comparison.measured.info.name}: {text.counted(comparison.measured.info.world_size, 'rank')}"]
     for role, run in sides:
@@ -117,7 +117,7 @@ def about(comparison: Compared) -> list[str]:
 
 
 def crowded(measured: Run) -> list[str]:
-    """Where a run's ranks were more than the cores of its machines, in a line; none if they were not."""
+    """Return a line if a measured run had more ranks than its machines have cores, else no line."""
     info = measured.info
     cluster = info.scenario.get("cluster", {})
     on_cores = cluster.get("host", {}).get("gpu", {}).get("kind") == "cpu" and not cluster.get("hosts_share_cores")
@@ -161,7 +161,7 @@ def _steps(view: CompareView) -> Iterator[ReportTable]:
     frame = view.comparison.steps
 
     def rows(most: int) -> list[list[str]]:
-        """Return the steps that are furthest off, in order."""
+        """Return the steps with the largest errors, in order."""
         order = frame["error"].abs().sort_values(ascending=False, kind="stable").index
         return cells(frame if len(frame) <= most else frame.loc[order[:most]].sort_values("step"), ["step", *TIMES])
 
@@ -210,7 +210,7 @@ def _by_class(view: CompareView) -> Iterator[ReportTable]:
 def _by_kind(view: CompareView) -> Iterator[ReportTable]:
     by_part = errors_by_size(view.comparison.calls, by="part")
     frame = pd.concat([by_part.assign(kind="all"), view.comparison.errors_by_size])
-    shown = frame[(frame["kind"] != "compute").to_numpy(bool)]  # it is all of its part
+    shown = frame[(frame["kind"] != "compute").to_numpy(bool)]  # compute is the only kind of its part
     shown = shown.assign(part=shown["part"].map(TITLES), size=size_ranges(shown))
     columns = {"part": "part", "kind": "kind", "size": "size", **SIZE_ERRORS}
     yield table_of("Errors by kind and size", shown, columns, left=3, folded=True)
@@ -255,7 +255,7 @@ def _worst(view: CompareView) -> Iterator[ReportTable]:
 
 
 def _links(view: CompareView, row: dict[str, Any], name: str) -> list[Cell]:
-    """Return what leads to the operation in both timelines."""
+    """Return links to the operation in both timelines."""
     if not any(view.pages):
         return []
     sides = zip(SIDES, (view.comparison.predicted, view.comparison.measured), view.pages, strict=True)
@@ -281,7 +281,7 @@ def _checks_with_differences(view: CompareView) -> Iterator[Block]:
 
 
 def sentence(check: Check) -> str:
-    """What a check found; differences that have no known reason are in capitals."""
+    """Return the result of a check; differences without a known reason are in capitals."""
     if not check.compared:
         return f"Not checked: {check.name}: {check.reason}."
     if check.agrees:
@@ -293,7 +293,7 @@ def sentence(check: Check) -> str:
 
 
 def difference(row: dict[str, Any]) -> str:
-    """One place where the runs do not agree, in a line."""
+    """Return a line on one place where the runs differ."""
     where = [f"rank {row['rank']}"] + ([f"step {row['step']}"] if "step" in row else [])
     if "position" in row:
         return (

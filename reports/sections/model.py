@@ -1,4 +1,4 @@
-"""What a section is, for every output: blocks of words, tables and figures, which each renderer shows."""
+"""The data model of sections, for every output: blocks of words, tables and figures, which each renderer shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOTH: tuple[Output, ...] = ("terminal", "page")
 
 
 class PageLink(NamedTuple):
-    """Words that lead to another page, or to a place on this one."""
+    """A link to another page, or to a place on this one."""
 
     words: str
     href: str
@@ -28,10 +28,7 @@ Cell = str | PageLink
 
 
 class Fact(NamedTuple):
-    """One number that matters, with its name and what it is of.
-
-    `raw` is the same number as it stands in its frame, for whoever reads the page with a program.
-    """
+    """A number with its name and a note; `raw` is the number as in its frame, for programs that read the page."""
 
     name: str
     value: str
@@ -47,7 +44,7 @@ class Facts:
 
 
 class Column(NamedTuple):
-    """A column with the outputs that have it; `kept` letters of it are to be seen where others have to be cut."""
+    """A column with the outputs that have it; at least `kept` letters of it stay visible where text is cut."""
 
     title: str
     outputs: Sequence[Output] = BOTH
@@ -59,14 +56,14 @@ FrameColumns = Mapping[str, str | Column]
 
 
 class Most(NamedTuple):
-    """Numbers of rows, by output."""
+    """The maximal numbers of rows, by output."""
 
     terminal: int
     page: int
 
 
 class Grid(NamedTuple):
-    """A table as one output has it."""
+    """A table as one output shows it."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
@@ -76,11 +73,12 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """Rows of cells under their columns, of which the first `left` are text and the others numbers on the right.
+    """A table of cells under their columns, of which the first `left` are text and the others right-aligned numbers.
 
-    `rows` are all of them, or gives the first ones of `count`. Outputs show at most `most`, and say how many `others`
-    there are; on a page, in which `file` they are, too. `note` says there how to read the table. `folded`: shown there
-    only when asked for. `name` and `raw`, numbers of the frame, are for whoever reads the page with a program.
+    `rows` are all rows, or a function that returns the first ones of `count`. Outputs show at most `most`, and state
+    how many `others` there are; a page also names the `file` that has them. `note` states on a page how to read the
+    table. `folded`: a page shows it only on request. `name` and `raw`, numbers of the frame, are for programs that read
+    the page.
     """
 
     title: str
@@ -109,7 +107,7 @@ class ReportTable:
 
 
 def table_of(title: str, frame: pd.DataFrame, columns: FrameColumns, **others: Any) -> ReportTable:
-    """Return the table of a frame, by name of its columns, which say in which unit cells are written."""
+    """Return the table of a frame; the columns' names imply the units in which cells are written."""
 
     def rows(most: int) -> list[list[str]]:
         return cells(frame.head(most), list(columns))
@@ -127,7 +125,7 @@ class Words:
 
 
 class SectionPiece(NamedTuple):
-    """A part of a whole; `name` is that of its colour, `letter` stands for it in a line of letters."""
+    """A part of a whole; `name` also selects its colour, `letter` represents it in a line of letters."""
 
     name: str
     letter: str
@@ -137,7 +135,7 @@ class SectionPiece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One whole and its pieces, in order; `note` says how to read it, `short_note` in a line."""
+    """A whole and its pieces, in order; `note` states how to read it, `short_note` in a line."""
 
     name: str
     title: str
@@ -149,7 +147,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Preformatted text, such as a scenario; on a page folded unless `open`."""
+    """A preformatted text, such as a scenario; folded on a page unless `open`."""
 
     title: str
     text: str
@@ -158,16 +156,16 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A place that one of the page's own scripts fills; `note` says how to read it."""
+    """A place that one of the page's own scripts fills; `note` states how to read it."""
 
     name: str
     note: str = ""
 
 
 class Figure(NamedTuple):
-    """What a page draws of the report's subject: module and function below `reports.page`, such as "run.links.hosts".
+    """A page's drawing of the report's subject: module and function below `reports.page`, such as "run.links.hosts".
 
-    By name, since what draws takes long to load.
+    The name stands for the function, because drawing modules take long to load.
     """
 
     draw: str
@@ -179,7 +177,7 @@ Block = Facts | ReportTable | Words | Bar | Listing | View | Figure
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Blocks under a title; `name` is its address on the page. Without blocks, `absent` says why there is nothing."""
+    """A titled list of blocks; `name` is its address on the page. `absent` has the reason if there are no blocks."""
 
     name: str
     title: str
@@ -192,7 +190,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class SectionPart(Generic[T]):
-    """Blocks of a section, made for these outputs only."""
+    """A part of a section: a function that yields blocks, and the outputs that show them."""
 
     blocks: Callable[[T], Iterable[Block]]
     outputs: Sequence[Output] = BOTH
@@ -205,8 +203,9 @@ def figure(draw: str) -> SectionPart[Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSection(Generic[T]):
-    """A section of reports on a T. `absent` says why there is nothing of it, which `absent_in` outputs show; "": it is
-    there. `data` are its frames and values in JSON, by key.
+    """A section of reports on a T; `absent` returns why it is empty, or "", and `absent_in` outputs show that reason.
+
+    `data` returns its frames and values in JSON, by key.
     """
 
     name: str
@@ -217,7 +216,7 @@ class ReportSection(Generic[T]):
     data: Callable[[T], Mapping[str, Any]] = lambda of: {}
 
     def shown(self, of: T, output: Output) -> Shown | None:
-        """Return the section as it is for an output; None where it has nothing of it."""
+        """Return the section for an output; None where the output shows nothing of it."""
         parts = [part for part in self.parts if output in part.outputs]
         if parts and (why := self.absent(of)):
             return Shown(self.name, self.title, absent=why) if output in self.absent_in else None
@@ -227,7 +226,7 @@ class ReportSection(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(Generic[T]):
-    """What is shown of a T: lines that say what it is, then sections in order; JSON begins with `data`."""
+    """A report on a T: introductory lines, then sections in order; JSON begins with `data`."""
 
     lines: Callable[[T], Sequence[str]]
     sections: Sequence[ReportSection[T]]

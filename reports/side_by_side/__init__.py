@@ -1,1 +1,1 @@
-"""Several runs beside a base: frames of their differences, and tables of these."""
+"""Compare several runs with a base: frames of their differences, and tables of these."""

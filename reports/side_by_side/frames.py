@@ -1,4 +1,4 @@
-"""Several runs side by side: how each differs from the first one, the base. Pure functions of runs and their frames.
+"""Compare several runs with the first one, the base; pure functions of runs and their frames.
 
 Runs may be of different scenarios, worlds and sizes. Every frame is long, one row per run, so that it concatenates with
 others.
@@ -25,7 +25,7 @@ from reports.user_keys import user_key
 
 Runs = Sequence[tuple[str, Run]]
 
-# The numbers of a run, each with what its change against the base is called.
+# The numbers of a run, each with the column of its change against the base.
 CHANGES = {
     "step_ns": "step_change",
     "samples_per_s": "samples_change",
@@ -58,19 +58,19 @@ PLANS = {
 SETTINGS = {**dict.fromkeys(["run", "key", "pattern", "field", "value"], "str"), "is_base": "bool", "differs": "bool"}
 _TABLES = ("model", "tables")
 
-# What a branch says that is not the same where it is there; its keys follow.
+# The value of a branch that some runs lack and others differ in; its keys follow.
 _GIVEN = "given"
 
 Key = tuple[str, ...]
 
 
 def settings(runs: Sequence[tuple[str, Run]]) -> tuple[pd.DataFrame, int]:
-    """Return one row for each key that is not the same in all runs and each run; and how many keys are the same.
+    """Return one row for each key that differs between runs and each run; and the number of keys that do not.
 
-    `key` is what a user writes in a file, or after --set; `value` is text, "" where a run has no such key; a branch
-    that not all runs have is one key. `pattern` is the key with "[*]" for a table's place. `field` is where the value
-    stands in the run's scenario, with a table's name, and says its unit. `differs` is from the base, the first run, of
-    which `is_base` holds. Keys at the top come first, versions last.
+    `key` is the key in a user's file, or after --set; `value` is text, "" where a run has no such key; a branch that
+    some runs lack is one key. `pattern` is the key with "[*]" for a table's place. `field` is the path of the value in
+    the run's scenario, with a table's name; its ending implies the unit. `differs` is against the base, the first run,
+    whose rows have `is_base`. Keys at the top come first, versions last.
     """
     leaves = dict(_leaves((), [_tree(run) for _, run in runs]))
     unlike = {key: values for key, values in leaves.items() if len(set(values)) > 1}
@@ -91,7 +91,7 @@ def _tree(run: Run) -> Any:
 
 
 def _named(value: Any) -> Any:
-    """Things in lists by their names, where they have any; without what is not said."""
+    """Return a value with lists of named items as dicts by name, and without empty values."""
     if isinstance(value, Mapping):
         return {str(key): _named(one) for key, one in value.items() if one not in (None, "")}
     if isinstance(value, list) and value and all(isinstance(one, Mapping) and "name" in one for one in value):
@@ -112,7 +112,7 @@ def _leaves(key: Key, trees: Sequence[Any]) -> Iterator[tuple[Key, list[str]]]:
     if len(said) == len(trees):
         yield from below
         return
-    # A branch that some runs lack is one key; what it holds matters where the others differ in it.
+    # A branch that some runs lack is one key; its own keys matter only where the other runs differ in them.
     unlike = [(place, values) for place, values in below if len({value for value in values if value}) > 1]
     yield key, ["" if tree is None else _GIVEN if unlike else _words(tree) for tree in trees]
     yield from unlike
@@ -127,7 +127,7 @@ def _words(value: Any) -> str:
 
 
 def _keys(key: Key, runs: Runs) -> tuple[str, str]:
-    """Return the key that a user writes, and that of all tables if it is of one; of what no file says its name."""
+    """Return the key that a user writes, and its pattern if it is a table's; keys of no file unchanged."""
     if key[:2] != _TABLES or len(key) < 3:
         return user_key(key), user_key(key)
     models = [run.info.scenario.get("model") or {} for _, run in runs]
@@ -139,10 +139,10 @@ def _keys(key: Key, runs: Runs) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideBySide:
-    """The runs by name, the base first, and what differs between them.
+    """A set of runs by name, the base first, and the differences between them.
 
     `parts`, `steps`, `memory` (of the fullest rank), `link_classes` and `imbalance` are the runs' own frames, with the
-    run's name in front. `same_settings` and `same_tables` count what is left out because it is the same in all runs.
+    run's name in front. `same_settings` and `same_tables` count what is left out because it is equal in all runs.
     """
 
     runs: Runs
@@ -165,17 +165,17 @@ class SideBySide:
 
     @property
     def batches_differ(self) -> bool:
-        """Whether steps train on different numbers of samples, so that their times do not say who is quicker."""
+        """Whether steps train on different numbers of samples, so that step times do not show which run is faster."""
         return self.results["step_samples"].nunique() > 1
 
     def frames(self) -> dict[str, pd.DataFrame]:
-        """Every frame by name."""
+        """Return every frame by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, pd.DataFrame)}
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
-    """Each run folder's name; with as much of its path as tells it from the others, then with a number."""
+    """Return each run folder's name, with as much of its path as makes it unique; else with a number."""
     paths = [folder.resolve() for folder in folders]
     names = [next((name for name in _endings(path) if _is_only(name, path, paths)), str(path)) for path in paths]
     seen: dict[str, int] = {}
@@ -195,7 +195,7 @@ def _is_only(name: str, path: Path, paths: Sequence[Path]) -> bool:
 
 
 def side_by_side(runs: Runs) -> SideBySide:
-    """At least one run, whose names differ; the first is the base."""
+    """Return the comparison of at least one run, with distinct names; the first run is the base."""
     assert runs, "there is a run to compare with"
     kept = [(name, run, steady_kept(run)) for name, run in runs]
     unlike, same_settings = settings(runs)
@@ -218,9 +218,9 @@ def side_by_side(runs: Runs) -> SideBySide:
 
 
 def results(runs: Runs, parts: pd.DataFrame) -> pd.DataFrame:
-    """One row a run: medians of its steady steps, the mean `parts` of one, and its fullest, hottest and least balanced.
+    """Return one row per run: medians of steady steps, mean parts, fullest rank, hottest link and balance.
 
-    Changes are over the base's value, less 1; nan where either is not there, or the base's is 0.
+    Changes are over the base's value, less 1; nan where either is unknown, or the base's is 0.
     """
     rows = [result(name, run, parts[parts["run"] == name]) for name, run in runs]
     frame = pd.DataFrame(rows)
@@ -231,7 +231,7 @@ def results(runs: Runs, parts: pd.DataFrame) -> pd.DataFrame:
 
 
 def result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
-    """A run's row of `results` without changes; `parts` are those of its steady steps."""
+    """Return a run's row of `results` without changes; `parts` are those of its steady steps."""
     timed, spent = timed_steps(run), parts.set_index("part")
     ranks = run.ranks_of(steady_kept(run))
     sent = ranks["bytes_sent"] / ranks["steps"].clip(lower=1)
@@ -244,7 +244,7 @@ def result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
         "steps": len(timed),
         "step_samples": np.nan if run.batch_size is None else run.batch_size * run.info.world_size,
         "step_ns": timed["step_ns"].median(),
-        "samples_per_s": timed["samples_per_s"].dropna().median(),  # of nan alone pandas 2 warns
+        "samples_per_s": timed["samples_per_s"].dropna().median(),  # pandas 2 warns of a median of nan alone
         **{column: spent["mean_ns"].get(part, np.nan) for column, part in PARTS.items()},
         "bytes_sent": np.average(sent, weights=ranks["rank_count"]) if len(ranks) else np.nan,
         "memory_bytes": memory["used_bytes"].iloc[0] if len(memory) else np.nan,
@@ -257,10 +257,10 @@ def result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
 
 
 def operations(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
-    """One row for each operation of any run and each run, from their `operations`; 0 where a run has not got it.
+    """Return one row for each operation of any run and each run, from their `operations`; 0 where a run lacks it.
 
-    `change_ns` is `median_ns` less the first run's. What changes most comes first, then what takes longest; runs
-    are in their order.
+    `change_ns` is `median_ns` less the first run's. The largest change comes first, then the longest time; runs are in
+    their order.
     """
     if not frames:
         return fixed(dict.fromkeys(OPERATIONS, ()), OPERATIONS)
@@ -269,7 +269,7 @@ def operations(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
     whole = names.merge(pd.DataFrame({"run": [name for name, _ in frames]}), how="cross")
     whole = whole.merge(known[["run", *KEYS, *_OF_OPERATION]], on=["run", *KEYS], how="left")
     whole[_OF_OPERATION] = whole[_OF_OPERATION].fillna(0.0)
-    by_key = whole.groupby(KEYS, sort=False)  # the base is the first of each
+    by_key = whole.groupby(KEYS, sort=False)  # the first row of each group is the base's
     changes = {"median_ns": "change_ns", "exposed_ns": "exposed_change_ns", "wait_ns": "wait_change_ns"}
     for name, change in changes.items():
         whole[change] = whole[name] - by_key[name].transform("first")
@@ -280,7 +280,7 @@ def operations(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
 
 
 def plans(runs: Runs) -> tuple[pd.DataFrame, int]:
-    """One row for each table placed differently and each run with a plan; and the number of tables placed identically.
+    """Return one row for each table placed differently and each run with a plan; and the number of equal placements.
 
     `ranks` are those that hold a shard, such as "0-3, 8"; "" with no `sharding_type` where a run has no such table.
     """
@@ -308,12 +308,12 @@ def _placed(name: str, table: str, shards: pd.DataFrame | None) -> tuple[Any, ..
 
 
 def _fullest(run: Run) -> pd.DataFrame:
-    """Memory of the fullest rank at its peak, by part."""
+    """Return the memory of the fullest rank at its peak, by part."""
     return memory_at_peak(run.memory, run.rank_memory.head(1))
 
 
 def _joined(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
-    """Frames under each other, with the run's name in front."""
+    """Concatenate frames, with the run's name in front."""
     named = [frame.assign(run=pd.Series(name, frame.index, dtype=TEXT)) for name, frame in frames]
     whole = pd.concat(named, ignore_index=True)
     return whole[["run", *(name for name in whole.columns if name != "run")]]

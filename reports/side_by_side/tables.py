@@ -1,4 +1,4 @@
-"""Tables of runs side by side, for the terminal and for scripts."""
+"""Tables that compare several runs, for the terminal and for scripts."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from reports.side_by_side.words import (
 from reports.terminal import text
 from reports.terminal.rows import records, written
 
-# So many runs have columns of their own; of more, each is a row.
+# Up to this many runs have columns of their own; more runs are rows.
 _COLUMNS = 4
 _ROWS = 16
-# So much of a setting's name is to be seen.
+# The least visible width of a setting's name.
 _KEY = 32
 
 
 def summarize(found: SideBySide) -> RenderableType:
-    """What differs, then step time and its parts, operations and the plan."""
+    """Return differing settings, then step time and its parts, operations and the plan."""
     sections = [_headline(found), _settings(found), *_results(found), _operations(found), _plans(found)]
     return Group(*sections)
 
 
 @text.json_ready
 def as_json(found: SideBySide) -> dict[str, Any]:
-    """The same frames, whole, as JSON-ready values: a list of rows each."""
+    """Return the whole frames as JSON-ready values: a list of rows each."""
     head = {
         "base": found.names[0],
         "runs": found.names,
@@ -79,7 +79,7 @@ def _settings(found: SideBySide) -> RenderableType:
 
 
 def _who(values: list[str], short: list[str]) -> dict[str, str]:
-    """By value, the runs that have it."""
+    """Return the runs of each value."""
     found: dict[str, list[str]] = {}
     for value, mark in zip(values, short, strict=True):
         found.setdefault(value, []).append(mark)

@@ -1,4 +1,4 @@
-"""Sentences on runs side by side, and their settings for people."""
+"""Sentences that compare several runs, and their settings for people."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from scenarios.seam.trace import RunInfo
 _SETTINGS_SAID = 3
 _NAME_WIDTH = 10
 _VALUE_WIDTH = 40
-# Where the predicted or measured differ, so does this.
+# Settings that sentences leave out, because they differ whenever the world does.
 _UNSAID = frozenset({"played_on"})
-# Less than this share is no change worth a word.
+# A smaller change counts as none.
 _SAME = 0.005
 
-# The numbers of `results`, in the order of a table: how they are called.
+# Titles of the numbers of `results`, in the order of a table.
 NUMBERS = {
     "step_ns": "step time",
     "samples_per_s": "samples/s",
@@ -46,41 +46,39 @@ NUMBERS = {
 
 
 def numbers(found: SideBySide) -> dict[str, str]:
-    """Those of `NUMBERS` that a table shows, what steps are compared by first."""
+    """Return the `NUMBERS` that a table shows, with the one that compares steps first."""
     if not found.batches_differ:
         return NUMBERS
     first = {"samples_per_s": NUMBERS["samples_per_s"], "step_samples": "samples per step"}
     return {**first, **{name: words for name, words in NUMBERS.items() if name != "samples_per_s"}}
 
 
-# Where steps are of different numbers of samples, what their times do not say.
+# Shown where steps have different numbers of samples.
 DIFFERENT_BATCHES = "Steps train on different numbers of samples: compare samples/s"
 
 
 def marks(names: list[str]) -> list[str]:
-    """How runs are called where room is short: by their names, or by letters where one of these is long."""
+    """Return short names of runs: their names, or letters where a name is long."""
     if max(map(len, names)) <= _NAME_WIDTH:
         return names
     return [chr(ord("A") + at) if at < 26 else str(at + 1) for at in range(len(names))]
 
 
 def labels(found: SideBySide) -> dict[str, str]:
-    """How runs are called where there is room for a mark and a name, by name; all differ."""
+    """Return distinct labels of runs by name: mark and name, or the name alone."""
     pairs = zip(marks(found.names), found.names, strict=True)
     return {name: name if mark == name else f"{mark}  {name}" for mark, name in pairs}
 
 
 def about_run(info: RunInfo) -> str:
-    """A run in a line."""
+    """Return a line on a run: name, world, ranks, and whether it ended early."""
     early = "" if info.complete else f"; ENDED EARLY: {info.error or 'no reason was kept'}"
     figures = f"; {text.printable(rests_on(info))}" if rests_on(info) else ""
     return f"{info.name}, {WORLDS.get(info.world, info.world)}, {text.counted(info.world_size, 'rank')}{early}{figures}"
 
 
 def settings_shown(found: SideBySide) -> list[list[str]]:
-    """Return a row for each key that differs, with its value in every run; tables that differ in the same way are one
-    row.
-    """
+    """Return a row for each differing key, with its value in every run; tables with equal differences share one."""
     alike: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for field, rows in found.settings.groupby("field", sort=False):
         shown = (rows["pattern"].iloc[0], *(value_shown(str(field), one) for one in rows["value"]))
@@ -95,7 +93,7 @@ def settings_shown(found: SideBySide) -> list[list[str]]:
 
 
 def value_shown(field: str, value: str) -> str:
-    """Return a setting's value with its unit, which its field's name has; a dash where there is none."""
+    """Return a setting's value with the unit that its field's name implies; a dash where there is none."""
     try:
         number = float(value)
     except ValueError:
@@ -109,12 +107,12 @@ def value_shown(field: str, value: str) -> str:
 
 
 def more(ns: float) -> str:
-    """A difference in time with its sign."""
+    """Return a difference in time with its sign."""
     return f"+{text.duration(ns)}" if ns > 0 else text.duration(ns)
 
 
 def sentences(found: SideBySide) -> list[str]:
-    """For each run but the base: what was asked differently, and what became of the step."""
+    """Return a sentence for each run but the base: how its settings differ, and how its step changed."""
     return [f"{name}: {_asked(found, at)}; {_became(found, at)}." for at, name in enumerate(found.names) if at]
 
 
@@ -161,7 +159,7 @@ def _differ(own: float, base: float) -> bool:
 
 
 def _trains(own: dict[str, Any], base: dict[str, Any]) -> str:
-    """Of steps on different numbers of samples: who trains on more in a second, and what each takes longer for."""
+    """Return a comparison of steps with different numbers of samples: samples/s, and the part that grew per sample."""
     change = own["samples_per_s"] / base["samples_per_s"] - 1
     rates = f"({text.number(own['samples_per_s'])} instead of {text.number(base['samples_per_s'])})"
     steps = f"a step of {own['step_samples']:,.0f} instead of {base['step_samples']:,.0f} samples"
@@ -175,7 +173,7 @@ def _trains(own: dict[str, Any], base: dict[str, Any]) -> str:
 
 
 def _mostly(changes: dict[str, float], is_longer: bool) -> tuple[str, float]:
-    """The part of a step that made most of the difference, and by how much; "" where none is known."""
+    """Return the part of a step that made most of the difference, and its change; "" if unknown."""
     part = max(changes, key=lambda name: changes[name] if is_longer else -changes[name])
     toward = changes[part] if is_longer else -changes[part]
     is_known = not any(map(math.isnan, changes.values())) and toward > 0
@@ -183,26 +181,26 @@ def _mostly(changes: dict[str, float], is_longer: bool) -> tuple[str, float]:
 
 
 def operations_by_change(found: SideBySide) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each operation by name, with its rows, one a run; those that change most first."""
+    """Yield each operation's name and rows, one per run; the largest change first."""
     names = operation_names(found.operations.drop_duplicates(KEYS))
     groups = (rows for _, rows in found.operations.groupby(KEYS, sort=False))
     yield from zip(names, groups, strict=True)
 
 
 def no_operations(found: SideBySide) -> str:
-    """Why there are none."""
+    """Return why there are no operations to compare."""
     is_left_out = bool(found.results["steps"].any())
     return "No run has kept spans of its steady steps." if is_left_out else "No rank of any run completed a step."
 
 
 def medians_shown(rows: pd.DataFrame) -> list[str]:
-    """Medians of one operation in every run; a dash where a run lacks it."""
+    """Return the medians of one operation in every run; a dash where a run lacks it."""
     has = (rows["calls_per_step"] > 0).tolist()
     return [text.duration(ns) if own else "-" for ns, own in zip(rows["median_ns"].tolist(), has, strict=True)]
 
 
 def exposed_shown(rows: pd.DataFrame) -> list[list[str]]:
-    """Changes of one operation's exposed transfer and waiting in every run; "" for a computation, which has neither."""
+    """Return changes of one operation's exposed transfer and waiting in every run; "" for a computation."""
     if rows["part"].iloc[0] != "communication":
         return [["", ""]] * len(rows)
     transfer = rows["exposed_change_ns"] - rows["wait_change_ns"]
@@ -210,5 +208,5 @@ def exposed_shown(rows: pd.DataFrame) -> list[list[str]]:
 
 
 def placement(kind: str, ranks: str) -> str:
-    """How a table is sharded, and on which ranks; a dash where there is no such table."""
+    """Return how a table is sharded, and on which ranks; a dash where there is no such table."""
     return f"{kind} {ranks}" if kind else "-"

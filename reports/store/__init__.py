@@ -1,1 +1,1 @@
-"""Run folders: written in the making (`drafts`, `replace`), read by parts, with the columns of each file."""
+"""Run folders: written as drafts (`drafts`, `replace`), read by parts, with the columns of each file."""

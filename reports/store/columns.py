@@ -49,9 +49,9 @@ _LATER = {
     ChangeRow: {"group", "usd_per_1e9_samples", "speed", "speed_low", "speed_high", "tables", "tables_moved"},
 }
 
-# A hundred years in ns: sums over ranks, and what lies beyond them, still fit 64 bits.
+# Several decades in ns: sums over ranks, and values beyond them, still fit 64 bits.
 _LARGEST = 1 << 61
-# Columns of which the first is never above the second.
+# Pairs of columns whose first is never above the second.
 _ORDERED = (
     ("issued_ns", "start_ns"),
     ("start_ns", "end_ns"),
@@ -59,7 +59,7 @@ _ORDERED = (
     ("from_ns", "until_ns"),
 )
 
-# pandas 3 reads text as `str`; pandas 2.2 has the same dtype under this name.
+# pandas 3 reads text as `str`; pandas 2.2 has an equal dtype under this name.
 TEXT: Any = "str" if int(pd.__version__.split(".")[0]) >= 3 else "string[pyarrow_numpy]"
 
 _ARROW = {"int": pa.int64(), "float": pa.float64(), "str": pa.string()}
@@ -67,12 +67,12 @@ _PANDAS: dict[str, Any] = {"int": "int64", "float": "float64", "str": TEXT}
 
 
 def schema_of(row_type: type) -> pa.Schema:
-    """The stored columns of one row type: int64, float64 and string, none of them nullable."""
+    """Return the stored columns of one row type: int64, float64 and string, none of them nullable."""
     return pa.schema([pa.field(name, _ARROW[kind], nullable=False) for name, kind in _fields(row_type)])
 
 
 def to_arrow(rows: Sequence[object], row_type: type) -> pa.Table:
-    """Rows as an Arrow table in the same order; a fraction where an int belongs is refused by Arrow, a None by us."""
+    """Return rows as an Arrow table in their order; Arrow refuses a fraction for an int, an assertion a None."""
     schema = schema_of(row_type)
     arrays = [_array(list(map(attrgetter(field.name), rows)), field.type) for field in schema]
     for field, array in zip(schema, arrays, strict=True):
@@ -81,13 +81,13 @@ def to_arrow(rows: Sequence[object], row_type: type) -> pa.Table:
 
 
 def to_frame(table: pa.Table, row_type: type) -> pd.DataFrame:
-    """An Arrow table of all or some columns as a frame with the dtypes of its row type, whatever the pandas release."""
+    """Return an Arrow table of all or some columns as a frame with its row type's dtypes, in any pandas release."""
     frame: pd.DataFrame = table.to_pandas()
     return frame.astype({name: _PANDAS[kind] for name, kind in _fields(row_type) if name in frame})
 
 
 def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
-    """What cannot be in a frame, in words: numbers below -1 ("none") or of centuries in ns, times in reverse."""
+    """Return a sentence on a frame's first impossible value: below -1 ("none"), too large, or times in reverse."""
     for name, kind in _fields(row_type):
         if name in frame and len(frame) and kind != "str" and (row_type, name) != (Metric, "value"):
             column = frame[name].to_numpy()
@@ -98,7 +98,7 @@ def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
     for first, later in _ORDERED:
         if first in frame and later in frame:
             until = frame[later].to_numpy()
-            wrong = (frame[first].to_numpy() > until) & (until != -1)  # -1: the run was over before that came
+            wrong = (frame[first].to_numpy() > until) & (until != -1)  # -1: the run ended before that moment
             if wrong.any():
                 value, bound = frame[first].iloc[wrong.argmax()], frame[later].iloc[wrong.argmax()]
                 return f"row {wrong.argmax()}: {first} = {value}: expected at most {later} = {bound}"
@@ -106,14 +106,14 @@ def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
 
 
 def is_later(row_type: type, name: str) -> bool:
-    """Whether earlier releases did not write this column."""
+    """Return whether earlier releases did not write this column."""
     return name in _LATER.get(row_type, ())
 
 
 def completed(table: pa.Table, row_type: type, names: Sequence[str]) -> pa.Table:
-    """With the columns among `names` that the release did not know which wrote it: they have their defaults.
+    """Return the table with those of `names` that its release did not know, filled with their defaults.
 
-    Roles are those that labels say: the table has `roles_by_label.COLUMNS`, too.
+    Roles follow from labels: a table without them has `roles_by_label.COLUMNS`.
     """
     schema = schema_of(row_type)
     if lacks_roles(table.schema.names, row_type, names):
@@ -127,18 +127,18 @@ def completed(table: pa.Table, row_type: type, names: Sequence[str]) -> pa.Table
 
 
 def lacks_roles(written: Sequence[str], row_type: type, names: Sequence[str]) -> bool:
-    """Whether roles are among `names`, but not `written`."""
+    """Return whether roles are among `names`, but not `written`."""
     return row_type is Span and "role" in names and "role" not in written
 
 
 def fixed(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:
-    """A frame of exactly the columns of `kinds` ("int", "float", "str", "bool") in that order, with those dtypes."""
+    """Return a frame of the columns of `kinds` ("int", "float", "str", "bool"), in that order, with those dtypes."""
     dtypes = {**_PANDAS, "bool": "bool"}
     return pd.DataFrame({name: pd.Series(np.asarray(columns[name]), dtype=dtypes[kinds[name]]) for name in kinds})
 
 
 def _array(values: list[object], kind: pa.DataType) -> pa.Array:
-    # Given the type, Arrow would cut 0.5 down to 0; the cast refuses.
+    # Arrow would cut 0.5 down to 0 if the type were given; the cast refuses.
     return pa.array(values).cast(kind) if pa.types.is_integer(kind) else pa.array(values, kind)
 
 

@@ -1,4 +1,4 @@
-"""Folders in the making: a hidden sibling, owned by one process, becomes the folder once it is whole."""
+"""Draft folders: a hidden sibling, owned by one process, becomes the folder once it is complete."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from reports.errors import ReportError
 from reports.store.replace import sync, sync_one
 from scenarios.owned_folder import OwnedError, clear, own
 
-SPANS_FILE = "spans.parquet"  # what a run in the making has from its first moment on
+SPANS_FILE = "spans.parquet"  # exists in a draft from its first moment on
 
 
 @contextmanager
 def whole_folder(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
-    """Give a hidden sibling to fill, which becomes `folder` at the end, synced to disk; an error leaves nothing behind.
+    """Yield a hidden sibling to fill, which becomes `folder` at the end, synced to disk; an error removes it.
 
-    One process at a time can fill it. What a killed one has left is removed. `drafts` is a folder of the same disk in
-    which the sibling lies instead, and which others remove.
+    Only one process at a time can fill it. Drafts of killed processes are removed. `drafts` is a folder of the same
+    disk in which the sibling lies instead, and whose owner removes it.
 
     Raises:
         ReportError: `folder` exists already, another process fills it, or an OSError came up.
@@ -36,13 +36,13 @@ def whole_folder(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
 
 
 def check_free(folder: Path) -> list[Path]:
-    """Check before long work that `write` will be able to make this folder at its end.
+    """Check before long work that `write` will be able to create this folder.
 
     Returns:
-        What killed processes have left beside it, which is removed.
+        Drafts that killed processes left next to it, which are removed.
 
     Raises:
-        ReportError: it exists already, another process fills it, or nothing can be made there.
+        ReportError: it exists already, another process fills it, or nothing can be created there.
     """
     _refuse_taken(folder)
     try:
@@ -55,13 +55,13 @@ def check_free(folder: Path) -> list[Path]:
 
 
 def _is_draft(path: Path) -> bool:
-    """Return whether a folder is a run in the making, and no other program's of such a name."""
+    """Return whether a folder is a draft of a run, and not another program's folder of such a name."""
     return path.is_dir() and (not any(path.iterdir()) or (path / SPANS_FILE).is_file())
 
 
 @contextmanager
 def changing(folder: Path) -> Iterator[None]:
-    """Own a run that is there already for as long as the context lasts, to add to it.
+    """Own an existing run for as long as the context lasts, to add to it.
 
     Raises:
         ReportError: another process writes or changes it.
@@ -72,7 +72,7 @@ def changing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _owned(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
-    """Own the hidden folder in which a run is written, which is gone in the end."""
+    """Own the hidden draft folder of a run, which is removed at the end."""
     try:
         owned = own((drafts or folder.parent) / f".{folder.name}.partial")
     except OwnedError:
@@ -86,7 +86,7 @@ def _owned(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
 
 
 def refuse_name(folder: Path) -> None:
-    """Arrow opens files by names in UTF-8 only."""
+    """Raise ReportError for a path that is not UTF-8, because Arrow opens only files with UTF-8 names."""
     try:
         str(folder).encode()
     except UnicodeEncodeError:

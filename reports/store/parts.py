@@ -1,4 +1,4 @@
-"""The spans of a run, whole or a part at a time, so that memory does not grow with the length of the run."""
+"""Read the spans of a run, whole or a part at a time, so that memory does not grow with the length of the run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from reports.store.roles_by_label import COLUMNS
 
 Bools = npt.NDArray[np.bool_]
 
-# A frame of so many spans takes some 150 MB; what is smaller is read at once.
+# A frame of this many spans takes some 150 MB; smaller runs are read at once.
 PART_ROWS = 1 << 19
 
-# For all that reads a Parquet file: pages that have a checksum must have the right one.
+# Options of every read of a Parquet file: pages that have a checksum must have the right one.
 VERIFIED: dict[str, Any] = {"page_checksum_verification": True}
 
 _EXTENT = ["step", "start_ns", "end_ns"]
@@ -33,18 +33,18 @@ _EXTENT = ["step", "start_ns", "end_ns"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Whole steps of a run: the rows that are `own`, among others that overlap them in time."""
+    """A number of whole steps of a run: the rows that are `own`, among others that overlap them in time."""
 
     spans: pd.DataFrame
     own: Bools
 
     def owned(self) -> pd.DataFrame:
-        """The own rows alone."""
+        """Return the own rows alone."""
         return self.spans if self.own.all() else self.spans[self.own]
 
 
 class SpansInMemory:
-    """Spans in memory: one part, of all columns; for the rest see `SpansInFile`."""
+    """A run's spans in memory: one part, of all columns; methods as in `SpansInFile`."""
 
     def __init__(self, spans: pd.DataFrame) -> None:
         self._spans = spans
@@ -53,7 +53,7 @@ class SpansInMemory:
         return len(self._spans)
 
     def whole(self) -> pd.DataFrame:
-        """All of them."""
+        """Return all spans."""
         return self._spans
 
     def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
@@ -70,7 +70,7 @@ class SpansInMemory:
 
 
 class SpansInFile:
-    """Spans in a Parquet file, of which the row groups are read that a part needs."""
+    """A run's spans in a Parquet file; a part reads only the row groups that it needs."""
 
     def __init__(self, path: Path, part_rows: int = PART_ROWS) -> None:
         self._path = path
@@ -81,16 +81,19 @@ class SpansInFile:
             return int(file.metadata.num_rows)
 
     def whole(self) -> pd.DataFrame:
-        """All of them."""
+        """Return all spans."""
         with self._open() as file:
             return self._frame(file.read(), self._schema.names)
 
     def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
-        """At least these columns of the spans in `steps`, a number of whole steps at a time, in their order.
+        """Yield parts of whole steps, in order, with at least these columns; at least one part, which may be empty.
 
-        There is one part at least, if an empty one. Without `steps`, what is outside of any (step -1) is in one, too:
-        by itself, where there are several. With `beside`, spans of steps that were not asked for are among those that
-        overlap.
+        Args:
+            columns: columns to read.
+            steps: the steps to read; without it also spans outside of steps (step -1), alone in a part unless the run
+                is
+                one part.
+            beside: include overlapping spans of steps that were not requested.
         """
         by_step, _ = self._extents
         known = by_step["step"].to_numpy(np.int64)
@@ -102,7 +105,7 @@ class SpansInFile:
             yield Part(to_frame(self._schema.empty_table(), TABLES["spans"]), np.zeros(0, bool))
 
     def _chosen(self, rows: Ints) -> Iterator[Ints]:
-        """As many steps at a time as a part can hold, at least one."""
+        """Yield as many steps at a time as a part can hold, at least one."""
         by_step, _ = self._extents
         steps, sizes = by_step["step"].tolist(), by_step["rows"].tolist()
         chosen: list[int] = []
@@ -121,10 +124,10 @@ class SpansInFile:
         own_steps = by_step.iloc[chosen]
         numbers = own_steps["step"].to_numpy(np.int64)
         from_ns, until_ns = int(own_steps["from_ns"].min()), int(own_steps["until_ns"].max())
-        if numbers[-1] < 0:  # what is outside of steps can begin and end with the run: it is nobody's neighbour
+        if numbers[-1] < 0:  # spans outside of steps may last as long as the run, so they have no neighbours
             from_ns = until_ns = 0
         overlap = (by_step["until_ns"] > from_ns) & (by_step["from_ns"] < until_ns) & (from_ns < until_ns)
-        near = by_step.loc[overlap, "step"].to_numpy(np.int64)  # whole, as a collective's members are in one step
+        near = by_step.loc[overlap, "step"].to_numpy(np.int64)  # whole steps: a collective's members are in one
         wanted = np.union1d(numbers, near if beside is None else np.intersect1d(near, beside))
         first = np.searchsorted(wanted, groups["step"].to_numpy(np.int64))
         needed = first < np.searchsorted(wanted, groups["last_step"].to_numpy(np.int64), side="right")
@@ -168,7 +171,7 @@ class SpansInFile:
             texts = [field.name for field in pq.read_schema(self._path) if pa.types.is_string(field.type)]
             with pq.ParquetFile(self._path, read_dictionary=texts, **VERIFIED) as file:
                 yield file
-        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # of a footer's names, too
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # also raised for names in a damaged footer
             raise unreadable(self._path, error) from error
 
 
@@ -176,15 +179,16 @@ Spans = SpansInMemory | SpansInFile
 
 
 def _extents(rows: pd.DataFrame, key: str) -> pd.DataFrame:
+    """Return rows, first and last step, first start and last end of the groups by `key`."""
     ends = {"group": "min", "step": "min", "last_step": "max", "from_ns": "min", "until_ns": "max", "rows": "sum"}
     return rows.groupby(rows[key].to_numpy(), sort=True).agg(ends).reset_index(drop=True)
 
 
 def checked(path: Path, frame: pd.DataFrame, row_type: type) -> pd.DataFrame:
-    """The frame of a file, whose values must be possible.
+    """Return the frame of a file after a check that its values are possible.
 
     Raises:
-        ReportError: for the first that is not.
+        ReportError: for the first impossible value.
     """
     if (found := mistake(frame, row_type)) is not None:
         raise ReportError(f"{path}: {found}; the file is damaged")
@@ -192,6 +196,6 @@ def checked(path: Path, frame: pd.DataFrame, row_type: type) -> pd.DataFrame:
 
 
 def unreadable(path: Path, error: Exception) -> ReportError:
-    """The sentence for a Parquet file that Arrow refuses."""
+    """Return the error for a Parquet file that Arrow refuses."""
     first_line = str(error).splitlines()[0].rstrip(".")
     return ReportError(f"{path}: not a readable Parquet file: {first_line}")

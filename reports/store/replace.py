@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: new ones, and those that take the place of older ones."""
+"""Write files whole or not at all: new files, and files that replace older ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reports.errors import ReportError
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """A hidden sibling to fill, which then takes the file's place; an error leaves the older file as it is.
+    """Yield a hidden sibling to fill, which then takes the file's place; an error leaves the older file unchanged.
 
     Raises:
         ReportError: an OSError came up.
@@ -35,10 +35,10 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def check_free(path: Path) -> None:
-    """Before long work: whether `write` will be able to make this file.
+    """Check before long work that `write` will be able to create this file.
 
     Raises:
-        ReportError: it exists already, or its folder is none.
+        ReportError: it exists already, or its folder does not exist.
     """
     if os.path.lexists(path):
         raise ReportError(f"{path}: exists already; nothing is ever overwritten, give another file")
@@ -47,7 +47,7 @@ def check_free(path: Path) -> None:
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:
-    """The frame as CSV, whole or not at all; what is unknown is blank.
+    """Write the frame as CSV, whole or not at all; unknown values are blank.
 
     Raises:
         ReportError: the file exists already, or the disk refuses.
@@ -56,7 +56,7 @@ def write_csv(frame: pd.DataFrame, path: Path) -> None:
 
 
 def write_text(content: str, path: Path) -> None:
-    """A file in UTF-8, whole or not at all.
+    """Write a file in UTF-8, whole or not at all.
 
     Raises:
         ReportError: the file exists already, or the disk refuses.
@@ -67,14 +67,14 @@ def write_text(content: str, path: Path) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Have the disk hold a folder and all that is in it."""
+    """Sync a folder and all of its content to disk."""
     for path in sorted(folder.rglob("*")):
         sync_one(path)
     sync_one(folder)
 
 
 def sync_one(path: Path) -> None:
-    """Have the disk hold one file, or a folder's own entries."""
+    """Sync one file, or a folder's own entries, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

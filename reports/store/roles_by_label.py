@@ -1,6 +1,6 @@
-"""Roles of spans that were recorded without: by their labels, as releases before roles labelled what they issued.
+"""Derive the roles of spans that were recorded without, from the labels that releases before roles gave them.
 
-Only runs of these releases, and a profiler's traces, go by it; what a role means is `scenarios.seam.roles`'.
+Only runs of these releases, and a profiler's traces, need it; `scenarios.seam.roles` defines the roles.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pandas as pd
 
 from scenarios.seam import roles
 
-# What the role of a span is found from.
+# The columns that determine the role of a span.
 COLUMNS = ["kind", "kernel", "label", "stream"]
 
-# The first that is found counts: of communications in label and stream, of computations in the label.
+# The first match counts: label and stream for communications, the label for computations.
 _SENT = [
     (r"input_dist\S*\.splits ", roles.SIZES),
     (r"input_dist", roles.IDS),
@@ -40,7 +40,7 @@ _COMPUTED = [
     (r"data_parallel\w*\.gradients$", roles.TABLE_REDUCTION),
     (r"(table_wise|row_wise|column_wise|grid_shard)\w*\.gradients$", roles.GRADIENTS),
 ]
-# Kernels that say themselves what they are for; of tables those whose labels end so.
+# Kernels that imply a role; kernels of tables only with these endings of labels.
 _KERNELS = {
     "embedding_lookup": (r"\.lookup$", roles.LOOKUP),
     "embedding_update": (r"\.update$|data_parallel\w*\.gradients$", roles.UPDATE),
@@ -51,7 +51,7 @@ _KERNELS = {
 
 
 def role_of(kind: str, kernel: str, label: str, stream: str) -> str:
-    """Return the role that the label of a span says; "" where it says none."""
+    """Return the role that the label of a span implies; "" if none."""
     if kind == "step":
         return ""
     words, known = (label, _COMPUTED) if kind == "compute" else (f"{label} {stream}", _SENT)

@@ -1,7 +1,7 @@
 """Run folders: written whole or not at all, never over an existing one, and read back as a `Run`.
 
-A folder holds run.json, one Parquet file per table, and what a caller derives from them. `scenarios.seam.trace` defines
-the columns.
+A folder holds run.json, one Parquet file per table, and files that a caller derives from them. `scenarios.seam.trace`
+defines the columns.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ R = TypeVar("R")
 
 RUN_FILE = "run.json"
 OPERATORS_FILE = "operators.parquet"
-SOURCES = "sources"  # a folder: the files of a program of the user's own
+SOURCES = "sources"  # a folder: the files of a user's own program
 
-# Some 2 MB of a file, 20 MB in memory: what a reader takes at least of a run.
+# Some 2 MB of a file, 20 MB in memory: the least that a reader takes of a run.
 GROUP_ROWS = 1 << 16
 
-# Adds to a folder in the making, once its spans are there, what follows from the recording.
+# Adds files that follow from the recording to a draft folder, once its spans are written.
 Derive = Callable[[Path, Recording], None]
 
-# Nothing in a file may depend on the moment or the machine; readers are to notice flipped bits (`parts.VERIFIED`).
+# No file may depend on the moment or the machine; readers are to notice flipped bits (`parts.VERIFIED`).
 _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
 
-# Fields of run.json that earlier releases did not write: they have their defaults.
+# Fields of run.json that earlier releases did not write, and which then have their defaults.
 _LATER = frozenset(
     {
         "played_on",
@@ -62,7 +62,7 @@ _LATER = frozenset(
     }
 )
 
-# Of a table that is read as a whole.
+# The limit for a table that is read as a whole.
 _MOST_TABLE_BYTES = 4 << 30
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
@@ -81,7 +81,7 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def write(recording: Recording, folder: Path | str, derive: Derive | None = None, drafts: Path | None = None) -> Path:
-    """Writes a run folder and returns its path. Equal spans give equal bytes of spans.parquet, in whatever order.
+    """Write a run folder and return its path; equal spans give equal bytes of spans.parquet, whatever their order.
 
     Raises:
         ReportError: the folder exists already, or the disk refuses.
@@ -94,7 +94,7 @@ def write(recording: Recording, folder: Path | str, derive: Derive | None = None
 
 @contextmanager
 def writing(folder: Path, derive: Derive | None = None, drafts: Path | None = None) -> Iterator[Writing]:
-    """A run folder in the making, which `finish` must complete before the end.
+    """Yield the writer of a draft run folder, which `finish` must complete before the end.
 
     Raises:
         ReportError: as `write` does.
@@ -108,10 +108,10 @@ def writing(folder: Path, derive: Derive | None = None, drafts: Path | None = No
 
 
 class Writing:
-    """Takes the spans of a run a part at a time, whole steps each; at most a row group of them is in memory.
+    """A writer of a run's spans, a part of whole steps at a time; at most a row group of them is in memory.
 
-    A part's rows stand by step, rank and issue, what is outside of steps last. So do those of the file, if the parts
-    come in that order, too; then it has the same bytes however the run was cut into parts.
+    A part's rows are sorted by step, rank and issue, spans outside of steps last. If the parts come in that order, the
+    file is sorted, too, and has equal bytes however the run was cut into parts.
     """
 
     def __init__(self, partial: Path, derive: Derive | None) -> None:
@@ -121,13 +121,13 @@ class Writing:
         self._file = pq.ParquetWriter(partial / SPANS_FILE, self._left.schema, **_PARQUET)
 
     def add(self, spans: Sequence[Span]) -> None:
-        """Further spans, in any order."""
+        """Add further spans, in any order."""
         self._held.extend(spans)
         if len(self._held) >= GROUP_ROWS:
             self._write(is_last=False)
 
     def finish(self, recording: Recording) -> None:
-        """All else of the run, once its last span is there; those in the recording count for nothing."""
+        """Write all other files of the run after its last span; spans in the recording are ignored."""
         self._write(is_last=True)
         self.close()
         for name, kind in TABLES.items():
@@ -146,7 +146,7 @@ class Writing:
         (self._partial / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close the file of spans."""
         self._file.close()
 
     def _write(self, *, is_last: bool) -> None:
@@ -159,7 +159,7 @@ class Writing:
 
 
 def changes_in(folder: Path) -> list[ChangeRow]:
-    """Return what a run would be with changes, as far as its folder has it.
+    """Return the predicted what-if changes in a run's folder.
 
     Raises:
         ReportError: the file is damaged.
@@ -168,7 +168,7 @@ def changes_in(folder: Path) -> list[ChangeRow]:
 
 
 def operators_in(folder: Path) -> list[OperatorRow]:
-    """Return the operators of a run, as far as its folder describes them.
+    """Return the operators of a run that its folder describes.
 
     Raises:
         ReportError: as `load` does.
@@ -178,7 +178,7 @@ def operators_in(folder: Path) -> list[OperatorRow]:
 
 
 def add_changes(folder: Path, rows: Sequence[ChangeRow]) -> None:
-    """Put what a run would be with changes into its folder, in place of those that are there.
+    """Write what-if changes into a run's folder, in place of existing ones.
 
     Raises:
         ReportError: the disk refuses.
@@ -188,7 +188,7 @@ def add_changes(folder: Path, rows: Sequence[ChangeRow]) -> None:
 
 
 def fresh_folder(base: Path | str, name: str, now: datetime | None = None) -> Path:
-    """A folder name under `base` that is free: the name, the time to the second and, if need be, a number."""
+    """Return a free folder name under `base`: the name, the time to the second and, if needed, a number."""
     stem = f"{folder_name(name)}-{(now or datetime.now()).strftime('%Y%m%d-%H%M%S')}"
     candidate, number = Path(base) / stem, 2
     while os.path.lexists(candidate):
@@ -197,12 +197,12 @@ def fresh_folder(base: Path | str, name: str, now: datetime | None = None) -> Pa
 
 
 def folder_name(name: str) -> str:
-    """A run's name without what does not belong into a folder's."""
+    """Return a run's name with only the characters that folder names may have."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "run"
 
 
 def load(folder: Path | str) -> Run:
-    """Return the run in a folder; of many spans those are read that are asked for, so the folder must stay.
+    """Return the run in a folder; spans of a large run are read when they are used, so the folder must stay.
 
     Raises:
         ReportError: it is missing, not a run folder, damaged, or written by a newer release.
@@ -216,15 +216,15 @@ def load(folder: Path | str) -> Run:
 
 
 def _in_order(spans: pa.Table) -> pa.Table:
-    """Spans by step and rank, then as issued, so that how ranks were gathered does not show in the bytes."""
-    names = ["sequence", "stream", "kind", "issued_ns", "rank", "step"]  # the last is the first key of lexsort
+    """Sort spans by step and rank, then as issued, so that the bytes do not depend on how ranks were gathered."""
+    names = ["sequence", "stream", "kind", "issued_ns", "rank", "step"]  # lexsort's primary key is the last
     keys = [_sortable(spans[name].combine_chunks()) for name in names]
     is_outside = keys[-1] < 0
     return spans.take(pa.array(np.lexsort([*keys, is_outside])))
 
 
 def _sortable(column: pa.Array) -> Ints:
-    """Numbers that sort as the column does; text by the order of its few different values."""
+    """Return numbers that sort as the column does; text by the order of its few distinct values."""
     if not pa.types.is_string(column.type):
         return np.asarray(column, np.int64)
     encoded = column.dictionary_encode()
@@ -340,7 +340,7 @@ def _load_table(path: Path, row_type: type) -> pd.DataFrame:
         table = pq.read_table(path, **VERIFIED)
         names = schema_of(row_type).names
         return checked(path, to_frame(completed(table, row_type, names).select(names), row_type), row_type)
-    except (OSError, pa.ArrowException, ValueError) as error:  # of cells without a value, too
+    except (OSError, pa.ArrowException, ValueError) as error:  # also raised for cells without a value
         raise unreadable(path, error) from error
 
 
@@ -350,7 +350,7 @@ def _load_rows(path: Path, row_type: type[R]) -> list[R]:
 
 
 def load_spans(folder: Path, part_rows: int) -> Spans:
-    """A folder's spans: read at once if there are up to `part_rows`, else so many at a time when they are needed."""
+    """Return a folder's spans: read at once if there are up to `part_rows`, else in parts of that size on use."""
     path = folder / SPANS_FILE
     rows = _check_columns(path, Span)
     return SpansInMemory(_load_table(path, Span)) if rows <= part_rows else SpansInFile(path, part_rows)
@@ -361,7 +361,7 @@ def _unpacked_bytes(metadata: Any) -> int:
 
 
 def _check_columns(path: Path, row_type: type) -> int:
-    """Return how many rows the file has; its columns are those of the row type."""
+    """Check that a file has the columns of the row type, and return its number of rows."""
     if not path.is_file():
         raise ReportError(f"{path.parent}: damaged: it has no {path.name}")
     try:
@@ -369,7 +369,7 @@ def _check_columns(path: Path, row_type: type) -> int:
             if (size := _unpacked_bytes(file.metadata)) > _MOST_TABLE_BYTES and row_type is not Span:
                 raise ReportError(f"{path}: {size:,} bytes; expected a table of at most {_MOST_TABLE_BYTES:,}")
             found, rows = file.schema_arrow, int(file.metadata.num_rows)
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # of a footer's names, too
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # also raised for names in a damaged footer
         raise unreadable(path, error) from error
     expected = [
         field for field in schema_of(row_type) if field.name in found.names or not is_later(row_type, field.name)

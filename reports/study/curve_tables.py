@@ -1,4 +1,4 @@
-"""Curves in the terminal and as JSON."""
+"""Show curves in the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from reports.terminal import text
 from reports.terminal.rows import records
 
 Frames = Mapping[str, pd.DataFrame]
-# Of each curve, its `study.json`.
+# The `study.json` of each curve, by its name.
 Abouts = Mapping[str, Mapping[str, Any]]
 
-# Parts of a step for which 80 columns have no room.
+# Short names of a step's parts, to fit 80 columns.
 _SHORT = {"exposed transfer": "transfer", "waiting for other ranks": "waiting", "step skew": "skew"}
-# Parameters of less elasticity are told by name alone.
+# Parameters of less elasticity are listed by name only.
 _NOTHING = 0.001
 
 
 def summarize(frames: Frames, abouts: Abouts) -> RenderableType:
-    """Each curve's table, what it says in a sentence, and what failed."""
+    """Return each curve's table, its verdict in a sentence, and the failed points."""
     shown = {"scaling": _scaling, "sensitivity": _sensitivity, "overlap": _overlap}
     parts = [part for name, show in shown.items() if name in frames for part in show(frames[name], abouts[name])]
     return Group(*parts)
@@ -31,7 +31,7 @@ def summarize(frames: Frames, abouts: Abouts) -> RenderableType:
 
 @text.json_ready
 def as_json(frames: Frames, abouts: Abouts, folder: str) -> dict[str, Any]:
-    """All rows of all curves, and of the sensitivity what all parameters together make of the step."""
+    """Return all rows of all curves, and the step's change by all parameters of the sensitivity together."""
     content: dict[str, Any] = {"folder": folder, **{name: records(frame) for name, frame in frames.items()}}
     if "sensitivity" in frames:
         content["step_change"] = total_change(frames["sensitivity"])
@@ -45,7 +45,7 @@ def _done(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _failed(frame: pd.DataFrame, called: Sequence[str]) -> list[RenderableType]:
-    """What is not there, and why; a sentence once, with all that it is said of."""
+    """Return which points failed and why; points with equal sentences share one."""
     by_sentence: dict[str, list[str]] = {}
     for name, row in zip(called, records(frame), strict=True):
         if row["status"] != "done":
@@ -142,7 +142,7 @@ def _overlap(frame: pd.DataFrame, about: Mapping[str, Any]) -> list[RenderableTy
 
 
 def verdict(overlaps: pd.DataFrame, of: str, threshold: float) -> str:
-    """At which batch such communication begins or stops to hide, in words without a full stop."""
+    """Return at which batch such communication begins or stops to be hidden, in words without a full stop."""
     points = exposed_of(overlaps, of)
     if not len(points):
         return "there is none"

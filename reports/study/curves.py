@@ -1,6 +1,6 @@
-"""Curves from the studies that make them: scaling over hosts, sensitivity to figures of hardware, hidden communication.
+"""Compute curves from their studies: scaling over hosts, sensitivity to hardware figures, hidden communication.
 
-Pure functions of a study's frame and of what its `study.json` says under "curve".
+All functions are pure, of a study's frame and of the "curve" entry of its `study.json`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from reports.store.columns import fixed
 from reports.study.frame import baseline_of, study_frame
 from reports.study.rows import STUDY_FILE, about_of
 
-About = Mapping[str, Any]  # study.json, with how the curve was made under "curve"
+About = Mapping[str, Any]  # study.json, whose "curve" has how the curve was made
 
 NAMES = ("scaling", "sensitivity", "overlap")
 GRADIENTS, COMMUNICATION = "gradients", "communication"
 _END = {"status": "str", "sentence": "str"}
-# `limit`: the largest part of a step, and `limit_share`, what of the step it is.
+# `limit`: the largest part of a step, and `limit_share`, its share of the step.
 SCALING = {
     "scaling": "str",
     **dict.fromkeys(["hosts", "gpus"], "int"),
@@ -33,27 +33,28 @@ SCALING = {
     "limit_share": "float",
     **_END,
 }
-# `step_change`: of the step, by the parameter's uncertainty alone.
+# `step_change`: the step's relative change from the parameter's uncertainty alone.
 SENSITIVITY = {
     **dict.fromkeys(["parameter", "value"], "str"),
     **dict.fromkeys(["elasticity", "uncertainty", "step_change", "step_change_ns"], "float"),
     **dict.fromkeys(["source", "group"], "str"),
     **_END,
 }
-# `gradients_share`: of the step, in which nothing hides the reduction of gradients; `gradients_hidden` is of that.
+# `gradients_share`: the step's share with exposed reduction of gradients; `gradients_hidden`: the reduction's hidden
+# share.
 OVERLAP = {
     "batch": "int",
     **dict.fromkeys(["step_ns", "samples_per_s", "exposed_share", "gradients_share", "gradients_hidden"], "float"),
     **_END,
 }
-# The batches next to each other of which one hides what the other does not.
+# Neighbouring batches of which one hides the communication and the other does not.
 HIDING = {"of": "str", **dict.fromkeys(["hidden_batch", "exposed_batch"], "int")}
-# So close are they in the end.
+# The ratio of neighbouring batches at which the search ends.
 _CLOSE = 1.02
 
 
 def scaling(frame: pd.DataFrame, about: About) -> pd.DataFrame:
-    """Weak scaling, then strong, by hosts; `efficiency` is samples a second of a GPU over those of the first point."""
+    """Return weak scaling, then strong, by hosts; `efficiency` is a GPU's samples/s over those of the first point."""
     curve = about["curve"]
     found = frame.sort_values(["index"]).assign(
         gpus=frame["cluster.hosts"].astype("int64") * curve["gpus_per_host"],
@@ -63,7 +64,7 @@ def scaling(frame: pd.DataFrame, about: About) -> pd.DataFrame:
     for kind, points in (("weak", found[found["given"].isna()]), ("strong", found[found["given"].notna()])):
         batch = points["given"].fillna(np.nan if curve["batch"] is None else float(curve["batch"]))
         done = (points["status"] == "done").to_numpy(bool)
-        pace = (batch if kind == "strong" else 1.0) / points["step_ns"]  # of a GPU
+        pace = (batch if kind == "strong" else 1.0) / points["step_ns"]  # proportional to samples per ns of a GPU
         first = pace[done].iloc[0] if done.any() else np.nan
         columns = {name: points[name] for name in ("gpus", "step_ns", "samples_per_s", "exposed_share", *_END)}
         limits = [_limit(row) for row in points[list(ADDING_UP)].to_dict("records")]
@@ -80,7 +81,7 @@ def scaling(frame: pd.DataFrame, about: About) -> pd.DataFrame:
 
 
 def _limit(parts: Mapping[Any, float]) -> tuple[str, float]:
-    """The part of a step that takes most of it."""
+    """Return the part of a step that takes most of it, and its share."""
     known = {name: value for name, value in parts.items() if not math.isnan(value)}
     if not known:
         return "", math.nan
@@ -89,10 +90,10 @@ def _limit(parts: Mapping[Any, float]) -> tuple[str, float]:
 
 
 def sensitivity(frame: pd.DataFrame, about: About) -> pd.DataFrame:
-    """A row for each parameter, those with the largest elasticity first.
+    """Return a row for each parameter, the largest elasticity first.
 
-    `elasticity` is d ln(step) / d ln(parameter), from the step with the parameter times and over 1 + `change`; from one
-    of them and the step as it is where the other cannot be played, such as a share above 1.
+    `elasticity` is d ln(step) / d ln(parameter), from steps with the parameter times and over 1 + `change`; where one
+    of both cannot be simulated, such as a share above 1, from the other and the unchanged step.
     """
     change = math.log1p(about["curve"]["change"])
     base = baseline_of(frame)["step_ns"]
@@ -130,13 +131,13 @@ def _step_of(points: pd.DataFrame, parameter: Mapping[str, Any], name: str) -> f
 
 
 def total_change(sensitivities: pd.DataFrame) -> float:
-    """How far the step may be off by all of them: those of a group are off together, groups by chance."""
+    """Return the step's possible error by all parameters: errors of a group add up, groups are independent."""
     of_group = sensitivities.groupby("group")["step_change"].sum()
     return float(np.sqrt((of_group**2).sum()))
 
 
 def overlap(frame: pd.DataFrame, about: About) -> pd.DataFrame:
-    """A row for each batch of a rank, by batch."""
+    """Return a row for each batch of a rank, by batch."""
     columns = {
         "batch": frame[about["curve"]["batch_key"]].astype("int64"),
         **{name: frame[name] for name in ("step_ns", "samples_per_s", "exposed_share", *_END)},
@@ -148,17 +149,17 @@ def overlap(frame: pd.DataFrame, about: About) -> pd.DataFrame:
 
 
 def hiding(overlaps: pd.DataFrame, threshold: float) -> pd.DataFrame:
-    """Where communication begins or stops to hide: neighbours of which one exposes at most `threshold` of the step."""
+    """Return neighbouring batches of which one exposes at most `threshold` of the step, and the other more."""
     rows = [(of, *pair) for of in (GRADIENTS, COMMUNICATION) for pair in _neighbours(overlaps, of, threshold)]
     return fixed({name: [row[at] for row in rows] for at, name in enumerate(HIDING)}, HIDING)
 
 
 def exposed_of(overlaps: pd.DataFrame, of: str) -> pd.DataFrame:
-    """`batch` and `share` of the step, of the batches that came out and have such communication."""
+    """Return `batch` and `share` of the step for the batches that succeeded and have such communication."""
     share = overlaps["exposed_share"] if of == COMMUNICATION else overlaps["gradients_share"]
     is_known = (overlaps["status"] == "done") & share.notna()
     if of == GRADIENTS:
-        is_known &= overlaps["gradients_hidden"].notna()  # else there is nothing to hide
+        is_known &= overlaps["gradients_hidden"].notna()  # nan if there are no gradients to hide
     return pd.DataFrame({"batch": overlaps["batch"], "share": share})[is_known.to_numpy(bool)]
 
 
@@ -171,7 +172,7 @@ def _neighbours(overlaps: pd.DataFrame, of: str, threshold: float) -> Iterator[t
 
 
 def batches_between(overlaps: pd.DataFrame, threshold: float) -> list[int]:
-    """The batches to play next, halfway between neighbours, until these are within 2 %; none where one failed."""
+    """Return batches to simulate next, halfway between neighbours until these are within 2 %, without tried ones."""
     tried = set(overlaps["batch"].tolist())
     found = []
     for pair in hiding(overlaps, threshold)[["hidden_batch", "exposed_batch"]].to_numpy(int).tolist():
@@ -183,7 +184,7 @@ def batches_between(overlaps: pd.DataFrame, threshold: float) -> list[int]:
 
 
 def curves_of(folder: Path) -> dict[str, pd.DataFrame]:
-    """The curves that a folder of `python -m sim curves` has, by name; with `overlap` also `hiding`.
+    """Return the curves in a folder of `python -m sim curves`, by name; with `overlap` also `hiding`.
 
     Raises:
         ReportError: one of them is damaged.

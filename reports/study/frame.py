@@ -1,4 +1,4 @@
-"""A study's rows as a frame: one row a point, with a column for each varied key."""
+"""A study's rows as a frame: one row per point, with a column for each varied key."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ import pyarrow as pa
 from reports.study.measures import MEASURES
 from reports.study.rows import COLUMNS, about_of, kind_of, stored
 
-# Stages in the order in which points go through them.
+# Stages in the order in which points pass through them.
 _ORDER = {"": 0, "estimate": 1, "links": 2, "flows": 3}
-# So near to the line between a front's ends a point lies on it; numbers are rounded.
+# A point this near to the line between a front's ends lies on it, because numbers are rounded.
 _ON_LINE = 1e-9
 _NULLABLE = {pa.bool_(): "boolean", pa.int64(): "Int64", pa.float64(): "Float64", pa.string(): "str"}
 
 
 def study_frame(folder: Path, *, stages: bool = False) -> pd.DataFrame:
-    """A point's last stage, or with `stages` all of them, by index; the baseline, if there is one, has index 0.
+    """Return each point's last stage, or with `stages` all of them, by index; a baseline has index 0.
 
-    Varied keys come after `index`, with <NA> where a point leaves a key as it is in the scenario. Of a study with
-    constraints `feasible`, the last column, says which points keep them.
+    Varied keys come after `index`, with <NA> where a point leaves a key unchanged. If the study has constraints, the
+    last column, `feasible`, is whether a point keeps them.
 
     Raises:
-        ReportError: the folder is no study's, or damaged.
+        ReportError: the folder is not a study's, or damaged.
     """
     about = about_of(folder)
     latest: dict[tuple[int, str], dict[str, Any]] = {}
@@ -58,19 +58,19 @@ def _column(values: list[object]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A column by which points are called better; `most`: whether more of it is."""
+    """A column by which points are compared; `most`: whether more is better."""
 
     column: str
     most: bool
 
 
 def goals_of(frame: pd.DataFrame, about: Mapping[str, Any]) -> list[Goal]:
-    """The goals of a study that these points have, the first first; the step's time where they have none of them."""
+    """Return the study's goals that these points have, the first first; the step time where they have none."""
     goals = [Goal(column, which == "most") for column, which in about["goals"].items()]
     return [goal for goal in goals if frame[goal.column].notna().any()] or [Goal("step_ns", most=False)]
 
 
-# Bounds of constraints, as a study's file names them.
+# Bounds of constraints, by their names in a study's file.
 _BOUNDS: Mapping[str, Any] = {
     "above": np.greater,
     "at_least": np.greater_equal,
@@ -80,7 +80,7 @@ _BOUNDS: Mapping[str, Any] = {
 
 
 def feasible(frame: pd.DataFrame, about: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-    """Which points came out and keep the study's constraints; an unknown measure keeps none."""
+    """Return which points succeeded and keep the study's constraints; an unknown measure violates them."""
     kept = (frame["status"] == "done").to_numpy(bool)
     for column, bounds in about.get("constraints", {}).items():
         for name, bound in bounds.items():
@@ -89,23 +89,23 @@ def feasible(frame: pd.DataFrame, about: Mapping[str, Any]) -> npt.NDArray[np.bo
 
 
 def front_of(frame: pd.DataFrame, about: Mapping[str, Any]) -> pd.DataFrame:
-    """The Pareto front of a study's goals, of the points that keep its constraints, by the first goal.
+    """Return the Pareto front of a study's goals among points that keep its constraints, by the first goal.
 
-    Of a study in several stages, of the points of the last one that has any. The baseline may be on it.
+    A study in several stages contributes points of the last stage that has any. The baseline may be on the front.
     """
     done = came_out(frame[feasible(frame, about)], about["stages"])
     return pareto(done, goals_of(frame, about))
 
 
 def best_first(frame: pd.DataFrame, goal: Goal, stages: Sequence[str] = ()) -> pd.DataFrame:
-    """The points that came out, the best first; of a study in several stages, those of the last one that has any."""
+    """Return the successful points, best first; for several stages those of the last stage that has any."""
     done = came_out(frame, stages)
     done = done[done[goal.column].notna().to_numpy(bool)]
     return done.sort_values([goal.column, "index"], ascending=[not goal.most, True])
 
 
 def came_out(frame: pd.DataFrame, stages: Sequence[str] = ()) -> pd.DataFrame:
-    """The points that are done; of a study in several stages, those of the last one that has any."""
+    """Return the successful points; for several stages those of the last stage that has any."""
     done = frame[(frame["status"] == "done").to_numpy(bool)]
     if len(stages) > 1 and len(done):
         last = max(done["fidelity"].unique(), key=lambda name: _ORDER.get(name, 0))
@@ -114,9 +114,9 @@ def came_out(frame: pd.DataFrame, stages: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def pareto(points: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
-    """The points than which no other one is as good in every goal and better in one; those without a goal are none.
+    """Return the points that no other point dominates (as good in every goal, better in one), by the first goal.
 
-    In the order of the first goal, the best first. Of points with equal goals the first one stands for all.
+    Points without a value for a goal are left out. The first of several points with equal goals represents them.
     """
     known = points.dropna(subset=[goal.column for goal in goals])
     columns = [known[goal.column].to_numpy(float) * (-1 if goal.most else 1) for goal in goals]
@@ -124,18 +124,18 @@ def pareto(points: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
     costs = np.column_stack(columns)[order]
     kept: list[int] = []
     for at, cost in enumerate(costs):
-        # Sorted so, only an earlier one can be as good or better.
+        # Only an earlier point in this order can dominate.
         if not kept or not (costs[kept] <= cost).all(axis=1).any():
             kept.append(at)
     return known.iloc[order[kept]]
 
 
 def knee(front: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
-    """The point of a Pareto front at its knee, where a little more of one goal begins to cost much of another: one row.
+    """Return the knee of a Pareto front, where more of one goal begins to cost much of another: at most one row.
 
     Goals are scaled to 0, the front's best, and 1, its worst. The knee is farthest, to the better side, from the line
-    between the front's ends (of k goals, from the plane on which these numbers add up to k - 1). No row: there are
-    fewer than two goals in which the front differs, or all of it lies on that line or to the worse side.
+    between the front's ends (with k goals, from the plane on which these numbers add up to k - 1). No row is returned
+    if the front differs in fewer than two goals, or lies wholly on that line or to its worse side.
     """
     costs = [front[goal.column].to_numpy(float) * (-1 if goal.most else 1) for goal in goals]
     scaled = [
@@ -149,5 +149,5 @@ def knee(front: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
 
 
 def baseline_of(frame: pd.DataFrame) -> pd.DataFrame:
-    """The baseline's row, if it is there and came out: at most one."""
+    """Return the baseline's row if it succeeded, else no row."""
     return frame[((frame["index"] == 0) & (frame["status"] == "done")).to_numpy(bool)]

@@ -1,4 +1,4 @@
-"""The numbers of one point of a study: those by which runs stand side by side, and the planner's estimate."""
+"""The numbers of one point of a study: those by which runs are compared, and the planner's estimate."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _ADDED = (
     *("uncertainty_share", "gradients_ns", "gradients_exposed_ns"),
 )
 _ARITHMETIC = ("flops_per_s", "mfu", "hfu")
-# Of collectives that reduce gradients.
+# Roles of collectives that reduce gradients.
 _GRADIENTS = (roles.REDUCTION, roles.TABLE_REDUCTION, roles.COMPRESSION)
-# Columns that hold a measure, all of them numbers; steps are those that count for the headline.
+# Columns of measures, all of them numbers; `steps` counts the steps of the headline.
 MEASURES = ("world_size", "steps", *CHANGES, *_ADDED, *_ARITHMETIC)
-# What a reader is shown of a measure: its title, and the number in words.
+# The title of a measure, and how its number is written.
 SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "step_ns": ("step", text.duration),
     "samples_per_s": ("samples/s", text.number),
@@ -64,7 +64,7 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "gradients_ns": ("gradients' reduction", text.duration),
     "gradients_exposed_ns": ("of it exposed", text.duration),
 }
-# Measures by which a reader may call points better, and whether more of it is: all that can be goals, and some more.
+# Measures by which a reader may rank points, and whether more is better: all possible goals, and some more.
 RATED: Mapping[str, bool] = {
     "samples_per_s": True,
     "step_ns": False,
@@ -89,7 +89,7 @@ def measures_of(run: Run) -> dict[str, float]:
     check_steps(run)
     steps = steady_kept(run)
     found = result("", run, parts_of_step(run, steps))
-    recorded_ns = steady_steps(run.steps)["step_ns"].median()  # of whose parts communication is one
+    recorded_ns = steady_steps(run.steps)["step_ns"].median()  # the steps that `exposed_ns` is from
     memory, known, done = run.rank_memory, uncertainty(run), utilisation_of(run)
     measures = {
         **{name: found[name] for name in ("world_size", "steps", *CHANGES)},
@@ -107,7 +107,7 @@ def measures_of(run: Run) -> dict[str, float]:
 
 
 def _of_gradients(run: Run, steps: Sequence[int]) -> dict[str, float]:
-    """What reducing gradients takes of a step, and what of that no computation hides."""
+    """Return the time per step of reducing gradients, and its exposed part, in ns."""
     operations = run.operations_of(steps)
     own = operations[((operations["part"] == "communication") & operations["role"].isin(_GRADIENTS)).to_numpy(bool)]
     exposed = float(own["exposed_ns"].sum())
@@ -115,7 +115,7 @@ def _of_gradients(run: Run, steps: Sequence[int]) -> dict[str, float]:
 
 
 def with_draws(measures: Mapping[str, float], draws: Sequence[Run]) -> dict[str, float]:
-    """The numbers of draw 0, with the step's median over the steady steps of all draws, and what follows from it."""
+    """Return the numbers of draw 0 with step time, rate and costs by the median of the steady steps of all draws."""
     step_ns = float(pd.concat([timed_steps(run)["step_ns"] for run in draws]).median())
     longer = step_ns / measures["step_ns"]
     costs = {name: measures[name] * longer for name in ("usd_per_1e9_samples", "kwh_per_1e9_samples")}
@@ -123,7 +123,7 @@ def with_draws(measures: Mapping[str, float], draws: Sequence[Run]) -> dict[str,
 
 
 def speeds_of(draws: Sequence[Run]) -> tuple[tuple[float, ...], ...]:
-    """Return samples a second of each draw's steady steps, or steps a second where there are no samples."""
+    """Return samples per second of each draw's steady steps, or steps per second where samples are unknown."""
     return tuple(map(_speeds_of, draws))
 
 
@@ -135,10 +135,10 @@ def _speeds_of(run: Run) -> tuple[float, ...]:
 
 
 def gain_of(base: Sequence[Sequence[float]], changed: Sequence[Sequence[float]]) -> tuple[float, float, float]:
-    """Return how much quicker a changed run is: the median ratio of its speeds to the base's, and its 95 % interval.
+    """Return a changed run's speed-up: the median ratio of its speeds to the base's, and its 95 % interval.
 
-    A step is paired with the step in its place of the same draw of the base, which has the same batch. Of fewer than
-    `LEAST_COUNT` pairs the interval is their range; zeros where there is no pair.
+    A step is paired with the step in its place of the base's draw with equal index, which has an equal batch. The
+    interval of fewer than `LEAST_COUNT` pairs is their range; zeros where there is no pair.
     """
     pairs = [pair for draws in zip(base, changed, strict=False) for pair in zip(*draws, strict=False)]
     ratios = [after / before for before, after in pairs if before > 0 and after > 0]
@@ -158,9 +158,14 @@ def estimated(
     gpus: int,
     prices: Mapping[str, Any],
 ) -> dict[str, float]:
-    """What the planner expects: `shards` are ranks and what a shard takes there, ms; the busiest rank is the step.
+    """Return the measures that the planner expects; the step is the bottleneck rank's time.
 
-    `samples` are those of a step; `prices` are as in `costs_of`.
+    Args:
+        shards: pairs of a rank and a shard's time there, in ms.
+        memory: the plan's memory.
+        samples: the samples of a step.
+        gpus: the number of GPUs.
+        prices: as in `costs_of`.
     """
     of_rank = pd.DataFrame(shards, columns=["rank", "ms"]).groupby("rank")["ms"].sum()
     step_ns = float(of_rank.max()) * 1e6

@@ -1,4 +1,4 @@
-"""The command that predicts a point of a study by itself: `--set` for each value that it has."""
+"""Write the command that predicts a single point of a study: `--set` for each of its values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PLAYED = ("links", "flows")
 
 
 def command(about: Mapping[str, Any], fidelity: str) -> str:
-    """What is the same for all points: the scenario, what the study sets, and the fidelity of a stage.
+    """Return the part of the command that all points share: scenario, values that the study sets, and fidelity.
 
-    An estimate is the planner's alone, so that the command plays its point as the scenario says.
+    An estimate is the planner's alone, so its command simulates the point with the scenario's fidelity.
     """
     given = dict(about.get("set", {}))
     if any(about["stages"]) and fidelity in _PLAYED:
@@ -24,12 +24,12 @@ def command(about: Mapping[str, Any], fidelity: str) -> str:
 
 
 def option(key: str, value: object) -> str:
-    """A key's value as `--set` takes it, quoted for a shell; arrays and tables may be JSON, as in a study's frame."""
+    """Return a key's value as `--set` takes it, quoted for a shell; arrays and tables may be JSON."""
     return f"--set {shlex.quote(f'{key}={_toml(value)}')}"
 
 
 def _toml(value: object) -> str:
-    """Text as it is, where `--set` reads it so: what is no TOML."""
+    """Return a value as TOML, but text unchanged where `--set` reads it as text."""
     if isinstance(value, str):
         try:
             return toml_value(json.loads(value)) if value[:1] in ("[", "{") else value

@@ -1,4 +1,4 @@
-"""How well predictions choose among points that were measured, too: regret, rank correlation, pairs."""
+"""Judge how well predictions choose among measured points: regret, rank correlation, pairs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reports.study.tables import short_names
 from reports.terminal import text
 from reports.terminal.rows import records
 
-# From these differences on, as measured, it is counted whether the quicker one of two points is predicted.
+# The measured differences from which a pair counts for the predicted order.
 DIFFERENCES = (0.05, 0.10)
 _BEST = 10
 _BY_VALUE = ("point_count", "regret", "predicted_best", "measured_best")
@@ -25,7 +25,7 @@ _BY_VALUE = ("point_count", "regret", "predicted_best", "measured_best")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Pairs of points whose measured times differ by more than `difference`, and of how many the order is predicted."""
+    """A count of pairs of points whose measured times differ by more than `difference`; `right`: predicted in order."""
 
     difference: float
     count: int
@@ -33,22 +33,23 @@ class Pairs:
 
     @property
     def share(self) -> float:
-        """How many are right; nan without any."""
+        """The share of pairs in the right order; nan without any."""
         return self.right / self.count if self.count else np.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regret:
-    """Predictions held against measurements of the same points, of which there is at least one.
+    """A comparison of predictions with measurements of at least one point.
 
     Attributes:
         regret: how much longer the predicted best takes than the measured best, both as measured, as a share.
-        predicted_best: the point's index. Of equal predictions the first; `measured_best` likewise.
+        predicted_best: the point's index; the first of equal predictions.
+        measured_best: the point's index; the first of equal measurements.
         spearman: Spearman's rank correlation; nan where all times are equal.
-        kendall: Kendall's tau-b, likewise.
+        kendall: Kendall's tau-b; nan where all times are equal.
         pairs: one for each of `DIFFERENCES`.
         errors: of predicted times.
-        disagreement: half the way between a point's rounds, as a share; the median point's.
+        disagreement: half the range of a point's rounds, as a share; the median point's.
     """
 
     point_count: int
@@ -63,18 +64,23 @@ class Regret:
 
 
 def cost_ns(row: Mapping[Any, Any], goal: str) -> float:
-    """The time of a sample where samples per second are the goal, else of a step: less is better."""
+    """Return the time (ns) of a sample where samples per second are the goal, else of a step: less is better."""
     return 1e9 / float(row["samples_per_s"]) if goal == "samples_per_s" else float(row["step_ns"])
 
 
 def judged(
     predicted: pd.DataFrame, rounds: Iterable[Mapping[str, Any]], keys: Sequence[str], goal: str
 ) -> pd.DataFrame:
-    """The points that came out in both worlds, by index; of those with the same scenario the first.
+    """Return the points that succeeded in both worlds, by index; the first of those with one scenario.
 
-    `predicted` is a study's frame with these varied keys, `rounds` are rows of measured rounds, known by their digest.
-    Columns: `index`, the keys, `digest`, `predicted_ns` and `measured_ns` (the median of its rounds) by `cost_ns`,
-    `error`, `rounds` (how many) and `disagreement` (half the way between these, as a share).
+    Columns are `index`, the keys, `digest`, `predicted_ns` and `measured_ns` (the median of its rounds) by `cost_ns`,
+    `error`, `rounds` (their number) and `disagreement` (half the range of the rounds, as a share).
+
+    Args:
+        predicted: a study's frame.
+        rounds: rows of measured rounds, matched by their digest.
+        keys: the varied keys.
+        goal: a measure; see `cost_ns`.
     """
     costs: dict[str, dict[str, float]] = {}
     for row in rounds:
@@ -93,7 +99,7 @@ def judged(
 
 
 def regret_of(points: pd.DataFrame) -> Regret:
-    """What `judged` points say of the predictions."""
+    """Return the regret of the predictions of `judged` points."""
     predicted, measured = (points[name].to_numpy(float) for name in ("predicted_ns", "measured_ns"))
     chosen, best = int(predicted.argmin()), int(measured.argmin())
     one, other = np.triu_indices(len(points), 1)
@@ -117,15 +123,15 @@ def regret_of(points: pd.DataFrame) -> Regret:
 
 
 def _kendall(one: Any, other: Any) -> float:
-    """Tau-b, from the signs of all pairs in both rankings: a pair that is equal in one counts for the other alone."""
+    """Return tau-b from the signs of all pairs in both rankings; a tie in one ranking counts only in the other."""
     alike = np.sqrt(float((one**2).sum() * (other**2).sum()))
     return float((one * other).sum() / alike) if alike else np.nan
 
 
 def regret_by_value(points: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """The regret among the points with a value of a key, as of somebody who cannot choose that one.
+    """Return the regret among the points with each value of a key, as if that value were given.
 
-    `key`, `value` and the numbers of `Regret`, for each value that several points have, but not all.
+    Columns are `key`, `value` and the numbers of `Regret`, for each value that several points have, but not all.
     """
     rows = []
     for key in keys:
@@ -141,7 +147,7 @@ def _value(value: Any) -> str:
 
 
 def summarize(points: pd.DataFrame, keys: Sequence[str], goal: str) -> RenderableType:
-    """The verdict, the best points as measured, and the regret where one key is given."""
+    """Return the best points as measured, the regret where one key is given, and the verdict."""
     found = regret_of(points)
     return Group(
         _best(points, keys, goal),
@@ -151,7 +157,7 @@ def summarize(points: pd.DataFrame, keys: Sequence[str], goal: str) -> Renderabl
 
 
 def _best(points: pd.DataFrame, keys: Sequence[str], goal: str) -> RenderableType:
-    """The points that are the quickest as measured, and the predicted best."""
+    """Return a table of the fastest points as measured, and the predicted best."""
     place = points["predicted_ns"].rank(method="min").astype(int)
     ranked = points.assign(place=place).sort_values(["measured_ns", "index"])
     shown = ranked[(np.arange(len(ranked)) < _BEST) | (ranked["place"] == 1).to_numpy(bool)]
@@ -196,7 +202,7 @@ def _verdict(found: Regret) -> list[str]:
 
 @text.json_ready
 def as_json(points: pd.DataFrame, keys: Sequence[str], goal: str) -> dict[str, Any]:
-    """All points, the numbers of `Regret`, and those where a value is given."""
+    """Return all points, the numbers of `Regret`, and those where a value is given."""
     found = regret_of(points)
     plain = points.astype(object).where(points.notna(), None)
     return {

@@ -1,7 +1,7 @@
 """The rows of a study: one Parquet data set, to which each point's row is added as a file of its own.
 
-A folder holds `study.json` (what is varied, and by what points are called better), `study.toml` (the study as it was
-given), `rows/part-N.parquet`, and `runs/`, run folders of points. Small files are put together now and then.
+A folder holds `study.json` (the varied keys and the goals), `study.toml` (the study file as given),
+`rows/part-N.parquet`, and `runs/`, run folders of points. Small files are merged now and then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scenarios import given_file
 
 STUDY_FILE, COPY, ROWS, RUNS = "study.json", "study.toml", "rows", "runs"
 SCHEMA_VERSION = 1
-# Kinds of ends that another try may change.
+# Statuses that another try may change.
 BY_CHANCE = frozenset({"timed out", "worker lost", "error"})
 _TEXTS = ("digest", "fidelity", "status", "sentence", "version", "run", "worker", "plan", "values")
 COLUMNS: dict[str, Any] = {
@@ -39,7 +39,7 @@ COLUMNS: dict[str, Any] = {
     **dict.fromkeys(MEASURES, pa.float64()),
 }
 _LATER = ("plan", *MEASURES)
-_LOOSE = 256  # files of one row, before they are put together
+_LOOSE = 256  # files of one row that are merged into one
 
 Row = Mapping[str, Any]
 
@@ -60,11 +60,11 @@ class StudyRows:
                 self._known[row["digest"], row["fidelity"]] = row
 
     def known(self, digest: str, fidelity: str) -> Row | None:
-        """The row of a scenario that was played with this fidelity, by whatever command."""
+        """Return the row of a scenario that was simulated with this fidelity by any command, or None."""
         return self._known.get((digest, fidelity))
 
     def add(self, row: Row) -> None:
-        """Keep a row.
+        """Add a row.
 
         Raises:
             ReportError: the disk refuses.
@@ -75,7 +75,7 @@ class StudyRows:
             self._put_together()
 
     def add_folder(self, digest: str, fidelity: str, archive: bytes) -> str:
-        """Unpack a point's run folder; its path in the study's folder.
+        """Unpack a point's run folder and return its path in the study's folder.
 
         Raises:
             ReportError: the disk refuses.
@@ -85,14 +85,14 @@ class StudyRows:
         try:
             with replaced(path) as draft, tarfile.open(fileobj=io.BytesIO(archive)) as packed:
                 packed.extractall(draft, filter="data")
-                shutil.rmtree(path, ignore_errors=True)  # of a command that was killed before it had the row
+                shutil.rmtree(path, ignore_errors=True)  # left by a command that was killed before it wrote the row
         finally:
             for draft in path.parent.glob(f".{path.name}.*.partial"):
                 shutil.rmtree(draft, ignore_errors=True)
         return name
 
     def finish(self, rows: Iterable[Row]) -> None:
-        """All rows of the study as it is now, in one file; what earlier versions of it had beside goes to index -1.
+        """Write all rows of the current study into one file; other rows, of earlier versions of it, get index -1.
 
         Raises:
             ReportError: the disk refuses.
@@ -129,7 +129,7 @@ class StudyRows:
 
 
 def kind_of(values: Iterable[object]) -> pa.DataType:
-    """The type of a varied key's column: that of all its values, or JSON as text."""
+    """Return the type of a varied key's column: that of all its values, or JSON as text."""
     types = {type(value) for value in values if value is not None}
     if types == {bool}:
         return pa.bool_()
@@ -153,11 +153,14 @@ def opened(
     *,
     again: bool = False,
 ) -> Iterator[StudyRows]:
-    """The data set in a folder, which is made if it is not there; `values` are those of each varied key.
+    """Yield the data set in a folder, which is created if needed.
 
-    `study` is the study's file as it is; None where it has none.
-
-    `again`: what ended by chance, such as with a timeout, counts as not played.
+    Args:
+        folder: the study's folder.
+        about: the content of `study.json`.
+        study: the study file's bytes; None where it has none.
+        values: the values of each varied key.
+        again: simulate points again that ended by chance, such as by a timeout.
 
     Raises:
         ReportError: the folder is something else, another command adds to it, or the disk refuses.
@@ -184,15 +187,15 @@ def opened(
 
 
 def is_study(folder: Path) -> bool:
-    """Whether a folder is a study's, and no run's."""
+    """Return whether a folder is a study's."""
     return (folder / STUDY_FILE).is_file()
 
 
 def about_of(folder: Path) -> dict[str, Any]:
-    """Return what `study.json` says.
+    """Return the content of `study.json`.
 
     Raises:
-        ReportError: the folder is no study's, or of a newer release.
+        ReportError: the folder is not a study's, or of a newer release.
     """
     try:
         about = given_file.read_json(folder / STUDY_FILE)
@@ -208,7 +211,7 @@ def about_of(folder: Path) -> dict[str, Any]:
 
 
 def stored(folder: Path) -> list[Row]:
-    """All rows on disk, in the order in which they were written, also those that later ones replace.
+    """Return all rows on disk in the order of writing, including those that later ones replace.
 
     Raises:
         ReportError: a file is damaged.
@@ -217,16 +220,16 @@ def stored(folder: Path) -> list[Row]:
 
 
 def parts_of(folder: Path) -> list[Path]:
-    """The files of the data set, in their order."""
+    """Return the files of the data set, in their order."""
     return sorted((folder / ROWS).glob("part-*.parquet"))
 
 
 def _rows_of(path: Path) -> list[Row]:
     try:
-        known = set(pq.read_schema(path).names)  # not of columns that came with a later release
+        known = set(pq.read_schema(path).names)  # without columns that came with a later release
         columns = [name for name in COLUMNS if name in known or name not in _LATER]
         table = pq.read_table(path, columns=columns, **VERIFIED)
-    except FileNotFoundError:  # put together with others a moment ago
+    except FileNotFoundError:  # merged with others a moment ago
         return []
     except (OSError, pa.ArrowException) as error:
         raise unreadable(path, error) from error

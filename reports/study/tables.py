@@ -1,4 +1,4 @@
-"""A study in the terminal and as JSON: the best points beside the baseline, and why others failed."""
+"""Show a study in the terminal and as JSON: the best points compared with the baseline, and why others failed."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from reports.study.measures import SHOWN
 from reports.terminal import text
 from reports.terminal.rows import records
 
-About = Mapping[str, Any]  # what study.json says
+About = Mapping[str, Any]  # the content of study.json
 
-BEST, FRONT = 10, 20  # as many are shown
-# Goals that are as far off as a step's time is.
+BEST, FRONT = 10, 20  # numbers of points shown
+# Goals whose relative error is that of the step time.
 _TIMES = frozenset({"step_ns", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples"})
 _NUMBERS = re.compile(r"\d[\d.,]*")
 
 
 def summarize(frame: pd.DataFrame, about: About) -> RenderableType:
-    """Say how many points there are, the best of them, the baseline, and what the others ended with."""
+    """Return the number of points, the best of them, the baseline, and the reasons of failures, for a terminal."""
     said = [text.paragraph(words) for words in (plans(frame),) if words]
     return Group(text.paragraph(headline(frame)), *_best(frame, about), *said, *_failures(frame))
 
 
 def plans(frame: pd.DataFrame) -> str:
-    """Return how many points have other plans of the tables than the baseline; "" if none has, or no baseline is."""
+    """Return a sentence on how many points have another plan than the baseline; "" if none, or without a baseline."""
     with_tables = frame[((frame["status"] == "done") & (frame["plan"].fillna("") != "")).to_numpy(bool)]
     base, points = baseline_of(with_tables)["plan"].tolist(), with_tables[(with_tables["index"] > 0).to_numpy(bool)]
     others = int((points["plan"] != base[0]).sum()) if base else 0
@@ -43,7 +43,7 @@ def plans(frame: pd.DataFrame) -> str:
 
 
 def headline(frame: pd.DataFrame) -> str:
-    """How many points came out, and how many of them keep the study's constraints, if it has any."""
+    """Return how many points succeeded, and how many of them keep the study's constraints, if any."""
     points = frame[frame["index"] > 0]
     failed = int((points["status"] != "done").sum())
     same = len(points) - points["digest"].nunique()
@@ -56,7 +56,7 @@ def headline(frame: pd.DataFrame) -> str:
 
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
-    """`status`, `points` (how many), `index` (of the first) and its `sentence`, by sentences but for their numbers."""
+    """Return `status`, `points` (their number), `index` (of the first) and its `sentence`, grouped but for numbers."""
     failed = frame[(frame["status"] != "done").to_numpy(bool)]
     alike = failed["sentence"].map(lambda sentence: _NUMBERS.sub("#", sentence))
     grouped = failed.groupby([failed["status"], alike], sort=False)
@@ -67,7 +67,7 @@ def failures(frame: pd.DataFrame) -> pd.DataFrame:
 
 @text.json_ready
 def as_json(frame: pd.DataFrame, about: About, folder: str) -> dict[str, Any]:
-    """All points, the indices of the best ones, of the Pareto front and of the baseline, and why points failed."""
+    """Return all points, the indices of the best, of the Pareto front and of the baseline, and why points failed."""
     goals = goals_of(frame, about)
     best = best_first(frame[feasible(frame, about)], goals[0], about["stages"])
     plain = frame.astype(object).where(frame.notna(), None)
@@ -84,9 +84,10 @@ def as_json(frame: pd.DataFrame, about: About, folder: str) -> dict[str, Any]:
 
 
 def within_bar(best: pd.DataFrame, goal: Goal) -> pd.DataFrame:
-    """The points that differ from the best by less than its uncertainty, itself included; `best`: of `best_first`.
+    """Return the points that differ from the best by at most its uncertainty, itself included.
 
-    None where the uncertainty is not known, or the goal does not go with the time of a step.
+    No rows where the uncertainty is unknown, or the goal does not scale with the step time. `best` is the result of
+    `best_first`.
     """
     bars = best["uncertainty_share"].to_numpy(float)
     if not len(best) or goal.column not in _TIMES or not bars[0] >= 0:
@@ -134,7 +135,7 @@ def _best(frame: pd.DataFrame, about: About) -> list[RenderableType]:
 
 
 def _shown(frame: pd.DataFrame, about: About) -> tuple[pd.DataFrame, str]:
-    """The best points of one goal, or the Pareto front of several, as many as are shown, and what they are."""
+    """Return the points to show and their title: the best by one goal, or the Pareto front of several."""
     goals = goals_of(frame, about)
     titles = [SHOWN[goal.column][0] for goal in goals]
     if len(goals) > 1:
@@ -147,13 +148,13 @@ def _shown(frame: pd.DataFrame, about: About) -> tuple[pd.DataFrame, str]:
 
 
 def _value(row: Mapping[Any, Any], key: str, about: About) -> str:
-    """A point's value of a key; the scenario's own of the baseline."""
+    """Return a point's value of a key; for the baseline the scenario's own."""
     own = about.get("as_it_is", {}) if row["index"] == 0 else {}
     return str(own.get(key, "-")) if pd.isna(row[key]) else str(row[key])
 
 
 def _numbers_shown(keys: int, goals: Sequence[Goal]) -> list[str]:
-    """The measures for which 80 columns have room beside so many keys; "" is the change of the first goal."""
+    """Return the measures that fit into 80 columns next to this many keys; "" is the change of the first goal."""
     goal = goals[0]
     if len(goals) > 1:
         return [*(one.column for one in goals), *([""] if keys <= 4 else [])]
@@ -168,7 +169,7 @@ def _number(row: Mapping[Any, Any], column: str, goal: Goal, base: float) -> str
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Each key's last part, or as many as tell it from others."""
+    """Return each key's last part, or as many parts as make it unique."""
     names = {}
     for key in keys:
         parts = key.split(".")

@@ -1,1 +1,1 @@
-"""What is printed: tables of a run, sentences, and how a table fits into the terminal's width (`text`)."""
+"""Terminal output: tables of a run, sentences, and fitting tables into the terminal's width (`text`)."""

@@ -1,5 +1,4 @@
-"""Prints for all entry points: a finished run (its summary, JSON, or the folder's path only), progress, and what
-killed commands have left."""
+"""Print for all entry points: a finished run (summary, JSON, or path), progress, and leftovers of killed commands."""
 
 from __future__ import annotations
 
@@ -26,18 +25,18 @@ _QUIET_S = 1.0
 
 
 class Tell(Protocol):
-    """Called before each piece of work: what it is, and which of how many."""
+    """A callback before each piece of work, with its name, its number and the number of pieces."""
 
     def __call__(self, words: str, number: int, of: int) -> None: ...
 
 
 def silent(words: str, number: int, of: int) -> None:
-    """Shows no progress."""
+    """Show no progress."""
 
 
 @contextmanager
 def progress_line() -> Iterator[Tell]:
-    """Progress on one line of stderr that is drawn anew, after a second and on a terminal only; gone at the end."""
+    """Yield a callback that redraws progress on one line of stderr, after a second and on a terminal only."""
     began_s = time.monotonic()
     with ProgressLine(first_s=_QUIET_S) as line:
         yield lambda words, number, of: line.draw(
@@ -46,7 +45,7 @@ def progress_line() -> Iterator[Tell]:
 
 
 def check_free(folder: Path) -> None:
-    """Check as `drafts.check_free` does, and name what killed commands have left beside the folder.
+    """Check as `drafts.check_free` does, and print which leftovers of killed commands were removed.
 
     Raises:
         ReportError: as `drafts.check_free` does.
@@ -83,19 +82,19 @@ def write_kernels(run: Run, path: Path) -> None:
 
 
 def print_json(content: object) -> None:
-    """One JSON document, and nothing else, on stdout."""
+    """Print one JSON document, and nothing else, to stdout."""
     json.dump(content, sys.stdout, indent=1, allow_nan=False)
     sys.stdout.write("\n")
 
 
 @contextmanager
 def output() -> Iterator[None]:
-    """Stand around all that prints: a terminal that lacks a letter shows "?", and a reader may have seen enough.
+    """Wrap all printing: letters that the terminal lacks become "?", and a closed pipe ends the output silently.
 
     Raises:
         ReportError: the output cannot be written, or a file that it is made of cannot be read.
     """
-    if sys.stdout is None:  # closed before we began
+    if sys.stdout is None:  # stdout was closed before the process started
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
@@ -106,14 +105,14 @@ def output() -> Iterator[None]:
     except BrokenPipeError:
         _silence()
     except OSError as error:
-        if error.filename is not None:  # stdout has none
+        if error.filename is not None:  # an error of stdout names no file
             raise ReportError(_of_file(error)) from None
         _silence()
         raise ReportError(f"stdout: {error.strerror or error}") from None
 
 
 def _of_file(error: OSError) -> str:
-    """Return what is wrong with a file, in one sentence, which names the package that it is missing in."""
+    """Return the error about a file, in one sentence, which names the package that lacks it."""
     said = f"{error.filename}: {error.strerror}"
     place, root = Path(os.fsdecode(error.filename)).absolute(), Path(__file__).parents[2]
     if not isinstance(error, FileNotFoundError) or not place.is_relative_to(root):
@@ -122,5 +121,5 @@ def _of_file(error: OSError) -> str:
 
 
 def _silence() -> None:
-    """A second complaint at exit must not come either."""
+    """Redirect stdout to null, so that the interpreter does not report a second error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

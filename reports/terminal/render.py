@@ -1,4 +1,4 @@
-"""Renders sections as text for a terminal; it knows no section."""
+"""Render sections as text for a terminal; this renderer knows no particular section."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from reports.sections.model import Bar, Block, Listing, Report, ReportTable, SectionPiece, Shown, T, Words
 from reports.terminal import text
 
-# Less of a whole is not named by itself, and still less not at all.
+# Smaller shares are summed as "the rest"; a rest smaller than the second figure is not shown.
 _LEAST_SHARE, _NOTHING = 0.005, 0.0005
 _REST, _GAP = "the rest", "   "
 
@@ -31,7 +31,7 @@ def _section(section: Shown) -> Iterator[RenderableType]:
 
 
 def block(one: Block) -> RenderableType:
-    """Return one block; those that only pages have are none of the terminal's."""
+    """Return one block; blocks that only pages have are refused."""
     match one:
         case ReportTable():
             return _table(one)
@@ -59,7 +59,7 @@ def _table(table: ReportTable) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class _Letters:
-    """A line of letters as wide as there is room, and below it what they stand for, with their shares."""
+    """A bar of letters as wide as the terminal, and below it the parts' names with their shares."""
 
     pieces: Sequence[SectionPiece]
     note: str
@@ -78,7 +78,7 @@ class _Letters:
 
 
 def _lines(said: Sequence[str], room: int) -> list[str]:
-    """Return as few lines as hold these; a letter stays beside its name."""
+    """Return as few lines as hold these words; a letter stays next to its name."""
     lines: list[str] = []
     for words in said:
         joined = f"{lines[-1]}{_GAP}{words}" if lines else words
@@ -87,7 +87,7 @@ def _lines(said: Sequence[str], room: int) -> list[str]:
 
 
 def _cells(shares: Sequence[float], width: int) -> list[int]:
-    """Return so many letters in all, each share's number as close to it as whole numbers are."""
+    """Return `width` letters divided by `shares`, rounded so that they add up."""
     ends = np.round(np.cumsum(shares) * width).astype(int)
     found: list[int] = np.diff(ends, prepend=0).tolist()
     return found

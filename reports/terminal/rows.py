@@ -1,4 +1,4 @@
-"""Turns rows of frames into cells for people: names of operations, and numbers written as their columns' names say."""
+"""Turn rows of frames into cells for people: names of operations, and numbers written as their columns' names imply."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 from reports.analysis.stragglers import STRAGGLER
 from reports.terminal import text
 
-# One of a class of links, in sentences.
+# Nouns for one link of a class, in sentences.
 _NOUNS = {
     "nic": "NIC",
     "uplink": "leaf",
@@ -24,11 +24,11 @@ _NOUNS = {
 
 
 def ratio(value: float) -> str:
-    """ "1.25"; a dash for nan."""
+    """Return "1.25"; a dash for nan."""
     return "-" if np.isnan(value) else f"{value:.2f}"
 
 
-# How a number is written, by what its column's name holds; the first that fits counts, all others are whole numbers.
+# The form of a number by a pattern in its column's name; the first match counts, other numbers are whole.
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[Any], str]], ...] = (
     (re.compile(r"_ns$"), text.duration),
     (re.compile(r"bytes_per_s$"), text.rate),
@@ -43,41 +43,41 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[Any], str]], ...] = (
 
 
 def written(column: str, value: Any) -> str:
-    """A cell of a table: text as it is, a number in the form of its column."""
+    """Return a cell of a table: text unchanged, a number in the form of its column."""
     if isinstance(value, str):
         return value
     return next((form for pattern, form in _FORMS if pattern.search(column)), "{:,}".format)(value)
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """A frame as a list of rows."""
+    """Return a frame as a list of rows."""
     return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
 
 
 def cells(frame: pd.DataFrame, columns: Sequence[str]) -> list[list[str]]:
-    """The rows of a table that shows these columns, as `written`."""
+    """Return the rows of a table that shows these columns, as `written`."""
     return [[written(name, row[name]) for name in columns] for row in records(frame[list(dict.fromkeys(columns))])]
 
 
 def operation_name(row: dict[str, Any]) -> str:
-    """An operation as a person knows it: its label, else its kind; with its stream unless that is the main one."""
+    """Return an operation's name: its label, else its kind; with its stream unless that is the main one."""
     name = str(row["label"] or row["kind"])
     return name if row["stream"] in ("main", "") else f"{name} @{row['stream']}"
 
 
 def kind(row: dict[str, Any]) -> str:
-    """An operation's kind for a table, "" where its name is the kind."""
+    """Return an operation's kind for a table, "" where its name is the kind."""
     return str(row["kind"]) if row["label"] else ""
 
 
 def named(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of operations with their `name`, and `kind` only where it is not the name."""
+    """Return rows of operations with their `name`, and `kind` only where it is not the name."""
     rows = records(frame)
     return frame.assign(name=[operation_name(row) for row in rows], kind=[kind(row) for row in rows])
 
 
 def operation_names(frame: pd.DataFrame) -> list[str]:
-    """One for each row of kind, label and stream, which has its kind where label and stream are not enough."""
+    """Return a name for each row of kind, label and stream, with its kind where label and stream are ambiguous."""
     labelled = frame[frame["label"] != ""]
     twice = labelled.duplicated(["label", "stream"], keep=False).reindex(frame.index, fill_value=False)
     return [
@@ -87,17 +87,17 @@ def operation_names(frame: pd.DataFrame) -> list[str]:
 
 
 def represented(frame: pd.DataFrame, name: str = "rank") -> list[str]:
-    """Each row's `name` ("rank" or "link") as a representative of `NAME_count` alike: "4139 & 15 more"."""
+    """Return each row's `name` ("rank" or "link") as a representative of `NAME_count` members: "4139 & 15 more"."""
     return [text.representative(one, count) for one, count in zip(frame[name], frame[f"{name}_count"], strict=True)]
 
 
 def straggler_sentence(row: dict[str, Any]) -> str:
-    """One row of `stragglers` in words: what it is, how far from its peers, and the time; without a full stop."""
+    """Return one row of `stragglers` in words: its name, its distance from its peers, and the time; no full stop."""
     return _gpu(row) if row["kind"] == "gpu" else _link(row)
 
 
 def why_late(row: dict[str, Any]) -> str:
-    """In what the GPU of a row of `stragglers` differs from its peers."""
+    """Return how the GPU of a row of `stragglers` differs from its peers."""
     if row["cause"] == STRAGGLER:
         return f"its computations take {row['ratio']:.1f} times as long as equal ones on other GPUs"
     touched = f"{text.size(row['bytes'])} per step, none"
@@ -129,5 +129,5 @@ def _link(row: dict[str, Any]) -> str:
 
 
 def _of_step(ns: float, row: dict[str, Any]) -> str:
-    """At most the step: computations at the same time add up to more."""
+    """Return a time as text, at most the step: concurrent computations may add up to more."""
     return text.duration(min(ns, row["step_ns"]))

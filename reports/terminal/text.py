@@ -1,4 +1,4 @@
-"""Formats numbers and tables for a terminal, by default of 80 columns."""
+"""Format numbers and tables for a terminal, by default of 80 columns."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ P = ParamSpec("P")
 WIDTH = 80
 _LEAST_WIDTH = 40
 _GAP = 2  # between columns
-_TEXT_LEAST, _NAME_LEAST = 8, 20  # letters of a column of text, and of the first one
-_SEEN = 5  # letters that show at a glance that two names differ
-_PIECES = 5  # of a list of steps
+_TEXT_LEAST, _NAME_LEAST = 8, 20  # least letters of a column of text, and of the first one
+_SEEN = 5  # letters that make a difference between two names easy to see
+_PIECES = 5  # most pieces of a list of steps
 _NUMBER = re.compile(r"\d(?:[\d.,]*\d)?")
 # Numbers with their units, several with short words between them: "1,024", "+3.1 %", "7.90 ms to 8.41 ms".
 _FIGURE = re.compile(
@@ -38,32 +38,32 @@ _SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")
 
 
 def duration(ns: float) -> str:
-    """ "8.12 ms" for 8,123,456; a dash for nan."""
+    """Return "8.12 ms" for 8,123,456; a dash for nan."""
     return _in_unit(ns, _DURATIONS)
 
 
 def size(size_bytes: float) -> str:
-    """ "1.50 GiB" for 1,610,612,736; a dash for nan."""
+    """Return "1.50 GiB" for 1,610,612,736; a dash for nan."""
     return _in_unit(size_bytes, _SIZES)
 
 
 def rate(bytes_per_s: float) -> str:
-    """ "12.5 GB/s" for 1.25e10: decimal, as datasheets have it; a dash for nan."""
+    """Return "12.5 GB/s" for 1.25e10: decimal, as in datasheets; a dash for nan."""
     return _in_unit(bytes_per_s, _RATES)
 
 
 def flop_rate(flops_per_s: float) -> str:
-    """ "67.0 TFLOP/s" for 6.7e13; a dash for nan."""
+    """Return "67.0 TFLOP/s" for 6.7e13; a dash for nan."""
     return _in_unit(flops_per_s, _FLOP_RATES)
 
 
 def size_unit(size_bytes: float) -> tuple[str, float]:
-    """The unit in which a size is written, and its bytes, for axes that have one unit: ("MiB", 1,048,576.0)."""
+    """Return the unit in which a size is written, and its bytes, for axes that have one unit: ("MiB", 1,048,576.0)."""
     return next(((unit, factor) for factor, unit in _SIZES if size_bytes >= factor), ("B", 1.0))
 
 
 def _in_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
-    """To three digits in the largest unit of which there is one; ns and bytes have no fractions."""
+    """Return the value to three digits in the largest unit that it reaches; ns and bytes have no fractions."""
     if math.isnan(value):
         return "-"
     factor, unit = next(((factor, unit) for factor, unit in units if abs(value) >= factor), units[-1])
@@ -71,14 +71,14 @@ def _in_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
 
 
 def number(value: float) -> str:
-    """A number to about four digits, with separators where it is large; a dash for nan."""
+    """Return a number to about four digits, with separators where it is large; a dash for nan."""
     if math.isnan(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def to_three_digits(value: float) -> str:
-    """ "0.847", "12.3", "1,234": three digits, and all of those before the point; a dash for nan."""
+    """Return "0.847", "12.3", "1,234": three digits, or all before the point; a dash for nan."""
     if math.isnan(value):
         return "-"
     digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value and math.isfinite(value) else 2
@@ -86,40 +86,40 @@ def to_three_digits(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """ "12.3 %" for 0.123; a dash for nan."""
+    """Return "12.3 %" for 0.123; a dash for nan."""
     return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def signed_percent(share: float) -> str:
-    """ "+12.3 %" for 0.123; a dash for nan."""
+    """Return "+12.3 %" for 0.123; a dash for nan."""
     return "-" if math.isnan(share) else f"{100 * share:+.1f} %"
 
 
 def interval(low: float, high: float, form: Callable[[float], str] = duration) -> str:
-    """ "7.90 ms to 8.41 ms"; a dash for nan."""
+    """Return "7.90 ms to 8.41 ms"; a dash for nan."""
     return "-" if math.isnan(low) else f"{form(low)} to {form(high)}"
 
 
 def counted(count: int, noun: str) -> str:
-    """ "1 rank", "2 ranks", "3 classes"."""
+    """Return "1 rank", "2 ranks", "3 classes"."""
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """ "0, 2-4" for 0, 2, 3, 4."""
+    """Return "0, 2-4" for 0, 2, 3, 4."""
     starts = [n for at, n in enumerate(numbers) if at == 0 or numbers[at - 1] != n - 1]
     ends = [n for at, n in enumerate(numbers) if at == len(numbers) - 1 or numbers[at + 1] != n + 1]
     return ", ".join(str(one) if one == two else f"{one}-{two}" for one, two in zip(starts, ends, strict=True))
 
 
 def representative(name: object, count: int) -> str:
-    """ "rank 4139 & 15 more" for a representative of 16; the name itself for one."""
+    """Return "rank 4139 & 15 more" for a representative of 16; the name itself for one."""
     return str(name) if count == 1 else f"{name} & {count - 1:,} more"
 
 
 def steps(numbers: Sequence[int]) -> str:
-    """ "step 3", "steps 0-2", "81 of steps 1-89" where they are in too many pieces."""
+    """Return "step 3", "steps 0-2", or "81 of steps 1-89" where they are in too many pieces."""
     if not numbers:
         return "no step"
     if len(numbers) == 1:
@@ -129,21 +129,22 @@ def steps(numbers: Sequence[int]) -> str:
 
 
 def printable(name: object) -> str:
-    """A file's name as errors have it: on one line, whatever is in it."""
+    """Return a file's name as error messages quote it: on one line, whatever it contains."""
     words = str(name)
     return words if words.isprintable() else repr(words)
 
 
 def shortened(words: str, width: int) -> str:
-    """Return text cut in its middle to fit, since labels differ at both ends; the cut takes numbers whole."""
+    """Return text cut in its middle to fit, since labels differ at both ends; numbers are cut whole."""
     middle = width - 1 - (width - 1) // 2
     return words if cell_len(words) <= width else _cut(words, width, _head(words, width, middle))
 
 
 def told_apart(names: Iterable[str], width: int) -> dict[str, str]:
-    """Return names cut to fit such that no two become the same: in the middle, else near it where they differ less.
+    """Return names cut to fit such that no two become equal: in the middle, else near it.
 
-    Where no one cut tells names apart, that stays which differs between two cuts; failing that they are numbered.
+    Where no single cut keeps names distinct, the differing part is kept between two cuts; failing that they are
+    numbered.
     """
     short = {name: shortened(name, width) for name in names}
     for group in _alike(short):
@@ -159,12 +160,12 @@ def told_apart(names: Iterable[str], width: int) -> dict[str, str]:
 
 
 def _unlike(way: Sequence[str]) -> int:
-    """How many letters differ."""
+    """Return how many letters differ."""
     return sum(len({*letters}) > 1 for letters in zip(*way, strict=False))
 
 
 def _alike(short: Mapping[str, str]) -> list[list[str]]:
-    """Names that are cut to the same words."""
+    """Return groups of names that are cut to equal words."""
     groups: dict[str, list[str]] = {}
     for name, cut in short.items():
         groups.setdefault(cut, []).append(name)
@@ -172,9 +173,9 @@ def _alike(short: Mapping[str, str]) -> list[list[str]]:
 
 
 def _head(words: str, width: int, middle: int) -> int:
-    """Return where a cut begins that no number touches, as near to the middle as there is one; else the middle."""
+    """Return where a cut begins that no number touches, as near to the middle as possible; else the middle."""
     numbers = [match.span() for match in _NUMBER.finditer(words)]
-    tail = len(words) - (width - 1)  # of a cut that begins at 0
+    tail = len(words) - (width - 1)  # where the tail of a cut at 0 begins
     whole = (
         at
         for at in sorted(range(width), key=lambda at: abs(at - middle))
@@ -188,7 +189,7 @@ def _cut(words: str, width: int, head: int) -> str:
 
 
 def _around(words: str, width: int, place: int) -> str:
-    """The beginning, what is around a place, and the end."""
+    """Return the beginning of the words, the part around a place, and the end."""
     part = max(1, (width - 2) // 3)
     return f"{words[:part]}…{words[place : place + width - 2 - 2 * part]}…{words[len(words) - part :]}"
 
@@ -197,8 +198,8 @@ def _around(words: str, width: int, place: int) -> str:
 class _Fitted:
     """A grid that fits the width it is given, and cuts no figure; rich alone would cut numbers off.
 
-    Text gives way first, then headers. Columns of numbers for which there is no room follow below, beside the text
-    again; where not even one has room, each row is a list.
+    Text is narrowed first, then headers. Columns of numbers that do not fit follow below, next to the text again; if
+    not even one fits, each row is a list.
     """
 
     columns: Sequence[str]
@@ -228,12 +229,12 @@ class _Fitted:
             for at, width in zip(columns, widths, strict=True)
         ]
         for row in self.rows:
-            # Text, so that a label such as "[red]" is not markup
+            # rich's Text, so that a label such as "[red]" is not markup
             grid.add_row(*(Text(words[row[at]]) for words, at in zip(short, columns, strict=True)))
         return grid
 
     def _lists(self) -> Text:
-        """Return each row as lines of column and cell, which are folded where they are too long."""
+        """Return each row as lines of column and cell, folded where they are too long."""
         rows = [
             "\n".join(f"{column}: {cell}" if column else cell for column, cell in zip(self.columns, row, strict=True))
             for row in self.rows
@@ -241,7 +242,7 @@ class _Fitted:
         return Text("\n\n".join(rows), overflow="fold")
 
     def _blocks(self, room: int, name: int) -> list[list[int]]:
-        """Return the columns of each grid, one below the other; none if a column has no room beside the text."""
+        """Return the columns of each grid, one below the other; empty if a column does not fit next to the text."""
         every = [*range(len(self.columns))]
         text, least = every[: max(self.left, 1)], [self._least(at, name) for at in every]
         blocks = [[*text]]
@@ -256,7 +257,7 @@ class _Fitted:
         shortest = [self._least(at, name) for at in columns]
         kept = [max([own, *self.kept[at : at + 1]]) for at, own in zip(columns, shortest, strict=True)]
         headers = [wide if at >= self.left else 0 for at, wide in zip(columns, widths, strict=True)]
-        # text gives way before the headers of numbers
+        # text is narrowed before the headers of numbers
         for least in (kept, shortest):
             _narrow(widths, [max(pair) for pair in zip(least, headers, strict=True)], room)
         _narrow(widths, shortest, room)
@@ -266,7 +267,7 @@ class _Fitted:
         return max((cell_len(row[at]) for row in self.rows), default=1)
 
     def _least(self, at: int, name: int) -> int:
-        """Return how narrow a column may be: as wide as each figure in it, and its text still to be read."""
+        """Return how narrow a column may be: as wide as each figure in it, with its text still readable."""
         cells = [row[at] for row in self.rows]
         figures = cells if at >= self.left else filter(_FIGURE.fullmatch, cells)
         whole = max(cell_len(self.columns[at]), self._content(at))
@@ -274,7 +275,7 @@ class _Fitted:
 
 
 def _narrow(widths: list[int], least: Sequence[int], room: int) -> None:
-    """Take from the widest column that is above its least, until all have room or none is."""
+    """Narrow the widest column above its least width, until all fit or none is left."""
     while _wide(widths) > room and (spare := [at for at in range(len(widths)) if widths[at] > least[at]]):
         widths[max(spare, key=lambda at: widths[at])] -= 1
 
@@ -288,25 +289,25 @@ def table(
 ) -> RenderableType:
     """Return a table under its title; the first `left` columns are text, the others numbers on the right.
 
-    No figure is ever cut, in a column of text neither: columns without room follow below, beside the text again. Of
-    text, what is wider than its column's width in `kept` is cut first. Labels may hold what would move the cursor.
+    Figures are never cut, even in a column of text: columns that do not fit follow below, next to the text again. Text
+    wider than its column's width in `kept` is cut first. Control characters in labels are escaped.
     """
     head, *cells = [[printable(cell) for cell in row] for row in (columns, *rows)]
     return Group(Text(printable(title), style="bold"), _Fitted(head, cells, left, kept), Text(""))
 
 
 def paragraph(text: str, style: str = "") -> RenderableType:
-    """A line or more, each folded at the width."""
+    """Return a line or more, each folded at the width."""
     return Group(Text("\n".join(map(printable, text.split("\n"))), style=style), Text(""))
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # the entry point decides; rich would end the process
+        raise BrokenPipeError  # the entry point handles it; rich would end the process
 
 
 def show(renderable: RenderableType, stream: TextIO) -> None:
-    """Prints as wide as the variable COLUMNS says, else the terminal, else 80 columns; colours only on a terminal."""
+    """Print as wide as the variable COLUMNS, else the terminal, else 80 columns; colours only on a terminal."""
     on_terminal, columns = stream.isatty(), os.environ.get("COLUMNS", "")
     width = max(_LEAST_WIDTH, int(columns[:4])) if columns.isdecimal() and int(columns) else None
     console = _Console(
@@ -322,14 +323,14 @@ def show(renderable: RenderableType, stream: TextIO) -> None:
 
 
 def as_text(renderable: RenderableType) -> str:
-    """What `show` prints into a pipe."""
+    """Return what `show` prints into a pipe."""
     stream = io.StringIO()
     show(renderable, stream)
     return stream.getvalue()
 
 
 def json_ready(content: Callable[P, dict[str, Any]]) -> Callable[P, dict[str, Any]]:
-    """Makes what a function returns plain: no numpy scalars, and None for nan and infinities, which JSON lacks."""
+    """Make a function's result plain: no numpy scalars, and None for nan and infinities, which JSON lacks."""
 
     @wraps(content)
     def plain(*args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The folder of a validation, and tables of how far its predictions are off."""
+"""The folder of a validation, and tables of its predictions' errors."""

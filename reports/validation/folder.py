@@ -38,9 +38,10 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validated:
-    """`scenarios` has a row each, `operations` one for each of a scenario's; `head` says how they were found.
+    """A validation as read from its folder: a row of `scenarios` each, rows of `operations` by scenario and operation.
 
-    Columns are those of validation.json (docs/validation.md); what is null there is nan, in `inside` False.
+    `head` has the command's settings. Columns are those of validation.json (docs/validation.md); null there is nan, in
+    `inside` False.
     """
 
     folder: Path
@@ -49,16 +50,16 @@ class Validated:
     operations: pd.DataFrame
 
     def runs(self) -> list[Path]:
-        """The folders of the runs that lie in it, of which there may be fewer than scenarios."""
+        """Return the folders of the validation's runs; scenarios that failed have none."""
         every = [self.folder / name / side for name in self.scenarios["scenario"] for side in _SIDES]
         return [folder for folder in every if (folder / RUN_FILE).is_file()]
 
 
 def load(folder: Path) -> Validated:
-    """The folder's validation.json.
+    """Return the validation in a folder.
 
     Raises:
-        ReportError: there is none, or it is not one of ours, or of a newer release.
+        ReportError: validation.json is missing, not one of ours, or of a newer release.
     """
     if not (folder / VALIDATION_FILE).exists():
         raise ReportError(f"{folder}: expected two run folders, or that of a validation, which has {VALIDATION_FILE}")
@@ -109,7 +110,7 @@ def _frame(rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pd.DataFrame
 
 @text.json_ready
 def content(head: Mapping[str, Any], validations: Sequence[Validation]) -> dict[str, Any]:
-    """All that is known, as JSON-ready values; `head` says how it was found."""
+    """Return the whole validation as JSON-ready values; `head` has the command's settings."""
     return {"schema_version": SCHEMA_VERSION, **head, **validation_tables.as_json(validations)}
 
 
@@ -124,12 +125,12 @@ def write(folder: Path, head: Mapping[str, Any], validations: Sequence[Validatio
     if validations:
         files["validation.csv"] = validation_tables.frame(validations).to_csv(index=False)
         files["operations.csv"] = validation_tables.operations_frame(validations).to_csv(index=False)
-    for name, words in sorted(files.items()):  # validation.json comes last
+    for name, words in sorted(files.items()):  # validation.json last: its presence marks the folder as a validation's
         with replaced(folder / name) as draft:
             draft.write_text(words, encoding="utf-8")
 
 
 @text.json_ready
 def as_json(found: Validated) -> dict[str, Any]:
-    """Its frames, whole."""
+    """Return the validation's whole frames."""
     return {"scenarios": records(found.scenarios), "operations": records(found.operations)}

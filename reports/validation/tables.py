@@ -16,7 +16,7 @@ from reports.terminal import text
 from reports.terminal.rows import cells, named, records
 from reports.validation.validation import Validation, errors_of
 
-# Of that many scenarios, those with the greatest errors, it is shown where the error comes from.
+# The number of scenarios, those with the greatest errors, whose operations are shown.
 _EXPLAINED = 3
 _OPERATIONS = 6
 _TIMES = ("median", "low", "high")
@@ -25,7 +25,7 @@ _COLUMNS = ["scenario", "predicted", "p10-p90", "measured", "p10-p90", "error", 
 
 
 def summarize(validations: Sequence[Validation], precision: float, max_error: float | None) -> RenderableType:
-    """A row a scenario, what to know of each, where the greatest errors come from, and all errors in short."""
+    """Return a row per scenario, notes on each, operations of the greatest errors, and a summary of all errors."""
     rows = [(one.name, _times(one.predicted), _times(one.measured), one.error, one.inside) for one in validations]
     parts = [_table(rows)]
     notes = [note for one in validations for note in _notes(one, precision)]
@@ -44,7 +44,7 @@ def summarize(validations: Sequence[Validation], precision: float, max_error: fl
 
 
 def of_scenarios(scenarios: pd.DataFrame) -> RenderableType:
-    """The same table of what `validation_folder` has read, and all errors in short."""
+    """Return the table of the scenarios that `validation_folder` has read, and a summary of all errors."""
     rows = []
     for row in records(scenarios):
         sides = [[row[f"{side}_{name}_ns"] for name in _TIMES] for side in ("predicted", "measured")]
@@ -55,7 +55,7 @@ def of_scenarios(scenarios: pd.DataFrame) -> RenderableType:
 
 
 def _table(rows: Iterable[tuple[str, Sequence[float], Sequence[float], float, bool | None]]) -> RenderableType:
-    """Rows of name, median, p10 and p90 of both sides, error, and whether the measured median is inside."""
+    """Return a table from rows of name, median, p10 and p90 of both sides, error, and whether the median is inside."""
     shown = []
     for name, predicted, measured, error, inside in rows:
         sides = [[text.duration(median), between(low, high)] for median, low, high in (predicted, measured)]
@@ -70,7 +70,7 @@ def _times(plays: Plays | None) -> list[float]:
 
 @text.json_ready
 def as_json(validations: Sequence[Validation]) -> dict[str, Any]:
-    """The same whole, as JSON-ready values."""
+    """Return all validations, whole, as JSON-ready values."""
     return {
         "errors": dataclasses.asdict(errors_of(validations)),
         "scenarios": [
@@ -87,7 +87,7 @@ def as_json(validations: Sequence[Validation]) -> dict[str, Any]:
 
 
 def frame(validations: Sequence[Validation]) -> pd.DataFrame:
-    """One row a scenario, for a file: as objects, so that whole numbers stay so beside what is unknown, nan."""
+    """Return one row per scenario, for a file: as objects, so that integers stay integers next to nan."""
     rows = []
     for one in validations:
         row = _head(one)
@@ -99,7 +99,7 @@ def frame(validations: Sequence[Validation]) -> pd.DataFrame:
 
 
 def operations_frame(validations: Sequence[Validation]) -> pd.DataFrame:
-    """One row for each scenario and operation."""
+    """Return one row for each scenario and operation."""
     each = [one.operations for one in validations]
     both = pd.concat(each, ignore_index=True)
     both.insert(
@@ -109,7 +109,7 @@ def operations_frame(validations: Sequence[Validation]) -> pd.DataFrame:
 
 
 def spread_line(plays: Plays) -> str:
-    """Median and p10-p90 of a prediction's draws, in one line."""
+    """Return median and p10-p90 of a prediction's draws, in one line."""
     sample = plays.sample
     if len(plays.each) == 1:
         of = "in every draw, as nothing varies between them"
@@ -121,7 +121,7 @@ def spread_line(plays: Plays) -> str:
 
 
 def spread_json(plays: Plays) -> dict[str, Any]:
-    """The same for scripts."""
+    """Return the median and p10-p90 of a prediction's draws for scripts."""
     sample = plays.sample
     return {
         "draws": len(plays.each),
@@ -131,7 +131,7 @@ def spread_json(plays: Plays) -> dict[str, Any]:
 
 
 def between(low: float, high: float) -> str:
-    """ "7.90-8.41 ms"; with two units where they differ."""
+    """Return "7.90-8.41 ms"; with two units where they differ."""
     first, second = text.duration(low), text.duration(high)
     if first == second:
         return first
@@ -171,7 +171,7 @@ def _notes(one: Validation, precision: float) -> Iterator[str]:
 
 
 def noise(plays: Plays, precision: float) -> str:
-    """Why a measured median is not known as precisely as was asked for."""
+    """Return why a measured median is not known as precisely as requested."""
     sample, rounds = plays.sample, text.counted(len(plays.each), "round")
     known = text.counted(sample.count, "step")
     if not math.isnan(sample.uncertainty):

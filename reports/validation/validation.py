@@ -1,4 +1,4 @@
-"""Compares scenarios' predicted and measured step times."""
+"""Compare scenarios' predicted and measured step times."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ VALIDATED_OPERATIONS = {**OPERATION_ERRORS, "error_of_step": "float"}
 
 @dataclass(frozen=True)
 class Validation:
-    """One scenario. `predicted` or `measured` is None where it has no run that came to its end; `ended` says why.
+    """A scenario's validation; `predicted` or `measured` is None where no run completed, and `ended` states why.
 
-    `is_too_noisy`: the measured median is not known as precisely as was asked for. Errors are predicted over measured
+    `is_too_noisy`: the measured median is not known as precisely as requested. Errors are predicted over measured
     median, minus 1.
     """
 
@@ -41,22 +41,22 @@ class Validation:
 
     @property
     def error(self) -> float:
-        """Nan without both sides."""
+        """The error; nan without both sides."""
         return self._error_against("median")
 
     @property
     def error_low(self) -> float:
-        """Were the measured median at the upper end of its interval."""
+        """The error if the measured median were at the upper end of its interval."""
         return self._error_against("median_high")
 
     @property
     def error_high(self) -> float:
-        """Were the measured median at the lower end of its interval."""
+        """The error if the measured median were at the lower end of its interval."""
         return self._error_against("median_low")
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured median lies where 80 % of the predicted steps do; None without both sides."""
+        """Whether the measured median is within the predicted 10th to 90th percentile; None without both sides."""
         if self.predicted is None or self.measured is None:
             return None
         return self.predicted.sample.low <= self.measured.sample.median <= self.predicted.sample.high
@@ -72,8 +72,8 @@ class Validation:
         return fixed({**both.assign(error_of_step=off).iloc[order]}, VALIDATED_OPERATIONS)
 
     def is_past(self, max_error: float) -> bool:
-        """Whether the error is known and greater than that."""
-        return abs(self.error) > max_error  # not true of nan
+        """Return whether the error is known and greater than `max_error`."""
+        return abs(self.error) > max_error  # False for nan
 
     def _error_against(self, name: str) -> float:
         if self.predicted is None or self.measured is None:
@@ -83,5 +83,5 @@ class Validation:
 
 
 def errors_of(validations: Sequence[Validation]) -> Errors:
-    """Over all scenarios that have both sides."""
+    """Return the errors over all scenarios that have both sides."""
     return statistics.errors([one.error for one in validations if not math.isnan(one.error)])

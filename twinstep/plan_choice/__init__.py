@@ -1,6 +1,6 @@
-"""Finds the plan of a model's tables that is quickest in the simulator: proposed by rules, played, priced anew.
+"""Find the plan of a model's tables that is fastest in the simulator: propose by rules, simulate, update costs.
 
-TorchRec's estimator knows no caches, repeated ids, contention or overlap, and levels sums where phases count.
+TorchRec's estimator knows no caches, repeated ids, contention or overlap, and balances sums where phases count.
 """
 
 from twinstep.plan_choice.choice import Choice, Planned, build_planned, choose_plan, with_simulated_plan

@@ -1,4 +1,4 @@
-"""The plan that the simulator finds quickest, in place of the planner's own."""
+"""Choose the plan that is fastest in the simulator, in place of the planner's own."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from twinstep.plan_choice.search import PlanSearch
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The quickest plan of those that were `tried`, the planner's own first."""
+    """A choice of the fastest among the simulated plans `tried`, the planner's own first."""
 
     best: Tried
     tried: tuple[Tried, ...]
 
     @property
     def gain(self) -> float:
-        """Share of the step under the planner's own plan that the best one saves."""
+        """The share of the step under the planner's own plan that the best plan saves."""
         return 1 - self.best.step_ns / self.tried[0].step_ns
 
     @property
     def sentence(self) -> str:
-        """What was found; without a full stop."""
+        """The result in words, without a full stop."""
         best, first = (format_ns(tried.step_ns) for tried in (self.best, self.tried[0]))
         plans = f"plan: the quickest of {len(self.tried)} that were simulated, {best} a step"
         return f"{plans}; the planner's own takes {first}, {self.gain:.1%} of which is saved"
 
 
 class Planned(NamedTuple):
-    """A scenario that can be built, and what there is to be said of its plan, in sentences without a full stop."""
+    """A scenario that can be built, and notes on its plan, sentences without a full stop."""
 
     scenario: Scenario
     notes: tuple[str, ...] = ()
@@ -47,8 +47,9 @@ class Planned(NamedTuple):
 
 @contextmanager
 def with_simulated_plan(scenario: Scenario, say: Callable[[str], None] = lambda _: None) -> Iterator[Planned]:
-    """Give the scenario with the plan that it asks to be found by simulation, whose file is there inside; one that asks
-    for none as it is.
+    """Yield the scenario with its plan found by simulation if it requests that, else unchanged.
+
+    The plan's file exists inside the context only.
 
     Raises:
         ScenarioError: no plan fits.
@@ -69,10 +70,10 @@ def build_planned(
     say: Callable[[str], None] = lambda _: None,
     does: Callable[[str, str], None] = Program.does,
 ) -> tuple[Scenario, Program]:
-    """Plan the scenario's tables as it asks, and build the program of the scenario with that plan.
+    """Plan the scenario's tables as it requests, and build the program of the scenario with that plan.
 
     Raises:
-        ScenarioError: no plan fits; or as of `build_simulation`.
+        ScenarioError: no plan fits; or as `build_simulation` does.
     """
     with with_simulated_plan(scenario, say) as found:
         program = build_simulation(found.scenario, does)
@@ -81,9 +82,9 @@ def build_planned(
 
 
 def choose_plan(scenario: Scenario, folder: Path) -> Choice:
-    """Propose, play and price anew; a plan is a file in `folder` while it is played.
+    """Search for the fastest plan: propose, simulate, update costs; `folder` has the file of the plan being simulated.
 
-    The same scenario gives the same plan: no clock is looked at.
+    Equal scenarios give equal plans, because the search reads no clock.
 
     Raises:
         ScenarioError: no plan fits.

@@ -1,4 +1,4 @@
-"""A plan that was played, and the scenario that plays it."""
+"""A simulated plan, and the scenario that simulates it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scenarios.planner.plan_file import PLAN_FILE, plan_json
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A plan that was played: what proposed it, the ms of its busiest rank by that, and its simulated step in ns."""
+    """A simulated plan: its proposal's name, its bottleneck rank's expected ms, and its simulated step in ns."""
 
     name: str
     expected_ms: float
@@ -24,7 +24,7 @@ class Tried:
 
 
 def with_plan(scenario: Scenario, plan: Plan, folder: Path) -> Scenario:
-    """The scenario with that plan, written into a folder, in place of the planner's."""
+    """Return the scenario with that plan, written into a folder, in place of the planner's."""
     gpu = scenario.cluster.host.gpu
     file, text = folder / PLAN_FILE, plan_json(plan, scenario.cluster.host.gpus, gpu.kind)
     file.write_text(text)
@@ -35,7 +35,7 @@ def with_plan(scenario: Scenario, plan: Plan, folder: Path) -> Scenario:
 
 
 def changed(scenario: Scenario, changes: Callable[[Table], dict[str, Any]]) -> Scenario:
-    """With other fields of its tables."""
+    """Return the scenario with changed fields of its tables."""
     model = Recommender.of(scenario.workload).model
     tables = tuple(dataclasses.replace(each, **changes(each)) for each in model.tables)
     return scenario.with_workload(model=dataclasses.replace(model, tables=tables))

@@ -1,4 +1,4 @@
-"""What exchanges take by what they carry, learned from the plans that were played."""
+"""Learn the times of exchanges by their load from the plans that were simulated."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _SHARDED = tuple(kind for kind in ShardingKind if not kind.is_copied)
 
 
 class Exchanges:
-    """`weights` [phases]: ms a step takes for each unit that the busiest rank of a phase has.
+    """A model of a step's phases: `weights` [phases] are ms of a step per unit of load on the phase's bottleneck rank.
 
-    Types that nobody has played are priced as the mean of those that were. What copies are reduced by counts for
-    nothing: it is over before other tables are updated, or too many are copied.
+    Sharding types not simulated yet are priced as the mean of the others. The all-reduce of replicated tables has no
+    weight: it ends before other tables are updated, or too many tables are replicated.
     """
 
     def __init__(self, scenario: Scenario, ways: Ways) -> None:
         self._numbers = {table.name: number for number, table in enumerate(scenario.workload.tables)}
         self._ranks, self._ways = scenario.sharding_ranks, ways
-        self._found: dict[int, float] = {}  # by phase
-        self._reduced = 1.0  # gradients of copies, by what is expected
-        self.latency_ms = 0.0  # of a sharding type's exchanges, whatever they carry
+        self._found: dict[int, float] = {}  # ms per unit of load, by phase
+        self._reduced = 1.0  # gradients of copies: simulated over expected time
+        self.latency_ms = 0.0  # of a sharding type's exchanges, independent of their load
 
     @property
     def weights(self) -> Floats:
@@ -44,12 +44,12 @@ class Exchanges:
         return weights
 
     def copied_ms(self, table: int) -> float | None:
-        """What an all-reduce of a table's gradients takes; None where it may not be copied."""
+        """Return the time of an all-reduce of a table's gradients; None where it may not be replicated."""
         expected_ms = self._ways.exchanged_ms(table, COPIED, 0)
         return None if expected_ms is None else expected_ms * self._reduced
 
     def learn(self, plan: Plan, recording: Recording, step: int) -> None:
-        """How long a step's exchanges took, for what its busiest ranks have."""
+        """Set the weights from the times of a step's exchanges and the loads of its bottleneck ranks."""
         loads = self._loads(plan)
         took = _took_ms(recording, step)
         latencies = [ms for (kind, role), ms in took.items() if kind and role == roles.SIZES]
@@ -64,7 +64,7 @@ class Exchanges:
             self._reduced = reduced_ms / copied
 
     def _loads(self, plan: Plan) -> Floats:
-        """What the busiest rank of each exchange has."""
+        """Return the load of each phase's bottleneck rank, [phases]."""
         loads = np.zeros((PHASES, self._ranks))
         for table in plan.tables:
             for count, row in runs_of(table.shards):
@@ -78,12 +78,12 @@ class Exchanges:
 
 
 def _took_ms(recording: Recording, step: int) -> dict[tuple[str, str], float]:
-    """What exchanges take from when all ranks have come, by sharding type and role."""
+    """Return the ms of exchanges, from the entry of the last rank, by sharding type and role."""
     calls: defaultdict[tuple[str, str, str, int], list[Span]] = defaultdict(list)
     for span in recording.spans:
         if span.step == step and span.group:
             calls[span.label, span.role, span.group, span.call].append(span)
-    longest: defaultdict[tuple[str, str], float] = defaultdict(float)  # by label and role, of several groups' calls
+    longest: defaultdict[tuple[str, str], float] = defaultdict(float)  # by label and role, the longest among groups
     for (label, role, _, _), spans in calls.items():
         ms = (max(span.end_ns for span in spans) - max(span.start_ns for span in spans)) / 1e6
         longest[label, role] = max(longest[label, role], ms)

@@ -1,7 +1,7 @@
-"""Places shards on ranks so that the phases of a step are short: each is as long as its busiest rank's part of it.
+"""Place shards on ranks so that the phases of a step are short: each phase takes as long as its bottleneck rank.
 
-TorchRec's greedy walk levels the sum of what a rank does. Between phases ranks wait for each other, so that a rank with
-much to look up and little to send does not make up for another. Nothing here knows scenarios.
+TorchRec's greedy walk balances the sum of a rank's work. Ranks wait for each other between phases, so a rank with many
+lookups and few bytes to send does not compensate for another. The module is independent of scenarios.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# The busiest rank's load, smoothed: the 20th root of the sum of all ranks' loads to the 20th. That falls also where one
-# of several busiest ranks gets less, so that moves are found one by one.
+# The bottleneck rank's load, smoothed: the 20th root of the sum of all ranks' loads to the 20th. The sum also falls if
+# one of several bottleneck ranks gets less, so that moves are found one by one.
 _ROOT = 1 / 20
-# Of so many ranks that weigh most, shards are moved or swapped.
+# Shards are moved or swapped away from this many ranks with the most weight.
 _LOOKED_AT = 4
-# Ends the search where it has looked at so many places, whatever the clock says.
+# The search ends after this many evaluated moves, so that it does not depend on the clock.
 _BUDGET = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """`loads` [shards, phases] and `stored_bytes` [shards, tiers of memory]."""
+    """A set of shards: `loads` [shards, phases] and `stored_bytes` [shards, tiers of memory]."""
 
     loads: Floats
     stored_bytes: Floats
@@ -34,7 +34,7 @@ class Shards:
 
 @dataclass(frozen=True, slots=True)
 class RankLoads:
-    """What each rank has got, `loads` [ranks, phases], and what is still free there, `free_bytes` [ranks, tiers]."""
+    """The load of each rank, `loads` [ranks, phases], and the memory still free, `free_bytes` [ranks, tiers]."""
 
     loads: Floats
     free_bytes: Floats
@@ -43,18 +43,18 @@ class RankLoads:
         return RankLoads(self.loads.copy(), self.free_bytes.copy())
 
     def add(self, where: Ints | list[int], shards: Shards) -> None:
-        """Give a shard to each of these ranks, of which none comes twice."""
+        """Add a shard to each of these distinct ranks."""
         self.loads[where] += shards.loads
         self.free_bytes[where] -= shards.stored_bytes
 
     def step_ms(self, weights: Floats) -> float:
-        """How long all phases take."""
+        """Return the ms of all phases."""
         return float(self.loads.max(axis=0) @ weights)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The first rank of each block, the rank of each shard, and what all ranks have then."""
+    """The first rank of each block, the rank of each shard, and the resulting load of all ranks."""
 
     firsts: list[int]
     ranks: Ints
@@ -62,9 +62,13 @@ class Placement:
 
 
 def place(before: RankLoads, blocks: Sequence[Shards], shards: Shards, weights: Floats) -> Placement | None:
-    """Place blocks, each on neighbouring ranks from a multiple of its size, and shards; None where there is no room.
+    """Place blocks, each on adjacent ranks from a multiple of its size, and shards; None if memory is insufficient.
 
-    `weights` [phases]: ms for each unit of load in a phase.
+    Args:
+        before: the ranks' loads and free memory before.
+        blocks: shards that are placed together, one per rank.
+        shards: shards that are placed singly.
+        weights: ms per unit of load, [phases].
     """
     total = sum((block.loads.sum(axis=0) for block in blocks), before.loads.sum(axis=0) + shards.loads.sum(axis=0))
     parts = [before.loads, shards.loads, *(block.loads for block in blocks)]
@@ -101,7 +105,7 @@ def _norms(sums: Floats) -> Floats:
 
 
 def _place_blocks(ranks: RankLoads, blocks: Sequence[Shards], weights: Floats) -> list[int] | None:
-    """Those that weigh most first, each where phases get longer by the least."""
+    """Place the heaviest blocks first, each where it lengthens the phases least; return their first ranks."""
     firsts = [0] * len(blocks)
     for number in sorted(range(len(blocks)), key=lambda each: -float(blocks[each].loads.sum(axis=0) @ weights)):
         block = blocks[number]
@@ -120,7 +124,7 @@ def _place_blocks(ranks: RankLoads, blocks: Sequence[Shards], weights: Floats) -
 
 
 def _place_shards(ranks: RankLoads, shards: Shards, weights: Floats) -> Ints | None:
-    """The same for single shards."""
+    """Place the heaviest shards first, each where it lengthens the phases least; return their ranks."""
     found = np.zeros(len(shards.loads), np.int64)
     powers = _powers(ranks.loads)
     sums = powers.sum(axis=0)
@@ -140,7 +144,7 @@ def _place_shards(ranks: RankLoads, shards: Shards, weights: Floats) -> Ints | N
 
 
 def _improve(ranks: RankLoads, shards: Shards, found: Ints, weights: Floats) -> None:
-    """Move a shard away from one of the ranks that weigh most, or swap it for another, while that shortens phases."""
+    """Move a shard away from one of the heaviest ranks, or swap it for another, while that shortens the phases."""
     looked_at = 0
     while len(found) and looked_at < _BUDGET:
         powers = _powers(ranks.loads)
@@ -154,7 +158,7 @@ def _improve(ranks: RankLoads, shards: Shards, found: Ints, weights: Floats) -> 
 
 
 class _Moves:
-    """What can be done with the shards of one rank."""
+    """The possible moves of one rank's shards."""
 
     def __init__(self, ranks: RankLoads, shards: Shards, found: Ints, rank: int, weights: Floats) -> None:
         self._ranks, self._shards, self._found, self._rank, self._weights = ranks, shards, found, rank, weights
@@ -162,7 +166,7 @@ class _Moves:
         self.size = len(self._own) * (len(ranks.loads) + len(found))
 
     def move(self, below: float) -> bool:
-        """Make the move after which phases take least, if that is less than `below`."""
+        """Make the move with the shortest phases, if these are shorter than `below`."""
         if not len(self._own):
             return False
         own = Shards(self._shards.loads[self._own, None], self._shards.stored_bytes[self._own, None])
@@ -176,7 +180,7 @@ class _Moves:
         return True
 
     def swap(self, below: float) -> bool:
-        """The same, for a shard of another rank."""
+        """Make the swap with another rank's shard with the shortest phases, if these are shorter than `below`."""
         others = np.flatnonzero(self._found != self._rank)
         if not len(self._own) or not len(others):
             return False
@@ -192,7 +196,7 @@ class _Moves:
         return True
 
     def _after(self, to: Ints, gone: Shards) -> Floats:
-        """How long phases take after so much has gone to each of these ranks, [own shards, ranks]."""
+        """Return the length of phases after loads `gone` moved to each of these ranks, [own shards, ranks]."""
         loads, free = self._ranks.loads, self._ranks.free_bytes
         powers = _powers(loads)
         here, there = _powers(loads[self._rank] - gone.loads), _powers(loads[to] + gone.loads)

@@ -1,7 +1,7 @@
-"""Proposes plans, plays them, and learns from what was played how long exchanges take.
+"""Propose plans, simulate them, and learn from the simulations how long exchanges take.
 
-A proposal is a rule by which each table gets its way: whole, its columns or its rows cut if it takes long, or copied to
-every rank if that costs little. Of many rules those are played that are expected to be quickest.
+A proposal follows a rule that chooses each table's sharding: on one rank, columns or rows cut if it takes long, or
+replicated if that costs little. The proposals with the shortest expected step are simulated.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ from twinstep.plan_choice.exchanges import Exchanges
 from twinstep.plan_choice.placing import RankLoads, Shards, place
 from twinstep.plan_choice.shard_options import CUT_ROWS, PHASES, UPDATE, WITH_ALL_ROWS, ShardOption, Ways
 
-_STEPS = 3  # the last of which is looked at
+_STEPS = 3  # the last of which is evaluated
 
-# A sharding type alone is not played where the planner expects its busiest rank to take so many times as long.
+# A plan of a single sharding type is simulated only if its expected bottleneck is at most this many times as long.
 _MOST_WORSE = 1.25
 _MOST_ALONE = 2
 
-# Tables that take more than such parts of what a rank computes in the mean are cut.
+# Tables are cut above these multiples of a rank's mean compute time.
 _COLUMNS_ABOVE = (math.inf, 1.0, 0.5, 0.25)
 _ROWS_ABOVE = (2.0, 1.0, 0.5)
-# So many proposals are played of those that are expected to be quickest: first, and when exchanges are known better.
+# The numbers of best proposals to simulate: at first, and when exchanges are known better.
 _PLAYED = (3, 1)
 
-# Copies' gradients are all-reduced while other tables are updated: as many are tried as take such parts of an update.
+# Gradients of replicated tables are all-reduced while other tables are updated: these shares of that update are tried
+# as their total time.
 _COPIED = (0.5, 1.0, 0.25)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which tables are cut, by columns and by rows, above parts of a rank's mean; which are copied to all ranks."""
+    """A rule of which tables are cut by columns or rows, above multiples of a rank's mean, or replicated."""
 
     columns_above: float = math.inf
     rows_above: float = math.inf
@@ -72,7 +73,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a rule makes of the tables, and how long the sparse part of a step is expected to take."""
+    """A plan by a rule, and the expected time of the sparse part of its step."""
 
     rule: Rule
     plan: Plan
@@ -81,7 +82,7 @@ class Proposal:
 
 
 class PlanSearch:
-    """What has been played, the planner's own plan first, and what that says of costs."""
+    """A search for the fastest plan: the plans simulated so far, the planner's own first, and the costs known yet."""
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self._scenario, self._folder, self._tables = scenario, folder, scenario.workload.tables
@@ -91,7 +92,7 @@ class PlanSearch:
         free_bytes = np.array([(each.storage.hbm, each.storage.ddr) for each in topology.devices], np.float64)
         self._empty = RankLoads(np.zeros((scenario.sharding_ranks, PHASES)), free_bytes)
         for number, table in enumerate(self._tables):
-            if table.name in self._pinned:  # whose memory the topology has lost already
+            if table.name in self._pinned:  # the topology has subtracted their memory already
                 self._add_loads(self._ways.given(number, self._pinned[table.name]))
         self._tier = 0 if scenario.cluster.host.gpu.device.has_own_memory else 1
         self._exchanges = Exchanges(scenario, self._ways)
@@ -103,7 +104,7 @@ class PlanSearch:
         self._best: Proposal | None = None
 
     def run(self) -> None:
-        """Play the planner's plans, then those that are expected to be quickest by what is known, which grows.
+        """Simulate the planner's plans, then proposals with the shortest expected step as costs become known better.
 
         Raises:
             ScenarioError: no plan fits.
@@ -119,13 +120,13 @@ class PlanSearch:
                 self._play_best([dataclasses.replace(self._best.rule, copied=self._worth_copying(most_ms))], 1)
 
     def _add_loads(self, way: ShardOption) -> None:
-        """Of a table that has its ranks."""
+        """Add the loads of a pinned table to its ranks."""
         for shard, load in zip(way.option.shards, itertools.cycle(way.shards.loads), strict=False):
             assert shard.rank is not None, "it is pinned"
             self._empty.loads[shard.rank] += load
 
     def _play(self, name: str, plan: Plan) -> bool:
-        """Play a plan; whether it is new and the quickest.
+        """Simulate a plan; return whether it is new and the fastest.
 
         Raises:
             ScenarioError: it does not fit.
@@ -142,23 +143,22 @@ class PlanSearch:
         return is_best
 
     def _play_alone(self, most_ms: float) -> None:
-        """The planner's plans of one sharding type, for all tables that may take it, which are not much worse."""
+        """Simulate the planner's plans that use one sharding type for all tables that allow it, unless much worse."""
         plans: dict[ShardingKind, Plan] = {}
         kinds = dict.fromkeys(ShardingKind(kind) for number in self._free for kind in self._tables[number].sharding)
         for kind in kinds:
             alone = changed(self._scenario, partial(_alone, kind))
-            with suppress(ScenarioError):  # it does not fit
+            with suppress(ScenarioError):  # the plan does not fit
                 plans[kind] = plan_tables(alone)
         expected = {kind: max(plan.perf_ms) for kind, plan in plans.items() if max(plan.perf_ms) <= most_ms}
         for kind in sorted(expected, key=expected.__getitem__)[:_MOST_ALONE]:
-            with suppress(ScenarioError):  # what is beside the tables does not fit
+            with suppress(ScenarioError):  # memory besides the tables does not fit
                 self._play(f"{kind} alone", plans[kind])
 
     def _play_best(self, rules: Iterable[Rule], most: int) -> None:
-        """Play at most so many of what the rules give, what is expected to be quickest first.
+        """Simulate at most `most` new plans of these rules, shortest expected step first.
 
-        Where a rank's memory has no room for what is placed there, no rank gets more from then on than the fullest one
-        of the planner's own plan.
+        If a plan does not fit memory, later plans are limited to the fullest rank's memory in the planner's own plan.
         """
         found: dict[bytes, Proposal] = {}
         for each in map(self._proposal, rules):
@@ -173,7 +173,7 @@ class PlanSearch:
                 self._empty.free_bytes[:, self._tier] = np.minimum(self._empty.free_bytes[:, self._tier], fullest)
 
     def _proposal(self, rule: Rule) -> Proposal | None:
-        """What the rule gives; None where that has no room."""
+        """Return the rule's proposal; None if it does not fit memory."""
         ways = [self._way(place, rule) for place in range(len(self._free))]
         before, everywhere = self._empty.copy(), np.arange(self._scenario.sharding_ranks)
         chosen = [way for way in ways if way is not None]
@@ -207,7 +207,7 @@ class PlanSearch:
         return Proposal(rule, self._plan_of([way.option for way in chosen]), placed.after, expected_ms)
 
     def _way(self, place: int, rule: Rule) -> ShardOption | None:
-        """How a table is sharded by the rule: whole where that says nothing, by rows where there is no other way."""
+        """Return how a table is sharded by the rule: on one rank by default, by rows where nothing else fits."""
         number, whole = self._free[place], self._whole[place]
         if number in rule.copied:
             return self._ways.copied(number)
@@ -223,13 +223,13 @@ class PlanSearch:
         return found or next((way for way in self._ways.by_rows(number) if self._has_room(way)), None)
 
     def _has_room(self, way: ShardOption | None) -> bool:
-        """Whether each shard has, by itself."""
+        """Return whether each shard fits an empty rank by itself."""
         if way is None:
             return False
         return bool((way.shards.stored_bytes.max(axis=0) <= self._empty.free_bytes.max(axis=0)).all())
 
     def _worth_copying(self, most_ms: float) -> frozenset[int]:
-        """The tables whose exchanges cost most for what a copy's gradients do, which take at most `most_ms` in all."""
+        """Return the tables whose all-reduce costs least per exchange saved, up to `most_ms` of all-reduces."""
         weights, gains = self._exchanges.weights, []
         for number, whole in zip(self._free, self._whole, strict=True):
             reduced_ms = self._exchanges.copied_ms(number)
@@ -244,7 +244,7 @@ class PlanSearch:
         return frozenset(chosen)
 
     def _plan_of(self, options: Sequence[ShardingOption]) -> Plan:
-        """With what the planner expects of each rank."""
+        """Return the plan of the options, with the planner's expected time of each rank."""
         perf = np.zeros(self._scenario.sharding_ranks)
         options = [*self._pinned.values(), *options]
         for count, shard in (run for option in options for run in runs_of(option.shards)):
@@ -254,9 +254,7 @@ class PlanSearch:
 
 
 def _simulated(scenario: Scenario) -> tuple[Recording, int, int]:
-    """The run of a few steps, the step of it that is looked at, and how long a step takes in the mean of those from one
-    averaging of replicas to the next.
-    """
+    """Return the run of a few steps, the step to evaluate, and the mean ns of a step over a sync period."""
     replication = scenario.workload.replicas
     if replication is None or replication.sync_every == 1:
         steps = min(scenario.steps, _STEPS)
@@ -278,7 +276,7 @@ def _step_ns(recording: Recording, index: int) -> int:
 
 
 def _alone(kind: ShardingKind, table: Table) -> dict[str, Any]:
-    """Only that type for a table that may take it."""
+    """Return the change to that sharding type alone, for a table that allows it."""
     return {"sharding": (kind,)} if kind in table.sharding else {}
 
 
@@ -292,7 +290,10 @@ def _cutting_rules() -> Iterator[Rule]:
 
 
 def _key(plan: Plan) -> bytes:
-    """The same for plans that are played alike: types that cut no rows differ by which tables share exchanges only."""
+    """Return a key that is equal for plans with equal simulations.
+
+    Types that cut no rows differ only in which tables share exchanges.
+    """
     kinds = dict.fromkeys(table.sharding_type for table in plan.tables)
     names = dict(zip((kind for kind in kinds if kind in WITH_ALL_ROWS), itertools.count(), strict=False))
     places = [

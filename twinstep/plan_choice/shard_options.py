@@ -1,4 +1,4 @@
-"""The ways in which a table can be sharded, and what their shards load their ranks with in each phase of a step."""
+"""Options to shard a table, and the load of their shards on their ranks in each phase of a step."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ COPIED, CUT_COLUMNS = ShardingKind.DATA_PARALLEL, ShardingKind.COLUMN_WISE
 WITH_ALL_ROWS = tuple(kind for kind in ShardingKind if not kind.is_copied and not kind.cuts_rows)
 CUT_ROWS = (ShardingKind.TABLE_ROW_WISE, ShardingKind.ROW_WISE)  # over a host, and over all ranks
 
-# Phases of a step, which all ranks end together: an exchange is over when its busiest rank is. Two of computing, the
-# averaging of replicas, and of each sharding type the exchange of ids and those of rows and their gradients.
+# Phases of a step, which all ranks end together, because an exchange ends with its bottleneck rank: two of computing,
+# the averaging of replicas, and for each sharding type the exchange of ids and that of rows and gradients.
 LOOK_UP, UPDATE, AVERAGING = 0, 1, 2
 _KINDS = tuple(ShardingKind)
 PHASES = 3 + 2 * len(_KINDS)
 
-# What a look-up kernel reads of a row at least, as the planner has it: narrower cuts gain nothing.
+# The least number of columns that a lookup kernel reads, as in the planner: narrower cuts gain nothing.
 _NARROWEST = 32
 
-# Of more shards than that, identical ones are priced as the first of them.
+# Identical shards are priced as the first of them if there are more shards than this.
 _ONE_BY_ONE = 256
 
 
 def ids_phase(kind: ShardingKind) -> int:
-    """The phase in which a sharding type's ids are exchanged, measured in ids."""
+    """Return the phase in which a sharding type's ids are exchanged; its load is in ids."""
     return 3 + 2 * _KINDS.index(kind)
 
 
 def rows_phase(kind: ShardingKind) -> int:
-    """The phase in which its rows and gradients are, measured in ms that the planner expects."""
+    """Return the phase in which a sharding type's rows and gradients are exchanged; its load is in the planner's ms."""
     return 4 + 2 * _KINDS.index(kind)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardOption:
-    """One way to shard one table, and its shards; of a table that every rank has whole one shard, which stands for all.
+    """An option to shard one table, and its shards; a replicated table has one shard for all ranks.
 
-    `is_on_all`: there is a shard on each rank; `by_host`: they lie on the ranks of one host, in order.
+    `is_on_all`: there is a shard on each rank; `by_host`: the shards are on the ranks of one host, in order.
     """
 
     option: ShardingOption
@@ -68,12 +68,12 @@ class ShardOption:
 
     @property
     def compute_ms(self) -> float:
-        """Of all shards."""
+        """The compute time of all shards, in ms."""
         return float(self.shards.loads[:, (LOOK_UP, UPDATE)].sum())
 
 
 class Ways:
-    """Makes ways, each once."""
+    """A cache of sharding options, each made once."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario, self._tables, self._gpu = scenario, scenario.workload.tables, scenario.cluster.host.gpu
@@ -84,14 +84,17 @@ class Ways:
         self._kernels_ms: dict[tuple[int, bool, int, int, int], tuple[float, float]] = {}
 
     def whole(self, table: int, *, beside_cut: bool) -> ShardOption | None:
-        """On one rank; `beside_cut`: by the type of those whose columns are cut, which then are one exchange."""
+        """Return the table-wise option.
+
+        `beside_cut`: use the column-wise type, to share one all-to-all with column-cut tables.
+        """
         allowed = self._tables[table].sharding
         order = (CUT_COLUMNS, *WITH_ALL_ROWS) if beside_cut else WITH_ALL_ROWS
         kind = next((kind for kind in order if kind in allowed), None)
         return None if kind is None else self._way(table, kind, self._tables[table].dim)
 
     def cut_columns(self, table: int, most_ms: float) -> ShardOption | None:
-        """By columns into as few shards as take at most `most_ms` each, or the narrowest that there may be."""
+        """Return the column-wise option with the fewest shards of at most `most_ms` each, else the narrowest one."""
         found = None
         for width in column_widths(self._tables[table]):
             found = self._way(table, CUT_COLUMNS, width)
@@ -100,25 +103,25 @@ class Ways:
         return found
 
     def cut_rows(self, table: int, kind: ShardingKind) -> ShardOption | None:
-        """By rows: over a host, or over all ranks."""
+        """Return the row-wise option: over a host, or over all ranks."""
         return self._way(table, kind, self._tables[table].dim)
 
     def copied(self, table: int) -> ShardOption | None:
-        """On every rank whole."""
+        """Return the option with a replica on every rank."""
         return self._way(table, COPIED, self._tables[table].dim)
 
     def by_rows(self, table: int) -> Iterator[ShardOption | None]:
-        """Over a host, and over all ranks."""
+        """Yield the row-wise options, over a host and over all ranks."""
         for kind in CUT_ROWS:
             yield self.cut_rows(table, kind)
 
     def exchanged_ms(self, table: int, kind: ShardingKind, width: int) -> float | None:
-        """What the planner expects of the exchanges of a shard's rows, or of a copy's gradients, there and back."""
+        """Return the planner's ms for exchanging a shard's rows, or a replica's gradients, forward and backward."""
         option = self._option(table, kind, width)
         return None if option is None else _exchanged_ms(next(iter(runs_of(option.shards)))[1])
 
     def given(self, table: int, option: ShardingOption) -> ShardOption:
-        """The way of an option."""
+        """Return the shard option of the planner's option."""
         runs = list(runs_of(option.shards))
         if option.sharding_kind.is_copied:
             runs = [(1, runs[0][1])]
@@ -132,7 +135,7 @@ class Ways:
         )
 
     def _loads(self, table: int, kind: ShardingKind, shard: Shard) -> Floats:
-        """What a shard loads its rank with, by phase."""
+        """Return the load of a shard on its rank, [phases]."""
         loads = np.zeros(PHASES)
         loads[[LOOK_UP, UPDATE]] = self._kernels(table, kind, shard)
         loads[rows_phase(kind)] = _exchanged_ms(shard)
@@ -145,7 +148,7 @@ class Ways:
 
     @cached_property
     def _averaged_ms_per_byte(self) -> float:
-        """What averaging the replicas of a shard takes of each step in the mean: an all-reduce round a ring."""
+        """The mean ms per byte and step of averaging a shard's replicas, by a ring all-reduce."""
         cluster, replication = self._scenario.cluster, self._scenario.workload.replicas
         if replication is None:
             return 0.0
@@ -181,7 +184,7 @@ class Ways:
         return self._kernels_ms[key]
 
     def _ms(self, kernel: Kernel) -> float:
-        """Without launch, which a pass over all shards has once."""
+        """Return a kernel's ms without launch, because a pass over all shards is launched once."""
         price = self._prices.cost(kernel)
         host_ms = max(price.host_read, price.host_written) / self._topology.hbm_to_ddr_mem_bw
         return max(1e3 * price.arithmetic_s, 1e3 * price.memory_bytes / self._gpu.memory_bytes_per_s, host_ms)
@@ -193,9 +196,9 @@ def _exchanged_ms(shard: Shard) -> float:
 
 
 def column_widths(table: Table) -> Sequence[int]:
-    """Even cuts by columns, the widest first.
+    """Return the widths of even cuts by columns, the widest first.
 
-    Where the scenario leaves TorchRec's least width as it is, they go down to what a look-up reads of a row at least.
+    If the scenario keeps TorchRec's least width, cuts go down to the least width that a lookup kernel reads.
     """
     least = _NARROWEST if table.min_partition == MIN_PARTITION else table.min_partition
     parts = range(2, table.dim // max(least, 1) + 1)

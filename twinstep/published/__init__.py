@@ -1,4 +1,4 @@
-"""Predicts published times row by row: steps and collectives (`simulated`), single operators (`operators`).
+"""Predict published times row by row: steps and collectives (`simulated`), single operators (`operators`).
 
-The files' rows and the tables of predictions are in `reports/published`.
+`reports/published` reads the files' rows and tabulates the predictions.
 """

@@ -1,4 +1,4 @@
-"""Predicts a collective or a training step on a ready profile's cluster, to hold against published measurements."""
+"""Predict a collective or a training step on a ready profile's cluster, to compare it with published measurements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sim.gpu_profiles import profile_of
 from sim.library import library_of
 from sim.run import simulate
 
-# Larger worlds are simulated by their load on the links.
+# Larger worlds are simulated with fidelity "links".
 _MOST_FLOWS = 64
 _MOST_RANKS = 1 << 14
 _LABEL = "measured"
@@ -35,7 +35,7 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedCollective:
-    """`formula_us` is NCCL's own figure for it, None where it has none; `profile` is the one that was taken."""
+    """A predicted time; `formula_us` is NCCL's own figure, None where it has none; `profile` is the one used."""
 
     predicted_us: float
     formula_us: float | None
@@ -57,15 +57,17 @@ def predict(
     profile: str | None = None,
     figures: Mapping[str, float] | None = None,
 ) -> PredictedCollective:
-    """One call that all ranks enter together.
+    """Predict one call that all ranks enter together.
 
     Args:
         op: all_reduce, all_gather, reduce_scatter, broadcast, all_to_all or send_recv.
         library: nccl or gloo.
-        gpu: the first word of a ready profile's GPU, such as H100; of several the one whose hosts fit best.
+        gpu: the first word of a ready profile's GPU, such as H100; among several the one whose hosts fit best.
+        nodes: the number of hosts.
+        gpus_per_node: the number of GPUs of a host.
         size_bytes: a rank's larger buffer, as nccl-tests counts it.
         link_gbit_per_s: of one NIC, instead of the profile's.
-        one_way_delay_ms: between two hosts, beside the profile's latencies.
+        one_way_delay_ms: between two hosts, added to the profile's latencies.
         profile: instead of the one that has such a GPU.
         figures: by `Cluster`'s names, instead of the profile's.
 
@@ -89,11 +91,11 @@ def predict(
 
 
 def ready_scenario(model: str, round: str = "", system: str = "") -> str:
-    """The ready scenario of a published step time.
+    """Return the name of the ready scenario for a published step time.
 
-    `mlperf_MODEL_vX_Y` of the first round X.Y that is not before this one, which is as the submissions were until then,
-    else `mlperf_MODEL`; `mlperf_MODEL_SOFTWARE`, with or without a round, goes before these for systems in whose names
-    there is SOFTWARE.
+    Names are `mlperf_MODEL_vX_Y` of the first round X.Y not before this one, which describes submissions up to that
+    round, else `mlperf_MODEL`. `mlperf_MODEL_SOFTWARE`, with or without a round, precedes these for systems whose names
+    contain SOFTWARE.
 
     Raises:
         ScenarioError: there is none of this model.
@@ -114,10 +116,14 @@ def ready_scenario(model: str, round: str = "", system: str = "") -> str:
 def scenario_of_step(
     scenario: str, *, gpu: str, nodes: int, gpus: int, global_batch: int, profile: str | None = None
 ) -> Scenario:
-    """What a published step time is held against: a scenario on so many GPUs of the profile that has them.
+    """Return the scenario to compare a published step time with, on `gpus` GPUs of the profile that has them.
 
     Args:
         scenario: a file, or the name of a ready scenario.
+        gpu: the first word of a ready profile's GPU.
+        nodes: the number of hosts.
+        gpus: the number of GPUs of all hosts.
+        global_batch: the samples of a step of all GPUs.
         profile: instead of the one that has such a GPU.
 
     Raises:
@@ -135,7 +141,7 @@ def scenario_of_step(
 
 
 def simulate_step(scenario: Scenario) -> Recording:
-    """A run of the scenario's own program. Errors as of `build_simulation` and `simulate`."""
+    """Simulate the scenario's own program; errors are those of `build_simulation` and `simulate`."""
     return simulate(scenario, build_simulation(scenario))
 
 
@@ -169,7 +175,7 @@ def _scenario(cluster: Cluster, library: str) -> Scenario:
     return Scenario(
         name="published",
         path=Path("published.toml"),
-        program="collective",  # which is not run: `_Once` is
+        program="collective",  # not run; `_Once` is run instead
         cluster=cluster,
         batch_size=1,
         steps=1,
@@ -196,13 +202,13 @@ class _Once(Program):
 
 
 def _empty(rank: Rank, size_bytes: int) -> Tensor:
-    """A buffer of float32, as in the measurements, where that many bytes can be."""
+    """Return a buffer of float32, as in the measurements, if its size allows, else of int8."""
     dtype = torch.int8 if size_bytes % 4 else torch.float32
     return torch.empty(size_bytes // dtype.itemsize, dtype=dtype, device=rank.device)
 
 
 def _two(rank: Rank, size_bytes: int, outputs: int | None = None, inputs: int | None = None) -> tuple[Tensor, Tensor]:
-    """An output and an input of so many equal shares, by default one for each rank."""
+    """Return an output and an input of these numbers of equal shares, by default one share per rank."""
     share = -(-size_bytes // rank.world_size)
     shares = outputs or rank.world_size, inputs or rank.world_size
     output, input = (torch.empty(share * each, dtype=torch.int8, device=rank.device) for each in shares)
@@ -210,7 +216,7 @@ def _two(rank: Rank, size_bytes: int, outputs: int | None = None, inputs: int | 
 
 
 def _send_recv(rank: Rank, size_bytes: int) -> Work[None] | Work[Tensor] | None:
-    """From the first rank to the last, which is on another host where there are several."""
+    """Send from the first rank to the last, which is on another host if there are several."""
     last = rank.world_size - 1
     if rank.rank == 0:
         return rank.send(_empty(rank, size_bytes), last, label=_LABEL)

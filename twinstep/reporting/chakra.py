@@ -1,7 +1,7 @@
-"""Writes one step of a run as Chakra execution traces, a file a rank, which ASTRA-sim and program 'chakra' play.
+"""Write one step of a run as Chakra execution traces, one file per rank, for ASTRA-sim and program 'chakra'.
 
-A node waits for what its rank had waited for when the node began, for the computation before it on its stream, for the
-call before it in its group, and on GPUs for the time in which the host had still to issue it.
+A node depends on what its rank had waited for when the node began, on the computation before it on its stream, on the
+call before it in its group, and on GPUs on the host's time until it was issued.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME, GROUPS = "step", "groups.json"
 _COLUMNS = ["rank", "rank_count", "stream", "step", "sequence", "kind", "label", "group", "issued_ns", "start_ns"]
 _COLUMNS += ["end_ns", "wait_until_ns", "bytes_in", "bytes_out", "bytes_sent", "dtype", "flops", "bytes_read"]
 _COLUMNS += ["bytes_written"]
-# Chakra's words for torch's verbs; others are no collectives of a group.
+# Chakra's types for torch's verbs; other verbs are no collectives of a group.
 _TYPES = {
     **dict.fromkeys(("all_reduce", "all_reduce_coalesced"), "ALL_REDUCE"),
     "reduce": "REDUCE",
@@ -38,10 +38,10 @@ _TYPES = {
 
 
 def write_traces(run: Run, folder: Path, step: int | None) -> int:
-    """Write a step of a run, a typical one by default, and its groups into a new folder; return which step it is.
+    """Write a step of a run, a typical one by default, and its groups into a new folder; return the step's number.
 
     Raises:
-        ReportError: the run has no such step, the step sends messages, or some ranks stand for others.
+        ReportError: the run has no such step, the step sends messages, or some ranks represent others.
     """
     number = step_shown(run, step)
     if number is None:
@@ -101,7 +101,7 @@ def _groups(ranks: Mapping[int, Sequence[Any]]) -> dict[str, _Members]:
 def _nodes(
     spans: Sequence[Any], first_ns: int, groups: Mapping[str, _Members], *, has_host: bool
 ) -> Iterator[TraceNode]:
-    """Yield a rank's nodes: span n is node 2n, behind node 2n - 1 where its host was late to issue it on a GPU."""
+    """Yield a rank's nodes: span n is node 2n; it follows node 2n - 1 if its host was late to issue it on a GPU."""
     issued, counts = defaultdict[str, list[int]](list), Counter[str]()  # by stream and by group, in order
     for number, span in enumerate(spans, 1):
         own = issued[f"group {span.group}" if span.group else f"stream {span.stream}"]
@@ -122,7 +122,7 @@ def _nodes(
 
 
 def _awaited(spans: Sequence[Any], lines: Iterable[Sequence[int]], now_ns: int) -> Iterator[int]:
-    """Yield of each stream and each group the last span that the rank had awaited: those before it are over, too."""
+    """Yield for each stream and each group the last span that the rank had awaited; earlier ones are over, too."""
     for numbers in lines:
         yield from islice((each for each in reversed(numbers) if 0 <= spans[each - 1].wait_until_ns <= now_ns), 1)
 

@@ -1,7 +1,6 @@
-"""Entry point of reports: reports of runs, comparisons, exports, predictions against published measurements,
-profiles of one's own, runs of a profiler's traces, what computations took.
+"""The entry point of `python -m reports`: reports, comparisons, exports, published predictions, profiles, traces.
 
-Commands are loaded only once the words are read, so that help is quick and Ctrl-C is quiet while pandas loads, too.
+Commands are loaded only after the words are parsed, so that help is quick and Ctrl-C is quiet while pandas loads.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 from reports.errors import ReportError
 from scenarios.interruption import code_of
 
-# The functions of `twinstep.reporting.commands`.
+# The command's function in `twinstep.reporting.commands`.
 _COMMANDS = {
     **{name: name for name in ("show", "compare", "export", "chakra", "kineto", "calibrate", "times", "recover")},
     "report": "report_runs",
@@ -26,7 +25,10 @@ _MOST = 10**6  # nodes, and GPUs of one
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports") -> int:
-    """Runs one command. 0: done; 2: mistakes, each said in one sentence on stderr; 128 + n: ended by signal n."""
+    """Run one command and return its exit code.
+
+    Exit codes: 0 done, 2 mistakes, each a sentence on stderr, 128 + n for signal n.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] not in (*_COMMANDS, "-h", "--help"):
         words.insert(0, "report")

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 def report_runs(options: Namespace) -> None:
-    """Tables and a page of one run, of several side by side, or of a study."""
+    """Write tables and a page of one run, of several runs compared, or of a study."""
     if studies := [folder for folder in options.runs if is_study(folder)]:
         _study(studies[0], options)
         return
@@ -87,7 +87,7 @@ def _study(folder: Path, options: Namespace) -> None:
 
 
 def show(options: Namespace) -> None:
-    """The summary of one run."""
+    """Print the summary of one run."""
     run = store.load(options.run)
     step_shown(run, options.step)
     if options.json:
@@ -97,7 +97,7 @@ def show(options: Namespace) -> None:
 
 
 def compare(options: Namespace) -> None:
-    """Predicted against measured: two runs, or all of a validation."""
+    """Compare predictions with measurements: two runs, or all of a validation."""
     if options.real is None:
         _validation(options)
         return
@@ -131,7 +131,6 @@ def _present(
     write_page: Callable[[Tell], Path],
     tables: Callable[[], RenderableType],
 ) -> None:
-    """All as JSON; or the page written, the tables printed."""
     if options.json:
         print_json(content())
         return
@@ -154,13 +153,13 @@ def export(options: Namespace) -> None:
 
 
 def chakra(options: Namespace) -> None:
-    """Write a step of a run as execution traces, a file a rank."""
+    """Write a step of a run as execution traces, one file per rank."""
     step = execution_traces.write_traces(store.load(options.run), options.out, options.step)
     print(f"step {step} as execution traces: {options.out}")
 
 
 def predict_published(options: Namespace) -> None:
-    """Predictions against published times: of collectives, of whole steps, or of single operators."""
+    """Predict published times: of collectives, of whole steps, or of single operators."""
     of_steps = [file for file in options.files if steps.is_steps(file)]
     of_kernels = [file for file in options.files if kernels.form_of(file) is not None and file not in of_steps]
     for found, what in ((of_steps, "steps"), (of_kernels, "single operators")):
@@ -203,7 +202,7 @@ def _predict_steps(options: Namespace) -> None:
 def _predict_kernels(options: Namespace) -> None:
     _check_csv_options(options)
     if options.profile is not None:
-        _figures(options.profile)  # once, not as every row's reason
+        _figures(options.profile)  # checked once here, not reported for every row
     found = [kernels.read(file, options.profile) for file in options.files]
     _say_notes(note for one in found for note in one.notes)
     joined = kernels.join((row for one in found for row in one.rows), _predict_kernel, options.profile)
@@ -216,7 +215,7 @@ def _predict_kernels(options: Namespace) -> None:
 
 
 def _check_csv_options(options: Namespace) -> None:
-    """Refuse options that only nccl-tests' output has, and a file to write that is there already."""
+    """Refuse options that only nccl-tests' output has, and an output file that exists already."""
     given = _taken(nccl_tests.RunHeader, options)
     if given != nccl_tests.NOTHING:
         raise ReportError(nccl_tests.needless(given))
@@ -225,7 +224,7 @@ def _check_csv_options(options: Namespace) -> None:
 
 
 def kineto(options: Namespace) -> None:
-    """Write a run folder of what torch.profiler exported, and a table of its operators."""
+    """Write a run folder of torch.profiler's traces, and a table of their operators."""
     check_free(options.out)
     trace_table.check_file(options.table)
     found, table = _read_traces(options)
@@ -240,14 +239,13 @@ def kineto(options: Namespace) -> None:
 
 
 def _read_traces(options: Namespace) -> tuple[recording.Profile, dict[str, Any] | None]:
-    """Return the traces' recording, and what there is to say of their table; their events need not be kept."""
+    """Return the traces' recording and a summary of their table; the traces themselves are released."""
     traces = recording.read_traces(options.traces)
     table = None if options.table is None else _write_table(trace_table.rows_of_traces(traces), options.table)
     return recording.profile_of(traces, text.printable(options.out.resolve().name)), table
 
 
 def _write_table(table: trace_table.Table, file: Path) -> dict[str, Any]:
-    """Write a table of operators, and return where it is and how many rows it has."""
     rows = trace_table.write_rows(file, table)
     _say_notes(table[-1])
     return {"file": str(file), "rows": rows}
@@ -259,7 +257,7 @@ def _say_table(table: dict[str, Any] | None) -> None:
 
 
 def recover(options: Namespace) -> None:
-    """The run of a launcher that was killed."""
+    """Write the run of a launcher that was killed."""
     from real.supervise import recovery
     from scenarios.seam.errors import ProgramError
 
@@ -272,7 +270,7 @@ def recover(options: Namespace) -> None:
 
 
 def times(options: Namespace) -> None:
-    """What computations took, as a file for a scenario's run.compute_times, or as a table of operators."""
+    """Write the times of computations, as a file for a scenario's run.compute_times, or as a table of operators."""
     if options.csv is not None:
         replace.check_free(options.csv)
     elif options.table is None:
@@ -292,7 +290,7 @@ def times(options: Namespace) -> None:
 
 
 def calibrate(options: Namespace) -> None:
-    """A hardware profile with what nccl-tests says of one's own NCCL."""
+    """Write a hardware profile whose NCCL figures are fitted to the user's nccl-tests output."""
     from scenarios.config.catalogue import profile_file
 
     found = _measurements(options, options.out)
@@ -314,12 +312,12 @@ def calibrate(options: Namespace) -> None:
 
 
 def _measurements(options: Namespace, out: Path | None) -> Measurements:
-    """The files' measurements; other options are checked first, as it would be too late after long work."""
+    """Return the files' measurements, after checks of other options, to fail before the long work."""
     found = nccl_tests.read_files(options.files, _taken(nccl_tests.RunHeader, options))
     if out is not None:
         replace.check_free(out)
     if options.profile is not None:
-        _figures(options.profile)  # once, not as every row's reason
+        _figures(options.profile)  # checked once here, not reported for every row
     return found
 
 
@@ -329,7 +327,6 @@ def _say_notes(notes: Iterable[str]) -> None:
 
 
 def _figures(name: str) -> Figures:
-    """What a profile, which must be there, says of NCCL."""
     from scenarios.config.load import load_profile
     from scenarios.seam.errors import ScenarioError
 
@@ -368,7 +365,6 @@ def _predict_kernel(row: PublishedTime, profile_name: str | None) -> KernelPredi
 
 
 def _with_scenario(row: StepRow) -> StepRow:
-    """The row with the scenario that it is held against, if there is one."""
     from scenarios.seam.errors import ScenarioError
     from twinstep.published.simulated import ready_scenario
 
@@ -401,5 +397,4 @@ def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
 
 
 def _taken(kind: type[T], source: object) -> T:
-    """A dataclass whose fields are attributes of the source."""
     return kind(**{field.name: getattr(source, field.name) for field in dataclasses.fields(kind)})  # type: ignore[arg-type]

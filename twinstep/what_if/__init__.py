@@ -1,1 +1,1 @@
-"""Changes one thing at a time, of the cluster (`counterfactuals`) or the program, and simulates each."""
+"""Change one thing at a time, of the cluster (`counterfactuals`) or the program, and simulate each change."""

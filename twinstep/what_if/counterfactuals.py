@@ -1,4 +1,4 @@
-"""What could be changed of a scenario, each as values of its keys: what a user could write into the file."""
+"""Possible changes of a scenario, each as values of its keys that a user could write into the file."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from twinstep.studies.curves.parameters import scaled
 Group = Literal["setting", "hardware", "diagnosis"]
 
 _RANK = 4
-_STEPS = 8  # enough for some in which PowerSGD compresses
+_STEPS = 8  # enough for some steps in which PowerSGD compresses
 _HALVES = {"forward": "fp16", "backward": "bf16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterfactual:
-    """A change in words, and the keys' values that make it, as `--set` takes them, or what it makes of kernels.
+    """A change in words, and the values of keys that make it, as for `--set`, or its rewrite of kernels.
 
     Attributes:
-        group: "setting": what a user may set, or write, at no cost; "hardware": what has to be bought; "diagnosis":
-            what cannot be had, and shows where time goes.
-        plans_anew: whether tables cannot lie as they do, or where they lie is what changes.
+        group: "setting": free for a user to set, or write; "hardware": has to be bought; "diagnosis": impossible, but
+            shows where time goes.
+        plans_anew: whether tables cannot keep their places, or the change is to move tables.
         takes_memory: whether a rank, or the simulation, takes more memory, so that it may not fit.
-        rewrite: what is computed in place of the program's kernels; None: these.
-        program: what is played in place of the scenario's program; None: that.
-        made_by: how a user changes the program, in words; "" where `values` say it.
-        replays: whether the program that was played can be played again with the change.
-        saves_at_most_ns: a bound on what it saves of a step.
+        rewrite: makes kernels in place of the program's; None: none are changed.
+        program: is simulated in place of the scenario's program; None: that.
+        made_by: how a user changes the program, in words; "" where `values` state it.
+        replays: whether the program that was simulated can be simulated again with the change.
+        saves_at_most_ns: an upper bound on its saving per step, in ns.
         barred: why the program cannot have it, in words; "": it can.
     """
 
@@ -52,7 +52,7 @@ class Counterfactual:
 
 
 def counterfactuals(scenario: Scenario, tree: Tree) -> list[Counterfactual]:
-    """Return the changes that say something of this scenario: settings, then hardware, then diagnosis."""
+    """Return the changes that apply to this scenario: settings, then hardware, then diagnosis."""
     every = [*_settings(scenario), *_hardware(scenario, tree), *_diagnosis(scenario, tree)]
     return [one for one in every if one.values]
 
@@ -104,7 +104,7 @@ def _hardware(scenario: Scenario, tree: Tree) -> Iterator[Counterfactual]:
     if cluster.host.gpus > 1:
         faster = _doubled(tree, ["cluster.inside.rate"])
         yield Counterfactual(name="links within hosts twice as fast", group="hardware", values=faster)
-    if scenario.workload.plan_file is None:  # which says where tables lie on just these hosts
+    if scenario.workload.plan_file is None:  # a plan file places tables on exactly these hosts
         yield Counterfactual(
             name="twice the hosts",
             group="hardware",
@@ -124,7 +124,7 @@ def _without(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, Mapping[str,
     if has_peers:
         latencies = [f"cluster.{place}.latency" for place in ("nic", "inside", "network")]
         yield "no latency of links", {key: "0 s" for key in latencies if _found(tree, key) is not None}
-    if scenario.cluster.host.gpu.device.runs_on_cores:  # on GPUs CUDA graphs, a setting, do so
+    if scenario.cluster.host.gpu.device.runs_on_cores:  # on GPUs CUDA graphs, a setting, have this effect
         kinds = [f"launches.{kind}" for kind in _found(tree, "cluster.gpu.launches") or ()]
         yield "launching free", {f"cluster.gpu.{key}": "0 s" for key in ["launch", *kinds]}
     if scenario.cluster.faults:
@@ -136,7 +136,7 @@ def _without(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, Mapping[str,
 
 
 def _without_skew(scenario: Scenario) -> dict[str, object]:
-    """Values that draw each id of a bag from all rows alike; ids of a file keep how many there are in a bag."""
+    """Return values that draw each id of a bag uniformly from all rows; ids of a file keep their number per bag."""
     places = {f"model.tables[{number}]": table for number, table in enumerate(scenario.workload.tables)}
     bags: dict[str, Table | Feature] = {place: table for place, table in places.items() if not table.features}
     bags |= {

@@ -1,4 +1,4 @@
-"""Plays a scenario again and again, with one thing of it changed at a time: what `--what-if` asks for."""
+"""Simulate a scenario repeatedly with one change at a time, for `--what-if`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from twinstep.what_if.program_changes.proposals import program_changes
 Gain = tuple[float, float, float]
 
 _AS_IT_IS = "as it is"
-# What a change of the program gains at least that is shown.
+# The least gain of a change of the program that is shown.
 LEAST_GAIN = 0.001
 DRAWS = 4
 """Further draws of each change, where the hardware's times vary from draw to draw and the command names no number."""
@@ -31,15 +31,15 @@ DRAWS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A scenario to be changed, and how it came out as it is.
+    """A scenario to be changed, and its unchanged result.
 
     Attributes:
-        load: the scenario with further values of its keys.
-        plan: the values that keep the plan of its tables; none without tables, or where the scenario names a plan.
-        places: where its tables lie, as `places` of `kept_plan` has it.
-        draws: further draws of each change.
-        gain: of a change's `speeds`, how much quicker it is than the scenario: the ratio, and an interval of it.
-        program: the scenario's, which changes of itself are played with; None: it is built for each.
+        load: returns the scenario with further values of its keys.
+        plan: the values that keep the plan of its tables; empty without tables, or where the scenario names a plan.
+        places: the places of its tables, as `places` of `kept_plan` returns them.
+        draws: the number of further draws of each change.
+        gain: returns the ratio of a change's `speeds` to the scenario's, and an interval of it.
+        program: the scenario's, with which changes of the program are simulated; None: it is built for each.
     """
 
     load: Callable[[Mapping[str, object]], Scenario]
@@ -54,8 +54,12 @@ class WhatIf:
         return _row(_AS_IT_IS, "", "", Result(status="done", measures=measures), tables=len(self.places))
 
     def changes(self, scenario: Scenario, tree: Tree, observed: Observed | None = None) -> list[Counterfactual]:
-        """Return the changes that the scenario can have; `tree` is the scenario as it is written, and `observed` what
-        its program was seen to compute.
+        """Return the changes that the scenario can have.
+
+        Args:
+            scenario: the scenario.
+            tree: the scenario as it is written.
+            observed: the computations of its program, for changes of the program.
         """
         of_program = list[Counterfactual]()
         if observed is not None and self.program is not None:
@@ -63,10 +67,10 @@ class WhatIf:
         return [one for one in (*of_program, *counterfactuals(scenario, tree)) if one.barred or self._ways(one)]
 
     def play(self, one: Counterfactual) -> ChangeRow | None:
-        """Simulate a change, with the plan as it is if tables still fit; None if the scenario cannot have it after all,
-        or if it changes the program and gains nothing.
+        """Simulate a change, with the present plan if tables still fit.
 
-        Where tables cannot stay, the planner places them anew, and the row says how many have moved.
+        If tables cannot stay, the planner places them again, and the row states how many moved. None is returned if the
+        scenario cannot have the change after all, or if it changes the program and gains nothing.
         """
         if one.barred:
             result = Result(status="program error", sentence=one.barred)
@@ -87,7 +91,7 @@ class WhatIf:
         return _row(one.name, one.group, made_by, result, tables=len(self.places), moved_tables=count, gain=gain)
 
     def _ways(self, one: Counterfactual) -> list[Mapping[str, object]]:
-        """Return the values that make the change, those that keep the plan first; without those that are refused."""
+        """Return the accepted sets of values that make the change, those that keep the plan first."""
         kept = [] if one.plans_anew or not self.plan else [{**one.values, **self.plan}]
         return [values for values in (*kept, one.values) if self._is_accepted(values)]
 
@@ -149,6 +153,6 @@ def _row(
 
 
 def options_of(values: Mapping[str, object]) -> str:
-    """Return the options of a command line that give these values."""
+    """Return the options of a command line that set these values."""
     written = [f"{key}={value if isinstance(value, str) else toml_text(value)}" for key, value in values.items()]
     return shlex.join(word for one in written for word in ("--set", one))

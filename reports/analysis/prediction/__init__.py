@@ -1,1 +1,1 @@
-"""What a prediction is worth: what its samples cost, and how far off it may be."""
+"""The cost of training by a prediction, and the uncertainty of a prediction."""

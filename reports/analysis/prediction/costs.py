@@ -1,4 +1,4 @@
-"""What 10^9 samples cost in money and energy, by the price and the power of a GPU that a run's scenario says."""
+"""Compute money and energy per 10^9 samples, from the price and power of a GPU that a run's scenario states."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SECONDS_PER_HOUR = 3600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Of `SAMPLES` samples; nan where the price, the power or the samples are not known.
+    """A price and an energy of training on `SAMPLES` samples; nan where price, power or samples are unknown.
 
-    The energy is an upper bound: what GPUs and hosts draw at most, all the time.
+    The energy is an upper bound: GPUs and hosts are assumed to draw their maximum power all the time.
     """
 
     usd_per_1e9_samples: float
@@ -26,7 +26,13 @@ class Costs:
 
 
 def costs_of(prices: Mapping[str, Any], gpus: int, samples_per_s: float) -> Costs:
-    """What a training on so many GPUs costs; `prices` has the keys of a scenario's `cluster.cost`."""
+    """Return the cost of training on `gpus` GPUs at `samples_per_s`.
+
+    Args:
+        prices: the keys of a scenario's `cluster.cost`.
+        gpus: the number of GPUs.
+        samples_per_s: samples per second of all GPUs together.
+    """
     gpu_hours = gpus * SAMPLES / samples_per_s / _SECONDS_PER_HOUR if samples_per_s else math.nan
     watts = _number(prices, "watts_per_gpu") * (prices.get("pue") or 1)
     return Costs(
@@ -36,7 +42,7 @@ def costs_of(prices: Mapping[str, Any], gpus: int, samples_per_s: float) -> Cost
 
 
 def costs(run: Run) -> Costs:
-    """Those of a run's step time; where each n-th averages replicas of tables, of their mean over a period."""
+    """Return the costs at a run's step time; where every n-th step averages replicas, at the mean over a period."""
     samples_per_s = float(timed_steps(run)["samples_per_s"].median())
     period = sync_period(run)
     if period is not None and not math.isnan(period.samples_per_s):
@@ -45,7 +51,7 @@ def costs(run: Run) -> Costs:
 
 
 def prices_of(run: Run) -> Mapping[str, Any]:
-    """What the scenario says of its GPUs' price and power; nothing of a real run on other processors than theirs."""
+    """Return the scenario's prices and power of GPUs; empty for a real run on other processors than these GPUs."""
     cluster = run.info.scenario.get("cluster")
     said = cluster.get("cost") if isinstance(cluster, Mapping) else None
     is_theirs = run.info.world == "sim" or run.info.scenario.get("library") == "nccl"

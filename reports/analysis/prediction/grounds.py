@@ -1,4 +1,4 @@
-"""Splits a predicted step's time by what prices it: measured tables, laws, rooflines, the host, links."""
+"""Split a predicted step's time by how it was priced: measured tables, laws, rooflines, the host, links."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from reports.run import Run
 
 TABLES, LAWS, ROOFLINES, MEASURED = "table", "law", "roofline", "measured"
 HOSTS, WITHIN, BETWEEN = "host", "within", "between"
-# Kernels by how the simulator prices each: measured one by one, corrected by measured ones near them, by a law, by a
+# Kernels by how the simulator prices them: measured one by one, corrected by measured ones near them, by a law, by a
 # roofline; then work of the host, then collectives within one host and between hosts.
 GROUNDS = (MEASURED, TABLES, LAWS, ROOFLINES, HOSTS, WITHIN, BETWEEN)
 
 
 def grounds(run: Run) -> dict[str, float] | None:
-    """Return the share of a steady step's critical path by each of `GROUNDS`; they add up to 1.
+    """Return the share of a steady step's critical path by each of `GROUNDS`; shares add up to 1.
 
-    Kernels of measured times (`run.compute_times`) and operators that a table of one's own has count as measured. None
-    where no spans are left, or no kernels were priced, as on CPUs.
+    Kernels with measured times (`run.compute_times`) and operators of a user's own table count as measured. None is
+    returned where no spans are left, or no kernels were priced, as on CPUs.
     """
     step = typical_step(run)
     if step is None or not len(run.kernels):

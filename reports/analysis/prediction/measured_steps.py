@@ -1,4 +1,4 @@
-"""Reads how far predictions of measured steps were off: the evidence that the range of a prediction follows from."""
+"""Read the errors of predictions of measured steps: the evidence for the error range of a prediction."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from reports.analysis.prediction.grounds import GROUNDS
 
 # Written by `python -m benchmarks.measured_steps --write`.
 FILE = Path(__file__).with_name("measured_steps.csv")
-# Two steps are alike if at most this share of one's time is priced by something else than the other's.
+# Two steps are similar if at most this share of one's time is priced by something else than the other's.
 _MOST_APART = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredStep:
-    """One configuration of a training step that was measured, however many systems ran it.
+    """A measured configuration of a training step; several systems may have run it.
 
     Attributes:
-        gpu: as a profile names it.
-        error: predicted over the median of what was measured, less 1.
-        grounds: shares of the predicted step by what prices them.
+        gpu: the name of the GPU in its profile.
+        error: predicted over the median of measured times, less 1.
+        grounds: shares of the predicted step by how they were priced.
     """
 
     step: str
@@ -35,11 +35,11 @@ class MeasuredStep:
 
     @property
     def away(self) -> float:
-        """How far the measured step is from the prediction, as a share of the prediction."""
+        """The distance from the prediction to the measured step, as a share of the prediction."""
         return abs(1 / (1 + self.error) - 1)
 
     def is_like(self, grounds: Mapping[str, float]) -> bool:
-        """Return whether at least half of both steps' time is priced by the same."""
+        """Return whether at least half of both steps' time is priced in the same ways."""
         return sum(abs(self.grounds[by] - grounds[by]) for by in GROUNDS) / 2 <= _MOST_APART
 
 

@@ -1,4 +1,4 @@
-"""States how far off a prediction's step time may be, where steps like it were published or its machine calibrated."""
+"""Estimate the error range of a predicted step time, from published steps that resemble it or from a calibration."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from reports.analysis.step_breakdown import steady_steps, typical_step
 from reports.run import Run
 from reports.terminal import text
 
-_KERNELS = " kernels"  # how the names of a calibration's groups of kernels end
+_KERNELS = " kernels"  # suffix of the names of a calibration's groups of kernels
 _EAGER_HOST = "host of eager programs"  # the group of a calibrated GPU's host, which is no kernel and no link
-# Fewer steps like a run's say nothing of how far errors spread.
+# Fewer similar steps do not show how far errors spread.
 _LEAST_STEPS = 2
-# Root mean squares of relative errors by what prices a share of a step (docs/accuracy.md has their sources).
+# Root mean squares of relative errors by how a share of a step is priced (docs/accuracy.md has their sources).
 ERRORS = {MEASURED: 0.02, TABLES: 0.05, LAWS: 0.075, ROOFLINES: 0.10, HOSTS: 0.15, WITHIN: 0.10, BETWEEN: 0.10}
-# An error beside those of prices: software of another age, overlaps, memory's allocator, clocks.
+# A further error that no price accounts for: software of another age, overlaps, memory's allocator, clocks.
 _NOT_MODELLED = 0.05
-# A further error on GPUs without a measured step: MLPerf's steps on such ones were predicted 12 to 17 % too quick.
+# A further error on GPUs without a measured step: MLPerf's steps on such GPUs were predicted 12 to 17 % too fast.
 _OTHER_GPU = 0.12
-# Root mean squares to either side of a normal distribution within which nine of ten errors lie.
+# Half width of the interval that holds nine of ten errors of a normal distribution, in root mean squares.
 WIDTH = 1.645
-# The share of the measured steps like a predicted one that its range must hold.
+# The share of similar measured steps that a prediction's range must hold.
 _INSIDE = 0.8
 _WORDS = {
     MEASURED: "kernels measured one by one",
@@ -41,15 +41,15 @@ _WORDS = {
     WITHIN: "transfers within a host",
     BETWEEN: "transfers between hosts",
 }
-# From this share of a step on, kernels that were measured one by one on its GPU say more of it than other steps do.
+# The share of a step from which kernels measured one by one on its GPU are better evidence than other steps.
 _BY_MEASURED = 0.5
-# A smaller share of the critical path may be of what no probe has measured.
+# The largest share of the critical path that may lack a probe of the calibration.
 _UNPROBED = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """One reason why a prediction may be off, and by which share of the step; nan: nobody knows."""
+    """A reason why a prediction may be off, and the resulting error as a share of the step; nan: unknown."""
 
     share: float
     words: str
@@ -57,9 +57,9 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uncertainty:
-    """To either side of a step's time, as a share of it: independent contributions, in quadrature.
+    """A half width of a step time's error range, as a share of it: independent contributions added in quadrature.
 
-    nan where one of them is not known. `grounds` are the shares of a step on GPUs by what prices them.
+    The share is nan if a contribution is unknown. `grounds` are the shares of a step on GPUs by how they were priced.
     """
 
     contributions: tuple[Contribution, ...]
@@ -67,12 +67,12 @@ class Uncertainty:
 
     @property
     def share(self) -> float:
-        """All contributions together."""
+        """The half width of all contributions together, as a share of the step time."""
         return math.sqrt(sum(one.share**2 for one in self.contributions))
 
 
 def uncertainty(run: Run) -> Uncertainty | None:
-    """That of a prediction; None of a measurement, without steps, and of a release that kept nothing of it."""
+    """Return the uncertainty of a prediction; None for measurements, runs without steps, and runs of old releases."""
     known, steps_ns = run.info.scenario.get("known_errors"), steady_steps(run.steps)["step_ns"].to_numpy(float)
     if run.info.world != "sim" or not isinstance(known, Mapping) or not len(steps_ns):
         return None
@@ -81,10 +81,9 @@ def uncertainty(run: Run) -> Uncertainty | None:
 
 
 def _of_hardware(run: Run, known: Mapping[str, Any], by: Mapping[str, float]) -> Contribution:
-    """Return the error by measured steps that are like this one, else by a calibration's residuals, else why it is not
-    known.
+    """Return the error by similar measured steps, else by a calibration's residuals, else the reason why it is unknown.
 
-    Residuals are of kernels and links: they say nothing of an eager step on GPUs, whose host may be the slower one.
+    Residuals cover kernels and links only, not an eager step on GPUs, whose host may be the slower part.
     """
     is_eager = on_gpus(run) and not (run.info.scenario.get("launching") or {}).get("cuda_graphs")
     residuals = {} if is_eager else known.get("typical_errors") or {}
@@ -101,10 +100,15 @@ def _of_hardware(run: Run, known: Mapping[str, Any], by: Mapping[str, float]) ->
 
 
 def half_width(by: Mapping[str, float], gpu: str, steps: Sequence[MeasuredStep]) -> float:
-    """Return the half of the range of a step on that GPU, as a share of it, by what prices the step.
+    """Return half the error range of a step on that GPU, as a share of the step.
 
-    Errors of different grounds are independent; those of one ground are alike. It is not narrower than four of five
-    of the measured `steps` that are like it need.
+    Errors of different grounds are independent, errors of one ground are equal. The result covers at least four of five
+    of the similar measured steps.
+
+    Args:
+        by: shares of the step by each of `GROUNDS`.
+        gpu: the GPU's name; a GPU without a measured step has a further error.
+        steps: measured steps, of which the similar ones are used.
     """
     width = _in_quadrature(by, *([] if gpu in {one.gpu for one in steps} else [_OTHER_GPU]))
     needed = [one.away for one in steps if one.is_like(by)]
@@ -112,17 +116,18 @@ def half_width(by: Mapping[str, float], gpu: str, steps: Sequence[MeasuredStep])
 
 
 def _in_quadrature(by: Mapping[str, float], *more: float) -> float:
-    """Return the half of the range that errors of prices give, with what no price says, and `more` errors."""
+    """Return half the range from the prices' errors, the error that is not modelled, and `more` errors."""
     parts = [share * ERRORS[ground] for ground, share in by.items()]
     return WIDTH * math.sqrt(sum(part**2 for part in [*parts, *more, _NOT_MODELLED]))
 
 
 def _of_grounds(by: Mapping[str, float], gpu: str) -> Contribution:
-    """Return the range by what prices a step, where at least some that are priced alike were measured."""
+    """Return the range by how a step is priced, if at least `_LEAST_STEPS` similar steps were measured."""
     if by[MEASURED] >= _BY_MEASURED:
         words = f"as {text.percent(by[MEASURED])} of the step is {_WORDS[MEASURED]}"
         return Contribution(share=_in_quadrature(by), words=words)
-    by = {**by, MEASURED: 0.0, LAWS: by[LAWS] + by[MEASURED]}  # as if by laws: no less sure
+    # counted as priced by laws, which are at least as uncertain
+    by = {**by, MEASURED: 0.0, LAWS: by[LAWS] + by[MEASURED]}
     steps = measured_steps()
     alike = [one for one in steps if one.is_like(by)]
     most = max(by, key=lambda ground: by[ground])
@@ -154,7 +159,7 @@ def on_gpus(run: Run) -> bool:
 
 
 def _of_gpu(run: Run, key: str) -> Any:
-    """Return what a run's scenario says of its GPU; None where it says nothing."""
+    """Return a value of a run's GPU from its scenario; None if absent."""
     found: Any = run.info.scenario
     for name in ("cluster", "host", "gpu", key):
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -162,7 +167,7 @@ def _of_gpu(run: Run, key: str) -> Any:
 
 
 def _of_residuals(run: Run, typical: Mapping[str, float]) -> Contribution:
-    """Each group's typical error, weighed by its share of the critical path, as if all of a group erred alike."""
+    """Return the groups' typical errors, weighed by their shares of the critical path; a group errs as a whole."""
     step = typical_step(run)
     if step is None:
         words = "largest typical error of the calibration's groups, as no spans are left to weigh them by"
@@ -186,7 +191,7 @@ def _of_residuals(run: Run, typical: Mapping[str, float]) -> Contribution:
 
 
 def _group_of(row: Mapping[Any, Any], typical: Mapping[str, float]) -> str | None:
-    """The calibration's group of an operation: a kernel's by its dtype or kind, else the worst of communication."""
+    """Return the calibration's group of an operation: by a kernel's dtype or kind, else the worst of communication."""
     if row["part"] == COMPUTE:
         names = (f"{row['kernel']} {row['dtype']}{_KERNELS}", f"{row['kernel']}{_KERNELS}")
         return next((name for name in names if name in typical), None)
@@ -195,7 +200,7 @@ def _group_of(row: Mapping[Any, Any], typical: Mapping[str, float]) -> str | Non
 
 
 def _of_steps(steps_ns: list[float]) -> list[Contribution]:
-    """How surely the steps of this run know their median; a single one says nothing of that."""
+    """Return the uncertainty of the median over this run's steps; nothing for a single step."""
     if len(steps_ns) < 2:
         return []
     sample = statistics.sample(steps_ns)

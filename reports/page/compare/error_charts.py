@@ -1,6 +1,6 @@
-"""Charts of predictions against measurements: scatter, errors as bars and by size.
+"""Draw predictions against measurements: scatter, errors as bars and by size.
 
-Errors lie on an axis of ratios, on which half and twice are equally far off, and are read as percentages.
+Errors are drawn on an axis of ratios, on which half and twice are equally far from zero, and labelled as percentages.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from reports.terminal.rows import cells
 
 COLORS = {"compute": theme.COMPUTE, "communication": theme.EXPOSED, "host": theme.IDLE}
 _BANDS = (0.25, 0.1)
-# Beyond a factor of 1,000 an error is drawn as one of that.
+# Errors beyond a factor of 1,000 are drawn at that factor.
 _FURTHEST = float(np.log2(1000))
 _TOO_FAST = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99)
 _TOO_SLOW = (1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2, 4, 10, 30, 100, 1000)
 _TICKS = np.log2(np.array([*_TOO_FAST, *_TOO_SLOW]))
 _ROW = 22  # px of a bar with its gap
-# On a narrow screen only these few have room.
+# A narrow screen shows only the labels in `few`.
 _PERCENT = """
     const share = 100 * (2 ** tick - 1)
     const hasRoom = innerWidth >= 600 || few.some((one) => Math.abs(one - tick) < 1e-9)
     return hasRoom ? `${share > 0.5 ? "+" : ""}${Number(share.toPrecision(3))} %` : ""
 """
-# In a narrow range Bokeh's ticks are evenly spaced, which crowds them at the upper end: 1, 2 and 5 are named there.
+# Bokeh's ticks are evenly spaced in a narrow range, which crowds them at the upper end: only 1, 2 and 5 are labelled.
 _DURATION = """
     const isRound = (one) => [1, 2, 5].includes(Number((one / 10 ** Math.floor(Math.log10(one) + 1e-9)).toPrecision(6)))
     if (!isRound(tick) && ticks.filter(isRound).length > 1) return ""
@@ -45,17 +45,17 @@ _DURATION = """
 """
 
 
-# As many as a wide screen has room for.
+# The number of steps that a wide screen can show.
 _MOST = 1000
-# Of more, dots would hide each other.
+# Dots of more steps would hide each other.
 _MOST_DOTS = 200
 
 
 def scatter(points: pd.DataFrame, colors: Mapping[str, str]) -> Any:
-    """Predicted against measured times on logarithmic axes, over bands of 10 % and 25 % around the diagonal.
+    """Draw predicted against measured times on logarithmic axes, over bands of 10 % and 25 % around the diagonal.
 
-    A point has its `name` and `group`, and of either side `SIDE`, `SIDE_low` and `SIDE_high` (where 80 % of such times
-    lie) in ns, above 0; `colors` are by group, in the legend's order.
+    A point has `name` and `group`, and for both sides `SIDE`, `SIDE_low` and `SIDE_high` (10th and 90th percentile) in
+    ns, above 0; `colors` are by group, in the legend's order.
     """
     low, high = _bounds(points)
     drawn = charts.figure(
@@ -77,7 +77,7 @@ def scatter(points: pd.DataFrame, colors: Mapping[str, str]) -> Any:
 
 
 def _bounds(points: pd.DataFrame) -> tuple[float, float]:
-    """Bounds of both axes: all dots, and the bars up to a factor of ten beyond them."""
+    """Return the bounds of both axes: all dots, and the bars up to a factor of ten beyond them."""
     dots = points[[*SIDES]].to_numpy(float)
     bars = points[[f"{side}_{end}" for side in SIDES for end in ("low", "high")]].to_numpy(float)
     every = np.clip(np.concatenate([dots, bars], axis=1), dots.min() / 10, dots.max() * 10)
@@ -96,7 +96,7 @@ def _draw_bands(drawn: Any, low: float, high: float) -> None:
 
 
 def _source(points: pd.DataFrame, low: float) -> ColumnDataSource:
-    """A bar that begins at 0 begins at the axis."""
+    """Return the columns of points; a bar from 0 is drawn from the axis."""
     columns: dict[str, Any] = {"name": points["name"].tolist()}
     for side in SIDES:
         times = points[[side, f"{side}_low", f"{side}_high"]]
@@ -122,16 +122,16 @@ def _add_hover(drawn: Any, renderers: Sequence[Any], tooltips: Sequence[tuple[st
 
 
 def log_ratio(errors: Any) -> Floats:
-    """Where errors lie on an axis of ratios, which is one of logarithms to base 2."""
+    """Return the positions of errors on an axis of ratios: logarithms to base 2."""
     with np.errstate(divide="ignore"):
         ratios: Floats = np.clip(np.log2(1 + np.asarray(errors, float)), -_FURTHEST, _FURTHEST)
     return ratios
 
 
 def error_axis(axis: Any, ratios: Floats, most: int = 12, most_narrow: int = 12) -> tuple[float, float]:
-    """Percentages on an axis of ratios that holds these and 0; gives where it begins and ends.
+    """Label an axis of ratios, which holds these and 0, with percentages; return its begin and end.
 
-    At most so many are named, on a narrow screen fewer.
+    The number of labelled ticks is at most `most`, on a narrow screen `most_narrow`.
     """
     low = min(float(np.nanmin(ratios, initial=0.0)), -0.07)
     high = max(float(np.nanmax(ratios, initial=0.0)), 0.07)
@@ -143,7 +143,7 @@ def error_axis(axis: Any, ratios: Floats, most: int = 12, most_narrow: int = 12)
 
 
 def _apart(ticks: Sequence[float], gap: float) -> list[float]:
-    """0, and of the others those that have room, from 0 on."""
+    """Return 0 and the ticks that have room next to those already chosen, from 0 on."""
     kept = [0.0]
     for tick in sorted(ticks, key=abs):
         if tick and all(abs(tick - other) >= gap for other in kept):
@@ -152,10 +152,15 @@ def _apart(ticks: Sequence[float], gap: float) -> list[float]:
 
 
 def error_bars(names: Sequence[str], errors: Any, colors: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Any:
-    """Draw a bar for each name, the first on top, to the left of zero for what was predicted too fast.
+    """Draw a bar for each name, the first on top; predictions that are too fast point left of zero.
 
-    Beside the bars stand names without their streams: their ends tell them apart where there is little room.
-    `columns` are further words for the tooltips, by title.
+    Names next to bars lack their streams, because a cut name must keep its distinctive end.
+
+    Args:
+        names: the operations.
+        errors: signed errors.
+        colors: the bars' colours.
+        columns: further words for the tooltips, by title.
     """
     short, ratios = charts.distinct([name.split(" @")[0] for name in names]), log_ratio(errors)
     source = ColumnDataSource(
@@ -179,9 +184,7 @@ def error_bars(names: Sequence[str], errors: Any, colors: Sequence[str], columns
 
 
 def errors_over_sizes(calls: pd.DataFrame, medians: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
-    """Draw a dot for each call's `name`, kind, size and error, and a line through the medians of each part by its
-    sizes.
-    """
+    """Draw a dot for each call's name, kind, size and error, and lines through each part's medians by size."""
     kinds = list(dict.fromkeys(calls["kind"].tolist()))
     places = {at: _place(at) for at in sorted(set(calls["size_from_bytes"].tolist()))}
     drawn = charts.figure(height=330, x="size of one call", y="error", x_range=_size_range(places))
@@ -212,7 +215,7 @@ def errors_over_sizes(calls: pd.DataFrame, medians: Mapping[str, Sequence[tuple[
 
 
 def _size_source(calls: pd.DataFrame) -> ColumnDataSource:
-    """Rows of one size stand beside each other by name, so that few hide another."""
+    """Return the columns of calls; calls of one size are spread by name, so that few hide another."""
     times = dict(zip(TIMES.values(), zip(*cells(calls, list(TIMES)), strict=True), strict=True))
     places = [_place(at) for at in calls["size_from_bytes"].tolist()]
     return ColumnDataSource(
@@ -226,7 +229,7 @@ def _colors(kinds: Sequence[str]) -> list[str]:
 
 
 def _place(from_bytes: int) -> float:
-    """The middle of a power of two's size class on a logarithmic axis; 0 bytes are left of all."""
+    """Return the middle of a power of two's size class on a logarithmic axis; 0 bytes are leftmost."""
     return from_bytes.bit_length() - 0.5 if from_bytes else -0.5
 
 
@@ -244,7 +247,7 @@ def _name_sizes(axis: Any, places: Mapping[int, float]) -> None:
 
 
 def step_errors(steps: pd.DataFrame) -> tuple[Any, str]:
-    """Draw the chart of the steps that both runs completed, at most `_MOST` evenly spaced ones, and its note."""
+    """Draw the steps that both runs completed, at most `_MOST` evenly spaced ones; return the chart and its note."""
     shown = steps if len(steps) <= _MOST else steps.iloc[np.linspace(0, len(steps) - 1, _MOST).astype(int)]
     ratios = log_ratio(shown["error"])
     source = ColumnDataSource(

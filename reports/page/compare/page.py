@@ -27,7 +27,7 @@ reads and writes. Lines are medians over all such operations."""
 
 
 def page(comparison: Comparison, predicted_page: str, measured_page: str) -> Page:
-    """Return the whole page; the paths of the two runs' own pages are relative to where it will lie, "" without one."""
+    """Return the whole page; the paths of the two runs' own pages are relative to it, "" for none."""
     info, view = comparison.measured.info, CompareView(comparison, (predicted_page, measured_page))
     return Page(
         title=f"{info.name}: predicted against measured",
@@ -38,7 +38,7 @@ def page(comparison: Comparison, predicted_page: str, measured_page: str) -> Pag
 
 
 def places(comparison: Comparison) -> list[tuple[int, int]]:
-    """The steps and ranks of the worst cases, which the runs' own pages must show."""
+    """Return the steps and ranks of the worst cases, which the runs' own pages must show."""
     return list(dict.fromkeys(zip(comparison.worst["step"].tolist(), comparison.worst["rank"].tolist(), strict=True)))
 
 
@@ -49,7 +49,7 @@ def _foot(role: str, run: Run) -> str:
 
 
 def scatter(view: CompareView) -> list[Chart] | str:
-    """Draw predicted against measured times of operations; say why not where none took time."""
+    """Draw predicted against measured times of operations; return the reason instead where none took time."""
     frame = named_operations(view.comparison)
     frame = frame[(frame["error"].notna() & (frame["predicted_ns"] > 0)).to_numpy(bool)]
     if not len(frame):

@@ -1,4 +1,4 @@
-"""The page of a validation: how far off the predictions of its scenarios were, and which operations made them so."""
+"""The page of a validation: the errors of its scenarios' predictions, and the operations that cause them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ stands on top."""
 
 
 def page(found: Validated) -> Page:
-    """The whole page, to lie in the validation's folder."""
+    """Return the whole page, for the validation's folder."""
     head = found.head
     machine = ", ".join(str(value) for value in head.get("machine", {}).values())
     about = [f"{text.counted(len(found.scenarios), 'scenario')}, begun {head.get('started', 'at an unknown time')}"]
@@ -44,7 +44,7 @@ def page(found: Validated) -> Page:
 
 
 def sections(found: Validated) -> list[Shown]:
-    """From the headline to single operations."""
+    """Return the sections, from the headline to single operations."""
     return [_summary(found), _scatter(found), _scenarios(found), _operations(found)]
 
 
@@ -139,7 +139,7 @@ def _errors_between(low: pd.Series, high: pd.Series) -> list[str]:
 
 
 def _page_of(folder: Path, scenario: str, side: str) -> Cell:
-    """A run's own page, where there is one."""
+    """Return a link to a run's own page, "" if it has none."""
     path = Path(scenario, side, "reports", "report.html")
     return PageLink(side, quote(path.as_posix())) if (folder / path).is_file() else ""
 

@@ -1,4 +1,4 @@
-"""Charts of links: bytes between hosts, load over time."""
+"""Draw links: bytes between hosts, load over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMES = 240
 
 
 def hosts(view: RunView) -> list[Chart | Words]:
-    """Draw how much each host gave to each other, or say why not."""
+    """Draw the bytes that each host sent to each other, or state why not."""
     run = view.run
     matrix = host_matrix(run.traffic, _HOSTS)
     if matrix is None:
@@ -46,7 +46,7 @@ def _names(matrix: HostMatrix) -> list[str]:
 
 
 def over_time(view: RunView) -> list[Chart | Words]:
-    """Draw the load of each class of links in one step, or say why not."""
+    """Draw the load of each class of links in one step, or state why not."""
     run, step = view.run, view.step
     if not len(run.loads):
         return [Words("Load over time: not available for this run.")]

@@ -12,9 +12,13 @@ from reports.sections.run.subject import RunView
 
 
 def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (), tables: str = "") -> Page:
-    """Return all of a run. The critical path is that of step `asked`, by default of a typical one.
+    """Return the page of a run.
 
-    `also` are steps and ranks that its timeline must show; `tables` says where the numbers lie.
+    Args:
+        run: the run.
+        asked: the step whose critical path is shown, by default a typical one.
+        also: steps and ranks that the timeline must show.
+        tables: the path of the tables, for the page's foot.
 
     Raises:
         ReportError: the run has no such step.

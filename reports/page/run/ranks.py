@@ -1,6 +1,6 @@
-"""Charts of ranks: their times, the tables' loads, memory.
+"""Draw ranks: their times, the tables' loads, memory.
 
-Few ranks have a bar each; of many the distribution is shown, and the worst of them.
+Few ranks have a bar each; of many the distribution is drawn, and the worst of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PARTS = {
     "wait_ns": ("waiting for other ranks", theme.WAIT),
     "idle_ns": ("idle", theme.IDLE),
 }
-# As axes have them: what one of it is, and its name.
+# The unit of axes: its size, and its name.
 _UNITS = {
     "ids_per_step": (1.0, "ids per step by the planner"),
     "perf_ms": (1.0, "ms by the planner"),
@@ -37,7 +37,7 @@ _UNITS = {
 
 
 def ranks(view: RunView) -> list[Chart]:
-    """Draw what ranks spend a step on."""
+    """Draw each rank's step breakdown."""
     each = of_one_step(view)
     if len(each) > _RANKS:
         return _rank_histograms(each, view.which)
@@ -79,7 +79,7 @@ def tables(view: RunView) -> Iterator[Chart]:
 
 
 def _table_bars(plan: pd.DataFrame, measure: str, world_size: int) -> Any:
-    """A bar for each rank, of the tables that load it most and all others."""
+    """Return a bar for each rank, of the tables with the largest loads and all others."""
     loads = plan.pivot_table(index="rank", columns="table", values=measure, aggfunc="sum", fill_value=0)
     loads = loads.reindex(range(world_size), fill_value=0)
     factor, unit = _UNITS[measure]
@@ -87,7 +87,7 @@ def _table_bars(plan: pd.DataFrame, measure: str, world_size: int) -> Any:
 
 
 def _layers(loads: pd.DataFrame) -> dict[str, tuple[Any, str]]:
-    """The columns that are most in all, and the others together."""
+    """Return the columns with the largest sums, and the others summed up."""
     order = loads.sum().sort_values(ascending=False, kind="stable").index.tolist()
     shown, rest = order[:_LAYERS], order[_LAYERS:]
     layers = {str(name): (loads[name].to_numpy(float), color) for name, color in zip(shown, theme.EVERY, strict=False)}
@@ -97,7 +97,7 @@ def _layers(loads: pd.DataFrame) -> dict[str, tuple[Any, str]]:
 
 
 def memory(view: RunView) -> list[Chart]:
-    """Draw what fills the device memory of ranks."""
+    """Draw the device memory of ranks, by part."""
     frame = view.run.rank_memory
     if len(frame) <= _RANKS:
         return [Chart("memory", "Device memory of each rank", _memory_bars(view.run))]

@@ -1,4 +1,4 @@
-"""Chooses the spans that a page's timeline shows: those of typical and of slow steps and ranks."""
+"""Choose the spans that a page's timeline shows: those of typical and of slow steps and ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 from reports.analysis.frames import COMPUTE, KEYS, STEP
 from reports.run import Run
 
-# 35 bytes of the page each; a browser draws as many in some 50 ms.
+# 35 bytes of the page each; a browser draws this many in some 50 ms.
 MOST_SPANS = 30_000
 MOST_LANES = 72
 COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", "bytes_sent"]
@@ -19,9 +19,9 @@ COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", "bytes_sen
 
 @dataclass(frozen=True, slots=True)
 class ShownSpans:
-    """The spans that are on the page, and of which ranks and steps they are; `left_out` counts those that are not.
+    """A choice of spans for the page, and their ranks and steps; `left_out` counts the other spans.
 
-    Of the steps `in_part` only those ranks are there to which a reader is sent.
+    Steps `in_part` have only the ranks that links lead to.
     """
 
     spans: pd.DataFrame
@@ -32,10 +32,10 @@ class ShownSpans:
 
 
 def choose(run: Run, typical: int | None, also: Sequence[tuple[int, int]] = ()) -> ShownSpans:
-    """What a page shows of a run: a typical step first, the slowest and the first, then as many more as there is room.
+    """Choose the spans that a page shows: a typical step, the slowest and the first, then others while there is room.
 
-    `also` are steps and ranks that a reader will be sent to, which come before all but the typical step. Where a step
-    has too many ranks, those are shown that its critical path visits, the slowest, the quickest and those between.
+    `also` are steps and ranks that links lead to; these come before all but the typical step. Where a step has too many
+    ranks, the choice is those on its critical path, the slowest, the fastest and evenly spaced ones between.
     """
     asked = {step: [rank for other, rank in also if other == step] for step, _ in also}
     order = _steps_in_order(run, typical, list(asked))
@@ -59,7 +59,7 @@ def choose(run: Run, typical: int | None, also: Sequence[tuple[int, int]] = ()) 
 
 
 def _each_step(run: Run, order: Sequence[int], ranks: Sequence[int]) -> Iterator[tuple[int, pd.DataFrame]]:
-    """What these ranks did in each step; of small steps many are read at once, as one takes as long as many."""
+    """Yield the spans of these ranks in each step; small steps are read many at a time, to save time."""
     begin, at_once = 0, 1
     while begin < len(order):
         steps = order[begin : begin + at_once]
@@ -77,7 +77,7 @@ def _of_steps(run: Run, steps: Sequence[int]) -> pd.DataFrame:
 
 
 def _steps_in_order(run: Run, typical: int | None, asked: Sequence[int]) -> list[int]:
-    """The steps by how much a reader wants to see them."""
+    """Return the steps, most interesting first."""
     kept = run.kept_steps
     if not len(kept):
         return []
@@ -89,7 +89,7 @@ def _steps_in_order(run: Run, typical: int | None, asked: Sequence[int]) -> list
 
 
 def _ranks(run: Run, order: Sequence[int], asked: Sequence[int]) -> list[int]:
-    """As many as there is room for, by how much a reader wants to see them."""
+    """Return as many ranks as there is room for, most interesting first."""
     if not order:
         return []
     spans, everybody = _of_steps(run, order[:1]), sorted(set(run.outline.own["rank"].tolist()))
@@ -98,7 +98,7 @@ def _ranks(run: Run, order: Sequence[int], asked: Sequence[int]) -> list[int]:
     every = lanes.index.tolist()
     if not every:
         return everybody
-    room = MOST_SPANS // 2 if asked else MOST_SPANS  # the rest is for where a reader is sent
+    room = MOST_SPANS // 2 if asked else MOST_SPANS  # the rest is for places that links lead to
     most = max(1, min(MOST_LANES // max(int(lanes.median()), 1), room * len(every) // max(len(spans), 1)))
     most = max(most, len(set(asked)))
     if len(everybody) <= most:

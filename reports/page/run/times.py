@@ -1,4 +1,4 @@
-"""Charts of where the time of a run went: steps, their parts, what was hidden, the critical path, metrics."""
+"""Draw the time of a run: steps, their parts, hidden communication, the critical path, metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reports.terminal.rows import operation_name, operation_names, records, repr
 
 _BARS = 24
 _METRICS = 6
-# Bars of operations by their part: which column is a layer of what name and colour.
+# Layers of the bars of operations, by part: the column and colour of each name.
 _LAYERS = {
     "communication": {
         "hidden": ("hidden_ns", theme.HIDDEN),
@@ -30,7 +30,7 @@ _LAYERS = {
 
 
 def steps(view: RunView) -> list[Chart]:
-    """Draw how long each step took; nothing of a single one."""
+    """Draw the time of each step; nothing for a single step."""
     frame = view.run.steps
     return [Chart("steps", "Time of each step", _over_steps(frame), _steps_note(frame))] if len(frame) > 1 else []
 
@@ -53,12 +53,12 @@ def _over_steps(frame: pd.DataFrame) -> Any:
 
 
 def parts(view: RunView) -> list[Chart]:
-    """Draw what a step is made of, for a rank."""
+    """Draw the parts of a rank's step."""
     return [Chart("parts", f"Step breakdown, mean of {view.which}", _parts_bars(view.run, view.kept))]
 
 
 def _parts_bars(run: Run, kept: list[int]) -> Any:
-    """The mean rank, and those that have most of something."""
+    """Return bars of the mean rank, and of the ranks with the maximum of each part."""
     each = ranks_of_step(run, kept)
     mean = {name: float(np.average(each[name], weights=each["rank_count"])) for name in PARTS}
     names, rows = ["the mean rank"], [mean]
@@ -72,7 +72,7 @@ def _parts_bars(run: Run, kept: list[int]) -> Any:
 
 
 def hidden(view: RunView) -> Iterator[Chart]:
-    """Draw what of communication ran beside compute, and what did not."""
+    """Draw the communication that compute hides, the exposed rest, and the computations."""
     frame = view.run.operations_of(view.kept)
     frame = frame.sort_values(["mean_ns", "label", "kind"], ascending=[False, True, True])
     frame = frame.assign(name=operation_names(frame), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
@@ -95,7 +95,7 @@ def _more(frame: pd.DataFrame, noun: str) -> str:
 
 
 def critical_path(view: RunView) -> list[Chart]:
-    """Draw what one step waited for."""
+    """Draw the critical path of one step."""
     assert view.step is not None
     waited, title = view.run.waited_for_of(view.step), f"Critical path of step {view.step}, in order"
     kept = waited.sort_values("duration_ns", ascending=False, kind="stable").head(_BARS).sort_values("order")
@@ -117,7 +117,7 @@ def critical_path(view: RunView) -> list[Chart]:
 
 
 def metrics(view: RunView) -> Iterator[Chart]:
-    """Draw numbers that the program recorded, the first ones that have several steps."""
+    """Draw the first recorded metrics that have several steps."""
     for at, (name, own) in enumerate(view.run.metrics_by_step.groupby("name", sort=False)):
         if at < _METRICS and len(own) > 1:
             yield Chart(f"number-{at}", str(name), _over_time(own), "Mean over ranks; band: min to max.")

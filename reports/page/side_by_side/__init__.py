@@ -1,1 +1,1 @@
-"""The page of several runs side by side."""
+"""The page that compares several runs."""

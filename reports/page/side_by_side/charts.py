@@ -1,4 +1,4 @@
-"""Charts of several runs, each run with its colour, the first one as a ring that no other hides."""
+"""Draw several runs, each run in its colour, the first one as a ring that no other hides."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import labels
 from reports.terminal import text
 
-_LEGEND = 22  # letters
+_LEGEND = 22  # letters of a run in a legend
 _ROW = 26  # px of a row of dots
 _MARGIN = 20  # px above and below rows
-# Not those of compute and communication.
+# Distinct from the colours of compute and communication.
 _COLORS = [
     *(theme.COOL[2], theme.WARM[2], theme.COOL[1], theme.WARM[1]),
     *(theme.COOL[8], theme.WARM[3], theme.COOL[4], theme.WARM[8]),
@@ -25,12 +25,12 @@ _COLORS = [
 
 
 def colors(found: SideBySide) -> dict[str, str]:
-    """One for each run, by label."""
+    """Return a colour for each run, by label."""
     return {label: _COLORS[at % len(_COLORS)] for at, label in enumerate(labels(found).values())}
 
 
 def legend_words(run: str) -> str:
-    """A run's label, of which a legend has several in a line."""
+    """Return a run's label, shortened so that a legend fits several into a line."""
     return text.shortened(run, _LEGEND)
 
 
@@ -43,9 +43,15 @@ def dots(
     x: str,
     scale: float = 1.0,
 ) -> Any:
-    """Draw a row for each name, the first on top, with a dot for each run of `values`, by label; nan for none.
+    """Draw a row for each name, the first on top, with a dot for each run of `values`.
 
-    The axis shows values times `scale`, readers are told them as `form` writes them. The first of `colored` is a ring.
+    Args:
+        names: the names of rows.
+        values: by the runs' labels, a number for each row; nan for none.
+        form: writes a value for tooltips.
+        colored: the runs' colours; the first run is drawn as a ring.
+        x: the label of the axis.
+        scale: factor from values to the axis.
     """
     rows = charts.distinct(names)
     table = np.array(list(values.values()), float).reshape(len(values), len(rows)) * scale
@@ -54,7 +60,7 @@ def dots(
         height=_ROW * max(len(rows), 1) + _MARGIN,
         x=x,
         y_range=FactorRange(factors=rows[::-1]),
-        x_range=Range1d(-0.02 * most, 1.05 * most),  # a dot at 0 is seen whole
+        x_range=Range1d(-0.02 * most, 1.05 * most),  # so that a dot at 0 is drawn whole
         tooltips=[("", "@name"), ("@run", "@words")],
     )
     _ties(drawn, rows, table)
@@ -75,7 +81,7 @@ def dots(
 
 
 def _ties(drawn: Any, rows: Sequence[str], table: Any) -> None:
-    """From the least of each row to the greatest."""
+    """Draw a line from the least of each row to the greatest."""
     shown = ~np.isnan(table).all(axis=0)
     low, high = np.nanmin(table[:, shown], axis=0), np.nanmax(table[:, shown], axis=0)
     kept = [row for row, own in zip(rows, shown.tolist(), strict=True) if own]
@@ -87,7 +93,7 @@ def _ties(drawn: Any, rows: Sequence[str], table: Any) -> None:
 
 
 def over_steps(frames: Mapping[str, pd.DataFrame], colored: Mapping[str, str]) -> Any:
-    """Draw the time of each step, a line for each run; of many steps each point is a median of neighbours."""
+    """Draw the time of each step, a line for each run; with many steps each point is a median of neighbours."""
     tooltips = [("", "@run"), ("step", "@step"), ("took", "@took{0.000} ms")]
     drawn = charts.over_steps(height=240, y="ms", tooltips=tooltips)
     for label, frame in frames.items():

@@ -1,4 +1,4 @@
-"""Sections of several runs: memory, links and plans, from the frames of `reports.side_by_side.frames`."""
+"""Sections that compare runs' memory, links and plans, from the frames of `reports.side_by_side.frames`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAYERS = 9
 
 
 def memory(found: SideBySide) -> Shown:
-    """Memory of each run's fullest rank, by part."""
+    """Return the section on the memory of each run's fullest rank, by part."""
     frame = found.memory
     if not len(frame):
         return Shown("memory", "Memory of the fullest rank", absent="No run has recorded its memory.")
@@ -46,7 +46,7 @@ def memory(found: SideBySide) -> Shown:
 
 
 def links(found: SideBySide) -> Shown:
-    """The load of each class of links."""
+    """Return the section on the load of each class of links."""
     frame = found.link_classes
     if not len(frame):
         return Shown("links", "Links", absent="Not available: no run has links, as real runs record none.")
@@ -73,7 +73,7 @@ def links(found: SideBySide) -> Shown:
 
 
 def balance(found: SideBySide) -> Shown:
-    """How far the most loaded rank is from the mean."""
+    """Return the section on how far the most loaded rank is from the mean."""
     loads, label = _loads(found), labels(found)
     if not len(loads):
         return Shown("balance", "Balance of ranks", absent="No run has a plan, or spans of its steady steps.")
@@ -93,7 +93,7 @@ def balance(found: SideBySide) -> Shown:
 
 
 def _loads(found: SideBySide) -> pd.DataFrame:
-    """What ranks have to do, a row a load and run; most and mean as a person reads them."""
+    """Return a row for each load and run; maximum and mean as text."""
     rows = [
         ("compute of a step", row["run"], text.duration(row["max_ns"]), row["rank"], text.duration(row["mean_ns"]),
          row["max_over_mean"])
@@ -115,7 +115,7 @@ def _ratio(value: float) -> str:
 
 
 def plans(found: SideBySide) -> Shown:
-    """Tables that are not placed identically."""
+    """Return the section on tables that are placed differently."""
     frame, short = found.plans, dict(zip(found.names, marks(found.names), strict=True))
     alike = f"{text.counted(found.same_tables, 'table')} {'is' if found.same_tables == 1 else 'are'} placed identically"
     if not len(frame):

@@ -39,7 +39,7 @@ _TILES = ["step_ns", "samples_per_s", "compute_ns", "transfer_ns", "wait_ns", "m
 
 
 def page(found: SideBySide, hrefs: Sequence[str], tables: str = "") -> Page:
-    """The whole page; `hrefs` lead to each run's own ("": it has none), `tables` says where the numbers lie."""
+    """Return the whole page; `hrefs` lead to each run's own ("": it has none), `tables` is the path of the tables."""
     where = f"All numbers here are those of the tables in {tables}, of which every column is in docs/reports.md."
     about = [f"Changes are relative to the base, {found.names[0]}."]
     title = f"{text.counted(len(found.names), 'run')} side by side"
@@ -47,7 +47,10 @@ def page(found: SideBySide, hrefs: Sequence[str], tables: str = "") -> Page:
 
 
 def sections(found: SideBySide, hrefs: Sequence[str]) -> list[Shown]:
-    """What differs, then times, operations, memory, links, balance and plan; `hrefs` lead to each run's own page."""
+    """Return the sections: differences, then times, operations, memory, links, balance and plan.
+
+    `hrefs` lead to each run's own page.
+    """
     return [
         _glance(found, hrefs),
         _settings(found),
@@ -137,7 +140,7 @@ def _parts(found: SideBySide) -> Shown:
 
 
 def _numbers(found: SideBySide) -> ReportTable:
-    """Every number with its change, a column for each run."""
+    """Return a table of every number with its change, a column for each run."""
     frame, rows = found.results, []
     for name, words in numbers(found).items():
         if frame[name].notna().any():

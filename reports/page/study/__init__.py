@@ -1,1 +1,1 @@
-"""The page of a study: Python gives the data, scripts in the page draw the points."""
+"""The page of a study: Python writes the data, scripts in the page draw the points."""

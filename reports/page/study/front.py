@@ -11,7 +11,7 @@ from reports.page import charts, theme
 
 
 def figure() -> Any:
-    """Points that are filtered out stay faint; a click on one of the others chooses it."""
+    """Return the figure; points that are filtered out stay faint, a click on one of the others chooses it."""
     drawn = charts.figure(height=360, x=" ", y=" ", zooms="both")
     points = ColumnDataSource({"x": [], "y": [], "words": []}, name="front-points")
     out, shown = (CDSView(filter=IndexFilter(indices=[], name=f"front-{name}")) for name in ("faint", "shown"))
@@ -39,7 +39,7 @@ def figure() -> Any:
 
 
 def _named(drawn: Any) -> None:
-    """A ring with a name beside it, on the side and the line that `align`, `dx` and `dy` say."""
+    """Draw rings with a name next to each, at the side and line that `align`, `dx` and `dy` set."""
     fields = ("x", "y", "words", "align", "dx", "dy")
     source = ColumnDataSource({name: [] for name in fields}, name="front-named")
     ink = theme.LIGHT.ink

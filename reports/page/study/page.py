@@ -1,4 +1,4 @@
-"""The page of a study: its named points and the best ones as they stand, and all points to filter, by a script."""
+"""The page of a study: tables of its named and best points, and all points to filter, by a script."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reports.study.options import command, option
 from reports.study.tables import BEST, failures, headline, short_names
 from reports.terminal import text
 
-About = Mapping[str, Any]  # what study.json says
+About = Mapping[str, Any]  # the content of study.json
 
 _WIDTH = 40  # letters of a value in a table
 _NAMES = {
@@ -31,7 +31,7 @@ _SCRIPTS = ("study/points.js", "study/parallel.js", "study/levels.js", "study/ta
 
 
 def page(frame: pd.DataFrame, about: About, folder: Path, away: str = "") -> Page:
-    """The whole page; `folder` is the study's, `away` leads to it from where the page lies."""
+    """Return the whole page; `folder` is the study's, `away` the path from the page to that folder."""
     none = _nothing(frame)
     keys = about["keys"]
     sections = [
@@ -96,7 +96,7 @@ def _glance(frame: pd.DataFrame, about: About, hrefs: Sequence[str]) -> Shown:
 
 
 def _named(frame: pd.DataFrame, about: About, hrefs: Sequence[str], named: Mapping[str, pd.DataFrame]) -> ReportTable:
-    """A column for each named point."""
+    """Return a table with a column for each named point."""
     place = {index: at for at, index in enumerate(frame["index"].tolist())}
     at = [place[int(row["index"].iloc[0])] for row in named.values()]
     rows: list[list[Cell]] = [["point", *(_point(frame, one, hrefs) for one in at)]]
@@ -120,7 +120,7 @@ def _point(frame: pd.DataFrame, at: int, hrefs: Sequence[str]) -> Cell:
 
 
 def _numbers(frame: pd.DataFrame, about: About) -> list[tuple[str, Callable[[float], str], list[float]]]:
-    """The measures that tables show, the goals first, then how the first goal differs from the baseline's."""
+    """Return the measures of tables, goals first, then the first goal's change against the baseline."""
     goals = goals_of(frame, about)
     names = dict.fromkeys([*(goal.column for goal in goals), *FIRST])
     shown = [(*SHOWN[name], frame[name].tolist()) for name in names if frame[name].notna().any()]

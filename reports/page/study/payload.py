@@ -1,4 +1,4 @@
-"""What the script of a study's page is given: all points, by columns, as small as JSON has them."""
+"""The data for the script of a study's page: all points, by columns, as compact JSON."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from reports.study.options import command, option
 from reports.study.tables import short_names
 from reports.terminal import text
 
-ABSENT = "-"  # a key that a point leaves as it is in the scenario
+ABSENT = "-"  # a key that a point leaves unchanged
 _DIGITS = 10
-# More values of a key than these are put together, neighbours with neighbours, where each has a row or a column.
+# More values of a key than these are merged with their neighbours, where each has a row or a column.
 _MOST_LEVELS = 16
 _QUANTITY = re.compile(r"([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*(.*)")
-# Shown at first; a reader adds others.
+# Measures shown at first; a reader can add others.
 FIRST = ("step_ns", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples", "exposed_share",
           "memory_spare_bytes", "world_size")  # fmt: skip
 
 
 def named_points(frame: pd.DataFrame, about: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
-    """The best point by the first goal, the knee of the front of all goals, and the baseline; those that there are."""
+    """Return the best point by the first goal, the knee of the front of all goals, and the baseline, if they exist."""
     goals = goals_of(frame, about)
     front = pareto(came_out(frame, about["stages"]), goals)
     found = {
@@ -41,7 +41,7 @@ def named_points(frame: pd.DataFrame, about: Mapping[str, Any]) -> dict[str, pd.
 
 
 def payload(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: str = "") -> dict[str, Any]:
-    """All points of a study; `folder` is the study's, `away` what leads to it from the page, such as "../"."""
+    """Return all points of a study; `folder` is the study's, `away` the path to it from the page, such as "../"."""
     place = {index: at for at, index in enumerate(frame["index"].tolist())}
     named = named_points(frame, about)
     out = came_out(frame, about["stages"])["index"]
@@ -64,7 +64,7 @@ def payload(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: s
 
 
 def links(frame: pd.DataFrame, folder: Path) -> list[str]:
-    """From the study's folder to each point's run: to its page where that is written, else its folder; "" for none."""
+    """Return each point's link from the study's folder: to its run's page if written, else its folder; "" for none."""
     known = {run: _link(folder, run) for run in frame["run"].unique().tolist()}
     return [known[run] for run in frame["run"].tolist()]
 
@@ -77,14 +77,14 @@ def _link(folder: Path, run: str) -> str:
 
 
 def _front_axes(frame: pd.DataFrame, goals: Sequence[str]) -> list[str]:
-    """The first two goals; beside one alone what it is bought with."""
+    """Return the first two goals; for a single goal also a measure that it trades against."""
     others = ("world_size", "exposed_share", "memory_spare_bytes", "bytes_sent", "step_ns", "samples_per_s")
     varied = [name for name in others if name not in goals and frame[name].nunique() > 1]
     return [*goals, *varied, *goals][:2][::-1]
 
 
 def labels_of(frame: pd.DataFrame, key: str, about: Mapping[str, Any]) -> list[str]:
-    """Each point's value of a key as text; of the baseline the scenario's own."""
+    """Return each point's value of a key as text; for the baseline the scenario's own."""
     own = about.get("as_it_is", {}).get(key, ABSENT)
     values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
     return [
@@ -94,7 +94,7 @@ def labels_of(frame: pd.DataFrame, key: str, about: Mapping[str, Any]) -> list[s
 
 
 def label(value: object) -> str:
-    """A value as text: TOML's words for booleans, arrays and tables as JSON."""
+    """Return a value as text: TOML's words for booleans, arrays and tables as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -114,7 +114,7 @@ def _key(name: str, title: str, frame: pd.DataFrame, about: Mapping[str, Any]) -
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
-    """Numbers, and quantities of one unit, by how much they are; others as they come; what is as it is first."""
+    """Return labels sorted if they are numbers or quantities of one unit, else in their order; unchanged keys first."""
     rest = [one for one in labels if one != ABSENT]
     found = [_QUANTITY.fullmatch(one) for one in rest]
     if all(found) and len({one[2] for one in found if one}) == 1:
@@ -123,7 +123,7 @@ def in_order(labels: Iterable[str]) -> list[str]:
 
 
 def grouped(labels: Sequence[str]) -> dict[str, Any]:
-    """`groups`: titles of neighbours that are shown together; `group`: of each label."""
+    """Return `groups`, the titles of neighbours shown together, and `group`, the index of each label's group."""
     size = 1 if len(labels) <= _MOST_LEVELS else -(-len(labels) // _MOST_LEVELS)
     parts = [labels[at : at + size] for at in range(0, len(labels), size)]
     titles = [part[0] if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts]
@@ -145,7 +145,7 @@ def _measure(name: str, values: pd.Series[float], about: Mapping[str, Any]) -> d
 
 
 def _unit(form: Callable[[float], str], most: float) -> tuple[str, float]:
-    """In which unit a whole column is shown, and how much of the frame's that is."""
+    """Return the unit of a whole column, and its size in the frame's unit."""
     if form is text.duration:
         return "ms", 1e6
     if form is text.size:
@@ -154,7 +154,7 @@ def _unit(form: Callable[[float], str], most: float) -> tuple[str, float]:
 
 
 def _short(value: float) -> float | int | None:
-    """To ten digits; null for nan."""
+    """Return the value to ten digits; None for nan."""
     if np.isnan(value):
         return None
     found = value if value.is_integer() else float(f"{value:.{_DIGITS}g}")
@@ -162,6 +162,6 @@ def _short(value: float) -> float | int | None:
 
 
 def _coded(texts: Sequence[str]) -> dict[str, Any]:
-    """Each text once, and which of them a row has."""
+    """Return each distinct text once, and its index for each row."""
     known = {one: code for code, one in enumerate(dict.fromkeys(texts))}
     return {"labels": list(known), "codes": [known[one] for one in texts]}

@@ -1,4 +1,4 @@
-"""Says in sentences what a step's time goes into, and for whom ranks wait."""
+"""Sentences on what a step's time goes into, and for which ranks others wait."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from reports.run import Run
 from reports.terminal import text
 from reports.terminal.rows import records, why_late
 
-# What dominates: so many sentences at most, of so much of the step at least, each with so many operations.
+# The number of sentences on what dominates, the least share of the step for one, and the operations named in each.
 _DOMINANT, _LEAST_SHARE, _NAMED = 3, 0.1, 3
-# Less than this share of a step is not worth a word.
+# A smaller share of a step is not reported.
 _LEAST_WAIT = 0.02
 _UNEVEN = 1.05
 
 
 def dominant(run: Run, step: int) -> list[str]:
-    """What most of a step's critical path is spent on, the longest first, a sentence each without a full stop."""
+    """Return a sentence, without a full stop, for each main part of a step's critical path, longest first."""
     path = run.critical_path_of(step)
     whole, said = text.duration(float(path["duration_ns"].sum())), []
     for row in records(critical_path.dominant(path).head(_DOMINANT)):
@@ -34,7 +34,7 @@ def dominant(run: Run, step: int) -> list[str]:
 
 
 def group_name(row: dict[str, Any]) -> str:
-    """What a row of `critical_path.dominant` is of: "gemm (matrix products) in float32", "send of int64"."""
+    """Return the name of a row of `critical_path.dominant`: "gemm (matrix products) in float32", "send of int64"."""
     if row["part"] == HOST:
         return "the program's own time"
     if row["part"] == COMPUTE:
@@ -45,7 +45,7 @@ def group_name(row: dict[str, Any]) -> str:
 
 
 def waiting(run: Run, steps: list[int]) -> str:
-    """How long ranks wait for others, for whom, and why that rank is late; "" where they hardly wait."""
+    """Return how long ranks wait for others, for which rank, and why that rank is late; "" where they hardly wait."""
     parts = parts_of_step(run, steps).set_index("part")
     if not len(parts):
         return ""
@@ -57,7 +57,7 @@ def waiting(run: Run, steps: list[int]) -> str:
 
 
 def latest(run: Run, steps: list[int]) -> str:
-    """For which rank others wait most, and why it is late; "" where nobody waits."""
+    """Return for which rank others wait most, and why it is late; "" where no rank waits."""
     late = records(run.late_ranks_of(steps).head(1))
     if not late:
         return ""

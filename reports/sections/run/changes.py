@@ -1,4 +1,4 @@
-"""What would help: the run with one thing of its scenario changed, by group: settings, hardware and diagnosis."""
+"""The section on what-if changes: the run with one change of its scenario at a time, by group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TITLES = {
     "setting": f"{_TITLE}: settings, which cost nothing",
     "hardware": f"{_TITLE}: hardware, which has to be bought",
     "diagnosis": f"{_TITLE}: diagnosis, what cannot be had",
-    "": _TITLE,  # of releases that had no groups
+    "": _TITLE,  # releases that had no groups
 }
 _BEST = {"setting": "setting", "hardware": "hardware", "diagnosis": "diagnosis", "": "change"}
 COLUMNS = ["change", "step", "samples/s", "$", "transfer", "waiting", "gain"]
@@ -33,7 +33,7 @@ RANGE_NOTE = (
     " lies over the steps of all draws, and it has both signs."
 )
 _DRAWS_NOTE = "Gains are medians over the steps of all draws; step and samples/s are of the mean draw."
-# Below this a gain is shown as it is, though its interval has both signs.
+# A smaller gain is shown as a number, though its interval has both signs.
 _NO_GAIN = 0.0005
 _MAY_LACK = {"samples/s": "samples_per_s", "$": "usd_per_1e9_samples"}
 _SHARES = ("transfer", "waiting")
@@ -42,9 +42,9 @@ _SHARES = ("transfer", "waiting")
 def ranked(run: Run) -> pd.DataFrame:
     """Return `what_if` with shares of a step and gains: the scenario as it is, then by group, the best first.
 
-    `transfer_share` and `wait_share` are of a step. Samples a second, or steps where there are no samples, are `ratio`
-    times those of the first row in the mean draw; over the steps of all draws the `gain` lies between `gain_low` and
-    `gain_high`, and `is_clear` unless these have both signs. What was not played, and unknown prices, are nan.
+    `transfer_share` and `wait_share` are of a step. `ratio` is samples per second, or steps per second where there are
+    no samples, over that of the first row, in the mean draw. `gain` is over the steps of all draws, between `gain_low`
+    and `gain_high`; `is_clear` unless these have both signs. Unsimulated changes and unknown prices are nan.
     """
     frame = run.what_if.copy()
     done = frame["status"] == "done"
@@ -82,7 +82,7 @@ def best(run: Run) -> str:
 def tables(changes: pd.DataFrame) -> Iterator[ReportTable]:
     """Yield the table of each group of `ranked`, whose rows begin with the scenario as it is.
 
-    Rows are those that were played to their end; samples a second and $ have no column where none is known.
+    Rows are the changes whose simulation completed; samples/s and $ have no column where none is known.
     """
     done = changes[(changes["status"] == "done").to_numpy(bool)]
     absent = [column for column, name in _MAY_LACK.items() if not done[name].notna().any()]
@@ -118,7 +118,7 @@ def _gain(row: dict[str, Any]) -> str:
 
 
 def notes(changes: pd.DataFrame) -> list[str]:
-    """Return what the numbers are, and which changes have moved tables, a paragraph each."""
+    """Return paragraphs on how to read the numbers, and on which changes have moved tables."""
     done = changes[(changes["status"] == "done").to_numpy(bool)]
     said = [_COST_NOTE] if done["usd_per_1e9_samples"].notna().any() else []
     if ((done["gain"] - done["ratio"] + 1).abs() >= _NO_GAIN).any():
@@ -135,12 +135,12 @@ def notes(changes: pd.DataFrame) -> list[str]:
 
 
 def not_played(changes: pd.DataFrame) -> list[str]:
-    """Return a sentence for each change that did not come to its end."""
+    """Return a sentence for each change whose simulation did not complete."""
     return [f"not played: {row['change']}: {row['sentence']}" for row in records(changes) if row["status"] != "done"]
 
 
 def options(changes: pd.DataFrame) -> list[str]:
-    """Return how each of the others is made on a command line."""
+    """Return the command-line options that make each change."""
     done = changes[(changes["status"] == "done").to_numpy(bool)]
     return [f"{row['change']}: {row['options']}" for row in records(done) if row["options"]]
 

@@ -1,4 +1,4 @@
-"""Says in a line what a run's samples cost, and by which prices."""
+"""A line on the cost of a run's samples, and on the prices used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reports.terminal import text
 
 
 def costs_line(run: Run) -> str:
-    """What 10^9 samples cost, and who says so; "" where neither money nor energy is known."""
+    """Return the cost of 10^9 samples and the source of prices; "" where neither money nor energy is known."""
     found, prices = costs(run), prices_of(run)
     said, by = [], []
     if not math.isnan(found.usd_per_1e9_samples):

@@ -1,4 +1,4 @@
-"""At a glance: the numbers that matter, what a step is, what dominates it, and what holds it up."""
+"""The section "At a glance": main numbers, classes of a step's time, what dominates it, and what delays it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from reports.terminal.rows import records, represented, straggler_sentence
 from scenarios.seam import roles
 from scenarios.seam.traits import TRAITS
 
-# A letter each: capitals are computed, small letters sent.
+# A letter for each class: capitals are computed, small letters sent.
 LETTERS = {
     **{by_role.DENSE: "D", by_role.LOOK_UPS: "L", by_role.TABLE_UPDATES: "U", by_role.OPTIMIZER: "O"},
     **{by_role.COMPRESSION: "C", by_role.PACKING: "P", by_role.INPUT: "I", by_role.OTHER: "X"},
@@ -45,11 +45,11 @@ _BAR_NOTE = (
 _STAND_STILL = "waiting: the path is on a rank that computes while most others stand still for it"
 _STRAGGLERS_SHOWN = 5
 _NO_STRAGGLERS = "No stragglers and no hot spots: no GPU and no link is slower, or has more work, than its peers."
-# What takes less of a step is not named by itself.
+# Smaller shares of a step are not named.
 _LEAST_SHARE, _NOTHING = 0.005, 0.0005
-# From here on the exposed transfer of gradients is worth compressing.
+# The exposed share of gradients' transfer from which compressing them is worthwhile.
 _WORTH = 0.02
-# Gradients of tables that every rank has, and averages of replicas of tables, are not compressed.
+# Gradients of replicated tables, and averages of replicas of tables, are not compressed.
 _OF_TABLES = (roles.TABLE_REDUCTION, roles.REPLICAS)
 _REDUCED = [verb for verb, known in TRAITS.items() if known.has_sums and known.size]
 
@@ -120,7 +120,7 @@ def _bar(view: RunView) -> Iterator[Bar]:
 
 
 def _what_helps(view: RunView) -> Iterator[Words]:
-    """Say why compressing gradients cannot help, where it cannot, and which single change gains most."""
+    """Yield why compressing gradients cannot help, if so, and which single change gains most."""
     said = [gradients_hidden(view.run, view.kept), changes.best(view.run)] if view.step is not None else []
     if any(said):
         yield Words("\n".join(filter(None, said)))
@@ -141,10 +141,10 @@ def _stragglers(view: RunView) -> Iterator[Words]:
 
 
 def gradients_hidden(run: Run, steps: list[int]) -> str:
-    """Say why compressing gradients cannot help, without a full stop; "" where it might, or none are reduced.
+    """Return why compressing gradients cannot help, without a full stop; "" where it might, or none are reduced.
 
-    Of the mean rank: what of the reduction of dense gradients is neither hidden behind its computation nor waiting for
-    others. "" also where they are compressed already.
+    The criterion is the mean rank's reduction of dense gradients that is neither hidden behind computation nor waiting
+    for others. The result is also "" where gradients are compressed already.
     """
     compression = run.info.scenario.get("compression")
     if isinstance(compression, dict) and compression.get("kind") != "none":

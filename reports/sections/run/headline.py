@@ -1,4 +1,4 @@
-"""What a run was, in a few lines: the headline of tables and pages, and what a Python session shows."""
+"""A few lines on a run: the headline of tables and pages, and its representation in a Python session."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
 WORLDS = {"sim": "predicted", "real": "measured"}
 _PAYLOADS = {"sizes": "payload: shapes only"}
-# How the note begins that says what was gained by simulating plans, and what that took.
+# The prefix of the note on the gain and duration of a plan search.
 _OF_SEARCH = "plan: the quickest of "
 _LONGEST_SHOWN = 3
 _LEAST_SHARE = 0.005
-# From this share of a step on in which the GPU waits for launches, the host is what bounds it.
+# The share of a step with the GPU waiting for launches, from which the host is called its bound.
 _BOUND = 0.25
 _MOST_ADVICE = 2
-# A smaller share has no digit of its own.
+# A smaller share would be printed as 0.0 %.
 _LEAST_DIGIT = 0.0005
-# These lie within others.
+# Parts that lie within other parts.
 _WITHIN = set(PARTS.values()).difference(ADDING_UP.values())
 
 
 def headline(run: Run, spread: str = "") -> list[str]:
-    """Say what the run was, and how long a step takes; `spread` is a line on how steps vary from run to run."""
+    """Return lines on a run's identity and step time; `spread` is a line on how steps vary from run to run."""
     info, timed = run.info, timed_steps(run)
     hosts = info.hosts if info.world == "real" else ()
     hosts_known = run.outline.hosts if not hosts else len(hosts)
@@ -104,9 +104,9 @@ def bound_by_host(run: Run) -> str:
 
 
 def would_help(info: RunInfo, *, is_bound_by_host: bool) -> list[str]:
-    """Return what the best changes of the program save, a line each, and why others cannot; [] if none is known.
+    """Return a line on the savings of each of the best program changes, and on why others cannot help; [] if unknown.
 
-    `is_bound_by_host`: what it cannot have would take work from the host, and is said only then.
+    `is_bound_by_host`: changes that the program cannot have would relieve the host, so they are reported only then.
     """
     lines, saving = [], [one for one in info.advice if one.saved_ns > 0]
     for one in saving[:_MOST_ADVICE]:
@@ -118,7 +118,7 @@ def would_help(info: RunInfo, *, is_bound_by_host: bool) -> list[str]:
 
 
 def kernel_shares(run: Run) -> dict[str, float] | None:
-    """Return the share of the kernels' time of a step by what prices them, the largest first; None without kernels."""
+    """Return the share of a step's kernel time by how kernels are priced, the largest first; None without kernels."""
     if not len(run.kernels):
         return None
     found = run.kernels.groupby("priced_by")["share"].sum().sort_values(ascending=False, kind="stable")
@@ -126,7 +126,7 @@ def kernel_shares(run: Run) -> dict[str, float] | None:
 
 
 def without_a_law(run: Run) -> str:
-    """Return the line that says what share of a step's kernel time a roofline prices; "" if none."""
+    """Return a line on the share of a step's kernel time that a roofline prices; "" if none."""
     share = (kernel_shares(run) or {}).get("roofline", 0.0)
     if not share:
         return ""
@@ -135,7 +135,7 @@ def without_a_law(run: Run) -> str:
 
 
 def fits(run: Run) -> str:
-    """Whether what the fullest rank holds fits into its GPU, and what would help if not; "" if nothing was recorded."""
+    """Return whether memory fits the fullest rank's GPU, and a remedy if not; "" if nothing was recorded."""
     if not len(run.rank_memory):
         return ""
     fullest = run.rank_memory.head(1)
@@ -148,9 +148,7 @@ def fits(run: Run) -> str:
 
 
 def rests_on(info: RunInfo) -> str:
-    """Where the figures come from that a prediction was made of, and that its work is balanced if it is; "" of a
-    measurement, or where a run does not say.
-    """
+    """Return the sources of a prediction's figures, and whether its work is balanced; "" if measured or unknown."""
     if info.world != "sim":
         return ""
     known = info.scenario.get("rests_on")
@@ -161,7 +159,7 @@ def rests_on(info: RunInfo) -> str:
 def warm_up(run: Run) -> str:
     """Return which first steps of a measured run are left out of all means, in one line; "" if none are.
 
-    Of two steps it cannot be told, which is said where the first took longer.
+    Two steps do not suffice to decide it, which the line states if the first took longer.
     """
     if not run.warm_up:
         return _untold_warm_up(run)
@@ -179,7 +177,7 @@ def _untold_warm_up(run: Run) -> str:
 
 
 def folded(info: RunInfo) -> str:
-    """How many representative hosts were simulated for all, in one line; "" if every host was."""
+    """Return how many representative hosts were simulated for all, in one line; "" if every host was."""
     if not info.host_counts:
         return ""
     hosts = text.counted(len(info.host_counts), "representative host")
@@ -191,7 +189,7 @@ def _hosts(info: RunInfo) -> int:
 
 
 def thinned(info: RunInfo) -> str:
-    """Which spans of a run were left out, in one line; "" if none."""
+    """Return which spans of a run were left out, in one line; "" if none."""
     kept = info.thinned
     if kept is None:
         return ""
@@ -201,7 +199,7 @@ def thinned(info: RunInfo) -> str:
 
 
 def _of_ranks(ranks: Sequence[int], info: RunInfo) -> str:
-    """How many of all ranks these are; representatives count with the ranks that they represent."""
+    """Return how many of all ranks these are; representatives count with the ranks that they represent."""
     count = len(ranks)
     if info.host_counts:
         ranks_of_host, count_of = info.world_size // _hosts(info), dict(info.host_counts)
@@ -210,9 +208,9 @@ def _of_ranks(ranks: Sequence[int], info: RunInfo) -> str:
 
 
 def of_recording(run: Run) -> str:
-    """Return whether the recording is in the step time of a script's run on real ranks, in words.
+    """Return whether the step time of a script's run on real ranks includes the recording's overhead, in words.
 
-    "" of other runs, and of those on CPUs where no step was timed without.
+    The result is "" for other runs, and for runs on CPUs where no step was timed without.
     """
     scenario = run.info.scenario
     if len(unrecorded_steps(run)):
@@ -238,7 +236,7 @@ def _step_time(timed: pd.DataFrame, run: Run) -> list[str]:
 
 
 def arithmetic(run: Run) -> list[str]:
-    """Return the model's FLOP/s of a GPU, MFU and HFU in a line; [] where nothing says them."""
+    """Return the model's FLOP/s of a GPU, MFU and HFU in a line; [] if unknown."""
     found = utilisation_of(run)
     if found is None:
         return []
@@ -253,17 +251,17 @@ def arithmetic(run: Run) -> list[str]:
 
 
 def on_cpu(info: RunInfo) -> list[str]:
-    """Return the line on what hosts computed in steps beside their GPUs; [] where that was little."""
+    """Return a line on the hosts' work in steps concurrently with their GPUs; [] where that was little."""
     return [f"on the CPU beside the GPU: {'; '.join(map(text.printable, info.on_cpu))}"] if info.on_cpu else []
 
 
 def left_out(info: RunInfo) -> list[str]:
-    """Return the line on what steps did of which nothing is predicted; [] where there was nothing."""
+    """Return a line on the parts of steps that are not predicted; [] where there were none."""
     return [f"not predicted: {'; '.join(map(text.printable, info.left_out))}"] if info.left_out else []
 
 
 def sync_words(run: Run) -> list[str]:
-    """How long a step is that averages replicas of tables, and the mean over all; [] where all do so, or none may."""
+    """Return a line on the time of steps that average replicas, and the mean of all; [] where all do, or none."""
     period = sync_period(run)
     if period is None:
         return []
@@ -277,7 +275,7 @@ def sync_words(run: Run) -> list[str]:
 
 
 def only(run: Run) -> str:
-    """Where a number of all ranks would be another."""
+    """Return ", seen on N of M ranks" where spans of some ranks were left out; else ""."""
     thinned = run.info.thinned
     if thinned is None or thinned.ranks is None:
         return ""
@@ -285,7 +283,7 @@ def only(run: Run) -> str:
 
 
 class Share(NamedTuple):
-    """What takes so much of a step."""
+    """A named part of a step: its time in ns, and its share."""
 
     name: str
     ns: float
@@ -296,14 +294,14 @@ class Share(NamedTuple):
 
 
 def as_text(run: Run) -> str:
-    """Step time, ranks and what dominates, a line each; never an error."""
+    """Return step time, ranks and what dominates, a line each; a damaged run gives its error as a line."""
     head, *lines = _head(run)
     lines += [f"{name}: {', '.join(map(str, shares))}" for name, shares in _dominant(run).items()]
     return "\n  ".join([f"<Run {head}", *lines]) + ">"
 
 
 def as_html(run: Run) -> str:
-    """The same as an HTML fragment without scripts and styles of its own."""
+    """Return the lines of `as_text` as an HTML fragment without scripts and styles of its own."""
     head, *lines = map(escape, _head(run))
     rows = "".join(
         f'<tr><th colspan="3" style="text-align: left">{escape(name)}</th></tr>{"".join(map(_row, shares))}'
@@ -320,18 +318,18 @@ def _row(one: Share) -> str:
 def _head(run: Run) -> list[str]:
     try:
         lines = headline(run)
-    except ReportError as error:  # spans are read only now
+    except ReportError as error:  # spans are first read here
         return [f"{run.info.name}: {error}"]
     return [text.printable(line) for line in lines] + ([] if len(run.steps) else ["no rank ended a step"])
 
 
 def _dominant(run: Run) -> dict[str, list[Share]]:
-    """By title, the parts of the typical step and what its critical path holds most of; largest first."""
+    """Return by title the parts of the typical step and the main parts of its critical path, largest first."""
     try:
         if (step := typical_step(run)) is None:
             return {}
         parts, path = parts_of_step(run, [step]), critical_path.dominant(run.critical_path_of(step))
-    except ReportError:  # said above
+    except ReportError:  # the head has the error already
         return {}
     spent = [Share(*row) for row in parts[["part", "mean_ns", "share"]].itertuples(index=False, name=None)]
     waited = [Share(_named(row), row["duration_ns"], row["share"]) for row in records(path)]
@@ -343,7 +341,7 @@ def _dominant(run: Run) -> dict[str, list[Share]]:
 
 
 def _named(row: dict[str, Any]) -> str:
-    """An operation by its name, several by what they have in common."""
+    """Return an operation's name; for several operations that of their group."""
     if len(row["operations"]) > 1:
         return group_name(row)
     return operation_name({**row, "label": row["operations"][0]})

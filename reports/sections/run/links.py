@@ -1,4 +1,4 @@
-"""What links carry: bytes between hosts, load over time, classes of links and the hottest ones."""
+"""The section on links: bytes between hosts, load over time, classes of links and the hottest ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fills the device memory of ranks."""
+"""The section on the device memory of ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _ranks(view: RunView) -> Iterator[ReportTable]:
 
 
 def _parts(view: RunView) -> Iterator[ReportTable]:
-    """Yield the fullest rank's memory: what is there in all phases of a step, and at the peak, which is the total."""
+    """Yield the fullest rank's memory: parts held in all phases of a step, and at the peak, whose sum is the total."""
     fullest, memory = view.run.rank_memory.head(1), view.run.memory
     own = memory[memory["rank"].isin(fullest["rank"]).to_numpy(bool)]
     own = own.sort_values("size_bytes", ascending=False, kind="stable")

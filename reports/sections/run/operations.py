@@ -1,4 +1,4 @@
-"""What ranks do in a step: operations, what of communication is hidden, its bandwidth, and kernels on GPUs."""
+"""The sections on operations: their times, hidden communication, bandwidth, and kernels on GPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import cells, operation_names
 
-# Computations have no such numbers.
+# Columns of the table of operations; computations leave those of communication blank.
 _OPERATION_COLUMNS: FrameColumns = {
     "name": "operation",
     "kind": Column("kind", PAGE),
@@ -42,7 +42,7 @@ _OPERATION_COLUMNS: FrameColumns = {
 }
 _OF_COMMUNICATION = 6  # the first column that only communication has
 _BANDWIDTH_NOTE = "algbw and busbw as nccl-tests has them, since a call's last rank entered."
-# From here on NCCL's own formula is shown beside the link model.
+# The difference from which NCCL's own formula is compared with the link model.
 DIFFERS = 0.05
 _FORMULAS_SHOWN, _BANDWIDTHS_SHOWN = 10, 8
 
@@ -121,7 +121,7 @@ OPERATIONS = ReportSection(
 
 
 def communication(view: RunView) -> pd.DataFrame:
-    """Return what communication of a step is, the most time first: `what`, and sums over the operations that are so.
+    """Return the communication of a step by class, the most time first, summed over the operations of a class.
 
     `bytes_sent`, `mean_ns` and its parts `transfer_ns`, `wait_ns` (both exposed) and `hidden_ns` are of the mean rank.
     """
@@ -155,7 +155,7 @@ _KERNELS_SHOWN = 20
 
 
 def _kernels(view: RunView) -> Iterator[ReportTable]:
-    """List those that take most of a step, so that a GPU's owner sees which prediction to check."""
+    """Yield the kernels that take most of a step, so that a GPU's owner sees which prediction to check."""
     frame = view.run.kernels
     said = ", ".join(f"{name} {text.percent(share)}" for name, share in (kernel_shares(view.run) or {}).items())
     note = (

@@ -1,4 +1,4 @@
-"""How ranks differ in what they spend their steps on, and the classes of a script's ranks."""
+"""The section on ranks: how they differ in the parts of their steps, and the classes of a script's ranks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CLASS_KEYS = ("rank", "count", "ranks")
 
 
 def of_one_step(view: RunView) -> pd.DataFrame:
-    """Return what each rank spends on a step: `SPENT` with `rank`, `rank_count` and `over`, its compute over the mean.
+    """Return each rank's parts of a step: `SPENT` with `rank`, `rank_count` and `over`, its compute over the mean.
 
-    No rows without steady steps.
+    The frame has no rows without steady steps.
     """
     frame = view.run.ranks_of(view.kept) if view.kept else view.run.ranks.iloc[:0]
     each = frame[SPENT].div(frame["steps"].clip(lower=1), axis=0)
@@ -26,7 +26,7 @@ def of_one_step(view: RunView) -> pd.DataFrame:
 
 
 def rank_names(frame: pd.DataFrame) -> list[str]:
-    """Return each row's rank, as a representative of those alike: "rank 4139 & 15 more"."""
+    """Return each row's rank, as a representative of its peers: "rank 4139 & 15 more"."""
     return [f"rank {name}" for name in represented(frame)]
 
 

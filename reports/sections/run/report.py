@@ -30,7 +30,7 @@ TIMELINE: ReportSection[RunView] = ReportSection(name="timeline", title="Timelin
 
 
 def _data(view: RunView) -> dict[str, Any]:
-    """Return what is known of the run as a whole."""
+    """Return the facts about the run as a whole."""
     run, info = view.run, view.run.info
     timed, period, known = timed_steps(run), sync_period(run), uncertainty(run)
     names = ("name", "world", "digest", "world_size", "seed", "complete", "host_counts", "error", "plan_notes")
@@ -74,10 +74,12 @@ RUN = Report(
 
 
 def summarize(run: Run, step: int | None = None, spread: str = "") -> RenderableType:
-    """Return everything that a person asks first; the critical path is that of `step`.
+    """Return the summary of a run for a terminal; `text.as_text` makes it a string.
 
-    Without `step`, it is that of the median steady step. `spread` is a line on how steps vary from run to
-    run. `text.as_text` makes it a string.
+    Args:
+        run: the run.
+        step: the step whose critical path is shown; by default the median steady step.
+        spread: a line on how steps vary from run to run.
 
     Raises:
         ReportError: the run has no such step.

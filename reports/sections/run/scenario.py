@@ -1,4 +1,4 @@
-"""What was run: the scenario, its hosts and the versions of packages."""
+"""The section on the scenario, its hosts and the versions of packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of a run went: its steps, their parts, the critical path of one, and recorded metrics."""
+"""The sections on a run's time: its steps, their parts, the critical path of one, and recorded metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import cells, named, records, represented, written
 
-# Of more steps each phase is a row.
+# If there are more steps, each phase is a row.
 _STEPS_SHOWN = 12
 _METRICS_SHOWN, _METRIC_ROWS = 3, 200
 _PARTS_NOTE = (
@@ -40,7 +40,7 @@ def _steps(view: RunView) -> Iterator[ReportTable]:
     groups = [group for _, group in steps.groupby(by, sort=False)]
     rows = [[*_step_row(group), note] for group, note in zip(groups, _phase_notes(groups), strict=True)]
     columns = ["steps", "count", "median", "min", "max", "samples/s", "operations"]
-    if by == ["step"]:  # one step has no count and no median of its own
+    if by == ["step"]:  # a row of one step has no count and no median
         columns = ["step", "time", "fastest rank", "slowest rank", "samples/s", "operations"]
         rows = [[number, *others] for number, _, *others in rows]
     note = "A phase is a stretch of steps that use the same operations." if has_phases else ""
@@ -76,7 +76,7 @@ STEPS = ReportSection(
 
 
 def _breakdown(view: RunView) -> Iterator[ReportTable]:
-    """Yield shares of the whole step; exposed communication is there as its two parts."""
+    """Yield shares of the whole step; exposed communication is split into its two parts."""
     spent = parts_of_step(view.run, view.kept)
     raw = dict(zip((name.removesuffix("_ns") for name in PARTS), spent["mean_ns"], strict=True))
     shown = spent[(spent["part"] != PARTS["exposed_ns"]).to_numpy(bool)]
@@ -104,7 +104,7 @@ def _path(view: RunView) -> Iterator[ReportTable]:
     own = view.run.waited_for_of(view.step)
 
     def rows(most: int) -> list[list[str]]:
-        """Return those that take longest, in order, then all others together, and the sum."""
+        """Return the longest segments, in order, then all others together, and the sum."""
         kept = own.sort_values("duration_ns", ascending=False, kind="stable").head(most).sort_values("order")
         found = cells(named(kept), ["name", "kind", "part", "segments", "duration_ns", "share"])
         rest = own.drop(kept.index)

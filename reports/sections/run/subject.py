@@ -1,4 +1,4 @@
-"""One run as its report shows it."""
+"""The subject of a run's report: the run, and the steps that it shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reports.terminal import text
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run, and the `step` whose critical path is shown: a typical one, or the one asked for; None without any.
+    """A run, and the `step` whose critical path is shown: a typical one, or the requested one; None without any.
 
     `spread` is a line on how steps vary from run to run; `also` are steps and ranks that the timeline must show.
     """
@@ -34,21 +34,21 @@ class RunView:
 
     @property
     def kept(self) -> list[int]:
-        """The steady steps whose spans are there."""
+        """The steady steps that have spans."""
         return steady_kept(self.run)
 
     @property
     def which(self) -> str:
-        """These steps, and the ranks on which they are seen, in words."""
+        """The steps `kept`, and the ranks on which they are seen, in words."""
         return f"{text.steps(self.kept)}{only(self.run)}"
 
     @property
     def seen(self) -> str:
-        """The ranks on which a number of all ranks is seen, behind a comma; "" if on all."""
+        """The ranks on which a number of all ranks is seen, after a comma; "" if on all."""
         return only(self.run)
 
     def why_absent(self) -> str:
-        """Return why there is nothing of the steady steps; "" if there is."""
+        """Return why there are no steady steps with spans; "" if there are."""
         if self.kept:
             return ""
         return "This run has not kept spans of these steps." if len(self.run.steps) else "No rank completed a step."

@@ -1,4 +1,4 @@
-"""The tables: how the plan loads ranks, where each table is, what it costs, and a script's plan beside ours."""
+"""The sections on tables: balance of the plan, placement and cost of each table, and a script's plan next to ours."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from reports.terminal import text
 from reports.terminal.rows import records
 
 _PLAN_ROWS = 400
-# In words, and in one where room is short.
+# The title of a measure, a short title, and how a value is written.
 MEASURE_WORDS: dict[str, tuple[str, str, Callable[[float], str]]] = {
     "ids_per_step": ("planner's ids per step", "ids", text.number),
     "perf_ms": ("planner's time", "time", lambda ms: text.duration(ms * 1e6)),
     "storage_bytes": ("storage", "storage", text.size),
 }
-# Up to here over the mean, loads are called even.
+# The ratio to the mean up to which loads count as even.
 _EVEN = 1.001
 _BALANCE_COLUMNS = ["load (plan)", "max", "on rank", "mean", "max/mean"]
 _CAUSE_COLUMNS: Columns = [
@@ -73,7 +73,7 @@ def _ratio(row: dict[str, float]) -> str:
 
 
 def _causes(most: int, view: RunView) -> Iterator[ReportTable]:
-    """Yield so many tables that make each load uneven."""
+    """Yield up to `most` tables that make each load uneven."""
     causes, rows = view.run.imbalance_causes, []
     for row in records(view.run.imbalance):
         _, word, form = MEASURE_WORDS[row["measure"]]
@@ -95,7 +95,7 @@ BALANCE = ReportSection(
 
 
 def _placed(view: RunView) -> Iterator[ReportTable]:
-    """Yield where the planner put which table."""
+    """Yield where the planner placed each table."""
     keys, run = ["table", "sharding_type", "compute_kernel"], view.run
     first = run.plan[keys].drop_duplicates().head(_PLAN_ROWS)
     grouped = run.plan.merge(first, on=keys, how="inner").groupby(keys, sort=False)
@@ -118,7 +118,7 @@ def _placed(view: RunView) -> Iterator[ReportTable]:
 
 
 def _costs(view: RunView) -> Iterator[Block]:
-    """Yield what the planner said of tables beside what a step says."""
+    """Yield the planner's estimates of tables compared with the simulated or measured step."""
     if view.step is None or not len(view.run.table_costs_of(view.step)):
         return
     frame = view.run.table_costs_of(view.step)
@@ -146,7 +146,7 @@ def _sentences(view: RunView) -> Iterator[Words]:
 
 
 def plan_sentence(run: Run) -> str:
-    """What both plans load the busiest rank with; "" where there is no plan of ours."""
+    """Return the bottleneck rank's load under both plans; "" where there is no plan of ours."""
     names = {"TorchRec": "TorchRec's", "ours": "ours"}
     said = [
         f"{names[row['planner']]} {_ms(row['worst'])} (rank {row['worst_rank']}; mean {_ms(row['mean'])})"
@@ -156,7 +156,7 @@ def plan_sentence(run: Run) -> str:
 
 
 def busiest_sentence(run: Run, step: int) -> str:
-    """Busiest rank and mean, by the planner and in the step; "" where that is not known."""
+    """Return bottleneck rank and mean, by the planner and in the step; "" if unknown."""
     said = [
         f"{row['busiest_over_mean']:.2f} {'by the planner' if row['by'] == 'planner' else f'in step {step}'}"
         f" (rank {row['rank']}, {text.duration(row['busiest_ns'])})"
@@ -173,7 +173,7 @@ def _beside_ours(view: RunView) -> Iterator[ReportTable]:
 
 
 def plans_rows(run: Run, most: int) -> list[list[str]]:
-    """Where both have so many of the tables, beside each other; ours is empty where there is none."""
+    """Return where both plans place the first `most` tables; ours is empty where it lacks a table."""
     theirs, own = _by_table(run.plan, most), _by_table(run.own_plan, most)
     ranks = run.info.world_size
     found = []
@@ -185,7 +185,7 @@ def plans_rows(run: Run, most: int) -> list[list[str]]:
 
 
 def on_ranks(ranks: list[int], world_size: int) -> str:
-    """Sorted ranks in few words."""
+    """Return sorted ranks in few words."""
     if len(ranks) == world_size:
         return "all"
     words = text.ranges(ranks)

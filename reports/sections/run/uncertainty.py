@@ -1,4 +1,4 @@
-"""Says how far off a prediction may be, and why."""
+"""Words on the uncertainty of a prediction, and its reasons."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from reports.terminal import text
 
 
 def bar(found: Uncertainty | None) -> str:
-    """ "±2.0 %", to stand behind a step's time; "" where it is not known."""
+    """Return "±2.0 %", to follow a step's time; "" if unknown."""
     return "" if found is None or math.isnan(found.share) else f"±{text.percent(found.share)}"
 
 
 def why(found: Uncertainty | None) -> str:
-    """Return each contribution with its share, in a line, or what of them is not known; "" of a measurement."""
+    """Return each contribution with its share in a line, or the unknown contributions; "" for a measurement."""
     if found is None:
         return ""
     unknown = [one.words for one in found.contributions if math.isnan(one.share)]

@@ -1,1 +1,1 @@
-"""Predicts the time of one published operator by laws and tables, from what its row says."""
+"""Predict the time of one published operator by laws and tables, from the cells of its row."""

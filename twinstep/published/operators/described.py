@@ -1,4 +1,4 @@
-"""What a measured row says of an operator: its description for the laws, and how the row was measured."""
+"""Descriptions of the operators in measured rows: for the laws, and how the row was measured."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A measured operator: the calls that run one after the other, and the seconds that the row holds beside them.
+    """A measured operator: its successive calls, and the seconds that the row includes besides them.
 
-    `family` is what tables of errors group by. `is_cold`: caches were flushed before.
+    `family` is the group in tables of errors. `is_cold`: caches were flushed before.
     """
 
     family: str
@@ -29,14 +29,14 @@ class Described:
 
 
 class NotDescribedError(ValueError):
-    """A row of which no law can be asked; its text is a reason for the reader."""
+    """An error of a row that no law covers; its text is a reason for the reader."""
 
 
 def dtype_of(word: str) -> str:
-    """Return torch's name of a dtype, or "tf32"; a note in brackets behind it is left out.
+    """Return torch's name of a dtype, or "tf32"; a note in brackets after the word is ignored.
 
     Raises:
-        NotDescribedError: the word names none.
+        NotDescribedError: the word is no dtype.
     """
     found = _DTYPES.get(word.split("[", maxsplit=1)[0].strip().lower())
     if found is None:
@@ -58,7 +58,7 @@ def whole(text: str, name: str) -> int:
     """Return a number of at least 1.
 
     Raises:
-        NotDescribedError: the text is none.
+        NotDescribedError: the text is no such number.
     """
     try:
         value = float(text)
@@ -70,7 +70,7 @@ def whole(text: str, name: str) -> int:
 
 
 def sizes(words: list[str], names: str) -> list[int]:
-    """Return as many numbers as there are `names`, in their order.
+    """Return one number for each of `names`, in their order.
 
     Raises:
         NotDescribedError: there are more or fewer words, or one is no number of at least 1.

@@ -1,4 +1,4 @@
-"""Describes fbgemm's table-batched embeddings: rows of an H200's columns `T`, `E`, `D`, ..., and of others' `op`."""
+"""Describe fbgemm's table-batched embeddings: rows of an H200's columns `T`, `E`, `D`, ..., and of others' `op`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNCHECKED = "recsys-examples"
 
 
 def describe(cells: Mapping[str, str], *, is_backward: bool) -> Described:
-    """Return what a row with `T` tables of `E` rows and `D` columns and `B` bags of `L` ids says of one direction.
+    """Describe one direction of a row with `T` tables of `E` rows and `D` columns and `B` bags of `L` ids.
 
     Raises:
         NotDescribedError: a number is missing or impossible.
@@ -42,10 +42,10 @@ def describe(cells: Mapping[str, str], *, is_backward: bool) -> Described:
 
 
 def describe_named(cells: Mapping[str, str]) -> Described:
-    """Return what a row with `op`, `shape`, `rows`, `dim`, `pooling_or_ids`, `unique_ids` and `notes` says.
+    """Describe a row with `op`, `shape`, `rows`, `dim`, `pooling_or_ids`, `unique_ids` and `notes`.
 
     Raises:
-        NotDescribedError: the operator is not fbgemm's on the GPU's memory, or the row does not say how many ids.
+        NotDescribedError: the operator is not fbgemm's on the GPU's memory, or the number of ids is missing.
     """
     op, shape, ids_said = cells["op"], cells["shape"], cells.get("pooling_or_ids", "")
     if "tbe" not in op.lower():
@@ -78,10 +78,10 @@ def describe_named(cells: Mapping[str, str]) -> Described:
 
 
 def zipf(bags: Bags, exponent: float) -> Bags:
-    """Return the bags with the numbers of long runs that a bounded Zipf law of their rows makes expect."""
+    """Return the bags with the expected numbers of long runs under a bounded Zipf law of their rows."""
     a, rows, drawn = exponent, bags.rows, bags.ids / bags.tables
     norm = ((rows + 1) ** (1 - a) - 1) / (1 - a)
-    # The ids are floors of a continuous law's: the first is all between 1 and 2.
+    # Ids are floors of a continuous law: the first id covers all values between 1 and 2.
     longest = drawn * (2 ** (1 - a) - 1) / (1 - a) / norm
     long_runs = int((drawn / norm / LONG_RUN) ** (1 / a))
     return replace(bags, long_runs=bags.tables * min(long_runs, rows), longest=max(1, round(longest)))

@@ -1,7 +1,8 @@
-"""Describes operators that others have measured on GPUs which the row names.
+"""Describe operators that others have measured on GPUs which the row names.
 
-Two forms: columns `op`, `dtype`, `shape` and `value_us` (products, attention, fbgemm's embeddings), with warm caches in
-graphs or trains of kernels; and `op`, `B`, `M`, `N`, `K`, `H` and `ms`, NeuSight's float32 operators of torch 2.0.
+Rows have one of two forms: columns `op`, `dtype`, `shape` and `value_us` (products, attention, fbgemm's embeddings),
+with warm caches in graphs or trains of kernels; and `op`, `B`, `M`, `N`, `K`, `H` and `ms`, NeuSight's float32
+operators of torch 2.0.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from twinstep.published.operators import embeddings
 from twinstep.published.operators.described import Described, NotDescribedError, dtype_of, element_bytes, whole
 from twinstep.published.operators.operators import ELEMENTWISE
 
-# Operators of two tensors, of a tensor and a number ("u"), and of one tensor.
+# Operators of two tensors, of a tensor and a number (suffix "u"), and of one tensor.
 _TWO_INPUTS = ("add", "sub", "mul", "div", "pow")
 _WITH_NUMBER = {f"{name}u": name for name in _TWO_INPUTS}
 _ONE_INPUT = (*_WITH_NUMBER, "relu", "gelu", "tanh", "sigmoid", "silu", "exp", "sqrt")
 
 
 def describe(cells: Mapping[str, str]) -> Described:
-    """Return what a row with `op`, `dtype` and `shape` says.
+    """Describe a row with `op`, `dtype` and `shape`.
 
     Raises:
-        NotDescribedError: no law knows its operator, or the row does not say enough.
+        NotDescribedError: no law covers its operator, or the row lacks sizes.
     """
     op = cells["op"].lower()
     if "tbe" in op or "embedding" in op:
@@ -52,7 +53,7 @@ def _elementwise(op: str, elements: int, dtype: str) -> Pointwise:
 
 
 def _shape(text: str) -> dict[str, int]:
-    """Return the numbers behind the names in a shape such as "B16 S128 heads4 dim256"."""
+    """Return the numbers after the names in a shape such as "B16 S128 heads4 dim256"."""
     return {name.lower(): int(count) for name, count in re.findall(r"([A-Za-z_]+) ?=? ?(\d+)", text)}
 
 
@@ -98,10 +99,10 @@ def _attention(op: str, cells: Mapping[str, str]) -> Described:
 
 
 def describe_float32(cells: Mapping[str, str]) -> Described:
-    """Return what a row with `op`, `B`, `M`, `N`, `K` and `H` says.
+    """Describe a row with `op`, `B`, `M`, `N`, `K` and `H`.
 
     Raises:
-        NotDescribedError: no law knows its operator, or a size is missing.
+        NotDescribedError: no law covers its operator, or a size is missing.
     """
     op = cells["op"].lower()
     family, operation = _float32(op, cells)

@@ -1,6 +1,6 @@
-"""Describes single operators by kind and sizes: rows with the columns `kind`, `desc` and `us`.
+"""Describe single operators by kind and sizes: rows with the columns `kind`, `desc` and `us`.
 
-They lie between two CUDA events, with caches flushed before. The last words of `desc` are dtypes, and "causal".
+Times are between two CUDA events, with caches flushed before. The last words of `desc` are dtypes, and "causal".
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BACKWARD = "_backward"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Description:
-    """A `desc`: `sizes` before, `dtypes` behind; `kind` is without the dtype that may be its end."""
+    """A parsed `desc`: its `sizes`, then its `dtypes`; `kind` lacks a dtype at its end."""
 
     kind: str
     sizes: list[str]
@@ -58,10 +58,10 @@ _Made = tuple[str, tuple[Operation, ...]]
 
 
 def describe(cells: Mapping[str, str]) -> Described:
-    """Return what a row says.
+    """Describe a row with `kind` and `desc`.
 
     Raises:
-        NotDescribedError: there is no law of its kind, or its sizes are not those of its kind.
+        NotDescribedError: no law covers its kind, or its sizes are not those of its kind.
     """
     words = _words(cells["kind"], cells["desc"])
     make = _KINDS.get(words.kind)
@@ -155,12 +155,12 @@ def _cast(words: _Description) -> _Made:
 
 
 def _sum(words: _Description) -> _Made:
-    (elements,) = sizes(words.sizes, "elements")  # of several sizes the row would have to say which are summed
+    (elements,) = sizes(words.sizes, "elements")  # with several sizes the row would have to state which are summed
     return words.kind, (Reduction(name=words.kind, dtype=words.dtype, outer=1, reduced=elements, inner=1),)
 
 
 def _rows(words: _Description) -> tuple[int, int]:
-    """Return rows and their elements: the last size."""
+    """Return the number of rows, and of their elements, the last size."""
     if len(words.sizes) < 2:
         raise NotDescribedError(f"desc '{' '.join(words.sizes)}': expected rows and their elements")
     *outer, dim = (whole(word, "desc") for word in words.sizes)

@@ -1,4 +1,4 @@
-"""Predicts the time of a measured operator as the simulator prices it, in the way in which its row was measured."""
+"""Predict the time of a measured operator as the simulator prices it, under the conditions of its row's measurement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sim.operators.tables.table import correction
 from twinstep.published.operators import embeddings, gpus, operators
 from twinstep.published.operators.described import Described, NotDescribedError
 
-# How rows of each form are described; `reports.published.kernels` tells the forms by their columns.
+# The description of rows by their form; `reports.published.kernels` finds a file's form from its columns.
 _FORMS: Mapping[str, Callable[[Mapping[str, str]], Described]] = {
     "operators": operators.describe,
     "embeddings forward": partial(embeddings.describe, is_backward=False),
@@ -30,7 +30,7 @@ _UNNAMED = "not named"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedOperator:
-    """A prediction for a row's operator with what the row holds beside it, its family, and its GPU's profile.
+    """A predicted time of a row's operator and of what the row includes besides, its family, and its GPU's profile.
 
     `predicted_us` is by the law and the table of measured operators that the profile names; `law_us` by the law alone.
     """
@@ -45,12 +45,13 @@ def predict(form: str, cells: Mapping[str, str], profile: str | None = None) -> 
     """Predict one row.
 
     Args:
-        form: which columns the row has, a key of `_FORMS`.
+        form: the row's columns, a key of `_FORMS`.
         cells: the row's cells by column.
-        profile: the GPU of rows that name none, and of rows that name its GPU; other rows' GPUs choose ready profiles.
+        profile: used for rows that name no GPU, and for rows that name its GPU; other rows use the ready profile of
+            their GPU.
 
     Raises:
-        ScenarioError: no law knows the row's operator, the row does not say enough, or no profile has its GPU.
+        ScenarioError: no law covers the row's operator, the row lacks facts, or no profile has its GPU.
     """
     try:
         described = _FORMS[form](cells)
@@ -76,7 +77,7 @@ def _profile_of_row(gpu: str, profile: str | None) -> str:
 def _named(gpu: str, profile: str | None) -> str:
     """Return the profile of a GPU that a row names."""
     if profile is not None:
-        # As if it were the only ready one: its model's word decides.
+        # A row with the model's word uses the given profile, even if ready ones have that GPU, too.
         model = _gpu(profile).name.upper().split()[0]
         if model in gpu.upper().replace("-", " ").split():
             return profile

@@ -1,4 +1,4 @@
-"""Changes of a program itself, each declared once: when it applies, what it makes of kernels and host, how it is made.
+"""Changes of a program itself, each declared once: its conditions, its effect on kernels and host, how to make it.
 
 `--what-if` and a prediction's first screen simulate these changes.
 """

@@ -1,4 +1,4 @@
-"""Finds the changes of a program that save most of a step, each simulated, for a prediction's first screen."""
+"""Find the changes of a program that save most of a step, each simulated, for a prediction's first screen."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from twinstep.what_if.program_changes.proposals import program_changes
 
 # A change that saves a smaller share of a step is neither simulated nor shown.
 LEAST_SHARE = 0.01
-# At most this many changes are simulated, those first that may save most.
+# The maximal number of changes that are simulated, the largest possible savings first.
 MOST_PLAYED = 5
-# A run of more operations is not simulated again for its first screen; `--what-if` simulates its changes.
+# A run with more spans is not simulated again for its first screen; `--what-if` simulates its changes.
 MOST_SPANS = 30_000
 
 Stop = Callable[[Callable[[], RunProgress]], bool]
@@ -43,7 +43,7 @@ class StepTimes:
 
     @property
     def ns(self) -> dict[int, int]:
-        """The time of each step in ns, without the first one, before which hosts were not ahead, unless it is alone."""
+        """The time of each step in ns, without a first step of several, in which hosts were not ahead yet."""
         found = {step: end_ns - self._begin_ns[step] for step, end_ns in self._end_ns.items()}
         return {step: ns for step, ns in found.items() if step > min(found)} or found
 
@@ -51,11 +51,13 @@ class StepTimes:
 def advice(
     scenario: Scenario, program: Program, observed: Observed, times: StepTimes, stop: Stop
 ) -> tuple[Advice, ...]:
-    """Return what changes of a program save of its steps, the greatest first, and of those that are barred why.
+    """Return the savings of changes of a program, the greatest first, and the reasons of those that are barred.
 
     Args:
-        program: has been played; it is played again with each change that may save `LEAST_SHARE` of a step.
-        observed, times: what was seen then.
+        scenario: the scenario that was simulated.
+        program: its program, which is simulated again with each change that may save `LEAST_SHARE` of a step.
+        observed: the computations seen in that simulation.
+        times: the step times of that simulation.
         stop: as in `play`.
     """
     is_played = scenario.payload == "sizes" and times.count <= MOST_SPANS
@@ -74,7 +76,7 @@ def advice(
 def _played(
     scenario: Scenario, program: Program, changes: Sequence[Counterfactual], steps_ns: Mapping[int, int], stop: Stop
 ) -> Iterator[Advice]:
-    """Yield what each change saves that is simulated to its end, and saves enough of `steps_ns`, by step."""
+    """Yield the saving of each change whose simulation completes, if it saves enough of `steps_ns`, by step."""
     step_ns = median(steps_ns.values())
     possible = [one for one in changes if one.replays and not one.barred]
     for one in possible[:MOST_PLAYED]:
@@ -82,7 +84,7 @@ def _played(
         try:
             played, rewrite = one.program or program, one.rewrite or as_it_is
             recording = play(_changed(scenario, one), played, new.add, rewrite=rewrite, stop=stop)
-        except ProgramError:  # a change that the program cannot take is no advice
+        except ProgramError:  # the program does not run with this change
             continue
         if not recording.info.complete:
             return
@@ -94,6 +96,6 @@ def _played(
 
 
 def _changed(scenario: Scenario, one: Counterfactual) -> Scenario:
-    """Return the scenario with a change that its program can be played again with."""
+    """Return the scenario with a change under which its program can be simulated again."""
     launching = replace(scenario.workload.launching, cuda_graphs=True)
     return scenario.with_workload(launching=launching) if one.values else scenario

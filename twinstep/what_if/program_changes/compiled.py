@@ -1,6 +1,7 @@
-"""Compiles modules: elementwise operators fused with what they follow, and little work of the host between kernels.
+"""The change torch.compile: elementwise operators fused with their producers, and little host work between kernels.
 
-A script's is what its process noted beside a step; a program that traces its modules is traced with `launching.fusion`.
+A script's process recorded the compiled program during a step; a program that traces its modules is traced with
+`launching.fusion`.
 """
 
 from __future__ import annotations

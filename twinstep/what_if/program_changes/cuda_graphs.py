@@ -1,4 +1,4 @@
-"""Launches a step as CUDA graphs: no kernel waits for the host, unless the step reads back what the GPU computes."""
+"""The change CUDA graphs: no kernel waits for the host, unless the step reads back results of the GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twinstep.what_if.counterfactuals import Counterfactual
 from twinstep.what_if.program_changes.kernels import OF_LIBRARIES, Step, tables_of
 
 _NAME = "CUDA graphs"
-# Only scripts are barred: a ready program's host reads how many ids it exchanges, which a captured one would fix.
+# Only scripts are barred: a ready program's host reads how many ids it exchanges, which capture would fix.
 _SCRIPT = "script"
 _READS = (
     "the host waits for the GPU within a step: expected no .item(), .cpu(), nonzero() or synchronize() between kernels"
@@ -21,7 +21,7 @@ _SHAPES = "shapes of products differ from step to step: expected the same kernel
 
 
 def proposals(scenario: Scenario, step: Step) -> Iterator[Counterfactual]:
-    """Yield the change where programs can have it and it is not made; one that is barred says why."""
+    """Yield the change where programs can have it and it is not made; a barred one states why."""
     if "launching" not in tables_of(scenario) or scenario.workload.launching.cuda_graphs:
         return
     yield Counterfactual(

@@ -1,6 +1,6 @@
-"""Steps by a fused optimizer: one pass over parameters, gradients and state, launched by one operator.
+"""The change to a fused optimizer: one pass over parameters, gradients and state, launched by one operator.
 
-Adam, AdamW and SGD have one on GPUs (`fused=True`, torch.optim); by default torch takes `_foreach_*` operators, each of
+Adam, AdamW and SGD have one on GPUs (`fused=True`, torch.optim); by default torch uses `_foreach_*` operators, each of
 which reads and writes whole lists of tensors.
 """
 
@@ -21,15 +21,15 @@ from twinstep.what_if.counterfactuals import Counterfactual
 from twinstep.what_if.program_changes.kernels import Step
 
 _FOREACH, _FUSED = "_foreach_", "_fused_"
-# Labels of optimizers in scripts, behind their classes.
+# The suffix of optimizers' labels in scripts, after their classes.
 _OF_SCRIPT = ".step"
 _CLASSES = {"Adam": "adam", "AdamW": "adamw", "SGD": "sgd"}
-# What Adam's step is made of, in place or not.
+# The operators of Adam's step, in place or not.
 _OF_ADAM = frozenset({"lerp", "mul", "addcmul", "sqrt", "div", "add", "addcdiv", "maximum", "copy"})
 
 
 class _Host(NamedTuple):
-    """Counts of a step's host work beside its kernels' operators, for the step and (`_each`) for each parameter."""
+    """Counts of a step's host work besides its kernels' operators, for the step and (`_each`) for each parameter."""
 
     dispatches: int
     dispatches_each: int
@@ -37,8 +37,8 @@ class _Host(NamedTuple):
     calls_each: int
 
 
-# Counted in a step of `python -m sim --profile hgx_h200` on scripts of 4 and 48 parameters (torch 2.13), with what
-# is common to all three modes, before the step. AdamW's are Adam's.
+# Counted in a step of `python -m sim --profile hgx_h200` on scripts of 4 and 48 parameters (torch 2.13), with the work
+# before the step that all three modes share. AdamW's counts are Adam's.
 _ADAM = {"foreach": _Host(7, 2, 61, 9), "loop": _Host(5, 2, 33, 6), "fused": _Host(5, 0, 50, 2)}
 _SGD = {"foreach": _Host(5, 0, 40, 0), "loop": _Host(5, 0, 25, 0), "fused": _Host(5, 0, 40, 0)}
 _MOMENTUM = {"foreach": _Host(5, 0, 40, 3), "loop": _Host(5, 0, 25, 2), "fused": _Host(5, 0, 42, 2)}
@@ -54,7 +54,7 @@ class _Optimizer(NamedTuple):
 
 
 def fused(one: ObservedComputation) -> Kernel:
-    """Return the kernel of a fused step in place of one by other operators; any other kernel as it is."""
+    """Return the kernel of a fused step in place of one by other operators; any other kernel unchanged."""
     found, kernel = _optimizer(one), one.kernel
     if found is None:
         return kernel
@@ -98,7 +98,7 @@ def _class_of(label: str) -> str:
 
 
 def _optimizer(one: ObservedComputation) -> _Optimizer | None:
-    """Return the optimizer whose whole step a computation is; None if no optimizer that could be fused steps there."""
+    """Return the optimizer whose whole step a computation is; None unless such an optimizer could be fused."""
     if one.role != OPTIMIZER:
         return None
     kind = _CLASSES.get(one.label.removesuffix(_OF_SCRIPT), "")
@@ -144,7 +144,7 @@ def _groups(counted: Sequence[tuple[Operation, int]], update: str) -> Iterator[t
 def _operations(found: _Optimizer) -> Iterator[Foreach]:
     lists = 2 + found.states
     for dtype, numels in found.groups:
-        if found.kind != "sgd":  # whose steps are counted on the GPU
+        if found.kind != "sgd":  # Adam counts its steps on the GPU
             ones = (1,) * len(numels)
             yield Foreach(name=f"{_FOREACH}add_", dtype="float32", numels=ones, lists=1, read=1, written=1)
         yield Foreach(
@@ -153,7 +153,7 @@ def _operations(found: _Optimizer) -> Iterator[Foreach]:
 
 
 def _host(found: _Optimizer, kernel: Kernel, operators: int) -> HostWork:
-    """Return what the host does for the fused step, with what it did before it."""
+    """Return the host work of the fused step, including the work before it."""
     laws = _ADAM if found.kind != "sgd" else _MOMENTUM if found.states else _SGD
     old, new = laws[found.mode], laws["fused"]
     parameters = sum(len(numels) for _, numels in found.groups)
@@ -162,5 +162,5 @@ def _host(found: _Optimizer, kernel: Kernel, operators: int) -> HostWork:
     dispatches = host.dispatches - fewer - (old.dispatches - new.dispatches)
     dispatches -= parameters * (old.dispatches_each - new.dispatches_each)
     calls = host.calls - (old.calls - new.calls) - parameters * (old.calls_each - new.calls_each)
-    left = max(host.operators - fewer, 0)  # each of which is dispatched
+    left = max(host.operators - fewer, 0)  # each operator is dispatched
     return host._replace(dispatches=max(dispatches, left), operators=left, calls=max(calls, 0))

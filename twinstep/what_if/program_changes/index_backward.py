@@ -1,4 +1,4 @@
-"""Gathers by `index_select` in place of indexing: its backward pass adds by atomic operations, without a sort.
+"""The change from indexing to `index_select`: its backward pass adds by atomic operations, without a sort.
 
 Autograd's backward of `z[:, i, j]` is an accumulating `index_put_`, which sorts all indices and walks through runs of
 equal ones; that of `index_select` is an `index_add_`.
@@ -22,7 +22,7 @@ def by_atomics(one: ObservedComputation) -> Kernel:
 
 
 def added(operation: Operation) -> Operation:
-    """Return the `index_add_` that does what an accumulating `index_put_` does; any other operator as it is."""
+    """Return the `index_add_` equivalent to an accumulating `index_put_`; any other operator unchanged."""
     if not isinstance(operation, IndexPut):
         return operation
     return ScatterAdd(
@@ -33,7 +33,7 @@ def added(operation: Operation) -> Operation:
 
 
 def proposals(step: Step) -> Iterator[Counterfactual]:
-    """Yield the change if the step accumulates by indices, and the law says that it gains."""
+    """Yield the change if the step accumulates by indices, and the law predicts a gain."""
     if not step.prices.has_laws:
         return
     found = [(label, one, times) for label, one, times in step.operations if isinstance(one, IndexPut)]

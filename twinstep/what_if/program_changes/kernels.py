@@ -1,4 +1,4 @@
-"""Rewrites kernels operator by operator, and prices what a step computes: for changes of a program."""
+"""Rewrite kernels operator by operator, and price the computations of a step, for changes of a program."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from scenarios.workloads.registry import find
 from sim.engine.prices import Prices
 from sim.rank.observed import ObservedStep
 
-# Operators that a library computes: neither a compiler nor a graph makes other kernels of them.
+# Operators that libraries compute: neither a compiler nor a graph changes their kernels.
 OF_LIBRARIES = (Product, Attention, Convolution)
 _BACKWARD = ".backward"
 
 
 class Step:
-    """A step of a program as it is, and what its GPU and host take for it."""
+    """A step of a program without changes, and its prices on GPU and host."""
 
     def __init__(self, observed: ObservedStep, before: ObservedStep | None, gpu: Gpu) -> None:
-        """`before`: the step before it, if there is one."""
+        """Price the step; `before` is the step before it, if there is one."""
         self.observed, self.before, self.gpu = observed, before, gpu
         self.prices = Prices(gpu)
         self.operations = list(observed.operations())
 
     def ns(self, operations: Iterable[tuple[Operation, int]]) -> float:
-        """Return the ns that operators take on an idle GPU, each the given number of times."""
+        """Return the ns of operators on an idle GPU, each the given number of times."""
         return 1e9 * sum(times * self.prices.seconds(operation) for operation, times in operations)
 
     def launching_ns(self, kernel: Kernel) -> int:
-        """Return the ns that the host takes to launch a kernel of an eager program."""
+        """Return the host's ns to launch a kernel of an eager program."""
         return self.prices.cost(kernel).launch_ns
 
     @property
     def host_ns(self) -> int:
-        """What the host takes to launch all kernels of the step, in ns."""
+        """The host's time to launch all kernels of the step, in ns."""
         return sum(self.launching_ns(one.kernel) for one in self.observed.computed)
 
 
@@ -59,7 +59,7 @@ def with_operations(kernel: Kernel, change: Callable[[Operation], Operation]) ->
 
 
 def places(labels: Iterable[str]) -> str:
-    """Return the modules of these labels in words: the first one, and how many more there are."""
+    """Return the modules of these labels in words: the first one, and the number of others."""
     found = list(dict.fromkeys(label.removesuffix(_BACKWARD) for label in labels))
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
     return f"{found[0]}{more}" if found else ""

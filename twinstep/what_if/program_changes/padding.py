@@ -1,7 +1,7 @@
-"""Pads matrix products whose rows in memory are not aligned to 16 bytes, and so run slower kernels.
+"""The change to pad matrix products whose rows in memory are not aligned to 16 bytes, and so run slower kernels.
 
-All products of a size, forward and backward, get the next greater size that the law prices quicker in all. Other
-operators keep their sizes, which a few columns do not change.
+All products of a size, forward and backward, get the next greater size that the law prices faster in total. Other
+operators keep their sizes, on which a few columns have no effect.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sim.rank.observed import ObservedComputation
 from twinstep.what_if.counterfactuals import Counterfactual
 from twinstep.what_if.program_changes.kernels import Step, places, with_operations
 
-# Multiples of the least one that are tried, smallest first.
+# Multiples of the alignment that are tried, smallest first.
 _MULTIPLES = (1, 2, 4, 8)
-# A product of one row or column is of a vector, which has kernels of its own.
+# A product with one row or column is of a vector, which has kernels of its own.
 _LEAST_SIZE = 2
 
 
@@ -35,7 +35,7 @@ class Padded:
         return with_operations(one.kernel, self.operation)
 
     def operation(self, operation: Operation) -> Operation:
-        """Return a product of the size with the other one; any other operator as it is."""
+        """Return a product of the size with the other one; any other operator unchanged."""
         if not isinstance(operation, Product) or self.size not in (operation.rows, operation.columns, operation.inner):
             return operation
         each = _element_bytes(operation)
@@ -58,7 +58,7 @@ class Padded:
 
 
 def proposals(step: Step) -> Iterator[Counterfactual]:
-    """Yield a padding for each size that products of the step do not have aligned, where the law says it gains."""
+    """Yield a padding for each unaligned size of the step's products, where the law predicts a gain."""
     if not step.prices.has_laws:
         return
     of_size: dict[int, list[tuple[str, Product, int]]] = defaultdict(list)
@@ -76,7 +76,7 @@ def proposals(step: Step) -> Iterator[Counterfactual]:
 
 
 def _saved_ns(step: Step, padded: Padded) -> float:
-    """Return by how much the kernels of a step are quicker; negative if they take longer."""
+    """Return the ns that padding saves in a step's kernels; negative if they take longer."""
     changed = [
         (operation, other, times)
         for _, operation, times in step.operations
@@ -100,7 +100,7 @@ def _proposal(padded: Padded, saved_ns: float, products: list[tuple[str, Product
 
 
 def _contiguous(product: Product) -> tuple[int, int, int]:
-    """Return the sizes along which the left and the right operand and the result lie in memory."""
+    """Return the sizes along which the left and the right operand and the result are contiguous in memory."""
     left = product.rows if product.left_is_transposed else product.inner
     right = product.inner if product.right_is_transposed else product.columns
     return left, right, product.columns

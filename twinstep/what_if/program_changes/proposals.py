@@ -1,4 +1,4 @@
-"""All changes of a program that apply to what it was seen to compute."""
+"""All changes of a program that apply to its observed computations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from twinstep.what_if.program_changes.kernels import Step
 
 
 def program_changes(scenario: Scenario, program: Program, observed: Observed) -> list[Counterfactual]:
-    """Return the changes of a program on GPUs, those that save most at most first; none on CPUs."""
+    """Return the changes of a program on GPUs, the largest possible saving first; none on CPUs."""
     gpu = scenario.cluster.host.gpu
     if not gpu.device.is_launched:
         return []
