@@ -19,7 +19,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Profile = Callable[[FrameType, str, Any], None]
 # A function's call counts; only calls within it may count; neither counts.
 _COUNTED, _PASSED_THROUGH, _SIMULATION = range(3)
-# Python code that runs only because the GPU is simulated: this project's (`_CALLING_OTHERS` call functions of the script
+# Python code that runs only because the GPU is simulated: this project's (`_CALLING_OTHERS` call functions of scripts
 # or of libraries in turn), torch's around modes, and calls of finalizers, which the simulation attaches to each tensor.
 _CALLING_OTHERS = frozenset({"__torch_function__", "recorded", "forward", "watched", "advance"})
 _OF_MODES = (
