@@ -92,8 +92,8 @@ def is_pinned(tensor: Tensor) -> bool:
 class HostCopies:
     """A model of copies between the CPU and the GPU, on the current stream, over the path to the host's memory.
 
-    The host itself copies pageable memory to or from memory that the GPU reaches, for which `staged(size_bytes)` is
-    called; it also waits for the GPU by `wait()`, unless only few bytes go to the GPU.
+    The host itself copies pageable memory to or from memory that the GPU can access (`staged(size_bytes)`), and waits
+    for the GPU by `wait()`, unless few bytes go to the GPU.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class HostCopies:
         self._launched, self.wait, self._staged = launched, wait, staged
 
     def to_gpu(self, source: Tensor, *, is_blocking: bool) -> None:
-        """Copy a tensor of the CPU."""
+        """Copy a CPU tensor to the GPU."""
         size = size_bytes(source)
         if not is_pinned(source):
             if size > _AT_ONCE_BYTES:
