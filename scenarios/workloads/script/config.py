@@ -34,8 +34,8 @@ class Script:
     """A user's training script, started as torchrun would start it.
 
     Attributes:
-        sha256: the digest of the script's content, so that a changed script is a changed scenario. With a `recording`,
-            which is simulated in place of the script, the options are those of the recorded script.
+        sha256: the digest of the script's content, so that a changed script is a changed scenario; that of the recorded
+            script, like the other options, if a `recording` is simulated in place of the script.
         is_exchanged: whether a recording's gradients use the scenario's buckets and compression, not the recorded ones.
         step_every: what marks steps, as `Marking` reads it.
         is_on_default: whether no profile was named, so that CPUs are predicted.

@@ -170,7 +170,7 @@ class Outcomes:
         return min((outcome.steps for outcome in self._of.values()), default=0)
 
     def _short(self, empty: Sequence[int]) -> list[int]:
-        """Return the steps without modules and calls whose CPU time is far below the median of the others."""
+        """Return the steps without modules and calls whose CPU time is less than half the median of the others."""
         others = [self._cpu_ns[step] for step in range(self._steps) if step in self.priced]
         return [step for step in empty if others and self._cpu_ns[step] < _LEAST_SHARE * median(others)]
 

@@ -183,7 +183,7 @@ def comes_in_time(
 def _starved_s(pid: int) -> float:
     """Return how many seconds a process's main thread has waited for a processor; 0 if the system does not say.
 
-    On Linux this is the second number of schedstat, in ns (Documentation/scheduler/sched-stats.rst).
+    The second number of Linux's schedstat is this time in ns (Documentation/scheduler/sched-stats.rst).
     """
     with suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) * 1e-9

@@ -52,7 +52,7 @@ class Simulated(Protocol):
     """A backend of the simulator: its ranks can let simulated time pass, and open streams that other ranks lack."""
 
     def open_own_stream(self, name: str) -> Backend:
-        """Return this rank on a new stream, whose own groups nobody uses."""
+        """Return this rank on a new stream; no call uses the stream's own groups."""
         ...
 
     def sleep(self, until_ns: int) -> Work[Any]:

@@ -32,7 +32,7 @@ def _is_library(value: Any) -> bool:
 class IssueCall(Request):
     """A call of a `Rank` verb: group number, input and output tensors, and the verb's options.
 
-    The answer is a `Refused` if the arguments are wrong. In-place verbs have `inputs` only. A recording's line omits
+    The answer is a `Refused` if the arguments are wrong. Verbs that work in place have `inputs` only. A recording's line omits
     `number` and keeps each tensor's shape, dtype and whether its values were known.
 
     Attributes:
@@ -78,7 +78,7 @@ class IssueCall(Request):
 
 @dataclass(frozen=True, slots=True)
 class WaitCall(Request):
-    """A stream's wait for a call, answered with the call's outputs. In a line, number 0 is the last issued call."""
+    """A stream's wait for a call, answered with the call's outputs. Lines count back from the last issued call."""
 
     kind: ClassVar[str] = "wait"
     form = is_whole, is_whole

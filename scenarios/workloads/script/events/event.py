@@ -39,7 +39,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ScriptEvent:
-    """An event of a script's rank. Its fields, in order, are the values after the kind in a line.
+    """An event of a script's rank; its fields, in order, are the values after the kind in a line.
 
     Attributes:
         kind: the first value of its line; "": the event has no line.

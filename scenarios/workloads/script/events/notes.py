@@ -40,7 +40,7 @@ class ScriptFailure(Request):
 
 @dataclass(frozen=True, slots=True)
 class RecordMetric(Request):
-    """A metric of a step, such as a loss. On real ranks the value is still a tensor."""
+    """A metric of a step, such as a loss; on real ranks the value is still a tensor."""
 
     kind: ClassVar[str] = "record"
     form = (is_metric,)

@@ -24,7 +24,7 @@ class Synchronize(Request):
 
 @dataclass(frozen=True, slots=True)
 class SynchronizeEvent(Request):
-    """A wait of the host for the work that precedes a CUDA event. In a line, number 0 is the last recorded event."""
+    """A wait of the host for the work that precedes a CUDA event. Lines count back from the last recorded event."""
 
     kind: ClassVar[str] = "synchronize_event"
     form = (is_whole,)
@@ -37,7 +37,7 @@ class SynchronizeEvent(Request):
 
 @dataclass(frozen=True, slots=True)
 class SynchronizeCall(Request):
-    """A wait of the host for a call whose outputs are not requested. In a line, number 0 is the last issued call."""
+    """A wait of the host for a call whose outputs are not requested. Lines count back from the last issued call."""
 
     kind: ClassVar[str] = "synchronize_call"
     form = (is_whole,)

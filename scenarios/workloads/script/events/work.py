@@ -70,7 +70,7 @@ class RecordEvent(ScriptEvent):
 
 @dataclass(frozen=True, slots=True)
 class WaitEvent(ScriptEvent):
-    """A stream's wait for a CUDA event. In a line, number 0 is the last recorded event."""
+    """A stream's wait for a CUDA event. Lines count back from the last recorded event."""
 
     kind: ClassVar[str] = "after"
     form = is_whole, is_whole

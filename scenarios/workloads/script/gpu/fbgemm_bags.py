@@ -1,6 +1,6 @@
 """fbgemm's table-batched embedding bags on a simulated GPU: each pass through them is one kernel.
 
-Its price follows from the ids, the dims of the tables and the optimizer, as in program `dlrm`.
+The price follows from the ids, the dims of the tables and the optimizer, as in program `dlrm`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from scenarios.workloads.script.process.simulated import SimulatedLink
 _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
 # Compute kernels by fbgemm's names of a table's location.
 _KERNELS = {kernel.fbgemm_location: kernel for kernel in SCENARIO_KERNELS}
-# By table: number of distinct rows, of rows with more than LONG_RUN ids, and the most ids of one row; empty if the ids
+# Per table: number of distinct rows, of rows with more than LONG_RUN ids, and the most ids of one row; empty if the ids
 # are unknown.
 Named = dict[int, tuple[int, int, int]]
 _BATCHES = "batch_size_per_feature_per_rank"

@@ -59,7 +59,7 @@ def _attend(
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -inf)
     made: Tensor
-    if wraps(query) and attn_mask is None and query.dtype in _OF_FLASH:  # DTensor knows both of a GPU's kernels
+    if wraps(query) and attn_mask is None and query.dtype in _OF_FLASH:  # DTensor supports both of a GPU's kernels
         fused = _aten._scaled_dot_product_flash_attention.default
         made = fused(query, key, value, dropout_p, is_causal, scale=scale)[0]
     elif wraps(query):

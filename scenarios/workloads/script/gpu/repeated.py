@@ -114,7 +114,7 @@ def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _note(value: Any, parts: list[Any], numbers: dict[int, int], has_floats: bool) -> bool:
     """Append an argument to a key's parts; return False if the call cannot be cached.
 
-    Without `has_floats`, floats count by type only.
+    Floats count by type only, unless `has_floats`.
     """
     kind = type(value)
     if kind in _TENSORS:

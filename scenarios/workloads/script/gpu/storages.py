@@ -1,7 +1,7 @@
 """Storages of simulated GPUs as scripts see them: their device, their copies, and how they are saved and pickled.
 
-A CPU copy of unknown bytes is filled with a mark, so that saving or sending it takes as many bytes as with a real GPU,
-and so that it is unknown again when copied to a GPU; CPU tensors rebuilt from it are filled with 1.
+A CPU copy of unknown bytes is filled with a mark: saving or sending the copy takes the same number of bytes as with a
+real GPU, and a GPU to which it is copied recognizes unknown bytes. CPU tensors rebuilt from it are filled with 1.
 """
 
 from __future__ import annotations

@@ -217,10 +217,9 @@ def _assigned(node: ast.AST) -> tuple[list[ast.expr], Any]:
 
 
 def _stored(call: ast.Call, around: dict[str, Any]) -> set[str]:
-    """Return the names of what a call may write.
+    """Return the names of what a call may write: a store's address, all names in a call of a function that may store.
 
-    These are a store's address, all names in a call of a function that may store, and none for builtins. `around` maps
-    global and closure names to their values.
+    Calls of builtins write nothing. `around` maps global and closure names to their values.
     """
     called, function = _called(call), call.func
     root: ast.expr = function

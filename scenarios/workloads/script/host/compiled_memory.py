@@ -4,7 +4,7 @@ A compiler writes results of elementwise operators and reductions only where a p
 other operator of a library) or code after the next product reads them; other results stay within a kernel. Autograd
 keeps some of those for the backward pass; a compiler recomputes them there, from results of products and from inputs,
 if keeping those takes less memory. AOTAutograd's min-cut partitioner decides this; here it is decided for the operators
-between two products at a time. Under autocast `cross_entropy` then keeps the logits in bfloat16, instead of their
+between two products at a time. `cross_entropy` under autocast then keeps the logits in bfloat16, instead of their
 logarithms in bfloat16 and in float32. Written results reuse the memory of operands that are read for the last time.
 A product that a selective checkpoint keeps but that is only added to others is needed by no gradient: eager torch keeps
 it nevertheless, a compiler does not.

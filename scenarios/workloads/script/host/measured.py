@@ -1,7 +1,7 @@
 """Measures the main thread's CPU work that no operator describes: NumPy, tokenizers, loops.
 
-Between two calls of Python functions, or from a call to its return, there is neither a described operator of torch nor
-a counted call: CPU time that passes there is other work.
+No described operator of torch and no counted call lies between two calls of Python functions, or between a call and its
+return: CPU time that passes there is other work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scenarios.config.host_costs import LOOP_TURNS
 
 # Shorter stretches are ignored: they belong to the interpreter, and to counted calls and operators.
 LEAST_NS = 20_000
-# A stretch counts as measured only if its own time exceeds this share of the profile function's time in it.
+# If a stretch's own time is below this share of the profile function's time in it, its calls are counted instead.
 _LEAST_SHARE = 0.25
 # Reading a thread's CPU time is a system call, ten times as expensive as the clock: it is read at this interval.
 _CPU_TIME_EVERY_NS = 200_000
@@ -90,7 +90,7 @@ class Stretches:
             return
         seeing_ns = seen * self._event_ns
         own_ns = took_ns - seeing_ns
-        if own_ns < _LEAST_SHARE * seeing_ns:  # a call of a C function takes about two turns
+        if own_ns < _LEAST_SHARE * seeing_ns:  # a call of a C function, two events, takes about two turns
             own_ns = seen * turn_ns()
         if own_ns >= LEAST_NS:
             self._note(own_ns, frame)

@@ -12,8 +12,8 @@ from scenarios.workloads.script.requests import Packed
 class Mail:
     """Messages that were sent and not yet received.
 
-    Within a group, the n-th message (or scatter part) from a source to a target matches the target's n-th receive from
-    that source, in the order of issue, not of waiting.
+    The n-th message (or scatter part) from a source to a target in a group matches the target's n-th receive from that
+    source, in the order of issue, not of waiting.
     """
 
     def __init__(self) -> None:

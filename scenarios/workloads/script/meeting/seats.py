@@ -56,7 +56,7 @@ class Seats:
         return found
 
     def wrong_number(self, number: int, line: str, what: str = "") -> str:
-        """Return the error message for a script that starts as many ranks as neither the world nor a host has."""
+        """Return the error message for a script that starts a number of ranks other than the world's or a host's."""
         hosts = self.world_size // self.local_world_size
         there = f"{self.local_world_size}, the ranks of a host, or {self.world_size}, all" if hosts > 1 else "1"
         there = there if self.world_size > 1 and hosts > 1 else str(self.world_size)

@@ -1,6 +1,6 @@
 """Tasks of a pool that may be ranks: tries this rank's task in this process.
 
-Tasks are ranks if there are as many tasks as workers and as ranks that the script can start, the i-th task has the
+Tasks are ranks if their number is that of the workers and of ranks that the script can start, the i-th task has the
 number i among its arguments, and the task that is tried here creates a process group.
 """
 
@@ -124,7 +124,7 @@ class DeferredResult(Future[Any]):
         if self._workers.keeps(self):
             self._done_callbacks: list[Callable[[Future[Any]], Any]]
             self._done_callbacks.append(fn)
-            with suppress(RuntimeError):  # no event loop runs. One that runs is about to wait for the callback
+            with suppress(RuntimeError):  # no event loop runs; else it will soon wait for the callback
                 asyncio.get_running_loop().call_soon(self._workers.start)
         else:
             super().add_done_callback(fn)
@@ -138,9 +138,9 @@ class _Trial:
     """A trial run of this rank's task in its process, undone if the task turns out to be no rank.
 
     Ranks exchange the values that their parent computes when the task creates its group: only then do all of them run
-    one. A task that began with other values than the first rank's runs again with the first rank's. Before a second
-    run, or if the task is no rank, changes of the environment and of globals of the initializer's and the task's
-    modules are undone; values changed in place, other modules, generator states, files and output are not.
+    one. A task that began with other values than the first rank's runs again with the first rank's. Changes of the
+    environment and of globals of the initializer's and the task's modules are undone before a second run, or if the
+    task is no rank; values changed in place, other modules, generator states, files and output are not.
     """
 
     def __init__(

@@ -1,5 +1,4 @@
-"""torch.save and torch.load during a prediction: the script finds again what it saves, and no user's file is
-overwritten.
+"""torch.save and torch.load during a prediction: scripts load what they saved, and no user's file is overwritten.
 
 A prediction makes few steps, some of them without values, so its checkpoints are worthless to the user.
 """

@@ -3,8 +3,8 @@
 Few ranks run. Ranks are assumed to differ only by their places along axes: their groups, their hosts, the GPUs of a
 host, and the world. Run to the end of the first step are: the second rank of each axis, all ranks that send each other
 messages, the ranks at which sizes in rank 0's calls change, and the world's last rank. A rank inside an axis that
-differs although no call sets it apart is not found. Where a rank differs from the one that represents its places, a
-search along the axis finds the boundary, until all ranks that ran agree with their classes.
+differs although no call sets it apart is not found. If a rank differs from the one that represents its places, a search
+along the axis finds the boundary, until all ranks that ran agree with their classes.
 """
 
 from __future__ import annotations

@@ -243,8 +243,7 @@ class Replay:
     def answer(self, value: Any = None) -> None:
         """Skip the rest of a polling loop once a poll finds its work over; `value` is the answer to the last request.
 
-        A wait after the loop identifies it. A recording made on faster hardware may hold more polls than this replay
-        needs.
+        A wait after the loop identifies it. Replays on faster hardware need fewer polls than were recorded.
         """
         looked = self._events[self._indices[self._place - 1]]
         if not isinstance(looked, Query) or value is False:

@@ -90,7 +90,7 @@ class GpuGenerator(_PLAIN):  # type: ignore[misc]
         return _with_state, (self.device, self.get_state())
 
 
-# By C++ address, as torch passes operators other Python objects for the same generator.
+# The key is the C++ address, as torch passes operators other Python objects for the same generator.
 _of_gpus = WeakValueDictionary[int, GpuGenerator]()
 
 

@@ -53,8 +53,8 @@ if lines:
 def install_smi(folder: Path, gpu: SeenGpu) -> None:
     """Create an nvidia-smi in `folder`, and put the folder first on this process's PATH.
 
-    It lists the host's simulated GPUs, answers `--query-gpu`, and reports no processes for `--query-compute-apps`.
-    `--id` and `--format` work; other options are errors.
+    The command lists the host's simulated GPUs, answers `--query-gpu`, and reports no processes for
+    `--query-compute-apps`. `--id` and `--format` work; other options are errors.
     """
     total_mib = str(gpu.memory_bytes // _MIB)
     row = {

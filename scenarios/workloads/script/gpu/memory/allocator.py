@@ -58,7 +58,7 @@ def _of_environment() -> str:
 class Allocator:
     """The blocks of a GPU's memory, by key.
 
-    Before more than `limit_bytes` would be reserved, unused memory is released. `say` is called about settings that
+    Unused memory is released before more than `limit_bytes` would be reserved. `say` is called about settings that
     have no effect here.
 
     Attributes:

@@ -52,7 +52,7 @@ _DRAWN = {
 _MOST_DRAWN = 1 << 20
 # Libraries of operators on ids, whose integer results do not depend on floats: weights move along with ids.
 _OF_IDS = frozenset({"fbgemm"})
-# Those that move bags of ids, by (places, lengths, ids, ...): the resulting lengths do not depend on the ids.
+# Operators of fbgemm that move bags, by (places, lengths, ids, ...): the resulting lengths do not depend on the ids.
 _MOVES_BAGS = frozenset({"fbgemm::permute_1D_sparse_data", "fbgemm::permute_2D_sparse_data"})
 
 

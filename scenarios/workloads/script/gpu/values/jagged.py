@@ -60,7 +60,7 @@ def _select_in_batch(
 ) -> Tensor:
     """Select rows of tables stored flat in `inputs`, one after the other.
 
-    With `permute_output_dim_0_1`, a row of the result has the selected rows of all tables side by side.
+    A row of the result has the selected rows of all tables side by side, if `permute_output_dim_0_1`.
     """
     sizes = [rows * columns for rows, columns in zip(input_rows, input_columns, strict=True)]
     tables = zip(inputs.split_with_sizes(sizes), indices.split_with_sizes(list(input_num_indices)), strict=True)
