@@ -31,7 +31,7 @@ def _sorted_items(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A user's training script, started as torchrun would start it.
+    """A training script of one's own, as torchrun starts it.
 
     Attributes:
         sha256: the digest of the script's content, so that a changed script is a changed scenario; that of the recorded

@@ -32,8 +32,8 @@ def _is_library(value: Any) -> bool:
 class IssueCall(Request):
     """A call of a `Rank` verb: group number, input and output tensors, and the verb's options.
 
-    The answer is a `Refused` if the arguments are wrong. Verbs that work in place have `inputs` only. A recording's line omits
-    `number` and keeps each tensor's shape, dtype and whether its values were known.
+    The answer is a `Refused` if the arguments are wrong. Verbs that work in place have `inputs` only. A recording's
+    line omits `number` and keeps each tensor's shape, dtype and whether its values were known.
 
     Attributes:
         of_reducer: whether DistributedDataParallel issued the call, to reduce gradients.

@@ -22,7 +22,7 @@ def even_bags(
 ) -> tuple[Tensor, ...] | None:
     """Return fbgemm's bucketized bags with evenly split lengths; None for other operators or unknown lengths.
 
-    fbgemm sends each id to the rank that has its row. Each rank is assumed to get the same number of ids of a bag, up
+    fbgemm sends each id to the rank that has its row. All ranks are assumed to get the same number of ids of a bag, up
     to one more for ranks in turn; the ids stay unknown. `known` returns a tensor's values.
     """
     if func._schema.name != _BLOCKS or not made:
