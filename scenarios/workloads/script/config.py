@@ -241,9 +241,7 @@ def _build(document: Document, mistakes: Mistakes) -> UsersCode:
 
 
 def file_of_module(name: str) -> Path | None:
-    """Return the file that `python -m NAME` runs in the current folder, None if there is none; packages are not
-    imported.
-    """
+    """Return the file that `python -m NAME` would run in the current folder, None without one; import nothing."""
     folders: Sequence[str] | None = [os.getcwd(), *sys.path]
     found = None
     for part in name.split("."):  # one by one, as the spec of a package without __init__.py looks for its parent

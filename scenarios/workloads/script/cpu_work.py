@@ -62,9 +62,7 @@ class CpuWork:
         return sum(counts.total() for counts in self._ns.values())
 
     def words(self, steps: int, *, beside: bool) -> Iterator[str]:
-        """Yield sentences about the mean work per step: predicted work, or (`beside`) unpredicted work of other
-        threads.
-        """
+        """Yield sentences about the mean work per step: predicted, or (`beside`) in other threads and not predicted."""
         for what, by_place in self._ns.items():
             took_ns = by_place.total() / max(steps, 1)
             how = ", measured here" if what in self._measured else ""

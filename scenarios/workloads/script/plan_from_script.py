@@ -36,8 +36,8 @@ _POOLING_FACTOR = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptPlan:
-    """TorchRec's shards and ours, both with our estimator's expectations, and notes; `own` is empty without a plan of
-    ours.
+    """TorchRec's shards and ours (`own`, empty without a plan of ours), with our estimator's expectations, and
+    notes.
     """
 
     rows: tuple[PlanRow, ...]

@@ -1,6 +1,4 @@
-"""The connection of a script's process to its simulated rank: sends one request at a time (`events`), receives
-answers.
-"""
+"""The connection of a script's process to its simulated rank: sends one request (`events`) at a time."""
 
 from __future__ import annotations
 

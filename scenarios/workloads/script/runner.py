@@ -110,14 +110,19 @@ class LivePlayer:
         self.answer()
 
     def next(self) -> Turn:
-        """Return the rank's work since its last request, and its next request."""
+        """Return the rank's work since its last request, and its next request.
+
+        Raises:
+            ProgramError: the process ended, or made no call for `run.timeout`.
+            ScriptError: the script failed.
+        """
         assert self._process.pid is not None, "it was started"
         starved_s = partial(_starved_s, self._process.pid)
         if not comes_in_time(self._connection, self._timeout_s, starved_s, self._look):
             raise self._late()
         try:
             found: Turn = self._connection.recv()
-        except (EOFError, OSError):  # the latter where answers were on their way to it
+        except (EOFError, OSError):  # OSError if answers were still pending
             self._process.join(10)
             raise ProgramError(f"{self._name}: {process_ended(self._process.exitcode)}") from None
         if isinstance(found.request, ScriptFailure):

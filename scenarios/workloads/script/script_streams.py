@@ -172,9 +172,7 @@ class ScriptStreams:
         return self._reached_ns(second) - self._reached_ns(first)
 
     def _reached_ns(self, event: int) -> int:
-        """Return when the GPU reached an event: at the end of its stream's position, not before the host recorded
-        it.
-        """
+        """Return when the GPU reached an event: at its stream's position then, not before the host recorded it."""
         ends_ns = [getattr(work, "end_ns", 0) for work in self.until(event)]  # of the simulator's works
         return max([self._recorded_ns.get(event, 0), *ends_ns])
 

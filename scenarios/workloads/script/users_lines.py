@@ -1,6 +1,4 @@
-"""Identifies the user's lines: among the frames of a call, those in files that are neither installed nor this
-project's.
-"""
+"""Identifies the user's lines: in files that are neither installed nor this project's, among the frames of a call."""
 
 from __future__ import annotations
 

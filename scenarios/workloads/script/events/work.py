@@ -82,9 +82,7 @@ class WaitEvent(ScriptEvent):
 
 @dataclass(frozen=True, slots=True)
 class GradientReady(ScriptEvent):
-    """A marker on a stream: the gradient (replica's number, gradient's number) is ready after all work issued
-    before.
-    """
+    """A marker on a stream: the gradient (replica's number, gradient's number) is ready after the work before it."""
 
     kind: ClassVar[str] = "gradient"
     form = is_whole, is_pair

@@ -19,9 +19,7 @@ _OF_FLASH = frozenset({torch.float16, torch.bfloat16})
 
 
 def name_operators_of_gpus() -> None:
-    """Make selective checkpoints' policies and lists see a GPU's attention operators instead of the one that runs
-    here.
-    """
+    """Make selective checkpoints' policies and lists see a GPU's attention operators, not the one that runs here."""
     usual = checkpoint.create_selective_checkpoint_contexts
 
     def made(policy: Any, *args: Any, **more: Any) -> Any:

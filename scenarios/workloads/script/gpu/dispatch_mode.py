@@ -33,8 +33,7 @@ from scenarios.workloads.script.host.compiled import Call
 
 
 class Meta(TorchFunctionMode):
-    """A torch function mode that detects where a script itself uses the meta device, and then creates real meta
-    tensors.
+    """A torch function mode that creates real meta tensors where the script itself uses the meta device.
 
     `indexed` adds the current GPU's number to "cuda"; C++ would query the driver for it.
     """
@@ -299,7 +298,7 @@ class OnGpu(TorchDispatchMode):
 
 def _run_inner(func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a higher-order operator by its generic implementation."""
-    if func.name() == "run_dtensor_rng_op":  # moves the state of random numbers, of which there are none
+    if func.name() == "run_dtensor_rng_op":  # only sets random states around `inner`, which have no effect here
         _, _, inner, *rest = args
         return inner(*rest, **kwargs)
     general = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)

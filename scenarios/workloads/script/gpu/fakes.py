@@ -18,8 +18,7 @@ from scenarios.workloads.script.gpu.known_values import META, Shadows
 
 
 def finds_shapes_alone(types: Any) -> bool:
-    """Return whether an operator is only traced for shapes: `types` contain fake tensors, or a FakeTensorMode is
-    active.
+    """Return whether an operator is traced for shapes only, by fake tensors among `types` or in a FakeTensorMode.
 
     DTensor, torch.export and compilers do so. torch keeps a FakeTensorMode below all other modes, so ours gets the
     operator first.
@@ -96,9 +95,7 @@ def find_shapes_of_dtensors(shadows: Shadows) -> None:
 
 @cache
 def _is_shaped_alike(func: Any) -> bool:
-    """Return whether an operator's result shapes are equal on all devices: views and elementwise operators, also on
-    lists.
-    """
+    """Return whether an operator has equal result shapes on all devices: a view, or elementwise, also on lists."""
     is_plain = func.is_view or torch.Tag.pointwise in func.tags or func.overloadpacket.__name__.startswith("_foreach_")
     return func.namespace == "aten" and is_plain
 

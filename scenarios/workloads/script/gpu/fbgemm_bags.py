@@ -322,9 +322,7 @@ class _ModuleBags:
         return self._named_often.get(table)
 
     def _fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
-        """Return the number of rows read from memory: each repeated read hits L2 with the share of distinct rows that
-        fit.
-        """
+        """Return the number of rows read from memory: a repeated read hits L2 with the share of distinct rows in L2."""
         named, room = self._distinct(table, rows, ids), self._l2_bytes / row_bytes
         return named + (sum(ids) - named) * max(0.0, 1 - room / named) if named else 0.0
 

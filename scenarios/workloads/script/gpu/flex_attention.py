@@ -106,9 +106,7 @@ class FlexAttention:
         return result
 
     def _kernel(self, query: Tensor, key: Tensor, mask: tuple[Any, ...], *, is_backward: bool) -> Kernel:
-        """Return the kernel: flops and bytes of attention to all keys, the operation with the mean number of visible
-        keys.
-        """
+        """Return the kernel of full attention, with an operation of as many keys as queries see on average."""
         batch, heads, queries, dim = query.shape
         dtype = str(query.dtype).removeprefix("torch.")
         share, keys = self._seen(mask, queries, key.shape[2]), key.shape[2]
@@ -122,7 +120,7 @@ class FlexAttention:
 
     def _seen(self, mask: tuple[Any, ...], queries: int, keys: int) -> float:
         """Return the share of query-key pairs in blocks that are computed; 1 if the mask is unknown."""
-        with self._shadows.suspended():  # none of the script's own work
+        with self._shadows.suspended():  # these operators are not the script's
             partly, fully = (None if each is None else self._shadows.of(each) for each in (mask[_PARTLY], mask[_FULLY]))
             if partly is None or (fully is None and mask[_FULLY] is not None):
                 return 1.0

@@ -1,5 +1,5 @@
-"""Operators that a GPU runs as one kernel but meta tensors would not (attention, dropout, synchronized batch norm), and
-the memory layout of convolutions' results.
+"""What a GPU runs as one kernel (attention, dropout, synchronized batch norm), and the layout of convolutions'
+results.
 """
 
 from __future__ import annotations

@@ -61,8 +61,7 @@ class Repeated:
     def note(
         self, key: Any, given: list[Tensor], result: Any, first: Any, kernel: Kernel | None, decides: bool
     ) -> None:
-        """Store a call's outcome if it is repeatable: new tensors that fill their own storages, the first argument, or
-        None.
+        """Store a call's outcome if repeatable: new tensors that fill their storages, the first argument, or None.
 
         Args:
             key: the call's key.

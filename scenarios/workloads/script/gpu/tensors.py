@@ -60,7 +60,11 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     _parse(indexed)
     _follow_default_device(shadows, indexed)
     _group()
-    UninitializedTensorMixin._allowed_methods += [tensor.to, tensor.cuda, tensor.get_device]  # of lazy modules
+    UninitializedTensorMixin._allowed_methods += [
+        tensor.to,
+        tensor.cuda,
+        tensor.get_device,
+    ]  # lazy modules refuse other methods
     return indexed
 
 

@@ -1,6 +1,4 @@
-"""Derives from an eager step the work that torch.compile would launch: operators of modules fused, all else
-unchanged.
-"""
+"""Derives from an eager step the work that torch.compile would launch: modules' operators fused, all else unchanged."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ class AsCompiled:
         self._as = 0, ""  # stream and label of the fused kernels
 
     def launch(self, given: OnStream | GradientReady, work: HostWork, call: Call | None) -> None:
-        """Record an item for a stream, after the host's `work`. `call`: the operator of a module, if the item is
-        one.
-        """
+        """Record an item for a stream, after the host's `work`. `call`: the module's operator, if it is one."""
         is_backward = torch._C._current_autograd_node() is not None
         if is_backward != self._is_backward:  # forward and backward are separate graphs: no fusion across them
             self._compiled.flush()

@@ -121,8 +121,7 @@ class CompiledMemory:
                 self._memory.hold(keys[number], 0)
 
     def _replay(self, journal: _Journal, runs: _Runs, unwritten: set[int], users: Mapping[int, set[Hashable]]) -> None:
-        """Count written storages in the memory; take the peak after each run, whose results overwrite its last
-        operands.
+        """Count written storages in the memory, and the peak after each run: results may overwrite last-read operands.
 
         Args:
             journal: the deferred allocations and frees.
@@ -227,9 +226,7 @@ class _Runs:
         return tensor in self._readers
 
     def _roots(self, tensor: int, alive: set[int]) -> Iterator[int]:
-        """Yield the tensors from which a tensor is recomputed: results of libraries, inputs, and written tensors that
-        exist.
-        """
+        """Yield the tensors from which a tensor is recomputed: libraries' results, inputs, existing written tensors."""
         run, left, seen = self.run_of(tensor), [tensor], {tensor}
         while left:
             for read in self._makers[left.pop()].operator.reads.keys() - seen:

@@ -110,9 +110,7 @@ class DeferredResult(Future[Any]):
 
     @property
     def _condition(self) -> Any:
-        """The condition that every read of a future acquires, also in `wait` and `as_completed`. Access starts the
-        tasks.
-        """
+        """The condition that every read of a future acquires, also `wait` and `as_completed`; it starts the tasks."""
         self._workers.start()
         return self._own_condition
 

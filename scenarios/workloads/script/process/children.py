@@ -14,7 +14,7 @@ from typing import Any
 def stand_alone() -> None:
     """Set up this process as if it were the first one: it may start children, which `end` ends with it."""
     os.setpgid(0, 0)
-    multiprocessing.set_start_method(None, force=True)  # none was chosen yet: the script may
+    multiprocessing.set_start_method(None, force=True)  # unset, so that the script can still choose one
     allow_children()
 
 

@@ -1,5 +1,4 @@
-"""Creates torch.distributed's groups in a script's process through a link, under the backend names that the script
-gives.
+"""Creates torch.distributed's groups in a script's process through a link, under the script's names of backends.
 
 Ways of creating groups that the simulation cannot follow are refused.
 """

@@ -1,5 +1,4 @@
-"""Prepares the server process from which all ranks fork: imports the shared modules, and scans them for names to
-replace.
+"""Prepares the server process from which all ranks fork: imports shared modules, and scans them for names to replace.
 
 Importing this module is its only use.
 """
@@ -16,9 +15,7 @@ from scenarios.workloads.script.forking import MODULES
 
 
 def _load() -> None:
-    """Import the listed modules; a failing import is ignored, as it fails again in the script, which then reports
-    it.
-    """
+    """Import the listed modules; ignore failures, which recur in the script and are reported there."""
     for name in os.environ.pop(MODULES, "").split():
         with suppress(Exception):
             importlib.import_module(name)

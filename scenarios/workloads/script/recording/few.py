@@ -66,9 +66,7 @@ class Few:
             self._started(rank)
 
     def play(self, *ranks: int, to_end: bool = False) -> None:
-        """Run ranks to the end of their first step, or to the end of all, in turns: their processes compute
-        concurrently.
-        """
+        """Run ranks to the end of their first step, or of all, in turns; their processes compute concurrently."""
         self.begin_early(*ranks)
 
         def is_left(rank: int) -> bool:
@@ -81,9 +79,7 @@ class Few:
                 self._end_waiting(left)
 
     def _help(self, ranks: Sequence[int]) -> bool:
-        """Serve one request each of ranks for which `ranks` wait, directly or indirectly; return whether any was
-        served.
-        """
+        """Serve one request each of ranks for which `ranks` wait, also indirectly; return whether any was served."""
         waiting, seen, has_served = deque(ranks), set(ranks), False
         while waiting:
             wanted = self._of[waiting.popleft()].waits_for

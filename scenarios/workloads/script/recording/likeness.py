@@ -1,6 +1,4 @@
-"""Comparison of two ranks' requests: whether they are identical, each in its own groups, and if not, where they
-part.
-"""
+"""Comparison of two ranks' requests: whether they are identical, each in its own groups, and where they part."""
 
 from __future__ import annotations
 
@@ -43,10 +41,9 @@ def difference(expected: Replay, found: Replay, *, steps: int | None = None) -> 
 
 
 def _next(replay: Replay) -> tuple[Turn, bool]:
-    """Return the next request that is not free, with the GPU's work before it, and whether a polling loop ended in a
-    wait.
+    """Return the next turn whose request is not free, and whether a polling loop ended in a wait before it.
 
-    A wait that ends a polling loop is no request of its own here.
+    A wait that ends a polling loop is no request of its own here; host work is left out.
     """
     spent, has_polled = list[Any](), False
     looks, last = Counter[Request | None](), None  # polls by target, and the previous request if it was a poll

@@ -52,8 +52,8 @@ class Recorded:
 
     @property
     def operations(self) -> int:
-        """The number of computations and collectives of all ranks; consecutive kernels of one label and stream count
-        once.
+        """The number of all ranks' computations and collectives; consecutive kernels of one label and stream are
+        one.
         """
         of_sequences = [self._operations(sequence) for sequence in self.sequences]
         return sum(of_sequences[each] for each in self.ranks)
@@ -73,9 +73,7 @@ class Recorded:
         return replace(self, sequences=[self._with_steps(sequence, step) for sequence, step in both])
 
     def _with_steps(self, sequence: Sequence[int], step: Sequence[int]) -> list[int]:
-        """Return a sequence with each step after the first step's end replaced by `step`; the rest after the last
-        stays.
-        """
+        """Return a sequence with each of its steps replaced by `step`; set-up and the rest after the last step stay."""
         ends = [place for place, line in enumerate(sequence) if self.lines[line][0] == StepEnd.kind]
         return [*sequence[: ends[0] + 1], *(line for _ in ends[1:] for line in step), *sequence[ends[-1] + 1 :]]
 

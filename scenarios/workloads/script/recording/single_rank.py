@@ -116,8 +116,7 @@ class Alone:
         self._counts: defaultdict[tuple[int, str, int], int] = defaultdict(int)
 
     def answer(self, request: Request, *, is_last: bool = False) -> Any:
-        """Return the answer to a request, assuming that peers do what this rank does; `WaitingFor` if a peer must act
-        first.
+        """Return the answer to a request, as if peers did what this rank does; `WaitingFor` if a peer must act first.
 
         Args:
             request: repeated by the caller after `WaitingFor`.
@@ -170,9 +169,7 @@ class Alone:
         return self._result(call)
 
     def _tell_apart(self, call: IssueCall) -> None:
-        """Record members whose sizes in a call differ from the preceding member's, by split sizes or per-member
-        tensors.
-        """
+        """Record members whose sizes, by splits or per-member tensors, differ from those of the preceding member."""
         members = self._groups[call.group].ranks
         splits = [call.options.get(f"{side}_split_sizes") or () for side in ("input", "output")]
         shapes = [[each.shape for each in side] for side in (call.inputs, call.outputs)]

@@ -243,7 +243,7 @@ class Allocator:
         return block
 
     def _grown(self, pool: BlockPool, size_bytes: int) -> Block | None:
-        """Return a free block of an expandable segment, after reserving pages; pages stay reserved if they are too
+        """Return a free block of an expandable segment after reserving pages, which stay reserved if they are too
         few.
         """
         block: Block | None = self._lowest(pool, size_bytes)
@@ -256,9 +256,7 @@ class Allocator:
         return block
 
     def _lowest(self, pool: BlockPool, size_bytes: int) -> Block:
-        """Return the first free block at the lowest address where the request fits once all free memory there is
-        mapped.
-        """
+        """Return the first free block at the lowest address with enough room, counting unmapped room."""
         for start in sorted(pool.holes):
             block = pool.holes[start]
             if block.before is not None and block.before.is_free:
@@ -269,9 +267,7 @@ class Allocator:
         return hole
 
     def _map(self, hole: Block, size_bytes: int) -> Block | None:
-        """Reserve the first pages of a hole; return the free block that contains them, None if the GPU has no more
-        memory.
-        """
+        """Reserve the first pages of a hole; return the free block that contains them, None if the GPU is full."""
         pool, pages_bytes = hole.pool, rounded(size_bytes, hole.pool.page_bytes)
         if not self._reserve(pool, pages_bytes):
             return None

@@ -73,8 +73,7 @@ class ValueComputer:
         return is_any_kept and not is_view(func)
 
     def of(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        """Return the values of an operator's result, with meta tensors for unknown ones; `NOT_KNOWN` if all are
-        unknown.
+        """Return the values of an operator's result, meta tensors for unknown ones; `NOT_KNOWN` if all are unknown.
 
         `result` is the result without values, None if its size depends on values. `may_decide` must be true.
         """
@@ -114,9 +113,7 @@ class ValueComputer:
                 self._shadows.keep(tensor, value, is_guess=is_guess, is_small=True)
 
     def masked(self, func: Any, args: tuple[Any, ...]) -> Tensor | None:
-        """Return arbitrary values of the size that a known mask leaves of unknown values; None if the mask is
-        unknown.
-        """
+        """Return arbitrary values, as many as a known mask leaves of unknown ones; None if the mask is unknown."""
         if func not in _MASKED or not self._shadows.is_of_gpu(args[0]):
             return None
         masks = [self._shadows.of(each) if self._shadows.is_of_gpu(each) else each for each in tensors_in(args[1])]

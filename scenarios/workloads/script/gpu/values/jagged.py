@@ -1,5 +1,4 @@
-"""fbgemm's operators that exist only for GPUs, or lack gradients elsewhere: composed of operators that run on simulated
-GPUs, and of values on the CPU.
+"""fbgemm's operators that lack kernels or gradients outside of GPUs, composed of other operators and values on the CPU.
 
 Semantics are those of fbgemm 1.8 (docs.pytorch.org/FBGEMM, "Jagged Tensor Operators", and the fake kernels of
 fbgemm_gpu/sparse_ops.py).

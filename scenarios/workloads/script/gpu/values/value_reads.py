@@ -89,9 +89,7 @@ class ValueReads:
         return bool(UNKNOWN) if tensor.dtype == torch.bool else int(UNKNOWN)
 
     def _turns(self) -> int:
-        """Return how many times in a row the line has read within one step and one endless loop; 0 outside such
-        loops.
-        """
+        """Return how many times in a row the line has read within one step and endless loop; 0 outside such loops."""
         line = _asking(sys._getframe())
         frame, is_endless = loop_around(line)
         if not is_endless:
