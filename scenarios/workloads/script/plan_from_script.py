@@ -36,9 +36,7 @@ _POOLING_FACTOR = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptPlan:
-    """TorchRec's shards and ours (`own`, empty without a plan of ours), with our estimator's expectations, and
-    notes.
-    """
+    """TorchRec's shards and our planner's (`own`, empty without a plan), with our estimator's expectations; notes."""
 
     rows: tuple[PlanRow, ...]
     own: tuple[PlanRow, ...] = ()

@@ -1,4 +1,4 @@
-"""What a GPU runs as one kernel (attention, dropout, synchronized batch norm), and the layout of convolutions'
+"""Operators that a GPU runs as one kernel (attention, dropout, SyncBatchNorm), and the layout of convolutions'
 results.
 """
 

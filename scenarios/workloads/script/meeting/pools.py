@@ -109,9 +109,7 @@ class RankPool(_Pool):  # type: ignore[misc]
         return _Results(found) if found else super().imap_unordered(func, tasks, chunksize)
 
     def _run_first(self, func: Callable[[Any], Any], iterable: Iterable[Any]) -> tuple[list[Any], Iterator[Any]]:
-        """Run this rank's task if tasks are ranks; return the results and an iterator over all, maybe endless,
-        tasks.
-        """
+        """Run this rank's task if tasks are ranks; return the results and an iterator over all tasks, maybe endless."""
         tasks = iter(iterable)
         first = [*islice(tasks, self.seats.world_size + 1)]
         return self._run(func, (MapTask((task,)) for task in first)), chain(first, tasks)

@@ -52,9 +52,7 @@ class Recorded:
 
     @property
     def operations(self) -> int:
-        """The number of all ranks' computations and collectives; consecutive kernels of one label and stream are
-        one.
-        """
+        """The number of computations and collectives of all ranks; kernels in a row of one label and stream are one."""
         of_sequences = [self._operations(sequence) for sequence in self.sequences]
         return sum(of_sequences[each] for each in self.ranks)
 

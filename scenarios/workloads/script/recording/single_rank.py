@@ -99,8 +99,7 @@ class Alone:
     Attributes:
         made: the groups that the rank has created.
         has_messages: the members of groups in which the rank sent or received messages, with the distance of both ends.
-        told_apart: ranks to which its calls give other sizes than to the preceding member; only calls that set apart
-            few.
+        told_apart: ranks to which a call gives other sizes than to the preceding member, if the call sets few apart.
     """
 
     def __init__(self, rank: int, world_size: int, sent: SentByRanks) -> None:

@@ -243,9 +243,7 @@ class Allocator:
         return block
 
     def _grown(self, pool: BlockPool, size_bytes: int) -> Block | None:
-        """Return a free block of an expandable segment after reserving pages, which stay reserved if they are too
-        few.
-        """
+        """Return a free block of an expandable segment after reserving pages; keep the pages if they are too few."""
         block: Block | None = self._lowest(pool, size_bytes)
         if block is not None and not block.is_mapped:
             block = self._map(block, min(size_bytes, block.size_bytes))
