@@ -1,4 +1,4 @@
-"""The clock that a script's own files read: the simulated time of its rank's host, where known."""
+"""The clock that a script's own files read: the simulated time of its rank's host, where it is known."""
 
 from __future__ import annotations
 

@@ -77,10 +77,10 @@ class TorchCall:
 
 
 class ScriptLink(Protocol):
-    """A script's connection to the simulator, or to the recorder of a real rank."""
+    """A script's way to whoever plays or watches it."""
 
     def ask(self, request: Request) -> Any:
-        """Send a request: a new group, a plan, the end of a step or of the script, a metric (a tensor), a failure.
+        """Tell of a group, a plan, the end of a step or of the script, a number (a tensor), or a failure.
 
         Returns:
             The name of a new group. Of a step behind which only the ends of steps are wanted, a function to call at
@@ -89,19 +89,19 @@ class ScriptLink(Protocol):
         ...
 
     def begin(self) -> None:
-        """Announce that the group of all ranks is about to be created."""
+        """The group of all ranks is about to be made."""
         ...
 
     def store(self) -> Store:
-        """Return a store in which all ranks of the script rendezvous."""
+        """Return a store in which all ranks of the script meet."""
         ...
 
     def known(self, tensor: Tensor) -> Tensor | None:
-        """Return a tensor's values, None if they are unknown; values of a simulated GPU need no wait."""
+        """Its values, if there are any; on a GPU that is not there nobody waits for them."""
         ...
 
     def join(self, options: Any, backends: Mapping[str, str]) -> dist.ProcessGroup:
-        """Create this rank's side of a group; see `ScriptGroup`."""
+        """Make this rank's side of a group; see `ScriptGroup`."""
         ...
 
 

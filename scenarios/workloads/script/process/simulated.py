@@ -178,7 +178,7 @@ class SimulatedLink:
         self._before.append(GradientReady(0, (replica, place)))
 
     def turn(self, label: str) -> None:
-        """Attribute the CPU's work from now on to a label."""
+        """What a CPU computes from now on is for that."""
         if label != self._label:
             self._cut()
             self._label = label
@@ -189,7 +189,7 @@ class SimulatedLink:
         self._mark_ns = now_ns
 
     def _computing_ns(self) -> int:
-        """Return the CPU time since the last answer in ns; 0 with a GPU, as its host is assumed to need no time."""
+        """Return how long a CPU has computed since the last answer; a GPU's host is taken to need no time."""
         if self.launched is not None:
             return 0
         before_ns = sum(each.cpu_ns for each in self._before if isinstance(each, ComputeOnCpu))
@@ -313,7 +313,7 @@ class SimulatedLink:
         return SimulatedGroup(self, self._group, options, backends)
 
     def forget_time(self) -> None:
-        """Discard the CPU time since the last request."""
+        """What was computed since the last request is nobody's."""
         self._mark_ns = time.process_time_ns()
 
 
