@@ -1,4 +1,4 @@
-"""Has a rank's host wait for batches of DataLoader workers, and sums up its work on the CPU beside a GPU."""
+"""Work of a rank's host next to its GPU: waits for batches of DataLoader workers, and reports of CPU work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scenarios.workloads.script.outcome import Outcomes
 
 @dataclass(slots=True)
 class _Workers:
-    """The workers of one data loader: when each ends its last batch, and when batches to come were requested."""
+    """The workers of one data loader: when each finishes its last batch, and when the coming batches were requested."""
 
     free_ns: list[int]
     asked_ns: deque[int]
@@ -22,10 +22,10 @@ class _Workers:
 
 
 class BesideGpu:
-    """A model of the work of one rank's host beside its GPU.
+    """A model of the work of one rank's host next to its GPU.
 
-    Workers of a data loader load batch by batch, each in turn, `prefetch` batches ahead each. Where workers and ranks
-    are more than the host's cores, they share the cores.
+    The workers of a data loader load batches in turn, each up to `prefetch` batches ahead. If a host has more workers
+    and ranks than cores, they share the cores.
     """
 
     def __init__(self, rank: Rank, scenario: Scenario, outcomes: Outcomes) -> None:
@@ -33,7 +33,7 @@ class BesideGpu:
         self._of: dict[int, _Workers] = {}
 
     def hear(self, request: NoteLeftOut | NoteCpuWork | LoadedBatch, *, is_in_step: bool) -> None:
-        """Handle what a host did; report no work outside of steps."""
+        """Process a report of the host; record CPU work only within steps."""
         cpu_work = self._outcomes.cpu_work
         match request:
             case NoteLeftOut(found):
@@ -46,10 +46,10 @@ class BesideGpu:
                     cpu_work.note_batch(place, workers, takes_ns, waits_ns)
 
     def _take(self, number: int, workers: int, prefetch: int, turns: int) -> tuple[int, int]:
-        """Have the rank's host wait for the next batch of a loader, which takes a worker `turns` turns.
+        """Make the rank's host wait for a loader's next batch, which takes a worker `turns` turns.
 
         Returns:
-            What the batch takes a worker and for how long the host waits, in ns.
+            The worker's time for the batch and the host's wait, in ns.
         """
         now_ns = self._rank.host_work(NO_WORK)
         found = self._of.get(number)
@@ -58,7 +58,7 @@ class BesideGpu:
         sharing = max(1.0, self._host.gpus * (workers + 1) / self._host.cores)
         takes_ns = round(sharing * self._host.gpu.eager.computes_ns(HostWork(turns=turns)))
         worker = found.taken % workers
-        if found.taken < workers:  # staggered from the start, as workers are in the long run
+        if found.taken < workers:  # start staggered, as workers end up in the long run
             found.free_ns[worker] += takes_ns * worker // workers
         found.taken += 1
         ready_ns = found.free_ns[worker] = max(found.free_ns[worker], found.asked_ns.popleft()) + takes_ns

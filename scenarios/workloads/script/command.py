@@ -1,4 +1,4 @@
-"""A training script on a command line as a scenario. What takes long to load is imported inside functions."""
+"""Turns a training script on a command line into a scenario; slow imports are inside functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROFILE = "cpu_local"
 
 
 def split_at_script(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Return arguments up to the first that names a script, or a module behind -m, and its own; None: there is none."""
+    """Return the arguments up to a script's name (or a module's after -m), and the script's own, None without one."""
     for place, argument in enumerate(arguments):
         if argument == "-m":
             return arguments[: place + 2], arguments[place + 2 :]
@@ -49,7 +49,7 @@ _OF_TORCHRUN = {
 
 
 class _OfTorchrun(Action):
-    """An option of torchrun's, which is refused with what says the same here."""
+    """An option of torchrun, which is refused with its equivalent here."""
 
     def __call__(self, parser: ArgumentParser, _: object, __: object, option: str | None = None) -> None:
         instead = f"expected {self.const}" if self.const else "expected none, as all ranks are started here"
@@ -57,7 +57,7 @@ class _OfTorchrun(Action):
 
 
 def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
-    """Add the options that only a script has, which says nothing of hosts; of a prediction also `--play`."""
+    """Add the options that only a script has, which names no cluster; with `plays` also `--play`."""
     of_script = parser.add_argument_group("of a script, before it")
     of_script.add_argument("--hosts", type=int, metavar="N", help="how many there are; default: 1")
     of_script.add_argument("--gpus-per-host", type=int, metavar="M", help="ranks of a host; default: the profile's")
@@ -81,7 +81,7 @@ def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
 
 
 def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
-    """Parse a command's arguments up to a script; the `scenario` of a module is the file that Python runs for it."""
+    """Parse a command's arguments up to a script; a module's `scenario` is the file that Python runs for it."""
     from scenarios.workloads.script.config import file_of_module  # noqa: PLC0415
 
     options = parser.parse_args(arguments)
@@ -107,7 +107,7 @@ def load_given(
     module: str = "",
     overrides_file: str = "",
 ) -> Scenario:
-    """Load what is given to a command: a scenario's file or name, a script with its arguments, or a script's run
+    """Load a command's scenario: from a scenario's file or name, a script with its arguments, or a script's run
     folder. With a `module`, a script is what `python -m` runs.
 
     Raises:
@@ -148,12 +148,12 @@ def load_given(
 
 
 def is_script(given: Path) -> bool:
-    """Whether that is a script, or the run folder of one, and no scenario's file or name."""
+    """Return whether a path is a script or a script's run folder, not a scenario's file or name."""
     return given.suffix == ".py" or (given / NAME).is_file()
 
 
 def tree_given(given: Path, overrides: Mapping[str, object], scenario: Scenario) -> Tree:
-    """The keys of what `load_given` made a scenario of, as they are written, its profile's too; a script's cluster."""
+    """Return the TOML keys, with the profile's, of the scenario that `load_given` made; of a script, its cluster's."""
     from scenarios.config.catalogue import scenario_file  # noqa: PLC0415
     from scenarios.config.overrides.overrides import Overrides  # noqa: PLC0415
     from scenarios.config.toml.include import read_tree  # noqa: PLC0415
@@ -183,7 +183,7 @@ def scenario_of(
     *,
     overrides_file: str = "",
 ) -> Scenario:
-    """The scenario of a script on so many hosts; `overrides` and `overrides_file` as in `load`.
+    """Return the scenario of a script on `hosts` hosts; `overrides` and `overrides_file` are those of `load`.
 
     Raises:
         ScenarioError: as `load` does.
@@ -194,7 +194,7 @@ def scenario_of(
 
 
 def lines_of(given: Path) -> list[str]:
-    """The scenario file of what `is_script`, without arguments on one host, or as it was recorded.
+    """Return a scenario file's lines for a script without arguments on one host, or for a run folder.
 
     Raises:
         ScenarioError: the recording cannot be read.
@@ -214,7 +214,7 @@ def _of_script(
 
 
 def _of_recording(folder: Path, profile: object = None) -> tuple[list[str], str]:
-    """Its lines, and its script's path."""
+    """Return a scenario file's lines for a run folder, and its script's path."""
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
 
     try:
@@ -234,7 +234,7 @@ def _cluster(profile: object, hosts: int, gpus_per_host: int | None) -> list[str
 def _loaded(
     lines: Sequence[str], given: Path, name: str, overrides: Mapping[str, object], overrides_file: str
 ) -> Scenario:
-    """A scenario of these lines, which is called by what was given."""
+    """Load a scenario from a file's lines; its path, also in messages, is `given`."""
     from scenarios.config.load import load  # noqa: PLC0415
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
 

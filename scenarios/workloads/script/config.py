@@ -1,4 +1,4 @@
-"""The table `script` of a scenario file, and the program that reads it; loads no torch."""
+"""The table `script` of a scenario file, and its program's specification; loads no torch."""
 
 from __future__ import annotations
 
@@ -33,9 +33,12 @@ def _sorted_items(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
 class Script:
     """A training script of one's own, as torchrun starts it.
 
-    `sha256` is of its content, so that a changed script is a changed scenario. With a `recording` that is played in its
-    place, they are the recorded one's; `is_exchanged`: with the scenario's buckets and compression in place of those of
-    then. `step_every`: as `Marking` reads it. `is_on_default`: nobody named a profile, so CPUs are predicted.
+    Attributes:
+        sha256: the digest of the script's content, so that a changed script is a changed scenario; that of the recorded
+            script, like the other options, if a `recording` is simulated in place of the script.
+        is_exchanged: whether a recording's gradients use the scenario's buckets and compression, not the recorded ones.
+        step_every: what marks steps, as `Marking` reads it.
+        is_on_default: whether no profile was named, so that CPUs are predicted.
     """
 
     path: Annotated[Path, Key(doc="The script, relative to this file. Required without `recording`.", accepts=str)]
@@ -92,7 +95,7 @@ class Script:
 class Marking(NamedTuple):
     """A rule for the ends of steps: each `period`-th "optimizer" step, "backward" or "forward" pass, or collective.
 
-    "once" is as "optimizer", and setting up ends where the first call of a module begins.
+    "once" equals "optimizer", except that set-up ends where the first call of a module begins.
     """
 
     word: str
@@ -100,10 +103,10 @@ class Marking(NamedTuple):
 
     @staticmethod
     def of(text: str) -> Marking:
-        """Read "backward", or "all_reduce:4" for each fourth one.
+        """Parse a rule such as "backward", or "all_reduce:4" for every fourth all_reduce.
 
         Raises:
-            ValueError: what was expected instead, as a phrase.
+            ValueError: the text is no rule; the message is a phrase about what was expected.
         """
         word, _, number = text.partition(":")
         if word not in (*_MARKS, *CALLS) or not (number.isdecimal() and int(number) if ":" in text else True):
@@ -114,7 +117,7 @@ class Marking(NamedTuple):
 
     @property
     def is_of_calls(self) -> bool:
-        """Whether calls of a collective mark the steps, which then have to be seen."""
+        """Whether calls of a collective mark the steps, so that calls have to be recorded."""
         return self.word in CALLS
 
 
@@ -189,7 +192,7 @@ def _check_script(section: Any, look: Look) -> None:
 
 
 def _check_recording(section: Any, document: Document, look: Look) -> None:
-    """It can be played, on as many ranks, of the same kind."""
+    """Report mistakes if the recording is unreadable or does not match the scenario's cluster and steps."""
     path = ("script", "recording")
     if not look.mistakes.sound(path):
         return
@@ -238,10 +241,10 @@ def _build(document: Document, mistakes: Mistakes) -> UsersCode:
 
 
 def file_of_module(name: str) -> Path | None:
-    """Return the file that `python -m NAME` runs in the current folder, without importing its packages; None: none."""
+    """Return the file that `python -m NAME` would run in the current folder, None without one; import nothing."""
     folders: Sequence[str] | None = [os.getcwd(), *sys.path]
     found = None
-    for part in name.split("."):  # by itself, as a package without __init__.py would look for its parent otherwise
+    for part in name.split("."):  # one by one, as the spec of a package without __init__.py looks for its parent
         found = None if folders is None else PathFinder.find_spec(part, folders)
         locations = None if found is None else found.submodule_search_locations
         folders = None if locations is None else [*locations]
@@ -251,7 +254,7 @@ def file_of_module(name: str) -> Path | None:
 
 
 def _is_launched(document: Document) -> bool:
-    """Return whether the script's kernels run on GPUs, simulated ones, which compute no values."""
+    """Return whether the script's kernels run on simulated GPUs, which compute no values."""
     return document.device is not None and document.device.is_launched
 
 

@@ -1,4 +1,4 @@
-"""Sums up and words what rank 0's host computed on the CPU beside its GPU in steps; loads no torch."""
+"""Totals and descriptions of what rank 0's host computed on the CPU next to its GPU during steps; loads no torch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scenarios.seam.host_work import HostWork
 # Kinds of work on the CPU, as ranks report them and the first screen shows them.
 OPERATORS, MEASURED, LOADING = "operators on CPU tensors", "other work", "data loading in the script's process"
 COPIES, BESIDE = "copies of pageable memory", "operators on CPU tensors in other threads"
-# Work that takes less in a step is not reported: Python itself takes as long for some operators.
+# Work that takes less time per step is not reported: Python itself takes as long for some operators.
 _LEAST_NS = 100_000
 
 
 @dataclass(slots=True)
 class _LoadedBatches:
-    """Batches that one line of the script took from workers, in steps."""
+    """The batches that one line of the script took from workers during steps."""
 
     workers: int = 0
     count: int = 0
@@ -29,7 +29,7 @@ class _LoadedBatches:
 
 @dataclass(slots=True)
 class CpuWork:
-    """A sum of what was computed, by what it was and by line, in the time of the profile's host."""
+    """Totals of CPU work by kind and by line, in ns of the profile's host."""
 
     eager: Eager
     _ns: dict[str, Counter[str]] = field(default_factory=dict)
@@ -37,11 +37,11 @@ class CpuWork:
     _batches: dict[str, _LoadedBatches] = field(default_factory=dict)
 
     def clear(self) -> None:
-        """Forget all work."""
+        """Reset all totals."""
         self._ns, self._measured, self._batches = {}, set(), {}
 
     def note(self, told: Sequence[tuple[str, str, Sequence[int]]]) -> None:
-        """Add what a step has computed."""
+        """Add a step's work: (kind, line, counts of `HostWork`) each."""
         for what, place, counts in told:
             work = HostWork(*counts)
             self._ns.setdefault(what, Counter())[place] += self.eager.takes_ns(work)
@@ -49,7 +49,7 @@ class CpuWork:
                 self._measured.add(what)
 
     def note_batch(self, place: str, workers: int, takes_ns: int, waits_ns: int) -> None:
-        """Add a batch of a data loader with workers."""
+        """Add a batch that a data loader's worker loaded in `takes_ns` and for which the host waited `waits_ns`."""
         found = self._batches.setdefault(place, _LoadedBatches())
         found.workers = workers
         found.count += 1
@@ -58,11 +58,11 @@ class CpuWork:
 
     @property
     def total_ns(self) -> int:
-        """What all steps have computed."""
+        """The CPU time of all steps, in ns."""
         return sum(counts.total() for counts in self._ns.values())
 
     def words(self, steps: int, *, beside: bool) -> Iterator[str]:
-        """Yield what is predicted, or what was computed `beside` the main thread and is not, as the mean of steps."""
+        """Yield sentences about the mean work per step: predicted, or (`beside`) in other threads and not predicted."""
         for what, by_place in self._ns.items():
             took_ns = by_place.total() / max(steps, 1)
             how = ", measured here" if what in self._measured else ""
@@ -77,7 +77,7 @@ class CpuWork:
 
 
 def _where(by_place: Counter[str]) -> str:
-    """Return the line of most of it, in words."""
+    """Return the line with the most time, in parentheses; "" if it is unknown."""
     place, most_ns = by_place.most_common(1)[0]
     if not place:
         return ""

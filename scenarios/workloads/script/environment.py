@@ -1,4 +1,4 @@
-"""What a script finds in its environment, in both worlds."""
+"""The environment variables of a script's rank, on simulated and real ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scenarios.workloads.script.config import Script
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A rank's place where no `Rank` is."""
+    """A rank's numbers, where no `Rank` exists."""
 
     rank: int
     world_size: int
@@ -29,7 +29,7 @@ class Seat:
 def environment_of(script: Script, rank: Rank | Seat, *, address: str, port: int, folder: Path) -> dict[str, str]:
     """Return the variables that torchrun (torch 2.13) sets for a rank, and the script's own.
 
-    Ranks meet in the store of whoever starts them, at `address`:`port`; the file of a rank's error is in `folder`.
+    Ranks rendezvous in the launcher's store at `address`:`port`; a rank's error file is in `folder`.
     """
     hosts = rank.world_size // rank.local_world_size
     return {

@@ -1,4 +1,4 @@
-"""Starts the process from which a script's ranks fork, which loads what they share once; loads no torch itself."""
+"""Starts the server process from which a script's ranks fork; it loads shared packages once. Loads no torch itself."""
 
 from __future__ import annotations
 
@@ -17,24 +17,22 @@ from unittest import mock
 from scenarios.config.scenario import Scenario
 from scenarios.workloads.script.config import Script
 
-# Packages that, while they are imported, ask for no rank, take no decision by what GPUs there are (the test of this
-# module looks), and keep no function that a rank replaces later. Each rank imports any other by itself.
+# Packages whose import reads no rank, does not depend on GPUs (this module's test checks that), and keeps no reference
+# to a function that a rank replaces later. Each rank imports all others by itself.
 SHARED = frozenset({"fbgemm_gpu", "numpy", "pandas", "torch", "torchrec"})
-# What a package imports where it is first used, in each rank 0.2 s later: torch's optimizers for TorchScript.
+# Modules that a package imports only at first use, which would take each rank 0.2 s: torch's TorchScript optimizers.
 LATE = {"torchrec": "torch.distributed.optim"}
-# The variable of the environment that names the modules to that process.
+# The environment variable that names the modules for the server to load.
 MODULES = "TWINSTEP_MODULES"
-# Servers that have loaded what ranks with GPUs need, such as torch's compiler, which each rank of another server would
-# load by itself, and with a Triton that it finds beside the script.
+# Ids of servers that have loaded torch's compiler and other needs of GPUs: forked from another server, each rank would
+# load them by itself, with any module named triton next to the script.
 _WITH_GPUS = set[int]()
-# Own files of a script that are searched for imports, at most.
+# How many files of a script are searched for imports.
 _MOST_FILES = 100
 
 
 def start_loading(scenario: Scenario, script: Script) -> None:
-    """Start the process, unless one runs that has what GPUs need: it loads torch and the script's libraries while the
-    caller does other work.
-    """
+    """Start the server, unless one runs that suits; it loads torch and the script's libraries in the background."""
     is_on_gpu = scenario.cluster.host.gpu.device.is_launched
     of_gpus = [f"{__package__}.gpu.play"] if is_on_gpu else []
     shared = shared_modules(script.path)
@@ -53,9 +51,7 @@ def start_loading(scenario: Scenario, script: Script) -> None:
 
 
 def _leave(server: Any) -> None:
-    """Have processes start from another server than this one, which ends once all that it has started have ended:
-    nobody waits for it, as that may be later.
-    """
+    """Abandon this server, so that a new one starts; the old one ends, unawaited, after its last child."""
     with server._lock:
         if server._forkserver_pid is not None:
             os.close(server._forkserver_alive_fd)
@@ -63,7 +59,7 @@ def _leave(server: Any) -> None:
 
 
 def shared_modules(script: Path) -> list[str]:
-    """Return the modules of `SHARED` packages that a script, and its own files beside it, import at their top level."""
+    """Return the modules of `SHARED` packages that a script, or its own files next to it, import at top level."""
     found, files, seen = dict[str, None](), [script], set[Path]()
     while files and len(seen) < _MOST_FILES:
         file = files.pop()
@@ -80,13 +76,13 @@ def shared_modules(script: Path) -> list[str]:
 
 
 def _files_of(module: str, folder: Path) -> list[Path]:
-    """Return the file of a module, or of its package, in the script's folder, where Python looks first."""
+    """Return the file of a module or package in the script's folder, where Python looks first."""
     path = folder.joinpath(*module.split("."))
     return [each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()]
 
 
 def _imported(file: Path) -> Iterator[str]:
-    """Yield the whole names of the modules that a file imports at its top level; none of a file with mistakes."""
+    """Yield the full names of the modules that a file imports at top level; nothing if the file cannot be parsed."""
     with suppress(OSError, SyntaxError, ValueError):
         for node in ast.parse(file.read_bytes()).body:
             if isinstance(node, ast.Import):
@@ -97,7 +93,7 @@ def _imported(file: Path) -> Iterator[str]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Keep processes that start inside from running this one's main module anew, which may ask for the prediction."""
+    """Prevent child processes that start in this context from running this process's main module again."""
     main_module = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

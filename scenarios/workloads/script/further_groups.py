@@ -1,4 +1,4 @@
-"""Groups that a script makes besides that of all ranks."""
+"""Process groups that a script creates in addition to the group of all ranks."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from scenarios.workloads.script.recording.recorded import Recorded
 
 
 def further_group(rank: Rank, members: tuple[int, ...], host_classes: HostClasses | None) -> Group:
-    """Return a further group of these ranks; where hosts are simulated for others, one of those that there are.
+    """Return a new group of `members`; with host classes, the rank's own group that has these members.
 
     Raises:
-        ProgramError: another rank has made one of other members.
+        ProgramError: another rank has created the group with other members.
     """
     if host_classes is None:
         return _agreed(rank, rank.new_group(members), members)
@@ -33,11 +33,11 @@ def further_group(rank: Rank, members: tuple[int, ...], host_classes: HostClasse
 
 
 def recorded_host_classes(scenario: Scenario, recorded: Recorded) -> HostClasses | None:
-    """Return classes of hosts whose ranks do the same, one host of each to be simulated.
+    """Return the host classes of a recording; None if all hosts have to be simulated.
 
-    None: all hosts are simulated, as there are too many classes, messages between single ranks, other groups than all
-    ranks, those of a host and those of a place on all hosts, or calls over another library than the scenario's. Where
-    it is these alone, a note says so.
+    All hosts are simulated if there are too many classes, messages between ranks, groups other than all ranks, a host's
+    ranks and one rank per host, or calls over another library than the scenario's. A note is printed if only the
+    library is the reason.
     """
     cluster = scenario.cluster
     lines = [recorded.lines[each] for sequence in recorded.sequences for each in set(sequence)]
@@ -60,7 +60,7 @@ def recorded_host_classes(scenario: Scenario, recorded: Recorded) -> HostClasses
 
 @cache
 def _say_all_are_simulated(label: str, library: str, usual: str) -> None:
-    """Print, once, that a call is why no host stands for others, and what would help."""
+    """Print, once, which call prevents host classes, and what would help."""
     print(
         f"note: {label} goes over {library}, so that all hosts are simulated; expected"
         f' init_process_group("{usual}") and no group of {library}, for one host of each class to stand for the others',
@@ -69,7 +69,7 @@ def _say_all_are_simulated(label: str, library: str, usual: str) -> None:
 
 
 def _kind(members: Sequence[int], size: int, gpus: int) -> str | None:
-    """Return which of a rank's groups has these members, as `Rank` names it; None if none has."""
+    """Return the name in `Rank` of the group with these members: world, intra or cross; None if there is none."""
     first = members[0]
     kinds: Iterable[tuple[str, bool, range]] = (
         ("world", True, range(size)),

@@ -1,4 +1,4 @@
-"""Judges whether the scripts of all ranks make a prediction, and says why not; loads no torch."""
+"""Judges whether the runs of all ranks make a prediction, and explains why not; loads no torch."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from scenarios.seam.trace import ALWAYS, CACHED, MemoryRow
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.cpu_work import CpuWork
 
-# Fewer are no steps: the first one belongs to setting up.
+# Fewer passes or calls than this cannot mark steps: the first one belongs to set-up.
 _LEAST = 3
-# A step that calls nothing may compute in its own lines; one between two marks in a row takes far less than others.
+# A step without calls may compute in the script's lines; one shorter than this share of others is a double mark.
 _LEAST_SHARE = 0.5
 _MOST_LISTED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """An outcome of one rank's script.
+    """The outcome of one rank's script.
 
     Attributes:
-        steps: how many whole ones it made.
-        seen: what its process tells at its end: how it ended, the lines that started processes, and how often each
-            optimizer stepped, backward passes ran, and functions of torch.distributed were called; None: it was ended
-            after as many steps as were wanted.
-        has_called: whether it made any call of torch.distributed.
+        steps: how many whole steps the rank made.
+        seen: the process's report at its end: how it ended, the lines that started processes, and how often each
+            optimizer stepped, backward passes ran, and functions of torch.distributed were called; None: the rank was
+            stopped after the requested number of steps.
+        has_called: whether the rank made any call of torch.distributed.
     """
 
     steps: int
@@ -42,10 +42,10 @@ class Outcome:
 
 
 def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
-    """Check that ranks made steps, all the same number, and called each other if there are several.
+    """Check that ranks made steps, the same number each, and, if there are several ranks, any collective call.
 
     Raises:
-        ScriptError: they did not.
+        ScriptError: one of these does not hold.
     """
     by_steps: dict[int, list[int]] = {}
     for rank, outcome in sorted(outcomes.items()):
@@ -73,7 +73,7 @@ def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
 
 
 def process_ended(code: int | None) -> str:
-    """Return how a rank's process ended that nothing else was heard of, in words."""
+    """Return a description of how a rank's process ended, given its exit code."""
     if code != -signal.SIGKILL:
         return f"its process ended with code {code}"
     return "its process was killed (SIGKILL), as the system does where memory runs out: expected room for all ranks"
@@ -84,7 +84,7 @@ class Outcomes:
 
     Attributes:
         priced: the steps in which any rank made a call, launched a kernel or, on CPUs, ran a module.
-        cpu_work: what rank 0's host computed in steps beside its GPU.
+        cpu_work: the work of rank 0's host during steps, next to its GPU.
     """
 
     def __init__(self, scenario: Scenario, count: int) -> None:
@@ -93,56 +93,56 @@ class Outcomes:
         self._of: dict[int, Outcome] = {}
         self._left_out = dict[str, None]()
         self.cpu_work = CpuWork(scenario.cluster.host.gpu.eager)
-        self._is_noted = False  # that there are fewer steps than were wanted; once, however often it is played
+        self._is_noted = False  # whether the note about too few steps was printed; once, for all variants
         self.priced: set[int] = set()
         self._cpu_ns = Counter[int]()  # by step, of all ranks
 
     def anew(self) -> Outcomes:
-        """Return an empty collection for a variant of the program, which does not say again what has been said."""
+        """Return an empty collection for a variant of the program, which does not repeat notes."""
         made = Outcomes(self._scenario, self._count)
         made._is_noted = self._is_noted
         return made
 
     def begin(self) -> None:
-        """Note that a rank begins; the first one after all have ended begins anew, as a program may be played again."""
+        """Register a rank's start; reset all if every rank had ended, as a program may be simulated again."""
         if len(self._of) == self._count:
             self._of, self._left_out, self.priced = {}, {}, set()
             self._cpu_ns.clear()
             self.cpu_work.clear()
 
     def add(self, rank: int, outcome: Outcome) -> None:
-        """Note how a rank's script came to its end."""
+        """Store the outcome of a rank's script."""
         self._of[rank] = outcome
 
     def note_computed(self, step: int, cpu_ns: int, *, is_of_module: bool) -> None:
-        """Note what a rank computed on its CPU in a step, for a module or in the script's own lines."""
+        """Add a rank's CPU time in a step, spent in a module or in the script's own lines."""
         self._cpu_ns[step] += cpu_ns
         if is_of_module:
             self.priced.add(step)
 
     def note_left_out(self, found: Sequence[str]) -> None:
-        """Note what rank 0 did of which nothing is predicted, in words."""
+        """Add descriptions of work of rank 0 that is not predicted."""
         self._left_out.update(dict.fromkeys(found))
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Return what is left out of the prediction, in words."""
+        """Descriptions of the work that the prediction leaves out."""
         more = self._on_cpu() if self._scenario.workload.launching.cuda_graphs else ()
         return (*self._left_out, *self.cpu_work.words(self._steps, beside=True), *more)
 
     @property
     def on_cpu(self) -> tuple[str, ...]:
-        """Return what is predicted of the CPU's work beside the GPU, in words; CUDA graphs leave it out."""
+        """Descriptions of the predicted CPU work next to the GPU; empty with CUDA graphs, which leave it out."""
         return () if self._scenario.workload.launching.cuda_graphs else self._on_cpu()
 
     def _on_cpu(self) -> tuple[str, ...]:
         return tuple(self.cpu_work.words(self._steps, beside=False))
 
     def judge(self) -> None:
-        """See `Program.judge`.
+        """Check all outcomes as `Program.judge` requires, and note if there are fewer steps than requested.
 
         Raises:
-            ScriptError: as `check` does; or there are steps of which nothing is predicted.
+            ScriptError: `check` fails, or there are steps of which nothing is predicted.
         """
         check(self._of, self._script)
         steps, cluster = self._steps, self._scenario.cluster
@@ -166,16 +166,16 @@ class Outcomes:
 
     @property
     def _steps(self) -> int:
-        """Return the smallest number of steps that a rank has made."""
+        """The smallest number of steps that any rank made."""
         return min((outcome.steps for outcome in self._of.values()), default=0)
 
     def _short(self, empty: Sequence[int]) -> list[int]:
-        """Return which steps on CPUs, of those without a module and a call, hold little beside what others compute."""
+        """Return the steps without modules and calls whose CPU time is less than half the median of the others."""
         others = [self._cpu_ns[step] for step in range(self._steps) if step in self.priced]
         return [step for step in empty if others and self._cpu_ns[step] < _LEAST_SHARE * median(others)]
 
     def standing(self, steps: Mapping[int, int]) -> str:
-        """Return what a deadlock's sentence adds: whose scripts are over, and how many steps the others have begun."""
+        """Return the end of a deadlock's message: whose scripts are over, and how many steps the others have begun."""
         if not self._of:
             return ""
         over = [
@@ -215,7 +215,7 @@ def _how(outcome: Outcome) -> str:
 
 
 def _seen_of(outcome: Outcome) -> str:
-    """Return what a script did, in words."""
+    """Return what a script called, in words."""
     seen = outcome.seen or {}
     found = [f"{_times(count, 'step')} of {name}" for name, count in seen.get("optimizers", {}).items()]
     if seen.get("backward"):
@@ -265,7 +265,7 @@ def _list(words: Sequence[str]) -> str:
 
 
 def memory_of(rank: int, peaks: Mapping[str, int], capacity_bytes: int, rank_count: int) -> tuple[MemoryRow, MemoryRow]:
-    """Return a rank's memory by part, of its peaks in bytes: of "memory" that tensors took, of what was "reserved"."""
+    """Return a rank's memory rows, from peaks in bytes of "memory" (tensors) and "reserved" (by the allocator)."""
     held = peaks.get("memory", 0)
     known = {"rank": rank, "capacity_bytes": capacity_bytes, "rank_count": rank_count}
     free = max(0, peaks.get("reserved", 0) - held)

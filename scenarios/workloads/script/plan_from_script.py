@@ -1,4 +1,4 @@
-"""TorchRec's plan of a script's tables beside the one that our planner has for them, both rated by our estimator."""
+"""Comparison of TorchRec's plan for a script's tables with our planner's, both rated by our estimator."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from scenarios.workloads.dlrm.tables.fbgemm_limits import OPTIMIZERS
 
 _Dtype = Literal["float32", "bfloat16", "float16"]
 _DTYPES: dict[str, _Dtype] = {"FP32": "float32", "BF16": "bfloat16", "FP16": "float16"}
-# TorchRec's, of a feature of which a planner is told nothing.
+# TorchRec's default for a feature without a given pooling factor.
 _POOLING_FACTOR = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptPlan:
-    """TorchRec's shards, with what our estimator expects of them; ours, none where there is no such plan; notes."""
+    """TorchRec's shards and our planner's (`own`, empty without a plan), with our estimator's expectations; notes."""
 
     rows: tuple[PlanRow, ...]
     own: tuple[PlanRow, ...] = ()
@@ -44,9 +44,9 @@ class ScriptPlan:
 
 
 def planned(found: Mapping[str, Any], scenario: Scenario) -> ScriptPlan:
-    """What a script's plan, as of `torchrec_plan.plan_found`, and ours cost on the scenario's cluster.
+    """Rate a script's plan (from `torchrec_plan.plan_found`) and our own on the scenario's cluster.
 
-    Where that is not known, or no table fits, a note says why.
+    Notes explain missing ratings and plans.
     """
     rows = tuple(PlanRow(**row) for row in found["rows"])
     world_size = scenario.cluster.world_size
@@ -89,7 +89,7 @@ def _own(asked: Scenario, notes: list[str]) -> Plan | None:
 
 
 def _given(table: Mapping[str, Any], rows: Sequence[PlanRow]) -> GivenTable:
-    """The table's place."""
+    """Return the placement of a table, from its rows of the plan."""
     own = sorted(
         (row for row in rows if row.table == table["name"]), key=attrgetter("column_offset", "row_offset", "rank")
     )
@@ -114,7 +114,7 @@ def _given(table: Mapping[str, Any], rows: Sequence[PlanRow]) -> GivenTable:
 
 
 def _model(found: Mapping[str, Any], given: Mapping[str, GivenTable], notes: list[str]) -> Model:
-    """The script's tables as those of a scenario; what had to be assumed is added to the notes."""
+    """Return the script's tables as a scenario's model; append assumptions to the notes."""
     tables = found["tables"]
     unknown = [
         name for table in tables for name, ids in (table["features"] or {table["name"]: None}).items() if not ids
@@ -163,7 +163,7 @@ def _table(table: Mapping[str, Any], place: GivenTable) -> Table:
 
 
 def _optimizer(names: Sequence[str], notes: list[str]) -> Optimizer:
-    """The one whose state there is most of."""
+    """Return the optimizer with the most state per element; append assumptions to the notes."""
     known = [OPTIMIZERS[name] for name in names if name in OPTIMIZERS]
     if not known:
         said = " and ".join(names) or "not known, as rank 0 has no table of fbgemm's"

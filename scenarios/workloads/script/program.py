@@ -1,4 +1,4 @@
-"""A user's own training script, live: a process a rank runs it, and its collectives in simulated time. On CPUs one
+"""The program that runs a user's script, one process per rank, with collectives in simulated time. On CPUs one
 process runs at a time, as its time counts.
 
 Values travel as the script has them, so that control flow, losses and plans are those of a real run. What a process
@@ -69,7 +69,7 @@ from scenarios.workloads.script.script_streams import KIND, ScriptStreams, cpu_f
 
 
 class ScriptProgram(Program):
-    """`scenario.steps` steps of the script, unless it ends before; records `loss`, that of each backward pass.
+    """A program of `scenario.steps` steps of the script, or fewer if the script ends; records each pass's `loss`.
 
     What ranks ask is kept: a recording, which is played in their place where the scenario names one, and when the
     program is played again.
@@ -96,7 +96,7 @@ class ScriptProgram(Program):
             self._take(None if self.script.recording is None else read(self.script.recording))
 
     def prepare(self) -> None:
-        """See `Program.prepare`: find the classes of ranks, where one of each is played, and of hosts.
+        """Find the classes of ranks, running one of each, and of hosts, as `Program.prepare` requires.
 
         Raises:
             ProgramError: there are too many, or what is played goes wrong.
@@ -108,7 +108,7 @@ class ScriptProgram(Program):
             self._replays = Replays(self._recorded(range(world_size)))
 
     def _take(self, recorded: Recorded | None) -> None:
-        """Take what is known before the first play: the recording, and which hosts are simulated."""
+        """Store what is known before the first simulation: the recording, and which hosts are simulated."""
         scenario = self.scenario
         if recorded is not None:
             self.rank_classes = rank_classes(recorded.recorded_by)
@@ -141,18 +141,18 @@ class ScriptProgram(Program):
             player.close()
 
     def judge(self) -> None:
-        """See `Program.judge`."""
+        """Check the outcomes as `Program.judge` requires, and hint at options that are faster."""
         self.outcomes.judge()
         if self._replays is None:
             self._hint.end(self._logs)
 
     def standing(self) -> str:
-        """See `Program.standing`."""
+        """Return the scripts' positions in a deadlock, as `Program.standing` requires."""
         return self.outcomes.standing({rank: played.steps for rank, played in self._playing.items()})
 
     @contextmanager
     def _from_file(self) -> Iterator[None]:
-        """Blame what goes wrong with a recording from a file on the file, whose requests are not those of a run."""
+        """Raise ProgramError for unexpected errors in the replay of a recording's file, which may be damaged."""
         try:
             yield
         except (ProgramError, ScenarioError):
@@ -166,25 +166,25 @@ class ScriptProgram(Program):
             ) from error
 
     def note_memory(self, rank: int, kind: str, peak_bytes: int) -> None:
-        """Note the most that tensors and workspaces took of a rank's GPU, or with kind "reserved" what they lie in."""
+        """Record the peak bytes of a rank's tensors and workspaces or, with kind "reserved", of the allocator."""
         self._peaks.setdefault(rank, {})[kind] = peak_bytes
         capacity_bytes = round(self.scenario.cluster.host.gpu.memory_bytes)
         rows = (memory_of(each, peaks, capacity_bytes, self._counts[each]) for each, peaks in self._peaks.items())
         self.memory = tuple(sorted(chain.from_iterable(rows), key=lambda row: row.rank))
 
     def place(self, found: Mapping[str, Any]) -> None:
-        """Take the plan that a rank has found, once however often the program is played."""
+        """Store the plan that a rank has found, once per program."""
         if not self.plan:
             made = planned(found, self.scenario)
             self.plan, self.own_plan, self.plan_notes = made.rows, made.own, made.notes
 
     def kept(self) -> dict[str, bytes]:
-        """The recording, for what-ifs; nothing if a rank did not come to its end."""
+        """Return the recording for what-ifs, by file name; empty if a rank did not reach its end."""
         recorded = self._known
         return {} if recorded is None else {NAME: recorded.to_bytes()}
 
     def compiled(self) -> ScriptProgram | None:
-        """See `Program.compiled`; of a script that was played."""
+        """Return the program with compiled modules, as `Program.compiled` requires; None without a recording of it."""
         recorded = None if self._known is None else self._known.as_compiled()
         if recorded is None:
             return None
@@ -195,7 +195,7 @@ class ScriptProgram(Program):
 
     @property
     def _known(self) -> Recorded | None:
-        """The recording; None if a rank did not come to its end."""
+        """The recording; None if a rank did not reach its end."""
         world_size = self.scenario.cluster.world_size
         if self._replays is not None:
             return self._replays.recorded
@@ -203,11 +203,11 @@ class ScriptProgram(Program):
 
     @property
     def cpu_flops_per_s(self) -> float:
-        """What a second of CPU time is taken for: the work that the hardware does in it on which it was measured."""
+        """The FLOP/s that convert CPU time to work: those of the hardware on which the time was measured."""
         return cpu_flops_per_s(self.scenario) if self._replays is None else self._replays.recorded.flops_per_s
 
     def _record_some(self) -> list[int]:
-        """Play one rank of each class, and return the one of each rank."""
+        """Run one rank of each class, and return each rank's representative."""
         cluster, steps = self.scenario.cluster, self.scenario.steps
         world_size, gpus = cluster.world_size, cluster.host.gpus
 
@@ -239,7 +239,7 @@ class ScriptProgram(Program):
 
 
 class _Played:
-    """One rank's script, request by request."""
+    """A rank's run of the script, request by request."""
 
     def __init__(self, program: ScriptProgram, rank: Rank, player: LivePlayer | Replay, log: RankLog | None) -> None:
         self._program, self._scenario, self._rank = program, program.scenario, rank
@@ -259,7 +259,7 @@ class _Played:
         self._has_called = False  # any other rank
 
     async def run(self) -> Outcome:
-        """Run until the script ends or has made the steps that are wanted; what follows the last mark is no step."""
+        """Run until the script ends or has made the requested steps; work after the last mark is no step."""
         seen: Mapping[str, Any] | None = None
         is_beside_others = self._is_on_gpu and isinstance(self._player, LivePlayer)
         while True:
@@ -347,7 +347,7 @@ class _Played:
                 await work
 
     async def _next_step(self) -> bool:
-        """Begin a step where the last one ends; whether there is to be a further one."""
+        """End the current step and begin the next one; return False if there are to be no more."""
         await self._streams.settle()
         if self._step is not None:
             self._step.__exit__(None, None, None)
@@ -362,7 +362,7 @@ class _Played:
         return True
 
     async def _charge(self, spent: Spent) -> None:
-        """Charge what the process computed: as long as it took here, or what it has launched."""
+        """Charge the process's work: CPU time as measured here, or the items that it launched."""
         is_told = self._exchange is not None and self._step is not None
         seen = [each for each in spent if is_told or not isinstance(each, GradientReady)]
         for part, group in groupby(seen, part_of):
@@ -387,7 +387,7 @@ class _Played:
             self._program.outcomes.priced.add(self.steps - 1)
 
     def _issue(self, call: IssueCall) -> Refused | None:
-        """Issue a call's verb on tensors of its own; a call that is refused raises in the script."""
+        """Issue a call's verb on tensors of its own; return the refusal of a wrong call, which raises in the script."""
         self._has_called = True
         self._note_priced()
         is_posted = self._is_on_gpu and call.verb in ("send", "recv", "scatter")
@@ -416,7 +416,7 @@ class _Played:
         return None
 
     def _posted(self, call: IssueCall, group: Group) -> Hashable | None:
-        """Post the values of a message on GPUs; return where those are that the rank receives, if it does."""
+        """Post a message's values on GPUs; return the key of the values that the rank receives, if any."""
         if not self._is_on_gpu or call.verb not in ("send", "recv", "scatter"):
             return None
         number = sum(each.ranks == group.ranks for each in self._groups[: call.group])

@@ -1,4 +1,4 @@
-"""Other buckets, or another compression, in place of those with which a recorded script reduces its gradients."""
+"""Replaces the gradient reduction of a recorded script by other buckets or another compression."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WHAT = "another compression or other buckets"
 
 
 class ScriptExchange:
-    """The replicas of a rank's script, with buckets and compression of the scenario's.
+    """The DistributedDataParallel replicas of a rank's script, with the scenario's buckets and compression.
 
-    What is computed stays as it was recorded, with it the copies into buckets that DistributedDataParallel makes.
+    The recorded computation stays unchanged, including DistributedDataParallel's copies into buckets.
     """
 
     def __init__(self, rank: Rank, scenario: Scenario) -> None:
@@ -29,10 +29,10 @@ class ScriptExchange:
         self._shapes: dict[int, list[tuple[tuple[int, ...], torch.dtype]]] = {}
 
     def in_place_of(self, call: IssueCall) -> int:
-        """Return the number of a call of DistributedDataParallel's, in whose place others are made.
+        """Return the number of a DistributedDataParallel call that is to be replaced.
 
         Raises:
-            ProgramError: another library carries it than the others'.
+            ProgramError: the call goes over another library than the scenario's.
         """
         if call.library not in ("", self._scenario.library):
             raise ProgramError(
@@ -42,10 +42,10 @@ class ScriptExchange:
         return call.number
 
     def begin(self, replica: ReplicaGradients) -> None:
-        """A replica, whose gradients have arrived in this order for the first time.
+        """Create the reducer of a replica, whose gradients have arrived in this order in its first pass.
 
         Raises:
-            ProgramError: it reduces them by a hook, or not over all ranks.
+            ProgramError: the replica uses a communication hook, or does not reduce over all ranks.
         """
         if replica.has_hook:
             raise ProgramError(
@@ -68,11 +68,11 @@ class ScriptExchange:
         )
 
     def add(self, number: int, place: int, after: Iterable[Work[Any]]) -> None:
-        """A gradient, by its place in the order of arrival, is there after these works."""
+        """Hand over a gradient, by replica and place in the order of arrival, which is ready after these works."""
         shape, dtype = self._shapes[number][place]
         gradient = torch.empty(shape, dtype=dtype, device=self._rank.device)
         self._reducers[number].add(place, gradient, after=after)
 
     def take(self) -> list[Work[Any]]:
-        """What is on its way, of which nothing is left then."""
+        """Return all pending reductions, and reset them."""
         return [work for reducer in self._reducers.values() if reducer.is_under_way for work in reducer.take()]

@@ -1,4 +1,4 @@
-"""Asks the simulated rank that a process is, one request at a time (`events`), each of which is answered."""
+"""The connection of a script's process to its simulated rank: sends one request (`events`) at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scenarios.workloads.script.events.work import Turn
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A tensor's values, or with None its shape alone."""
+    """A tensor's shape, dtype and, unless None, values as bytes."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -32,60 +32,61 @@ class Packed:
 
     @staticmethod
     def of(tensor: Tensor) -> Packed:
-        """With values."""
+        """Return a tensor's shape and values."""
         flat = tensor.detach().contiguous().reshape(-1)
         values = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
         return Packed(tuple(tensor.shape), tensor.dtype, values)
 
     @staticmethod
     def shape_of(tensor: Tensor) -> Packed:
-        """Without."""
+        """Return a tensor's shape without values."""
         return Packed(tuple(tensor.shape), tensor.dtype)
 
     def tensor(self, device: torch.device) -> Tensor:
-        """One with these values, or one of that device with any."""
-        if not self.values:  # also of no elements, which are values
+        """Return a CPU tensor with these values, or, without values, an uninitialized tensor on `device`."""
+        if not self.values:  # None or b"", the values of an empty tensor
             return torch.empty(self.shape, dtype=self.dtype, device=device if self.values is None else "cpu")
         return torch.frombuffer(bytearray(self.values), dtype=self.dtype).view(self.shape)
 
 
 class Refused(NamedTuple):
-    """An answer to a call with wrong arguments, which raises in the script as torch does."""
+    """An answer to a call with wrong arguments, which raises in the script as torch would."""
 
     kind: str
     sentence: str
 
     @staticmethod
     def of(error: Exception) -> Refused:
-        """Return what a mistake is in the script."""
+        """Return the refusal for an exception; kinds other than TypeError and ValueError become RuntimeError."""
         kind = type(error).__name__ if isinstance(error, TypeError | ValueError) else RuntimeError.__name__
         return Refused(kind, str(error))
 
     @property
     def error(self) -> Exception:
-        """The exception, without the rank, which whoever tells of it names."""
+        """The exception, without the rank's name, which error reports add."""
         kinds = {each.__name__: each for each in (TypeError, ValueError)}
         return kinds.get(self.kind, RuntimeError)(_OF_RANK.sub("", self.sentence))
 
 
 _OF_RANK = re.compile(r"^rank \d+: ")
-# How many answers that are not awaited may be on their way to a process.
+# How many answers that are not awaited may be pending for a process.
 _MOST_AHEAD = 16
 _LOOKING_S = 0.01
 
 
 class Asking:
-    """A rank's end of its connection to the simulator; `heard(now_ns)` is called with the time of each answer. Forked
-    processes have copies of it, and receive nothing.
+    """A rank's end of its connection to the simulator. `heard(now_ns)` is called with the time of each answer.
+
+    Forked processes have copies of it, which receive nothing.
     """
 
     def __init__(self, connection: Connection, heard: Callable[[int | None], None]) -> None:
         self._connection, self._heard, self._process = connection, heard, os.getpid()
-        self.behind = 1  # answers that have not been received: the first one says that all ranks have started
+        self.behind = 1  # pending answers; the first one tells that all ranks have started
         self._is_talking = False
 
     def ask(self, turn: Turn, *, is_on_gpu: bool) -> Any:
-        """Send a request and return its answer; None where it is not awaited."""
+        """Send a turn and return the answer; None if the request is not awaited."""
         is_ahead = is_on_gpu and not turn.request.is_awaited
         with self._talking():
             self._connection.send(turn)
@@ -93,8 +94,9 @@ class Asking:
             return self._received(until=_MOST_AHEAD if is_ahead else 0)
 
     def receive(self) -> None:
-        """Receive all answers that are behind. Called while the thread sends or receives, by a signal's handler or a
-        finalizer of the script, do nothing: the thread would wait for ever for the answer.
+        """Receive all pending answers; do nothing while this thread sends or receives.
+
+        A signal handler or finalizer of the script may call this in the middle of a request, and would wait forever.
         """
         if not self._is_talking:
             with self._talking():
@@ -109,20 +111,20 @@ class Asking:
             self._is_talking = before
 
     def _received(self, until: int) -> Any:
-        """Receive answers until as many are behind, and return the last one."""
+        """Receive answers until only `until` are pending, and return the last one."""
         answer = None
         while self.behind > until:
             given = self._connection.recv_bytes()
-            self.behind -= 1  # also where it cannot be unpickled
+            self.behind -= 1  # before unpickling, which may fail
             answer, now_ns = ForkingPickler.loads(given)
             self._heard(now_ns)
         return answer
 
     def catch_up(self, lock: RLock) -> None:
-        """Receive all answers that are behind; none in a forked process, or while another thread sends or receives."""
+        """Receive all pending answers, but not in a forked process or while another thread sends or receives."""
         if not self.behind or os.getpid() != self._process:
             return
-        while not lock.acquire(timeout=_LOOKING_S):  # a thread that launches a kernel has it for some microseconds
+        while not lock.acquire(timeout=_LOOKING_S):  # a thread that launches a kernel holds it for some microseconds
             if self._is_talking:
                 return
         try:
@@ -132,7 +134,7 @@ class Asking:
 
 
 Tensors = list[Tensor]
-# What verbs take, of the tensors that they read and those that they fill; others take each by itself, these first.
+# How verbs take their tensors, given inputs and targets; other verbs take all as single arguments, targets first.
 _ARGUMENTS: dict[str, Callable[[Tensors, Tensors], Sequence[Any]]] = {
     "all_reduce_coalesced": lambda inputs, targets: [inputs],
     "all_gather": lambda inputs, targets: [targets, *inputs],
@@ -165,7 +167,7 @@ def issue(
     label: str,
     options: Mapping[str, Any],
 ) -> Work[Any]:
-    """Call a verb of `Rank`; tensors as an `IssueCall` has them."""
+    """Call a verb of `Rank` with the tensors and options of an `IssueCall`."""
     given = dict(options)
     if "op" in given:
         given["op"] = getattr(ReduceOp, given["op"])

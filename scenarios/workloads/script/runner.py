@@ -1,4 +1,4 @@
-"""A script's rank as a process of its own, which asks one request after the other."""
+"""A script's rank as a process of its own, which sends one request at a time."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from scenarios.workloads.script.process.children import allow_children, end
 from scenarios.workloads.script.process.stands import STANDS, line_of
 from scenarios.workloads.script.process.subprocess_player import main
 
-# How long a process may take to say where it stands, and how often that is looked for.
+# How long a process may take to report its current line, and the interval at which the report is checked.
 _ANSWER_S, _LOOKING_S = 1.0, 0.005
-# Between two looks at what else is to be done while a rank computes.
+# The interval of progress reports while a rank computes.
 _LOOK_S = 0.25
 
 
 class ProcessStart:
-    """What starts processes, and what they share: a folder that they save into.
+    """A starter of ranks' processes, with the folder and timeout that they share.
 
     Attributes:
-        called_s: when any of them has last made a call that is no sleep.
+        called_s: when any process last made a request that is no sleep.
     """
 
     def __init__(self, scenario: Scenario, script: Script) -> None:
@@ -52,37 +52,37 @@ class ProcessStart:
 
     @cached_property
     def folder(self) -> Path:
-        """The folder of files for processes: made when it is first asked for, removed with this object."""
+        """The folder for the processes' files: created at first access, removed with this object."""
         owned = scratch()
         weakref.finalize(self, owned.remove)
         return owned.path
 
 
 class Doing:
-    """A report, to `program.does`, of what a script's ranks do, in words for a user."""
+    """A reporter of the script's progress to `program.does`."""
 
     def __init__(self, program: Program, scenario: Scenario) -> None:
         self._program, self._world_size, self._steps = program, scenario.cluster.world_size, scenario.steps
-        self._said, self._begun = ("", ""), Counter[int]()  # ranks that have begun a step
+        self._said, self._begun = ("", ""), Counter[int]()  # how many ranks have begun each step
 
     def say(self, phase: str, words: str) -> None:
-        """Say that a phase begins, or goes on."""
+        """Report that a phase begins or continues."""
         self._said = phase, words
         self.go_on()
 
     def go_on(self) -> None:
-        """Say it again, for the time that passes meanwhile."""
+        """Repeat the last report, to show that time passes."""
         self._program.does(*self._said)
 
     def begins(self, number: int) -> None:
-        """Say which step it is, the first of which is number 1, where the last rank begins it."""
+        """Report step `number`, counted from 1, once all ranks have begun it."""
         self._begun[number] += 1
         if self._begun[number] == self._world_size:
             self.say("steps of the script", f"step {number} of {self._steps} of the script")
 
 
 class LivePlayer:
-    """A process of one rank; `doing`, if given, goes on while the process computes."""
+    """A running process of one rank; `doing` reports progress while the process computes."""
 
     def __init__(
         self,
@@ -110,21 +110,26 @@ class LivePlayer:
         self.answer()
 
     def next(self) -> Turn:
-        """Return what the rank has computed and asks next."""
+        """Return the rank's work since its last request, and its next request.
+
+        Raises:
+            ProgramError: the process ended, or made no call for `run.timeout`.
+            ScriptError: the script failed.
+        """
         assert self._process.pid is not None, "it was started"
         starved_s = partial(_starved_s, self._process.pid)
         if not comes_in_time(self._connection, self._timeout_s, starved_s, self._look):
             raise self._late()
         try:
             found: Turn = self._connection.recv()
-        except (EOFError, OSError):  # the latter where answers were on their way to it
+        except (EOFError, OSError):  # OSError if answers were still pending
             self._process.join(10)
             raise ProgramError(f"{self._name}: {process_ended(self._process.exitcode)}") from None
         if isinstance(found.request, ScriptFailure):
             raise ScriptError(f"{self._rank}: {found.request.sentence}")
         if not isinstance(found.request, Sleep):
             self._start.called_s = time.monotonic()
-        elif time.monotonic() > self._start.called_s + self._timeout_s:  # all that run only sleep
+        elif time.monotonic() > self._start.called_s + self._timeout_s:  # all ranks do nothing but sleep
             raise self._late()
         return found
 
@@ -136,7 +141,7 @@ class LivePlayer:
         )
 
     def _where(self) -> str:
-        """Return where the script stands, in words; "" if its process does not say."""
+        """Return where the script is, as ", in FILE:LINE"; "" if its process does not respond."""
         assert self._process.pid is not None, "it was started"
         with suppress(ProcessLookupError):
             os.kill(self._process.pid, STANDS)
@@ -147,9 +152,9 @@ class LivePlayer:
         return line
 
     def answer(self, value: Any = None) -> None:
-        """Answer a request, with the simulated time of the rank's host; one that is recorded by itself has none."""
+        """Send an answer with the simulated time of the rank's host, None for a rank that is only recorded."""
         now_ns = self._simulated.backend.now_ns if isinstance(self._simulated, Rank) else None
-        with suppress(ConnectionError):  # how the process has ended, `next` says
+        with suppress(ConnectionError):  # `next` reports how the process ended
             self._connection.send((value, now_ns))
 
     def close(self) -> None:
@@ -160,10 +165,15 @@ class LivePlayer:
 def comes_in_time(
     connection: Connection, timeout_s: float, starved_s: Callable[[], float], look: Callable[[], None] = lambda: None
 ) -> bool:
-    """Wait until a connection has something to receive, and return whether it has within `timeout_s`, less the time in
-    which its sender waits for a processor, of which `starved_s` is the sum so far: a busy machine makes no script late.
+    """Wait for data on a connection; return whether it arrives within `timeout_s`.
 
-    `look()` is called a few times a second.
+    Time in which the sender waits for a processor does not count, so a busy machine makes no script late.
+
+    Args:
+        connection: the connection to poll.
+        timeout_s: the limit in seconds.
+        starved_s: returns the sender's total wait for a processor so far, in seconds.
+        look: called a few times a second.
     """
     if connection.poll():
         return True
@@ -176,9 +186,9 @@ def comes_in_time(
 
 
 def _starved_s(pid: int) -> float:
-    """Return how long a process's main thread has waited for a processor; 0 where the system does not say.
+    """Return how many seconds a process's main thread has waited for a processor; 0 if the system does not say.
 
-    Linux has it as the second number of schedstat, in ns (Documentation/scheduler/sched-stats.rst).
+    The second number of Linux's schedstat is this time in ns (Documentation/scheduler/sched-stats.rst).
     """
     with suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1]) * 1e-9
@@ -186,7 +196,7 @@ def _starved_s(pid: int) -> float:
 
 
 def seen(scenario: Scenario) -> SeenGpu | None:
-    """Return what a script sees of the scenario's GPUs; None on CPUs."""
+    """Return the properties of the scenario's GPUs that a script can query; None on CPUs."""
     host = scenario.cluster.host
     if not host.gpu.device.is_launched:
         return None

@@ -1,4 +1,4 @@
-"""The streams of a script's GPU as those of a simulated rank."""
+"""Maps the streams of a script's GPU to streams of a simulated rank."""
 
 from __future__ import annotations
 
@@ -25,63 +25,66 @@ from scenarios.workloads.script.events.waits import (
 )
 from scenarios.workloads.script.events.work import LaunchKernel, OnStream, RecordEvent, WaitEvent
 
-# What a look at an event takes the host, of the order of a call of CUDA's driver: a loop of polls ends.
+# The host's time for a poll, of the order of a CUDA driver call; more than zero, so that polling loops end.
 _POLL_NS = 1_000
-# What is computed of a script, in reports.
+# The kind and label of a script's computation in reports.
 KIND = "script"
-# How names of what a script computes for, which are all that its process tells, end or what is in them: optimizers' as
-# `process.labels` makes them, those of parts of TorchRec's sharded modules.
+# Parts of labels that give a role: the end of optimizers' labels (see `process.labels`), and parts of TorchRec's
+# sharded modules.
 _OF_OPTIMIZER = "step"
 _OF_PARTS = {"_input_dists": IDS, "_output_dists": ROWS}
 
 
 def cpu_flops_per_s(scenario: Scenario) -> float:
-    """Return what a script computes in a second of CPU time on a scenario's hardware."""
+    """Return the float32 rate of a script's computation on the scenario's hardware, in FLOP/s."""
     gpu = scenario.cluster.host.gpu
     return gpu.flops_per_s["float32"] * gpu.efficiency.get(KIND, gpu.efficiency.get("default", 1.0))
 
 
 @lru_cache(maxsize=1 << 14)
 def role_of(label: str) -> str:
-    """Return the role of what a script computes for a module, an optimizer or one of its lines; "" for none."""
+    """Return the role of work with this label (a module, an optimizer or a line); "" for none."""
     parts = label.split(".")
     return OPTIMIZER if parts[-1] == _OF_OPTIMIZER else next((_OF_PARTS[one] for one in parts if one in _OF_PARTS), "")
 
 
 class Simulated(Protocol):
-    """A backend whose ranks can let simulated time pass, and have streams that other ranks lack: the simulator's."""
+    """A backend of the simulator: its ranks can let simulated time pass, and open streams that other ranks lack."""
 
     def open_own_stream(self, name: str) -> Backend:
-        """Return this rank on another stream, whose own groups nobody uses."""
+        """Return this rank on a new stream; no call uses the stream's own groups."""
         ...
 
     def sleep(self, until_ns: int) -> Work[Any]:
-        """Return a work that is over at that time."""
+        """Return a work that ends at that time."""
         ...
 
 
 class ScriptStreams:
-    """Each a sibling of the rank, the main one the rank itself; a position in one is what it was given last."""
+    """The streams of a script's GPU, each a sibling of the rank; stream 0 is the rank itself.
+
+    A position in a stream is the last works that the stream was given.
+    """
 
     def __init__(self, rank: Rank, scenario: Scenario) -> None:
         self._ranks, inside = {0: rank}, scenario.cluster.host.inside
-        # Without its rate, copies over a GPU's path to its host's memory take as long as on the GPU.
+        # If the rate of the path to the host's memory is unknown, copies over it take as long as on the GPU.
         self._has_host_path = inside.host_bytes_per_s is not None or inside.kind in ("pcie", "memory")
         self._tails: dict[int, tuple[Work[Any], ...]] = {}
         self._events: dict[int, tuple[Work[Any], ...]] = {}
         self._recorded_ns: dict[int, int] = {}  # when the host recorded an event
-        self._kernels: dict[Work[Any], None] = {}  # that are to be awaited, in order
+        self._kernels: dict[Work[Any], None] = {}  # not yet awaited, in order
 
     def of(self, number: int) -> Rank:
-        """The rank on that stream."""
+        """Return the rank on a stream, opening the stream if it is new."""
         if number not in self._ranks:
             backend = cast(Simulated, self._ranks[0].backend)
             self._ranks[number] = Rank(backend.open_own_stream(f"stream {number}"))
         return self._ranks[number]
 
     def launch(self, launched: Iterable[OnStream | HostWork]) -> None:
-        """Give the streams what a script has given them, in its order; kernels in a row for the same are one."""
-        before = list[HostWork]()  # what is launched next
+        """Launch a script's items on its streams, in order; consecutive kernels of one stream and label become one."""
+        before = list[HostWork]()  # the host's work before the next launch
         for is_kernels, group in groupby(_with_host_work(launched), _kind):
             launches = list[LaunchKernel]()
             for works, each in group:
@@ -97,25 +100,32 @@ class ScriptStreams:
             self._ranks[0].host_work(total(before))
 
     def after(self, number: int, work: Work[Any]) -> None:
-        """Let that stream go on after a work."""
+        """Make a stream wait for a work."""
         self.of(number).after(work)
         self._tails[number] = (*self.tail(number), work)
 
     def tail(self, number: int) -> tuple[Work[Any], ...]:
-        """What that stream was given last, with what it waits for."""
+        """Return a stream's position: its last work, with the works that it waits for."""
         return self._tails.get(number, ())
 
     def tails(self) -> list[Work[Any]]:
-        """What all streams were given last."""
+        """Return the positions of all streams."""
         return list(dict.fromkeys(work for number in self._tails for work in self.tail(number)))
 
     def until(self, event: int) -> tuple[Work[Any], ...]:
-        """What its stream had been given last, with what it waited for, when an event was recorded."""
+        """Return the position of an event's stream at the time when the event was recorded."""
         return self._events.get(event, ())
 
     async def wait(self, request: HostWait, calls: Mapping[int, Work[Any]], on_host: Collection[int]) -> int | None:
-        """Have the host wait as a request asks: all that a GPU is at are its streams, and those of `calls` that are not
-        `on_host`. Return the ns between two events, whether what is looked at is over, or the ns that a script sleeps.
+        """Make the host wait as requested; return the request's answer.
+
+        Args:
+            request: the wait.
+            calls: pending calls by number.
+            on_host: numbers of calls that run on the host, for which a wait for the whole GPU does not wait.
+
+        Returns:
+            The ns between two events, whether polled work is over, or the ns of a sleep; None for other waits.
         """
         match request:
             case Sleep(sleep_ns):
@@ -139,7 +149,7 @@ class ScriptStreams:
         return None
 
     async def synchronize(self, works: Iterable[Work[Any]]) -> None:
-        """The host waits for these, and launches on from then."""
+        """Make the host wait for these works; later launches follow from then."""
         for work in works:
             self._kernels.pop(work, None)
             await self._ranks[0].synchronize(work)
@@ -149,7 +159,7 @@ class ScriptStreams:
         await host.synchronize(cast(Simulated, host.backend).sleep(until_ns))
 
     async def _are_over(self, works: Sequence[Work[Any]]) -> bool:
-        """Have the host take as long as a look at works does; return whether they are over then."""
+        """Let the host spend the time of a poll; return whether the works are over then."""
         host = self._ranks[0]
         least_ns = host.backend.now_ns + _POLL_NS
         until_ns = max(least_ns, host.host_work(HostWork(waits_ns=_POLL_NS)))
@@ -157,17 +167,17 @@ class ScriptStreams:
         return all(getattr(work, "end_ns", 0) >= 0 for work in works)  # -1 while a work of the simulator's runs
 
     async def elapsed_ns(self, first: int, second: int) -> int:
-        """Wait for two events; return how long after the first one the GPU reached the second."""
+        """Wait for two events; return the ns between the GPU's reaching the first and the second."""
         await self.synchronize([*self.until(first), *self.until(second)])
         return self._reached_ns(second) - self._reached_ns(first)
 
     def _reached_ns(self, event: int) -> int:
-        """Return when the GPU reached an event: where its stream had come to, and not before the host recorded it."""
+        """Return when the GPU reached an event: at its stream's position then, not before the host recorded it."""
         ends_ns = [getattr(work, "end_ns", 0) for work in self.until(event)]  # of the simulator's works
         return max([self._recorded_ns.get(event, 0), *ends_ns])
 
     async def settle(self) -> None:
-        """Until all has ended that was launched."""
+        """Wait until all launched kernels have ended."""
         while self._kernels:
             work = next(iter(self._kernels))
             del self._kernels[work]
@@ -198,12 +208,12 @@ class ScriptStreams:
 
 @lru_cache(maxsize=1 << 14)
 def _together(kernels: tuple[Kernel, ...]) -> Kernel:
-    """Return one kernel made of others, the same one for all ranks and steps that launch these."""
+    """Combine kernels into one; cached, as ranks and steps launch the same kernels."""
     return together(kernels)
 
 
 def _with_host_work(launched: Iterable[OnStream | HostWork]) -> Iterator[tuple[Sequence[HostWork], OnStream | None]]:
-    """Yield what was launched, each with the host's work before it; what is left comes last, with nothing."""
+    """Yield each launched item with the host's work before it; remaining host work comes last, with None."""
     works: list[HostWork] = []
     for each in launched:
         if isinstance(each, HostWork):
@@ -216,15 +226,15 @@ def _with_host_work(launched: Iterable[OnStream | HostWork]) -> Iterator[tuple[S
 
 
 def _of_call(calls: Mapping[int, Work[Any]], number: int) -> list[Work[Any]]:
-    """Return the work of a call; none if the script has waited for the call."""
+    """Return the work of a call; nothing if the script has already waited for the call."""
     return [calls[number]] if number in calls else []
 
 
 def _kind(given: tuple[Sequence[HostWork], OnStream | None]) -> tuple[int, str] | None:
-    """Return what kernels have in common that are one; None for all else."""
+    """Return a key that groups kernels to combine: stream and label; None for other items."""
     launched = given[1]
     return (launched.stream, launched.label) if isinstance(launched, LaunchKernel) else None
 
 
 def nothing() -> None:
-    """Do nothing: what is computed is computed elsewhere, or nowhere."""
+    """Do nothing: a simulated kernel computes no values here."""

@@ -1,4 +1,4 @@
-"""Which lines are the user's: of the frames that lead to a call, those of files that are neither installed nor ours."""
+"""Identifies the user's lines: in files that are neither installed nor this project's, among the frames of a call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
-# Where code lies that is not the user's.
+# A part of the paths of installed packages.
 INSTALLED = f"{os.sep}site-packages{os.sep}"
 _ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real", "twinstep")
 _OTHERS = (*(f"{Path(__file__).parents[3] / room}{os.sep}" for room in _ROOMS), sysconfig.get_paths()["stdlib"], "<")
@@ -16,12 +16,12 @@ _OTHERS = (*(f"{Path(__file__).parents[3] / room}{os.sep}" for room in _ROOMS), 
 
 @cache
 def is_users_file(name: str) -> bool:
-    """Return whether a file's code is the user's: not Python's, an installed package's or ours."""
+    """Return whether a file is the user's: not of Python, an installed package or this project."""
     return not name.startswith(_OTHERS) and INSTALLED not in name
 
 
 def users_line(frame: FrameType | None) -> str:
-    """ "train.py:31": the innermost line of the user's that leads to this frame; "" without."""
+    """Return the innermost line of the user's that leads to this frame, as "train.py:31"; "" if there is none."""
     while frame is not None:
         name = frame.f_code.co_filename
         if is_users_file(name):

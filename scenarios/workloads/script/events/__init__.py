@@ -1,4 +1,4 @@
-"""Events of a script's rank: what it asks and computes, each a frozen value that is a line of a recording; no torch.
+"""Events of a script's rank: its requests and computation, each a frozen value and one line of a recording; no torch.
 
-Whoever plays events answers them, by their types (`script/program`, `recording/alone`, `real/script/link`).
+The event's type decides who answers it (`script/program`, `recording/alone`, `real/script/link`).
 """

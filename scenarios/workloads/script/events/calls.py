@@ -1,4 +1,4 @@
-"""Calls of torch.distributed: collectives, waits for them, groups, replicas whose gradients they reduce, and stores."""
+"""Requests of torch.distributed: collectives, waits for calls, groups, DistributedDataParallel modules and stores."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ def _is_library(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssueCall(Request):
-    """A verb of `Rank`, the number of its group, tensors that it reads and writes, and what else the verb takes.
+    """A call of a `Rank` verb: group number, input and output tensors, and the verb's options.
 
-    It is answered by a `Refused` if its arguments are wrong. Verbs that write over what they read have `inputs` alone.
-    `of_reducer`: it is DistributedDataParallel's, of gradients. `library`: what torch would take for it, where that is
-    gloo; "": the scenario's. Its line has no number, and of tensors the shape, the dtype and whether values were known.
+    The answer is a `Refused` if the arguments are wrong. Verbs that work in place have `inputs` only. A recording's
+    line omits `number` and keeps each tensor's shape, dtype and whether its values were known.
+
+    Attributes:
+        of_reducer: whether DistributedDataParallel issued the call, to reduce gradients.
+        library: "gloo" where torch would use gloo for the call; "": the scenario's library.
     """
 
     kind: ClassVar[str] = "issue"
@@ -75,7 +78,7 @@ class IssueCall(Request):
 
 @dataclass(frozen=True, slots=True)
 class WaitCall(Request):
-    """A stream's wait for a call: answered by its outputs. In a line the one issued last has number 0."""
+    """A stream's wait for a call, answered with the call's outputs. Lines count back from the last issued call."""
 
     kind: ClassVar[str] = "wait"
     form = is_whole, is_whole
@@ -88,7 +91,7 @@ class WaitCall(Request):
 
 @dataclass(frozen=True, slots=True)
 class NewGroup(Request):
-    """A further group of these ranks: answered by its number."""
+    """A request for a process group of these ranks, answered with the group's number."""
 
     kind: ClassVar[str] = "new_group"
     form = (is_group,)
@@ -103,8 +106,12 @@ class NewGroup(Request):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGradients(Request):
-    """A module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape, type] of its
-    gradients in the order of their arrival.
+    """A module under DistributedDataParallel, by number.
+
+    Attributes:
+        group: the number of the process group that reduces the gradients.
+        has_hook: whether a communication hook is registered.
+        shapes: [shape, dtype] of each gradient, in the order in which gradients become ready.
     """
 
     kind: ClassVar[str] = "replica"
@@ -123,7 +130,7 @@ class ReplicaGradients(Request):
 
 @dataclass(frozen=True, slots=True)
 class AskStore(Request):
-    """A request to a store: answered once other ranks allow it."""
+    """A request to a store, answered once other ranks have set what the request waits for."""
 
     stored: StoreRequest
 
@@ -133,7 +140,7 @@ class AskStore(Request):
 
 @dataclass(frozen=True, slots=True)
 class MetInStore(Request):
-    """A request to a store as a recording has it, of which a replay asks nothing."""
+    """A placeholder for a store request in a recording; a replay sends no request."""
 
     kind: ClassVar[str] = "met"
     is_free = True

@@ -1,7 +1,7 @@
-"""An event of a script's rank: something that it asks of the simulated rank, or gives to it, and a line of a recording.
+"""The base types of events: what a script's rank requests from, or hands to, its simulated rank; a recording's lines.
 
-A line is [kind, value, ...]. Numbers of calls and events are left out of lines, or are how many came since, so that
-what steps and ranks do alike is alike.
+A line is [kind, value, ...]. Lines omit the numbers of calls and events, or count backwards from the latest number, so
+that identical steps, and ranks that do the same work, have identical lines.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from scenarios.workloads.script.events.forms import Form
 
 
 class OwnGroups(Protocol):
-    """The groups of a rank for which a recording is played that another rank may have made."""
+    """The process groups of the rank for which a recording is replayed; another rank may have recorded the lines."""
 
     def add(self, ranks: Sequence[int]) -> None:
-        """Note a further group."""
+        """Register a new group of these ranks."""
         ...
 
     def group(self, number: int) -> int:
-        """Return this rank's group in place of that of the recorded one."""
+        """Return the number of this rank's group that corresponds to the recorded group."""
         ...
 
     def options(self, number: int, verb: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Return this rank's options of a call on the group of that number."""
+        """Return the verb's options for this rank, given the recorded options of a call on the group `number`."""
         ...
 
 
 @dataclass(slots=True)
 class Counts:
-    """The numbers of the event that a rank recorded last, and of the call that it issued last."""
+    """The numbers of a rank's last recorded event and of its last issued call."""
 
     event: int = 0
     call: int = 0
@@ -39,13 +39,13 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ScriptEvent:
-    """An event. Its fields, in order, are what stands behind its kind in a line.
+    """An event of a script's rank; its fields, in order, are the values after the kind in a line.
 
     Attributes:
-        kind: how its line begins; "": it has none.
-        form: what its line's values have to be.
-        is_listed: whether they stand there as one list.
-        since: of what its field `number` is one; "": it has none.
+        kind: the first value of its line; "": the event has no line.
+        form: one check per value of its line.
+        is_listed: whether the line holds all values as one list.
+        since: the counter to which the field `number` is relative in a line; "": `number` is not relative.
     """
 
     kind: ClassVar[str] = ""
@@ -55,31 +55,31 @@ class ScriptEvent:
 
     @classmethod
     def fits(cls, values: Sequence[Any]) -> bool:
-        """Return whether values can stand behind the kind in a line; one that may be None can be left out."""
+        """Return whether a line's values after its kind fit this event; values that default to None may be omitted."""
         if not values:
             return all(field.default is not MISSING for field in fields(cls))
         return len(values) == len(cls.form) and all(form(one) for form, one in zip(cls.form, values, strict=True))
 
     @classmethod
     def of_line(cls, *values: Any) -> Self:
-        """Return the event of the values of a line."""
+        """Return the event that a line's values describe."""
         return cls(*(values[0] if cls.is_listed else values))
 
     def line(self) -> list[Any]:
-        """Return the values that stand behind the kind in its line."""
+        """Return the values after the kind in this event's line."""
         values = [getattr(self, field.name) for field in fields(self)]
         return [values] if self.is_listed else [] if values == [None] else values
 
     def noted(self, counts: Counts) -> ScriptEvent:
-        """Count the event, and return it as its line has it."""
+        """Update `counts`, and return the event with relative numbers, as a line stores it."""
         return self._turned(counts)
 
     def replayed(self, counts: Counts, own: OwnGroups) -> ScriptEvent:
-        """Count the event of a line, and return it as the rank for which it is played has it."""
+        """Update `counts`, and return a line's event with absolute numbers and with the replaying rank's own groups."""
         return self._turned(counts)
 
     def _turned(self, counts: Counts) -> ScriptEvent:
-        """Return the event with how many came since its number in place of that, or the other way round."""
+        """Convert `number` between absolute and relative; the subtraction is its own inverse."""
         if not self.since:
             return self
         number: int = getattr(counts, self.since) - self.number  # type: ignore[attr-defined]
@@ -88,14 +88,14 @@ class ScriptEvent:
 
 @dataclass(frozen=True, slots=True)
 class Request(ScriptEvent):
-    """An event that is answered before the rank goes on.
+    """An event that must be answered before the rank continues.
 
     Attributes:
-        words: what a sentence for a user calls it; "": its kind.
-        is_awaited: whether a process with a GPU awaits the answer. Else that says nothing but the time, and the process
-            computes ahead of its simulated host until it asks for something else, or reads the clock.
-        is_free: whether ranks that do the same may differ in where, how often and with what they ask it.
-        is_own: whether they may differ in its values.
+        words: the request's name in sentences for users; "": its kind.
+        is_awaited: whether a process with a GPU blocks until the answer. If not, the answer carries only the time, and
+            the process runs ahead of its simulated host until its next awaited request or read of the clock.
+        is_free: whether ranks of one host class may differ in where, how often and with which values they issue it.
+        is_own: whether ranks of one host class may differ in its values.
     """
 
     words: ClassVar[str] = ""
@@ -104,5 +104,5 @@ class Request(ScriptEvent):
     is_own: ClassVar[bool] = False
 
     def in_words(self) -> str:
-        """Return the request in a few words."""
+        """Describe the request in a few words."""
         return self.words or self.kind

@@ -1,4 +1,4 @@
-"""Forms of values in a recording, which a user may hand in: each a function that says whether a value has it."""
+"""Checks of values in a recording, a file that users hand in: each returns whether a value has the form."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import is_operation
 
 MOST_RANKS = 1 << 20
-_MOST = 1 << 62  # of whole numbers, so that sums of them stay numbers of 64 bits
-_DEEPEST = 8  # kernels of kernels
+_MOST = 1 << 62  # so that sums of whole numbers fit into 64 bits
+_DEEPEST = 8  # levels of nested kernels
 _KERNEL = {field.name: field.type for field in fields(Kernel)}
 
 Form = Callable[[Any], bool]
 
 
 def is_anything(value: Any) -> bool:
-    """Return True."""
+    """Accept any value."""
     return True
 
 
 def is_flag(value: Any) -> bool:
-    """Return whether it is true or false."""
+    """Return whether the value is True or False."""
     return type(value) is bool
 
 
 def is_integer(value: Any) -> bool:
-    """Return whether it is a whole number of any sign."""
+    """Return whether the value is an integer of any sign."""
     return type(value) is int
 
 
 def is_whole(value: Any) -> bool:
-    """Return whether it is a whole number, 0 or more."""
+    """Return whether the value is a non-negative integer below 2^62."""
     return type(value) is int and 0 <= value < _MOST
 
 
 def is_below(most: int, value: Any) -> bool:
-    """Return whether it is a whole number below `most`."""
+    """Return whether the value is a non-negative integer below `most`."""
     return type(value) is int and 0 <= value < most
 
 
 def is_count(*values: Any) -> bool:
-    """Return whether all are numbers of ranks, hosts or steps."""
+    """Return whether all values are possible numbers of ranks, hosts or steps."""
     return all(type(value) is int and 0 < value <= MOST_RANKS for value in values)
 
 
 def is_number(value: Any) -> bool:
-    """Return whether it is a finite number."""
+    """Return whether the value is a finite number."""
     return type(value) in (int, float) and math.isfinite(value)
 
 
 def is_text(value: Any) -> bool:
-    """Return whether it is a text."""
+    """Return whether the value is a string."""
     return isinstance(value, str)
 
 
 def is_table(value: Any) -> bool:
-    """Return whether it is a table of values by name."""
+    """Return whether the value is a dict."""
     return isinstance(value, dict)
 
 
 def is_list(value: Any, holds: Form) -> bool:
-    """Return whether it is a list of values that have a form."""
+    """Return whether the value is a list whose elements all pass the check `holds`."""
     return isinstance(value, list) and all(map(holds, value))
 
 
 def is_tensors(value: Any) -> bool:
-    """Return whether it is a list of tensors, each its shape, its dtype and whether its values were known."""
+    """Return whether the value is a list of [shape, dtype, whether the tensor's values were known]."""
     return is_list(value, _is_tensor)
 
 
@@ -80,7 +80,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def is_kernel(value: Any, depth: int = 0) -> bool:
-    """Return whether it is a table of a kernel's figures."""
+    """Return whether the value is a dict of the fields of a `Kernel`, at most `_DEEPEST` levels of parts deep."""
     if not isinstance(value, dict) or not set(value) <= set(_KERNEL) or "kind" not in value or depth > _DEEPEST:
         return False
     for name, figure in value.items():
@@ -99,22 +99,22 @@ def is_kernel(value: Any, depth: int = 0) -> bool:
 
 
 def is_verb(value: Any) -> bool:
-    """Return whether it can be a verb of `Rank`."""
+    """Return whether the value can name a verb of `Rank`: a public identifier."""
     return is_text(value) and value.isidentifier() and not value.startswith("_")
 
 
 def is_group(value: Any) -> bool:
-    """Return whether it is a list of ranks, each once."""
+    """Return whether the value is a non-empty list of distinct ranks."""
     return is_list(value, is_whole) and len(value) == len(set(value)) > 0
 
 
 def is_host_work(value: Any) -> bool:
-    """Return whether it is a list of the counts of `HostWork`."""
+    """Return whether the value is a list with one count per field of `HostWork`."""
     return is_list(value, is_whole) and len(value) == len(HostWork._fields)
 
 
 def is_cpu_work(value: Any) -> bool:
-    """Return whether it is a list of what a host computed, each with the line of the script and counts."""
+    """Return whether the value is a list of CPU computations: [what, the script's line, counts of `HostWork`]."""
     return is_list(value, _is_computed)
 
 
@@ -124,7 +124,7 @@ def _is_computed(value: Any) -> bool:
 
 
 def is_batch(value: Any) -> bool:
-    """Return whether it is a batch that workers have loaded, as `LoadedBatch` has it."""
+    """Return whether the value holds the five fields of a `LoadedBatch`."""
     if not (isinstance(value, list) and len(value) == 5 and is_list(value[:4], is_whole) and is_text(value[4])):
         return False
     _, workers, prefetch, *_ = value
@@ -132,10 +132,10 @@ def is_batch(value: Any) -> bool:
 
 
 def is_metric(value: Any) -> bool:
-    """Return whether it is the name of a number and the number."""
+    """Return whether the value is a [name, value] pair of a metric."""
     return isinstance(value, list) and len(value) == 2 and is_text(value[0])
 
 
 def is_pair(value: Any) -> bool:
-    """Return whether it is a list of two whole numbers."""
+    """Return whether the value is a list of two non-negative integers."""
     return is_list(value, is_whole) and len(value) == 2

@@ -1,4 +1,4 @@
-"""What a rank tells of itself: its steps and its end, its memory, its losses, its plan, what its host did."""
+"""Reports of a rank: ends of steps and of the script, memory peaks, losses, the sharding plan, and work of the host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scenarios.workloads.script.events.work import Spent
 
 @dataclass(frozen=True, slots=True)
 class StepEnd(Request):
-    """The end of a step, or of setting up."""
+    """The end of a step, or of the set-up before the first step."""
 
     kind: ClassVar[str] = "step"
     words = "a step's end"
@@ -21,7 +21,7 @@ class StepEnd(Request):
 
 @dataclass(frozen=True, slots=True)
 class ScriptEnd(Request):
-    """The end of the script: how it ended and what was seen, as `outcome.Outcome` has it."""
+    """The end of the script, with how it ended and what was observed, in the fields of `outcome.Outcome`."""
 
     kind: ClassVar[str] = "end"
     form = (is_anything,)
@@ -33,14 +33,14 @@ class ScriptEnd(Request):
 
 @dataclass(frozen=True, slots=True)
 class ScriptFailure(Request):
-    """A sentence that ends the run, and the script's frames below it."""
+    """A failure that ends the run: one sentence, followed by the script's stack frames."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class RecordMetric(Request):
-    """A number of a step; on real ranks still a tensor."""
+    """A metric of a step, such as a loss; on real ranks the value is still a tensor."""
 
     kind: ClassVar[str] = "record"
     form = (is_metric,)
@@ -55,7 +55,7 @@ class RecordMetric(Request):
 
 @dataclass(frozen=True, slots=True)
 class FoundPlan(Request):
-    """Where tables are, as `torchrec_plan.plan_found` has it."""
+    """The placement of embedding tables, as `torchrec_plan.plan_found` returns it."""
 
     kind: ClassVar[str] = "plan"
     form = (is_anything,)
@@ -66,7 +66,7 @@ class FoundPlan(Request):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPeak(Request):
-    """The most bytes that the GPU's tensors took so far."""
+    """The peak size of the GPU's tensors so far, in bytes."""
 
     kind: ClassVar[str] = "memory"
     form = (is_whole,)
@@ -78,14 +78,14 @@ class MemoryPeak(Request):
 
 @dataclass(frozen=True, slots=True)
 class ReservedPeak(MemoryPeak):
-    """The most bytes that the allocator reserved of the GPU's memory so far."""
+    """The peak of the GPU memory that the caching allocator has reserved so far, in bytes."""
 
     kind: ClassVar[str] = "reserved"
 
 
 @dataclass(frozen=True, slots=True)
 class NoteLeftOut(Request):
-    """What the present step did that is not predicted, in words."""
+    """Descriptions of the work in the current step that is not predicted."""
 
     kind: ClassVar[str] = "left_out"
     form = (is_anything,)
@@ -96,7 +96,7 @@ class NoteLeftOut(Request):
 
 @dataclass(frozen=True, slots=True)
 class NoteCpuWork(Request):
-    """What the present step computed on the CPU beside a GPU: [what, line, counts of `HostWork`] of each."""
+    """The current step's computations on the CPU next to a GPU: [what, script's line, counts of `HostWork`] each."""
 
     kind: ClassVar[str] = "on_cpu"
     form = (is_cpu_work,)
@@ -108,8 +108,14 @@ class NoteCpuWork(Request):
 
 @dataclass(frozen=True, slots=True)
 class LoadedBatch(Request):
-    """A batch of a data loader's workers: the loader's number, how many workers, how many batches each is ahead, turns
-    as `HostWork` has them, the line that takes it.
+    """A batch from a data loader's workers.
+
+    Attributes:
+        loader: the number of the data loader.
+        workers: how many worker processes the loader has.
+        prefetch: how many batches each worker loads ahead.
+        turns: the interpreter's work for the batch, as `HostWork` counts turns.
+        place: the script's line that takes the batch.
     """
 
     kind: ClassVar[str] = "loaded"
@@ -127,7 +133,7 @@ class LoadedBatch(Request):
 
 @dataclass(frozen=True, slots=True)
 class CompiledStep(Request):
-    """What torch.compile would have had given since the last request, for the recording alone."""
+    """The events that torch.compile would have issued since the last request; only a recording reads them."""
 
     is_awaited = False
 

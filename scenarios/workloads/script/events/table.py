@@ -1,4 +1,4 @@
-"""The kinds of a recording's lines."""
+"""The table of all kinds of lines in a recording, and the parser of lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scenarios.workloads.script.events.notes import (
 from scenarios.workloads.script.events.waits import Query, Sleep, Synchronize, SynchronizeCall, SynchronizeEvent
 from scenarios.workloads.script.events.work import ComputeOnCpu, GradientReady, LaunchKernel, RecordEvent, WaitEvent
 
-# What the host of a GPU did, which is no event: it stands in a line as `HostWork` has it.
+# The kind of lines with the work of a GPU's host, which is no event: such a line holds the fields of `HostWork`.
 HOST = "host"
 _EVENTS: tuple[type[ScriptEvent], ...] = (
     *(ComputeOnCpu, LaunchKernel, RecordEvent, WaitEvent, GradientReady),
@@ -34,7 +34,7 @@ EVENTS = {event.kind: event for event in _EVENTS}
 
 
 def is_line(line: Any) -> bool:
-    """Return whether a value from a file is a line."""
+    """Return whether a value read from a file is a valid line."""
     if not (isinstance(line, list) and line and is_text(line[0])):
         return False
     kind, *values = line
@@ -44,6 +44,6 @@ def is_line(line: Any) -> bool:
 
 
 def of_line(line: list[Any]) -> ScriptEvent | HostWork:
-    """Return the event of a line."""
+    """Return the event, or the host's work, that a line describes."""
     kind, *values = line
     return HostWork(*values[0]) if kind == HOST else EVENTS[kind].of_line(*values)

@@ -1,4 +1,4 @@
-"""Waits of a rank's host, and its looks at what is under way; numbers of events and calls as they were made."""
+"""Waits and polls of a rank's host; numbers of events and calls are absolute here, relative in lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scenarios.workloads.script.events.forms import is_integer, is_whole
 
 @dataclass(frozen=True, slots=True)
 class Synchronize(Request):
-    """A wait of the host for a stream of the GPU, by its number, or with None for all that the GPU was given."""
+    """A wait of the host for a stream of the GPU, by number; with None, for all streams."""
 
     kind: ClassVar[str] = "synchronize"
     form = (is_whole,)
@@ -24,7 +24,7 @@ class Synchronize(Request):
 
 @dataclass(frozen=True, slots=True)
 class SynchronizeEvent(Request):
-    """A wait for what an event's stream had been given when it was recorded; in a line the last one has number 0."""
+    """A wait of the host for the work that precedes a CUDA event. Lines count back from the last recorded event."""
 
     kind: ClassVar[str] = "synchronize_event"
     form = (is_whole,)
@@ -37,7 +37,7 @@ class SynchronizeEvent(Request):
 
 @dataclass(frozen=True, slots=True)
 class SynchronizeCall(Request):
-    """A wait for a call whose outputs are not asked for; in a line the one issued last has number 0."""
+    """A wait of the host for a call whose outputs are not requested. Lines count back from the last issued call."""
 
     kind: ClassVar[str] = "synchronize_call"
     form = (is_whole,)
@@ -50,8 +50,9 @@ class SynchronizeCall(Request):
 
 @dataclass(frozen=True, slots=True)
 class Elapsed(Request):
-    """A question for the ns between two events, for which the host waits. No recording has it: that waits for nothing
-    for which the host has not waited before.
+    """A request for the ns between two events, for which the host waits.
+
+    Recordings omit it: the host has already waited for both events.
     """
 
     first: int
@@ -60,7 +61,7 @@ class Elapsed(Request):
 
 @dataclass(frozen=True, slots=True)
 class Query(Request):
-    """A look of the host at an event, a stream or a call: answered by whether that is over."""
+    """A poll of an event, a stream or a call by the host, answered with whether the polled work is over."""
 
     kind: ClassVar[str] = "query"
     form = (lambda one: one in ("event", "stream", "call")), is_integer
@@ -71,7 +72,7 @@ class Query(Request):
 
     @property
     def wait(self) -> Synchronize | SynchronizeEvent | SynchronizeCall:
-        """The wait that ends a loop of such looks."""
+        """The wait that replaces a polling loop of this query."""
         return _WAITS[self.polled](abs(self.number))
 
     def _turned(self, counts: Counts) -> ScriptEvent:
@@ -88,7 +89,7 @@ _WAITS: dict[str, Callable[[int], Synchronize | SynchronizeEvent | SynchronizeCa
 
 @dataclass(frozen=True, slots=True)
 class Sleep(Request):
-    """A sleep of the script on a CPU, for so many ns."""
+    """A sleep of the script on a CPU, in ns."""
 
     kind: ClassVar[str] = "sleep"
     form = (is_whole,)

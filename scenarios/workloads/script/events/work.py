@@ -1,4 +1,4 @@
-"""What a rank computes between two requests: on a CPU, or given to streams of its GPU."""
+"""Work of a rank between two requests: computation on a CPU, or kernels and events for its GPU's streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _USUAL = {field.name: field.default for field in fields(Kernel)}
 
 @dataclass(frozen=True, slots=True)
 class ComputeOnCpu(ScriptEvent):
-    """So many ns of CPU time, and what they were for."""
+    """CPU time in ns, with the label of its purpose."""
 
     kind: ClassVar[str] = "cpu"
     form = is_whole, is_text
@@ -28,7 +28,7 @@ class ComputeOnCpu(ScriptEvent):
 
 @dataclass(frozen=True, slots=True)
 class LaunchKernel(ScriptEvent):
-    """A kernel for a stream, and what it is for. In a line it has those of its figures that are not as usual."""
+    """A kernel on a stream, with the label of its purpose. A line holds only figures that differ from the defaults."""
 
     kind: ClassVar[str] = "kernel"
     form = is_whole, is_kernel, is_text
@@ -48,7 +48,7 @@ class LaunchKernel(ScriptEvent):
 
 @dataclass(frozen=True, slots=True)
 class RecordEvent(ScriptEvent):
-    """An event of torch.cuda, by its number, that a stream records. Its line has no number."""
+    """A CUDA event, by number, recorded on a stream. Lines omit the number."""
 
     kind: ClassVar[str] = "event"
     form = (is_whole,)
@@ -70,7 +70,7 @@ class RecordEvent(ScriptEvent):
 
 @dataclass(frozen=True, slots=True)
 class WaitEvent(ScriptEvent):
-    """Such an event for which a stream waits; in a line the one recorded last has number 0."""
+    """A stream's wait for a CUDA event. Lines count back from the last recorded event."""
 
     kind: ClassVar[str] = "after"
     form = is_whole, is_whole
@@ -82,7 +82,7 @@ class WaitEvent(ScriptEvent):
 
 @dataclass(frozen=True, slots=True)
 class GradientReady(ScriptEvent):
-    """What had come so far on a stream when a gradient was there, by its replica's number and its own."""
+    """A marker on a stream: the gradient (replica's number, gradient's number) is ready after the work before it."""
 
     kind: ClassVar[str] = "gradient"
     form = is_whole, is_pair
@@ -96,23 +96,23 @@ class GradientReady(ScriptEvent):
         return cls(stream, tuple(gradient))
 
 
-# What streams of a GPU are given.
+# Items that a GPU's stream executes.
 OnStream: TypeAlias = LaunchKernel | RecordEvent | WaitEvent
-# What is given to a GPU with what its host did, each ahead of what it launched then.
+# Items for a GPU, with its host's work: `HostWork` precedes the launches that it led to.
 Launched: TypeAlias = OnStream | GradientReady | HostWork
-# What was computed since the last request.
+# A rank's work since its last request.
 Spent: TypeAlias = Sequence[ComputeOnCpu | Launched]
 
 
 class Turn(NamedTuple):
-    """What a rank has computed since its last request, and what it asks now."""
+    """A rank's work since its last request, and its next request."""
 
     spent: Spent
     request: Request
 
 
 def part_of(each: ComputeOnCpu | Launched) -> str | GradientReady | None:
-    """Return what goes together: what a CPU computed for the same, what a GPU was given; each gradient is by itself."""
+    """Return a key that groups consecutive work: CPU work's label, None for GPU work; each gradient has its own key."""
     if isinstance(each, ComputeOnCpu):
         return each.label
     return each if isinstance(each, GradientReady) else None

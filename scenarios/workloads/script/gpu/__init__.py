@@ -1,1 +1,1 @@
-"""A GPU that is simulated in a script's process: operators become kernels, tensors have shapes and some values."""
+"""A GPU simulated in a script's process: operators become kernels, tensors have shapes and some known values."""

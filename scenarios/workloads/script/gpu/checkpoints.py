@@ -1,4 +1,4 @@
-"""Selective checkpoints of a script on a GPU that is not there: what they keep is said by a GPU's operators."""
+"""Selective checkpoints of a script on a simulated GPU: policies see a GPU's operators."""
 
 # mypy: disable-error-code="assignment, no-untyped-call"
 
@@ -11,7 +11,7 @@ import torch
 from torch.utils import checkpoint
 
 _aten = torch.ops.aten
-# The operator that stands for those of a GPU, as it has values on CPUs.
+# The attention operator that runs in place of a GPU's, as it can compute values on CPUs.
 _STANDS = _aten._scaled_dot_product_flash_attention_for_cpu.default
 _FLASH = _aten._scaled_dot_product_flash_attention.default
 _EFFICIENT = _aten._scaled_dot_product_efficient_attention.default
@@ -19,7 +19,7 @@ _OF_FLASH = frozenset({torch.float16, torch.bfloat16})
 
 
 def name_operators_of_gpus() -> None:
-    """Have policies and lists of selective checkpoints know the attention of a GPU, which another operator computes."""
+    """Make selective checkpoints' policies and lists see a GPU's attention operators, not the one that runs here."""
     usual = checkpoint.create_selective_checkpoint_contexts
 
     def made(policy: Any, *args: Any, **more: Any) -> Any:
@@ -36,7 +36,7 @@ def _asked(policy: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_gpu(args: tuple[Any, ...], more: dict[str, Any]) -> Any:
-    """Return the operator that a GPU runs: FlashAttention has 16 bit, and no mask."""
+    """Return the attention operator that a GPU runs: FlashAttention requires 16 bit and no mask."""
     return _FLASH if args[0].dtype in _OF_FLASH and more.get("attn_mask") is None else _EFFICIENT
 
 

@@ -1,4 +1,4 @@
-"""Operators on a GPU that is not there: run without values, priced, computed where values count."""
+"""Operators on a simulated GPU: run without values, priced, and computed where values decide."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from scenarios.workloads.script.host.compiled import Call
 
 
 class Meta(TorchFunctionMode):
-    """Notes where a script itself asks for the meta device, of which it then gets real meta tensors.
+    """A torch function mode that creates real meta tensors where the script itself uses the meta device.
 
-    `indexed` gives "cuda" the number of the device that is meant, for which C++ would ask the driver.
+    `indexed` adds the current GPU's number to "cuda"; C++ would query the driver for it.
     """
 
     def __init__(self, shadows: Shadows, indexed: Callable[[Any], torch.device]) -> None:
@@ -46,9 +46,11 @@ class Meta(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if self._shadows.now.is_honest:  # an operator's own code calls
+        if self._shadows.now.is_honest:  # called within an operator's own code
             return func(*args, **kwargs)
-        if func is torch.tensor and kwargs.pop("pin_memory", False):  # its C++ asks for an allocator ahead of operators
+        if func is torch.tensor and kwargs.pop(
+            "pin_memory", False
+        ):  # its C++ needs a driver's allocator, before any operator runs
             return pinned(func(*args, **kwargs))
         if func is torch.device and len(args) == 1 and isinstance(args[0], int):
             return self._indexed(args[0])
@@ -57,17 +59,17 @@ class Meta(TorchFunctionMode):
             wanted = kwargs["device"] = self._indexed(wanted)
             if not isinstance(wanted, torch.device):
                 return func(*args, **kwargs)
-            if func is torch.sparse_coo_tensor and wanted.type == "cuda":  # whose C++ asks for the driver
+            if func is torch.sparse_coo_tensor and wanted.type == "cuda":  # its C++ queries the driver
                 args, wanted = moved(args, kwargs), None
             elif self._shadows.is_of_gpu(kwargs["out"]) if isinstance(kwargs.get("out"), Tensor) else False:
-                kwargs.pop("device")  # which C++ compares with the meta device
+                kwargs.pop("device")  # C++ would compare it with the meta device, on which `out` is
         if not (self._is_of_meta(args) if wanted is None else wanted.type == "meta"):
             return func(*args, **kwargs)
         with self._shadows.wanting_meta():
             return func(*args, **kwargs)
 
     def _is_of_meta(self, args: tuple[Any, ...]) -> bool:
-        """Return whether a call's tensors are the script's own meta tensors, where C++ then makes others."""
+        """Return whether a call's tensors are the script's own meta tensors, so that C++ creates more of them."""
         found = [each for each in args if isinstance(each, Tensor)]
         return bool(found) and all(is_meta(each) and not self._shadows.is_of_gpu(each) for each in found)
 
@@ -81,14 +83,21 @@ _INDEXING = (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.defau
 
 
 class OnGpu(TorchDispatchMode):
-    """Sends what is on "cuda" to the meta device; `launched(kernel, call)` is told of each kernel.
+    """A dispatch mode that runs operators on "cuda" on the meta device, and launches their kernels.
 
-    `transfers` take what is copied from and to the CPU, and wait where the host does. `computed` has the values that
-    count, and the script gets those that it asks for from `asked`. `on_cpu(func, args, kwargs)` calls an operator on
-    tensors of the CPU. `dispatched()` is told of each operator, ahead of its kernel.
+    Args:
+        shadows: the tensors of the GPU, with known values.
+        functional: runs functional collectives.
+        flex: runs FlexAttention in compiled code.
+        launched: called as `launched(kernel, call)` for each kernel.
+        transfers: copies between CPU and GPU, and blocks the host where CUDA does.
+        computed: computes the values that may decide.
+        asked: returns the values that the script reads.
+        on_cpu: calls an operator (func, args, kwargs) on CPU tensors.
+        dispatched: called at each operator, before its kernel.
 
     Raises:
-        RuntimeError: where a value decides that is not known; the message is one sentence.
+        RuntimeError: an unknown value decides what happens next; the message is one sentence.
     """
 
     supports_higher_order_operators = True
@@ -120,12 +129,12 @@ class OnGpu(TorchDispatchMode):
         if (key := tracing_key()) is not None:
             return self._below(key, func, types, args, kwargs)
         if any(getattr(kind, "__torch_dispatch__", _PLAIN) is not _PLAIN for kind in types):
-            return NotImplemented  # it comes by again as what the subclass makes of it
+            return NotImplemented  # the subclass handles the call, and its inner operators come here
         self._dispatched()
         return self._dispatch(func, args, kwargs)
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
-        """Return what an operator that is called for itself gives."""
+        """Run an operator and return its result."""
         if isinstance(func, HigherOrderOperator):
             with self:
                 is_fused = self._flex.is_fused(func)
@@ -139,7 +148,7 @@ class OnGpu(TorchDispatchMode):
         given = [tensor for tensor in tensors if self._shadows.is_of_gpu(tensor)]
         wanted = kwargs.get("device")
         kind = None if wanted is None else torch.device(wanted).type
-        # C++ makes tensors where others are, and those of the GPU are on the meta device.
+        # C++ creates tensors on the device of its operands: for GPU tensors that is the meta device.
         is_of_gpu = kind == "cuda" or (kind == "meta" and not self._shadows.now.wants_meta)
         if is_of_gpu:
             kwargs["device"] = META
@@ -168,7 +177,7 @@ class OnGpu(TorchDispatchMode):
             now.is_honest, now.index = before
 
     def _below(self, key: Any, *call: Any) -> Any:
-        """Return what one of torch's own modes makes of an operator, with this mode below it."""
+        """Call a mode of torch's own for an operator, with this mode below it."""
         mode = torch._C._unset_dispatch_mode(key)
         assert mode is not None, "it is there"
         try:
@@ -178,16 +187,16 @@ class OnGpu(TorchDispatchMode):
             torch._C._set_dispatch_mode(mode)
 
     def _made_of(self, func: Any) -> Callable[..., Any] | None:
-        """What calls an operator's parts, of one that is made of others; None: it is one itself."""
+        """Return a function that calls the parts of a composite operator; None if the operator is not composite."""
         if is_functional(func):
             return lambda *args, **_: self._functional.call(func, args)
-        if is_composite(func):  # in inference mode, where autograd does not take it apart
+        if is_composite(func):  # in inference mode autograd does not decompose it
             found: Callable[..., Any] = FUSED.get(func, func.decompose)
             return found
         return _written_in_python(func)
 
     def _on_gpu(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
-        if leaves_gpu and func not in _COPIES:  # takes a tensor's shape alone along
+        if leaves_gpu and func not in _COPIES:  # uses only the shape of its GPU tensor
             return func(*args, **kwargs)
         if func is _aten._local_scalar_dense.default:
             self._transfers.to_cpu(args[0], None, is_blocking=True)
@@ -206,7 +215,7 @@ class OnGpu(TorchDispatchMode):
         known = self._repeated.find(key := key_of(func, args, kwargs))
         try:
             result = as_laid_out(func, args, func(*args, **kwargs)) if known is None else known.again(args)
-        except RuntimeError as error:  # sizes of what it gives depend on values, or nobody has said which
+        except RuntimeError as error:  # the result's sizes depend on values, or no fake kernel is registered
             failed = error
         decides = self._computed.may_decide(func, result) if known is None else known.decides
         values = self._computed.of(func, args, kwargs, result) if decides else NOT_KNOWN
@@ -234,7 +243,7 @@ class OnGpu(TorchDispatchMode):
         return result
 
     def _in_its_place(self, failed: RuntimeError, func: Any, args: tuple[Any, ...], values: Any) -> Any:
-        """Return what an operator gives that fails without values: by its `values`, or what a mask leaves."""
+        """Return the result of an operator that fails without values: from its `values`, or of a known mask's size."""
         if values is NOT_KNOWN and not isinstance(failed, NotImplementedError):
             raise failed
         masked = self._computed.masked(func, args) if values is NOT_KNOWN else values
@@ -243,10 +252,10 @@ class OnGpu(TorchDispatchMode):
         return tree_map_only(Tensor, self._of_gpu, masked)
 
     def _forget(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Forget the values of what an operator has written, of which nothing is known."""
+        """Forget the values that an operator has overwritten with unknown ones."""
         if not is_view(func):
             self._shadows.forget(touched(func, args, kwargs, result)[1])
-        if func is _UNSCALE:  # gradients are finite
+        if func is _UNSCALE:  # assume finite gradients
             self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
 
     def _of_gpu(self, value: Tensor) -> Tensor:
@@ -255,11 +264,11 @@ class OnGpu(TorchDispatchMode):
         return made
 
     def _copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
-        """Between devices, or within the GPU."""
+        """Copy a tensor within the GPU, or from or to the CPU."""
         target, source = (args[0], args[1]) if func is _aten.copy_.default else (None, args[0])
         if not isinstance(source, Tensor):  # a number
             return self._run(_aten.fill_.Scalar, args[:2], {})
-        if isinstance(source, UninitializedTensorMixin):  # of a lazy module, which refuses to say its shape
+        if isinstance(source, UninitializedTensorMixin):  # a lazy module's parameter refuses to give its shape
             source = source.data
             args = (source, *args[1:])
         is_blocking = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
@@ -269,7 +278,7 @@ class OnGpu(TorchDispatchMode):
             made = func(read, **kwargs) if target is None else target.copy_(read)
             return made if is_blocking or target is not None else pinned(made)
         comes_from_gpu = self._shadows.is_of_gpu(source)
-        if self._shadows.is_empty(source):  # the sentence that `Module.to` expects, and explains
+        if self._shadows.is_empty(source):  # `Module.to` recognizes this message, and explains it
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         values = self._shadows.of(source) if comes_from_gpu else source
         is_guess = comes_from_gpu and self._shadows.is_guess(source)
@@ -288,8 +297,8 @@ class OnGpu(TorchDispatchMode):
 
 
 def _run_inner(func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An operator that is given others, by its general implementation."""
-    if func.name() == "run_dtensor_rng_op":  # moves the state of random numbers, of which there are none
+    """Call a higher-order operator by its generic implementation."""
+    if func.name() == "run_dtensor_rng_op":  # only sets random states around `inner`, which have no effect here
         _, _, inner, *rest = args
         return inner(*rest, **kwargs)
     general = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
@@ -299,15 +308,15 @@ def _run_inner(func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _is_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a host waits for what an operator gives: a number, or how many elements."""
-    if func in _INDEXING:  # by masks; one number in their places is written by a kernel
+    """Return whether the host waits for an operator's result, as its size depends on values."""
+    if func in _INDEXING:  # only masks need a wait, unless a kernel fills in one number
         is_filled = func is not _aten.index.Tensor and args[2].numel() == 1
         return not is_filled and any(each.dtype in (torch.bool, torch.uint8) for each in tensors_in(args[1]))
     return _has_size_of_values(func) and kwargs.get("output_size") is None
 
 
 def _written_in_python(func: Any) -> Callable[..., Any] | None:
-    """Return what a torch.library.custom_op calls on a GPU, of one that says nothing of what it gives by shapes."""
+    """Return the CUDA function of a torch.library.custom_op that has results but no fake kernel; else None."""
     made = OPDEFS.get(func._schema.name)
     if made is None or made._abstract_fn is not None or not func._schema.returns:
         return None
@@ -317,14 +326,14 @@ def _written_in_python(func: Any) -> Callable[..., Any] | None:
 
 @cache
 def _is_in_host(func: Any) -> bool:
-    """Return whether an operator gives memory of the host that a GPU reads, too: fbgemm's "UVM"."""
+    """Return whether an operator allocates memory of the host that a GPU can read: fbgemm's "UVM"."""
     return func.namespace == "fbgemm" and func._schema.name in _IN_HOST
 
 
 @cache
 def _place_of_device(func: Any) -> int | None:
-    """Return the place of the device among an operator's arguments, where a library's operator may be given it so."""
-    if func.namespace == "aten":  # which takes it by name
+    """Return the index of the argument `device`, which operators of libraries other than aten may take by position."""
+    if func.namespace == "aten":  # takes it by keyword
         return None
     arguments = [each.name for each in func._schema.arguments]
     return arguments.index("device") if "device" in arguments else None

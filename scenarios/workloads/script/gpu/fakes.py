@@ -1,4 +1,4 @@
-"""Fake tensors in a script on a simulated GPU: what torch only traces takes no memory and launches no kernel."""
+"""Fake tensors in a script on a simulated GPU: traced operators take no memory and launch no kernel."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from scenarios.workloads.script.gpu.known_values import META, Shadows
 
 
 def finds_shapes_alone(types: Any) -> bool:
-    """Return whether an operator that our mode meets has fake tensors among its arguments of these types, or is called
-    in a FakeTensorMode, as DTensor, torch.export and compilers do to find shapes.
+    """Return whether an operator is traced for shapes only, by fake tensors among `types` or in a FakeTensorMode.
 
-    torch keeps a FakeTensorMode below the modes of everyone else, so ours meets the operator first.
+    DTensor, torch.export and compilers do so. torch keeps a FakeTensorMode below all other modes, so ours gets the
+    operator first.
     """
     is_fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
     return is_fake or any(issubclass(kind, FakeTensor) for kind in types)
 
 
 def tracing_key() -> Any:
-    """Return the key of the mode in which torch traces operators that it runs, as `make_fx` does; None without one.
+    """Return the key of the mode in which torch traces operators that also run, as `make_fx` does; None without one.
 
-    Such a mode lies below ours, too, but the operators that it runs are the GPU's.
+    Such a mode lies below ours, too, but its operators run on the GPU.
     """
     keys = torch._C._TorchDispatchModeKey
     found = (key for key in (keys.FUNCTIONAL, keys.PROXY) if torch._C._get_dispatch_mode(key) is not None)
@@ -38,9 +38,9 @@ def tracing_key() -> Any:
 
 
 def leave_fakes_alone(shadows: Shadows, current: Callable[[], int]) -> None:
-    """Have fake tensors of a GPU say "cuda" in Python, and be of the meta device in C++, which has no driver.
+    """Make fake GPU tensors report "cuda" in Python, and be meta tensors in C++, which has no driver.
 
-    `current` is the number of the current device.
+    `current` returns the number of the current device.
     """
     run = FakeTensorMode.__torch_dispatch__
 
@@ -70,8 +70,10 @@ def leave_fakes_alone(shadows: Shadows, current: Callable[[], int]) -> None:
 
 
 def find_shapes_of_dtensors(shadows: Shadows) -> None:
-    """Have DTensor find the shapes of what most operators give by meta tensors until Python's calls are counted, which
-    are those of torch's own way: a FakeTensorMode each time, which takes long and gives the same shapes and strides.
+    """Make DTensor find most result shapes by meta tensors until Python's calls are counted.
+
+    torch's own way, a new FakeTensorMode each time, takes long and gives the same shapes and strides; once calls are
+    counted, torch's own calls have to run.
     """
     kind: Any = ShardingPropagator
     usual = kind._propagate_tensor_meta_non_cached
@@ -93,15 +95,13 @@ def find_shapes_of_dtensors(shadows: Shadows) -> None:
 
 @cache
 def _is_shaped_alike(func: Any) -> bool:
-    """Return whether an operator has one rule of shapes on all devices: a view, or one that works element by element,
-    also on lists of tensors.
-    """
+    """Return whether an operator has equal result shapes on all devices: a view, or elementwise, also on lists."""
     is_plain = func.is_view or torch.Tag.pointwise in func.tags or func.overloadpacket.__name__.startswith("_foreach_")
     return func.namespace == "aten" and is_plain
 
 
 def _empty(given: Any) -> Any:
-    """Return an operator's arguments with a meta tensor in place of each DTensor's specification."""
+    """Return an operator's arguments with each DTensor's specification replaced by a meta tensor."""
     match given:
         case DTensorSpec(tensor_meta=TensorMeta() as meta):
             return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=META)
@@ -113,7 +113,7 @@ def _empty(given: Any) -> Any:
 
 
 def _shapes_of(made: Any) -> Any:
-    """Return what DTensor notes of an operator's results: of each tensor, alone or in a row, None of others."""
+    """Return the metadata that DTensor stores of results: for a tensor or each tensor of a list; None for others."""
     match made:
         case Tensor():
             return TensorMeta(made.shape, made.stride(), made.dtype)

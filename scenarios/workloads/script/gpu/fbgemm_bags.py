@@ -1,6 +1,6 @@
-"""fbgemm's table-batched embedding bags on a GPU that is not there: a pass through them is one kernel.
+"""fbgemm's table-batched embedding bags on a simulated GPU: each pass through them is one kernel.
 
-It is priced by the ids that it is given, the dims of the tables and their optimizer, as program `dlrm` prices its own.
+The price follows from the ids, the dims of the tables and the optimizer, as in program `dlrm`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from scenarios.workloads.script.gpu.values.jagged import complete_fbgemm
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
-# By fbgemm's names of where tables lie; on a GPU.
+# Compute kernels by fbgemm's names of a table's location.
 _KERNELS = {kernel.fbgemm_location: kernel for kernel in SCENARIO_KERNELS}
-# By table, how many rows ids name, how many of these often, and how often the most frequent one; of ids that are not
-# known nothing.
+# Per table: number of distinct rows, of rows with more than LONG_RUN ids, and the most ids of one row; empty if the ids
+# are unknown.
 Named = dict[int, tuple[int, int, int]]
 _BATCHES = "batch_size_per_feature_per_rank"
 _PERMUTING = "fbgemm_gpu.permute_pooled_embedding_modules_split"
@@ -43,7 +43,7 @@ _OF_IDS = "fbgemm_gpu.sparse_ops"
 
 
 class BagsOnGpu(importlib.abc.MetaPathFinder):
-    """Changes fbgemm's bags when a script comes to import them; it loads nothing itself."""
+    """An import hook that patches fbgemm's bags when a script imports them; it imports nothing itself."""
 
     def __init__(self, link: SimulatedLink, l2_bytes: float) -> None:
         self._link, self._l2_bytes = link, l2_bytes
@@ -56,7 +56,7 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The usual one, whose loader has the last word."""
+        """Return the usual spec of a module to patch, with a loader that patches the loaded module; None for others."""
         change = self.changes.get(name)
         if change is None:
             return None
@@ -81,7 +81,9 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
 
         def made(bags: Any, embedding_specs: Any, feature_table_map: Any = None, *args: Any, **more: Any) -> None:
             begin(bags, embedding_specs, feature_table_map, *args, **more)
-            bags.feature_table_map = list(feature_table_map or range(len(embedding_specs)))  # dense ones forget it
+            bags.feature_table_map = list(
+                feature_table_map or range(len(embedding_specs))
+            )  # dense bags do not store it
 
         if "Dense" in kind.__name__:
             kind.__init__ = made
@@ -119,10 +121,10 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
 
         kind.prefetch = prefetch
         kind._update_cache_counter_and_locations = lambda bags, *_: of(bags).wait_for_fills()
-        kind.flush = lambda _: None  # rows are written back at a checkpoint, beside which nothing is predicted
+        kind.flush = lambda _: None  # writing rows back is part of checkpoints, which are not predicted
 
     def _change_permuting(self, module: ModuleType) -> None:
-        """fbgemm's operator has no gradient on meta tensors."""
+        """Replace the permutation of pooled embeddings: fbgemm's operator has no gradient on meta tensors."""
         known = self._link.known
 
         def forward(permute: Any, pooled_embs: Tensor) -> Tensor:
@@ -140,15 +142,15 @@ def _change_operators(_: ModuleType) -> None:
 
 
 def watch_bags(link: SimulatedLink, l2_bytes: float) -> None:
-    """Price what the process imports of fbgemm, and what it has imported."""
+    """Price the bags of fbgemm that the process imports or has imported."""
     finder = BagsOnGpu(link, l2_bytes)
-    for name in finder.changes.keys() & sys.modules.keys():  # loaded by the process of which the ranks fork
+    for name in finder.changes.keys() & sys.modules.keys():  # loaded by the server from which ranks fork
         finder.changes[name](sys.modules[name])
     sys.meta_path.insert(0, finder)
 
 
 class _ModuleBags:
-    """The bags of one module."""
+    """The embedding bags of one module."""
 
     def __init__(self, module: Any, link: SimulatedLink, l2_bytes: float) -> None:
         self._specs, self._link, self._l2_bytes = module.embedding_specs, link, l2_bytes
@@ -158,10 +160,10 @@ class _ModuleBags:
         self._dims = [self._specs[table][1] for table in self._tables]
         precision = type(module.weights_precision)
         self.dtype: torch.dtype = precision.from_int(module.output_dtype).as_dtype()
-        self._named: dict[int, int] = {}  # of the pass that is priced
+        self._named: dict[int, int] = {}  # by table, distinct rows in the pass that is being priced
         self._named_often: dict[int, Runs] = {}
-        self._filled_ahead = 0  # passes for which the cache is filled already
-        self._fills_on: torch.cuda.Stream | None = None  # beside the stream of passes
+        self._filled_ahead = 0  # how many coming passes have a filled cache
+        self._fills_on: torch.cuda.Stream | None = None  # a stream for fills, if not that of passes
         cached = [spec[0] for spec in self._specs if _location(spec) == "MANAGED_CACHING"]
         self._load_factor = module.lxu_cache_weights.shape[0] / sum(cached) if cached else 0.0
         with _by_itself(link):
@@ -186,10 +188,17 @@ class _ModuleBags:
         weights: Tensor | None,
         batches: Sequence[Sequence[int]] | None = None,
     ) -> Tensor:
-        """Return what the module's forward gives; the module is not kept, which would keep its tables' memory.
+        """Return the result of the module's forward pass.
 
-        `batches`: samples of each feature from each rank, where features have other batches (VBE); what is given is
-        then flat.
+        The module is an argument, not stored: a reference would keep its tables' memory alive.
+
+        Args:
+            module: the bags.
+            indices: the ids.
+            offsets: where each bag begins in `indices`.
+            weights: weights per id, or None.
+            batches: samples of each feature from each rank if features have different batch sizes (VBE); the result is
+                flat then.
         """
         if self._link.shadows is not None and self._link.shadows.has_all:
             raise RuntimeError("fbgemm's tables have no values on simulated GPUs: expected --play record")
@@ -211,25 +220,27 @@ class _ModuleBags:
     def fill_ahead(
         self, indices: Tensor, offsets: Tensor, batches: Sequence[Sequence[int]] | None, *, is_beside: bool
     ) -> None:
-        """Fill the cache for a later pass, on the current stream, which may lie beside that of passes."""
+        """Fill the cache for a later pass, on the current stream; `is_beside`: passes run on another stream."""
         if self._fills_on is None and is_beside:
             self._fills_on = torch.cuda.current_stream()
         self._filled_ahead += 1
         self._fill(self._features(indices, offsets, None, batches)[0])
 
     def wait_for_fills(self) -> None:
-        """Have the current stream wait until caches are filled that are filled beside it."""
+        """Make the current stream wait for fills on their own stream."""
         if self._fills_on is not None:
             torch.cuda.current_stream().wait_stream(self._fills_on)
 
     def hold_fills(self) -> None:
-        """Have further fills wait for what the current stream has been given: rows are written there."""
+        """Make later fills wait for the current stream, which writes rows."""
         if self._fills_on is not None:
             self._fills_on.wait_stream(torch.cuda.current_stream())
 
     def _fill(self, features: KeyedJagged) -> None:
-        """Fetch what the cache, if there is one, misses of the rows that are named: as many as in the steady state, if
-        batches have as many ids as the first, each of which names any row as likely.
+        """Fetch the cache misses, if there is a cache.
+
+        Misses are those of the steady state, assuming that batches are as large as the first and that all rows are
+        equally likely.
         """
         if not self._load_factor:
             return
@@ -240,7 +251,7 @@ class _ModuleBags:
         self._link.launch(kernel)
 
     def launch(self, features: KeyedJagged, named: Named, *, is_backward: bool) -> None:
-        """A pass through the tables, with what follows from gradients in the backward one."""
+        """Launch a forward pass through the tables, or a backward pass with the update."""
         self._named = {table: found[0] for table, found in named.items()}
         self._named_often = {table: found[1:] for table, found in named.items()}
         with _by_itself(self._link):
@@ -266,7 +277,11 @@ class _ModuleBags:
     def _features(
         self, indices: Tensor, offsets: Tensor, weights: Tensor | None, batches: Sequence[Sequence[int]] | None
     ) -> tuple[KeyedJagged, Named]:
-        """On the CPU, as far as values are known, and how many rows they name."""
+        """Return the features as CPU tensors, as far as values are known, and the rows that their ids name.
+
+        Raises:
+            RuntimeError: the offsets are unknown.
+        """
         shadows = self._link.shadows
         assert shadows is not None, "there is a GPU"
         with _by_itself(self._link):
@@ -297,7 +312,7 @@ class _ModuleBags:
             return features, named
 
     def _distinct(self, table: int, rows: range, ids: Sequence[float]) -> float:
-        """Counted, or of ids that are not known as if each row were as likely."""
+        """Return the number of distinct rows: counted, or for unknown ids expected with equally likely rows."""
         if table in self._named:
             return float(self._named[table])
         count = sum(ids)
@@ -307,7 +322,7 @@ class _ModuleBags:
         return self._named_often.get(table)
 
     def _fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
-        """A row that was read before is found in L2 as likely as there is room for the rows that are named."""
+        """Return the number of rows read from memory: a repeated read hits L2 with the share of distinct rows in L2."""
         named, room = self._distinct(table, rows, ids), self._l2_bytes / row_bytes
         return named + (sum(ids) - named) * max(0.0, 1 - room / named) if named else 0.0
 
@@ -338,7 +353,7 @@ class _LookUp(torch.autograd.Function):
 
 
 def _location(spec: Sequence[Any]) -> str:
-    """Return where a table's rows lie, of its number of rows, its dim and, of fused tables, its place."""
+    """Return fbgemm's name of a table's location, from its spec (rows, dim and, in fused tables, location)."""
     return str(spec[2].name) if len(spec) > 2 else "DEVICE"
 
 
@@ -373,6 +388,6 @@ def _optimizer(module: Any) -> Optimizer:
 
 
 def _by_itself(link: SimulatedLink) -> AbstractContextManager[None]:
-    """Inside, tensors are the caller's own and not the script's."""
+    """Return a context in which tensors belong to the simulation, not to the script."""
     assert link.shadows is not None, "there is a GPU"
     return link.shadows.suspended()

@@ -1,6 +1,6 @@
-"""FlexAttention in compiled code: one kernel a pass, of the blocks that its mask leaves.
+"""FlexAttention in compiled code: one kernel per pass, over the blocks that its mask leaves.
 
-Outside torch.compile torch runs it by its operators, which write all scores, and so does a simulated GPU.
+Outside torch.compile torch runs its operators, which write all scores, and so does a simulated GPU.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from scenarios.workloads.script.host.compiled import Call
 
 _aten = torch.ops.aten
 _NAMES = ("flex_attention", "flex_attention_backward")
-# As many pairs of queries and keys are asked of a mask one by one; of larger masks some of each block, at its corners
-# and between: _EDGE places of its queries times as many of its keys.
+# Masks up to this many pairs of queries and keys are evaluated in full; larger masks at some pairs of each block, its
+# corners and points between: _EDGE queries times _EDGE keys.
 _MOST_PAIRS, _EDGE = 1 << 24, 4
-# Places in the mask that torch hands on: how many blocks of keys each block of queries sees, in part and in full, and
-# how many queries and keys a block has.
+# Indices into torch's mask tuple: how many blocks of keys each block of queries sees, in part and in full, and how many
+# queries and keys a block has.
 _PARTLY, _FULLY, _QUERIES, _KEYS = 2, 4, -3, -2
 
 
 class FlexAttention:
-    """FlexAttention as compilers make it, where `is_compiled()`; `launched(kernel, call)` is told of its kernels."""
+    """FlexAttention as compilers run it, where `is_compiled()`; `launched(kernel, call)` is called for its kernels."""
 
     def __init__(
         self, shadows: Shadows, launched: Callable[[Kernel, Call], None], is_compiled: Callable[[], bool]
@@ -38,7 +38,7 @@ class FlexAttention:
         self._create: Any = torchs.create_block_mask
 
     def install(self) -> None:
-        """Have torch's create_block_mask be this one's, and compiled code not be warned that it is not compiled."""
+        """Replace torch's create_block_mask, and silence the warning about uncompiled code within compiled code."""
         torchs.create_block_mask = self.block_mask
         warn = torchs._warn_once
         torchs._warn_once = lambda *args, **more: None if self._is_compiled() else warn(*args, **more)
@@ -56,8 +56,10 @@ class FlexAttention:
         *others: Any,
         **more: Any,
     ) -> Any:
-        """See `create_block_mask`. Compiled code never has all pairs in memory, and of a large mask no more than some
-        are looked at here. Options behind `_compile`, which differ from torch to torch, are left to torch's own.
+        """Create a block mask as torch's `create_block_mask` does; a large one in compiled code by sampling pairs.
+
+        Compiled code never has all pairs in memory. Options after `_compile` vary between releases of torch, and are
+        left to torch's own function.
         """
         given = mask_mod, B, H, Q_LEN, KV_LEN, device, BLOCK_SIZE, _compile
         is_compiled = (_compile or self._is_compiled()) and not self._shadows.has_all
@@ -84,7 +86,7 @@ class FlexAttention:
         return func.name() in _NAMES and not self._shadows.has_all and self._is_compiled()
 
     def call(self, func: Any, args: tuple[Any, ...]) -> Any:
-        """Return what the operator gives, without values."""
+        """Launch the operator's kernel, and return its result without values."""
         query, key, value = args[:3]
         is_backward = func.name() == _NAMES[1]
         mask, made = args[9] if is_backward else args[4], list[Tensor]()
@@ -104,7 +106,7 @@ class FlexAttention:
         return result
 
     def _kernel(self, query: Tensor, key: Tensor, mask: tuple[Any, ...], *, is_backward: bool) -> Kernel:
-        """Price an attention of all keys, whose time is that of as many keys as are seen in the mean."""
+        """Return the kernel of full attention, with an operation of as many keys as queries see on average."""
         batch, heads, queries, dim = query.shape
         dtype = str(query.dtype).removeprefix("torch.")
         share, keys = self._seen(mask, queries, key.shape[2]), key.shape[2]
@@ -117,8 +119,8 @@ class FlexAttention:
         return replace(whole, operations=(replace(operation, key_heads=key.shape[1]),))
 
     def _seen(self, mask: tuple[Any, ...], queries: int, keys: int) -> float:
-        """Return the share of pairs of queries and keys in blocks that are computed, 1 where it is not known."""
-        with self._shadows.suspended():  # none of the script's own work
+        """Return the share of query-key pairs in blocks that are computed; 1 if the mask is unknown."""
+        with self._shadows.suspended():  # these operators are not the script's
             partly, fully = (None if each is None else self._shadows.of(each) for each in (mask[_PARTLY], mask[_FULLY]))
             if partly is None or (fully is None and mask[_FULLY] is not None):
                 return 1.0
@@ -128,7 +130,7 @@ class FlexAttention:
 
 
 def _places(length: int, block: int) -> Tensor:
-    """Return places of each block: its first and its last one, and some between them."""
+    """Return sample positions of each block: its first, its last, and some in between."""
     starts = torch.arange(0, length, block, device="cpu")[:, None]
     inside = torch.linspace(0, block - 1, _EDGE, device="cpu").round().long()
     return (starts + inside).clamp(max=length - 1).flatten()

@@ -1,5 +1,6 @@
-"""Functional collectives (torch.ops._c10d_functional, and DTensor's own) of a GPU that is not there: issued, where meta
-tensors make torch leave them out.
+"""Functional collectives (torch.ops._c10d_functional and DTensor's own) of a simulated GPU: issued as calls.
+
+torch itself omits functional collectives for meta tensors.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ def is_functional(func: Any) -> bool:
 
 
 class Functional:
-    """Issues them on the process groups that they name, and waits where a script does."""
+    """An issuer of functional collectives on the process groups that they name; waits where a script does."""
 
     def __init__(self, shadows: Shadows) -> None:
         self._works: dict[int, Any] = {}
         usual = AsyncCollectiveTensor.__new__
 
         def made(kind: Any, elem: Tensor) -> Any:
-            """For C++ it is of the device of which its tensor is."""
+            """Create the tensor with its inner tensor's real device, as C++ requires."""
             before, shadows.now.is_honest = shadows.now.is_honest, True
             try:
                 return usual(kind, elem)
@@ -43,13 +44,17 @@ class Functional:
         AsyncCollectiveTensor.__new__ = made  # type: ignore[method-assign,assignment]
 
     def call(self, func: Any, args: tuple[Any, ...]) -> Any:
-        """Return what the operator gives; RuntimeError for one that is not simulated."""
+        """Issue a functional collective, or wait for one, and return the result.
+
+        Raises:
+            RuntimeError: the operator is not simulated.
+        """
         name = func.overloadpacket.__name__
         if func.name() == _RESHARD:
             return _reshard(*args)
-        if name not in _NAMES:  # for meta tensors torch would leave it out
+        if name not in _NAMES:  # torch would silently omit it for meta tensors
             raise RuntimeError(f"torch.ops.{_NAMESPACE}.{name} on a GPU: expected the function of torch.distributed")
-        if name == _WRAP:  # whose kernel for meta tensors forgets what is to be waited for
+        if name == _WRAP:  # its meta kernel loses the wrapper that waits
             return AsyncCollectiveTensor(args[0])
         if name == "wait_tensor":
             return self._wait(args[0])
@@ -86,7 +91,7 @@ class Functional:
         return made
 
     def _together(self, name: str, in_place: bool, args: tuple[Any, ...]) -> list[Tensor]:
-        """Several tensors as one call."""
+        """Issue a coalesced collective on several tensors as one call."""
         tensors, group = args[0], torch._C._distributed_c10d._resolve_process_group(args[-1])
         size, given = group.size(), [tensor.contiguous() for tensor in tensors]
         match name:
@@ -122,8 +127,8 @@ class Functional:
 
 
 def _reshard(tensor: Tensor, gathered: int, cut: int, group: Any) -> Tensor:
-    """Cut dimension `cut` among the members and gather `gathered`, which they had cut: a piece to each, and a wait."""
-    if not isinstance(group, dist.ProcessGroup):  # its name, or, from torch 2.13 on, the group
+    """Split dimension `cut` among the members and gather dimension `gathered`, by an all-to-all with a wait."""
+    if not isinstance(group, dist.ProcessGroup):  # a name; from torch 2.13 on, the group itself
         group = torch._C._distributed_c10d._resolve_process_group(group)
     length = tensor.shape[cut] // group.size()
     sent = [tensor.narrow(cut, member * length, length).contiguous() for member in range(group.size())]

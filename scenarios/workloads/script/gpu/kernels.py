@@ -1,5 +1,5 @@
-"""What a GPU runs as one kernel, and meta tensors would not: attention, dropout, batch norm over ranks; and the layout
-of what its convolutions give.
+"""Operators that a GPU runs as one kernel (attention, dropout, SyncBatchNorm), and the layout of convolutions'
+results.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch.utils._pytree import tree_map_only
 from scenarios.workloads.script.gpu.known_values import wraps
 
 _aten = torch.ops.aten
-# FlashAttention takes no others (torch/aten, sdp_utils.cpp, `can_use_flash_attention`).
+# The dtypes that FlashAttention supports (torch/aten, sdp_utils.cpp, `can_use_flash_attention`).
 _OF_FLASH = (torch.float16, torch.bfloat16)
 
 
 @contextmanager
 def kernels_of_gpus() -> Iterator[None]:
-    """Inside, meta tensors run what a GPU would."""
+    """Make meta tensors run the operators that a GPU would, within this context."""
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that torch's own are written over
+        warnings.simplefilter("ignore", UserWarning)  # torch warns that its own kernels are overridden
         for operator, run in FUSED.items():
             library.impl(operator.overloadpacket.__name__, run, "AutogradMeta")
         for name, shape in (*_OF_BATCH_NORM.items(), *_IN_PLACE.items()):
@@ -48,7 +48,7 @@ def _attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Fused, as a GPU has it for heads of the same dims; dropout is in the kernel, and left out of its values."""
+    """Run attention as one kernel, as a GPU does for heads of equal dims; dropout is omitted from computed values."""
     dims = {each.shape[-1] for each in (query, key, value)}
     if len(dims) > 1 or query.dim() != 4:
         math = _aten._scaled_dot_product_attention_math.default
@@ -59,13 +59,13 @@ def _attend(
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -inf)
     made: Tensor
-    if wraps(query) and attn_mask is None and query.dtype in _OF_FLASH:  # DTensor knows both of a GPU's kernels
+    if wraps(query) and attn_mask is None and query.dtype in _OF_FLASH:  # DTensor supports both of a GPU's kernels
         fused = _aten._scaled_dot_product_flash_attention.default
         made = fused(query, key, value, dropout_p, is_causal, scale=scale)[0]
     elif wraps(query):
         fused = _aten._scaled_dot_product_efficient_attention.default
         made = fused(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
-    else:  # which has values on CPUs
+    else:  # this operator can compute values on CPUs
         fused = _aten._scaled_dot_product_flash_attention_for_cpu.default
         made = fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
     return made
@@ -87,7 +87,7 @@ FUSED: dict[Any, Callable[..., Tensor]] = {
 
 
 def _statistics(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Mean and the inverse of the standard deviation, by channel."""
+    """Return mean and inverse standard deviation by channel."""
     channels, dtype = input.shape[1], torch.float32 if input.dtype != torch.float64 else torch.float64
     return input.new_empty(channels, dtype=dtype), input.new_empty(channels, dtype=dtype)
 
@@ -97,16 +97,16 @@ def _gathered(input: Tensor, mean: Tensor, invstd: Tensor, *_: Any) -> tuple[Ten
 
 
 def _reduced(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    """Sums of gradients, of those times what they belong to, and the gradients of weight and bias."""
+    """Return sums of gradients, of gradients times centered inputs, and the gradients of weight and bias."""
     return tuple(torch.empty_like(mean) for _ in range(4))
 
 
-# What changes its arguments alone, which torch leaves out for meta tensors.
+# Operators that only change their arguments, which torch does not implement for meta tensors.
 _IN_PLACE: dict[str, Callable[..., Any]] = {
     "_fused_sgd_": lambda *_, **__: None,
     "_fused_sgd_.tensor_lr": lambda *_, **__: None,
 }
-# Their shapes, which torch leaves out for meta tensors.
+# Result shapes of batch norm's operators, which torch does not implement for meta tensors.
 _OF_BATCH_NORM: dict[str, Callable[..., Any]] = {
     "batch_norm_stats": _statistics,
     "batch_norm_gather_stats_with_counts": _gathered,
@@ -117,15 +117,15 @@ _OF_BATCH_NORM: dict[str, Callable[..., Any]] = {
 
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
-# Where a convolution's arguments have its input and, behind that, its weight.
+# The index of a convolution's input among its arguments; its weight follows.
 _INPUTS = {_aten.convolution.default: 0, _aten.convolution_backward.default: 1}
 
 
 def as_laid_out(func: Any, args: tuple[Any, ...], result: Any) -> Any:
     """Return `result` of an operator on meta tensors in the layout that a GPU gives it.
 
-    cuDNN gives channels last where the input or the weight of a convolution is so (torch/aten, ConvUtils.h,
-    `cudnn_conv_suggest_memory_format`); torch 2.13 gives meta tensors of convolutions without it.
+    cuDNN returns channels last if a convolution's input or weight has that layout (torch/aten, ConvUtils.h,
+    `cudnn_conv_suggest_memory_format`); torch 2.13 does not apply this rule to meta tensors.
     """
     place = _INPUTS.get(func)
     if place is None:
@@ -134,7 +134,7 @@ def as_laid_out(func: Any, args: tuple[Any, ...], result: Any) -> Any:
     format_ = _CHANNELS_LAST.get(given.dim())
     if format_ is None or not any(each.is_contiguous(memory_format=format_) for each in (given, weight)):
         return result
-    if all(each.is_contiguous() for each in (given, weight)):  # in both layouts at once
+    if all(each.is_contiguous() for each in (given, weight)):  # sizes of 1 make both layouts equal
         return result
     return tree_map_only(Tensor, lambda each: _in(format_, each), result)
 

@@ -1,7 +1,7 @@
-"""What is known of tensors that a GPU would hold: the values of those that decide what a script does next.
+"""Known values of a simulated GPU's tensors: those that decide what a script does next.
 
-Such a tensor is one of torch's meta tensors. Its values, where they are kept, lie in a storage on the CPU that belongs
-to the tensor's own storage, so that views share them.
+A GPU tensor is one of torch's meta tensors. Known values lie in a CPU storage that belongs to the tensor's own storage,
+so that views share them.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 
 _KEYS = torch._C._dispatch_keys
 
-# Floating-point tensors of more elements are data, which decide nothing.
+# Larger floating-point tensors are data, on which no script branches.
 MOST_FLOATS = 4096
-# Integers are ids, lengths, splits.
+# Integers are ids, lengths and splits, so larger tensors of them are kept.
 MOST_INTEGERS = 1 << 24
-# What a float is taken for whose value is not known.
+# The value assumed for an unknown float.
 UNKNOWN = 1.0
 META = torch.device("meta")
 OF_FLOATS = f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them"
 
 
 class _Now(threading.local):
-    """What holds in a thread just now.
+    """The current state of a thread.
 
     Attributes:
-        wants_meta: the script itself asks for the meta device.
-        is_suspended: tensors are of torch's own making, or of ours.
-        is_honest: tensors say which device they are on, to operators' own code.
-        index: the GPU on which an operator makes tensors; None: the current one.
+        wants_meta: whether the script itself uses the meta device.
+        is_suspended: whether tensors belong to torch's internals or to the simulation.
+        is_honest: whether tensors report their real device, as operators' own code needs.
+        index: the GPU on which an operator creates tensors; None: the current one.
     """
 
     def __init__(self) -> None:
@@ -44,24 +44,25 @@ class _Now(threading.local):
 
 
 class Shadows:
-    """The meta tensors that stand for a GPU's, by their storages, with values of some, or with `has_all` of all; they
-    take of its `memory`, and know the GPU on which they were made, by default the `current` one.
+    """A registry of the meta tensors that stand for a GPU's, by storage, with known values (`has_all`: of all tensors).
+
+    Tensors take space of `memory`, and record the GPU on which they were created, by default the `current` one.
     """
 
     def __init__(self, memory: DeviceMemory, current: Callable[[], int], *, has_all: bool = False) -> None:
         self.memory, self._current, self.has_all = memory, current, has_all
         self._values: dict[int, torch.UntypedStorage | None] = {}
         self._indices: dict[int, int] = {}
-        self._guesses = set[int]()  # storages whose values follow from something that nobody knows
-        self._empty: set[int] = set()  # storages of meta tensors that a script has asked for
+        self._guesses = set[int]()  # storages whose values follow from unknown values
+        self._empty: set[int] = set()  # storages of the script's own meta tensors
         self.now = _Now()
 
     def is_of_gpu(self, tensor: Tensor) -> bool:
-        """Return whether a tensor stands for one of the GPU, and is not a script's own meta tensor."""
+        """Return whether a tensor stands for a GPU tensor, and is not a script's own meta tensor."""
         return self._key(tensor) in self._values
 
     def has(self, storage: torch.UntypedStorage) -> bool:
-        """Return whether a storage is of the GPU."""
+        """Return whether a storage belongs to a GPU."""
         return storage._cdata in self._values
 
     def uses(self, device: int) -> bool:
@@ -69,17 +70,17 @@ class Shadows:
         return device in self._indices.values()
 
     def index_of_storage(self, storage: torch.UntypedStorage) -> int:
-        """Return the number of the GPU on which a storage of the GPU lies."""
+        """Return the number of the GPU on which a GPU storage lies."""
         return self._indices[storage._cdata]
 
     def index_of(self, tensor: Tensor) -> int:
-        """Return the number of the GPU that a tensor of a GPU is on."""
+        """Return the number of the GPU on which a GPU tensor lies."""
         key = self._key(tensor)
         assert key is not None, "the tensor is of a GPU"
         return self._indices[key]
 
     def _key(self, tensor: Tensor) -> int | None:
-        """Return that of a meta tensor's storage, also of what DTensor and other wrapping tensors hold."""
+        """Return the key of a meta tensor's storage, also for tensors within wrappers such as DTensor; else None."""
         while wraps(tensor):
             inner = _inner(tensor)
             if inner is None:
@@ -88,14 +89,14 @@ class Shadows:
         if not is_meta(tensor):
             if not _KEYS(tensor).has(torch._C.DispatchKey.SparseMeta):
                 return None
-            with self.suspended(), torch._C.DisableTorchFunction():  # a sparse tensor is where its values are
+            with self.suspended(), torch._C.DisableTorchFunction():  # a sparse tensor counts by its values' storage
                 tensor = torch.ops.aten._values.default(tensor)
-        with torch._C.DisableTorchFunction():  # which a parameter without a shape refuses
+        with torch._C.DisableTorchFunction():  # parameters without a shape refuse torch functions
             return int(tensor.untyped_storage()._cdata)
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Inside, tensors are the caller's own and not the script's."""
+        """Treat tensors within the context as the simulation's own, not the script's."""
         before, self.now.is_suspended = self.now.is_suspended, True
         try:
             yield
@@ -104,7 +105,7 @@ class Shadows:
 
     @contextmanager
     def wanting_meta(self) -> Iterator[None]:
-        """Take what is created inside for the script's own meta tensors."""
+        """Treat meta tensors created within the context as the script's own."""
         before, self.now.wants_meta = self.now.wants_meta, True
         try:
             yield
@@ -112,8 +113,9 @@ class Shadows:
             self.now.wants_meta = before
 
     def adopt(self, tensors: Iterable[Tensor], *, is_in_host: bool = False) -> None:
-        """Register tensors as GPU tensors; new ones start without known values, and lie in the GPU's memory, or where
-        both reach it in the host's.
+        """Register tensors as GPU tensors; new storages start without known values and take GPU memory.
+
+        `is_in_host`: the storages lie in host memory that the GPU can read.
         """
         for tensor in tensors:
             storage = tensor.untyped_storage()
@@ -130,7 +132,7 @@ class Shadows:
         self.memory.drop(key)
 
     def note_empty(self, tensors: Iterable[Tensor]) -> None:
-        """Note that a script has made these on the meta device, from which there is nothing to copy."""
+        """Register tensors that a script has created on the meta device, which have no data to copy."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
             if storage._cdata not in self._empty:
@@ -138,13 +140,13 @@ class Shadows:
                 weakref.finalize(storage, self._empty.discard, storage._cdata)
 
     def is_empty(self, tensor: Tensor) -> bool:
-        """Return whether a script has made it on the meta device."""
+        """Return whether a script has created the tensor on the meta device."""
         return self._key(tensor) in self._empty
 
     def keep(self, tensor: Tensor, values: Tensor, *, is_guess: bool = False, is_small: bool = False) -> None:
-        """From now on these are its values, if they are few enough to be kept, or `is_small` says so.
+        """Store a tensor's values if they are few enough or `is_small` is set; else forget them.
 
-        `is_guess`: they follow from something else that is not known.
+        `is_guess`: the values follow from unknown ones.
         """
         self.adopt([tensor])
         if not (is_small or self.keeps(values)):
@@ -157,7 +159,7 @@ class Shadows:
             self._guesses.discard(storage._cdata)
         if self._values[storage._cdata] is None:
             if tensor.numel() * tensor.element_size() < storage.nbytes():
-                return  # of the rest nothing is known
+                return  # the rest of the storage is unknown
             made = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cpu")
             self._values[storage._cdata] = made.untyped_storage()
         own = self.of(tensor)
@@ -165,20 +167,20 @@ class Shadows:
         own.copy_(values)
 
     def keeps(self, values: Tensor) -> bool:
-        """Whether such values may decide something."""
+        """Return whether such values are few enough to be kept."""
         most = MOST_FLOATS if is_data(values) else MOST_INTEGERS
         return self.has_all or values.numel() <= most
 
     def is_guess(self, tensor: Tensor) -> bool:
-        """Return whether its values follow from something that is not known."""
+        """Return whether a tensor's values follow from unknown ones."""
         return bool(self._guesses) and tensor.untyped_storage()._cdata in self._guesses
 
     def knows(self, tensor: Tensor) -> bool:
-        """Return whether `of` has a tensor's values."""
+        """Return whether `of` returns values for a tensor."""
         return self._values.get(tensor.untyped_storage()._cdata) is not None
 
     def of(self, tensor: Tensor) -> Tensor | None:
-        """Its values, as a view of them; None where they are not known."""
+        """Return a tensor's values as a view; None if they are unknown."""
         storage = self._values.get(tensor.untyped_storage()._cdata)
         if storage is None:
             return None
@@ -186,7 +188,7 @@ class Shadows:
         return made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def forget(self, tensors: Iterable[Tensor]) -> None:
-        """They were written with values that are not known."""
+        """Mark the values of tensors as unknown."""
         for tensor in tensors:
             key = tensor.untyped_storage()._cdata
             if key in self._values:
@@ -194,12 +196,12 @@ class Shadows:
 
 
 def wraps(tensor: Tensor) -> bool:
-    """Whether it is of a subclass that plays operators itself, such as DTensor."""
+    """Return whether a tensor's subclass dispatches operators itself, as DTensor does."""
     return type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 def _inner(tensor: Tensor) -> Tensor | None:
-    """Return what a tensor of such a subclass holds, None: nothing yet, or it does not say."""
+    """Return the tensor within a wrapper; None if there is none yet or the wrapper does not expose it."""
     for name in ("_local_tensor", "elem"):  # DTensor, AsyncCollectiveTensor
         if (inner := getattr(tensor, name, None)) is not None:
             return inner  # type: ignore[no-any-return]
@@ -211,15 +213,15 @@ def _inner(tensor: Tensor) -> Tensor | None:
 
 
 def is_data(tensor: Tensor) -> bool:
-    """Return whether a tensor has floats, of which few decide something."""
+    """Return whether a tensor holds floats or complex numbers, few of which decide anything."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
 def filled(tensor: Tensor, value: float) -> Tensor:
-    """Return a number in a tensor's shape on the CPU, which takes no memory."""
+    """Return a number expanded to a tensor's shape on the CPU, without memory for the elements."""
     return torch.full((), value, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
 
 def is_meta(tensor: Tensor) -> bool:
-    """What torch itself says, whatever `cuda.pretend` makes scripts see."""
+    """Return whether a tensor is a meta tensor for torch's C++, whatever scripts see."""
     return bool(_KEYS(tensor).has(torch._C.DispatchKey.Meta))

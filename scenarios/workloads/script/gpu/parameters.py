@@ -1,7 +1,7 @@
-"""Tensors whose data is set across the CPU and a simulated GPU: parameters stay the same objects when modules move.
+"""Setting of tensors' data across the CPU and a simulated GPU: parameters stay the same objects when modules move.
 
-`Module._apply` asks torch whether a moved tensor may become the `data` of the parameter, as on a real GPU it may. torch
-says no of CPU and meta tensors, and the module would get new parameters.
+`Module._apply` asks torch whether a moved tensor may become a parameter's `data`. torch agrees on a real GPU, but not
+for CPU and meta tensors, so that the module would get new parameters.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from scenarios.workloads.script.gpu.known_values import Shadows, is_meta, wraps
 _BASE: Any = torch._C.TensorBase
 _DATA, _GRAD = _BASE.data, _BASE.grad
 
-# Tensors by those whose data they had on the other device, where C++ still refers to them: the nodes of a graph add
-# gradients to the tensor that was on the GPU when the graph was made, as FSDP has it that keeps its shards on the CPU.
+# For tensors that moved, the C++ tensor on the other device if C++ still refers to it: a graph's nodes add gradients to
+# the tensor that was on the GPU when the graph was made, as in FSDP that keeps its shards on the CPU.
 _twins = WeakIdKeyDictionary()
-# Gradients on the device from which the data of their tensors has been taken.
+# Gradients that stayed on the old device of their tensors.
 _left = WeakIdKeyDictionary()
 
 
 def keep_parameters(shadows: Shadows) -> None:
-    """Have `tensor.data = value` and modules' moves change tensors in place, between the CPU and the GPU."""
+    """Make `tensor.data = value` and moves of modules change tensors in place, across the CPU and the GPU."""
     tensor: Any = Tensor
     tensor.data, tensor.grad = property(_get_data, _set_data), property(_get_grad, _set_grad, _delete_grad)
     usual = torch._has_compatible_shallow_copy_type
@@ -39,22 +39,22 @@ def keep_parameters(shadows: Shadows) -> None:
 
 
 def _is_dense(tensor: Tensor, shadows: Shadows) -> bool:
-    """Return whether a machine with a real GPU would hold the tensor's values, on its GPU or CPU, and not sparse."""
+    """Return whether a tensor is dense and, on a machine with a real GPU, would hold values."""
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.layout == torch.strided and (shadows.is_of_gpu(tensor) or not is_meta(tensor))
 
 
 def _get_data(tensor: Tensor) -> Tensor:
-    with torch._C.DisableTorchFunction():  # which would ask for this very property
+    with torch._C.DisableTorchFunction():  # a torch function would read this property again
         found: Tensor = _DATA.__get__(tensor)
     return found
 
 
 def _set_data(tensor: Tensor, value: Tensor) -> None:
-    """Set `tensor.data`, also between the CPU and the GPU, which for C++ are tensors of other kinds.
+    """Set `tensor.data`, also across the CPU and the GPU, whose tensors are of different kinds in C++.
 
     Raises:
-        RuntimeError: autograd has computed `tensor`, and its data would come from another device.
+        RuntimeError: autograd has computed `tensor`, and `value` is on another device.
     """
     if is_meta(tensor) == is_meta(value):
         _replace(tensor, value)
@@ -70,28 +70,30 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
         other = value.detach()
     else:
         _replace(other, value)
-    # The Python object stays, with its attributes and all who refer to it; C++ has hooks and gradient beside the data.
+    # Swap only the C++ tensors: the Python object, its attributes and references stay. C++ holds hooks and gradient.
     torch._C._swap_tensor_impl(tensor, other.requires_grad_(tensor.requires_grad))
     tensor._backward_hooks, tensor._post_accumulate_grad_hooks = before, after
     if other._use_count() > 1:
         _keep_twin(tensor, other)
     if gradient is not None:
         _hold(tensor, gradient)
-    for owner in [each for each, found in _left.items() if found is tensor]:  # a gradient, which follows its parameter
+    for owner in [
+        each for each, found in _left.items() if found is tensor
+    ]:  # `tensor` is a gradient that follows its parameter
         _hold(owner, tensor)
 
 
 def _hold(tensor: Tensor, gradient: Tensor) -> None:
-    """Have it as the tensor's gradient, also where C++ would refuse it, as it does not when data is set."""
+    """Store a tensor's gradient, also one that C++ would refuse because the data is elsewhere."""
     _left[tensor] = gradient
     if is_meta(tensor) == is_meta(gradient) and (tensor.shape, tensor.dtype) == (gradient.shape, gradient.dtype):
         _set_grad(tensor, gradient)
 
 
 def _keep_twin(tensor: Tensor, twin: Tensor) -> None:
-    """Have `twin` be what `tensor` becomes when it is back on that device; until then it takes no memory."""
+    """Keep `twin` as the C++ tensor that `tensor` gets back on that device; until then it takes no memory."""
     twin.grad = None
-    # autograd gives a tensor another node when its data has come from another device, which is seen by a type.
+    # Another dtype makes autograd give the tensor a new node, as it does when data comes from another device.
     dtype = torch.float32 if twin.dtype == torch.float64 else torch.float64
     with torch.no_grad():
         _replace(twin, twin.new_empty(0, dtype=dtype))

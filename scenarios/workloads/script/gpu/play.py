@@ -1,4 +1,4 @@
-"""A script's rank on a GPU that is not there."""
+"""Sets up the process of a script's rank with a simulated GPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from scenarios.workloads.script.process.simulated import SimulatedLink
 
 @contextmanager
 def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
-    """Inside, torch has `gpu.count` GPUs; what is launched there goes with the requests of `link`."""
+    """Simulate `gpu.count` GPUs within this context; launches go along with the requests of `link`."""
     memory = DeviceMemory(gpu.memory_bytes, workspace_bytes(gpu.capability), lambda: link.stream, _say)
     current = Current(gpu.count)
     shadows = Shadows(memory, current.get, has_all=gpu.has_values)
@@ -55,7 +55,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     leave_fakes_alone(shadows, current.get)
     find_shapes_of_dtensors(shadows)
     watch_bags(link, gpu.l2_bytes)
-    torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by
+    torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` dispatches its copy to the GPU
     functional = Functional(shadows)
     flex = FlexAttention(shadows, link.launch, lambda: link.compiled.is_running)
     flex.install()
@@ -81,14 +81,14 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
 
 
 def _memory_of(shadows: Shadows, current: Current, device: int) -> DeviceMemory:
-    """Return what a process has of a GPU's memory, which is nothing unless it uses the GPU."""
+    """Return the process's use of a GPU's memory, an empty memory for a GPU that it does not use."""
     memory = shadows.memory.counted()
     return memory if device == current.get() or shadows.uses(device) else DeviceMemory(memory.total_bytes)
 
 
 @contextmanager
 def _in_threads(modes: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """Inside, threads that a script starts have these, too: torch's are of one thread."""
+    """Enter the modes in threads that a script starts, too: torch's modes belong to one thread."""
     run = threading.Thread.run
 
     def started(self: threading.Thread) -> None:

@@ -1,4 +1,4 @@
-"""Remembers what torch's operators give and cost, by the shapes of what they are given, as layers and steps repeat."""
+"""A cache of operators' results and costs by the shapes of their arguments, as layers and steps repeat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scenarios.modules.operators import rounds_to_tf32
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.known_values import META, is_meta
 
-# Calls that are remembered, and parts of their keys; then all are forgotten, as shapes may differ from step to step.
+# Limits of cached calls and of parts of their keys; beyond either the cache is cleared, as shapes may vary by step.
 _MOST_CALLS, _MOST_PARTS = 20_000, 500_000
 _TENSORS = frozenset({Tensor, torch.nn.Parameter})
 _VALUES = frozenset(
@@ -22,8 +22,14 @@ _OF_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, t
 
 
 class CallOutcome(NamedTuple):
-    """What a call gave: new tensors of these shapes, strides and types, alone, as a `row` of a type, or nothing new,
-    with `is_first` its first argument; its kernel; whether its values may decide something.
+    """The outcome of a call, which calls with the same key share.
+
+    Attributes:
+        made: shape, stride and dtype of each new tensor.
+        row: the type of the sequence that holds the new tensors; None: a single tensor.
+        is_first: whether the result is the first argument; `made` is empty then.
+        kernel: the kernel, if any.
+        decides: whether the result's values may be needed.
     """
 
     made: tuple[tuple[Any, Any, torch.dtype], ...]
@@ -33,7 +39,7 @@ class CallOutcome(NamedTuple):
     decides: bool
 
     def again(self, args: tuple[Any, ...]) -> Any:
-        """Return what a call with such arguments gives."""
+        """Return the result of another call with these arguments."""
         if not self.made:
             return args[0] if self.is_first else None
         with torch._C.DisableTorchFunction():
@@ -42,21 +48,28 @@ class CallOutcome(NamedTuple):
 
 
 class Repeated:
-    """A memory of calls' outcomes."""
+    """A cache of calls' outcomes."""
 
     def __init__(self) -> None:
         self._known: dict[Any, CallOutcome] = {}
         self._parts = 0
 
     def find(self, key: Any) -> CallOutcome | None:
-        """Return the outcome of the call of this key; None if there was none, or the call has no key."""
+        """Return the outcome of an earlier call with this key; None if there was none, or the key is None."""
         return None if key is None else self._known.get(key)
 
     def note(
         self, key: Any, given: list[Tensor], result: Any, first: Any, kernel: Kernel | None, decides: bool
     ) -> None:
-        """Note the outcome of a call, `result` of the tensors `given` and the `first` argument, if another call with
-        this key gives the like: new tensors that fill storages of their own, its first argument, or nothing.
+        """Store a call's outcome if repeatable: new tensors that fill their storages, the first argument, or None.
+
+        Args:
+            key: the call's key.
+            given: the tensors among the arguments.
+            result: the call's result.
+            first: the first argument.
+            kernel: the call's kernel, if any.
+            decides: whether the result's values may be needed.
         """
         if result is None or (result is first and key[0]._schema.is_mutable):
             self._keep(key, CallOutcome((), None, result is not None, kernel, decides))
@@ -85,11 +98,11 @@ class Repeated:
 
 
 def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what decides about the shapes and the price of an operator's results; None where values may decide."""
+    """Return a key of all that decides an operator's result shapes and price; None if values may decide."""
     if not _is_repeatable(func):
         return None
     parts = [func, torch.get_default_dtype(), rounds_to_tf32()]
-    numbers: dict[int, int] = {}  # the same tensor may be given twice
+    numbers: dict[int, int] = {}  # tell repeated arguments apart from equal ones
     is_known = _note(args, parts, numbers, has_floats := _has_floats(func))
     for name, value in kwargs.items():
         parts.append(name)
@@ -98,8 +111,9 @@ def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _note(value: Any, parts: list[Any], numbers: dict[int, int], has_floats: bool) -> bool:
-    """Add an argument to the parts of a key; return False if it has no place there. Without `has_floats` their kinds
-    alone count of floats.
+    """Append an argument to a key's parts; return False if the call cannot be cached.
+
+    Floats count by type only, unless `has_floats`.
     """
     kind = type(value)
     if kind in _TENSORS:
@@ -107,7 +121,7 @@ def _note(value: Any, parts: list[Any], numbers: dict[int, int], has_floats: boo
         is_on_gpu = is_meta(value)
         if dtype.is_complex or value.layout is not torch.strided:
             return False
-        if not (is_on_gpu or dtype.is_floating_point):  # sizes may be its values
+        if not (is_on_gpu or dtype.is_floating_point):  # integers on the CPU may be sizes
             return False
         number = numbers.setdefault(id(value), len(numbers))
         parts.append((value.shape, value.stride(), dtype, number, is_on_gpu))
@@ -123,8 +137,9 @@ def _note(value: Any, parts: list[Any], numbers: dict[int, int], has_floats: boo
 
 @cache
 def _has_floats(func: Any) -> bool:
-    """Return whether floats may decide about shapes: not where an operator works element by element, or on lists, as
-    those of optimizers do, whose floats differ from step to step.
+    """Return whether float arguments may decide shapes.
+
+    Elementwise operators' and optimizers' list operators' do not, and their floats vary from step to step.
     """
     is_of_lists = func.overloadpacket.__name__.startswith(("_foreach_", "_fused_"))
     return not is_of_lists and torch.Tag.pointwise not in func.tags
@@ -132,7 +147,7 @@ def _has_floats(func: Any) -> bool:
 
 @cache
 def _is_repeatable(func: Any) -> bool:
-    """Return whether shapes alone decide what an operator gives, in storages that are new or that it is given."""
+    """Return whether shapes alone decide an operator's result, which lies in new storages or in those of arguments."""
     is_plain = not func.is_view and _OF_VALUES.isdisjoint(func.tags) and "resize" not in func.overloadpacket.__name__
     has_out = any(each.is_out for each in func._schema.arguments)
     return func.namespace == "aten" and is_plain and not has_out and func.overloadpacket is not torch.ops.aten.set_

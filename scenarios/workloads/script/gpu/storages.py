@@ -1,7 +1,7 @@
-"""Storages of simulated GPUs as torch sees a GPU's: their device, their copies, and what is saved and pickled of them.
+"""Storages of simulated GPUs as scripts see them: their device, their copies, and how they are saved and pickled.
 
-A copy on the CPU of bytes that are not known is filled with a mark, so that as many bytes are saved or sent as a GPU
-would give, which are unknown again on the GPU to which they come; tensors on the CPU that are made of them are 1.
+A CPU copy of unknown bytes is filled with a mark: saving or sending the copy takes the same number of bytes as with a
+real GPU, and a GPU to which it is copied recognizes unknown bytes. CPU tensors rebuilt from it are filled with 1.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from scenarios.workloads.script.gpu.cuda.names import refusing
 from scenarios.workloads.script.gpu.known_values import UNKNOWN, Shadows, is_meta, wraps
 from scenarios.workloads.script.gpu.tensors import HostCopies, is_pinned
 
-# Two bytes that are repeated in place of unknown ones: not a number in bfloat16, float16 and float32.
+# The 16-bit mark that replaces unknown bytes: NaN in bfloat16, float16 and, repeated, float32.
 _MARK = 0x7FD5
-# A file of the prediction's own has a note in place of as many unknown bytes or more.
+# From this size on, unknown bytes in the prediction's own files are replaced by a note.
 _LEAST_NOTED_BYTES = 64 << 10
 _NOTE = ".unknown"
 OF_A_BYTE = f"what is pickled of a single byte that nothing computes is {UNKNOWN:g}"
@@ -33,14 +33,18 @@ _refuse_sharing = refusing(
 
 
 class Storages:
-    """The methods of torch.UntypedStorage for the storages of `shadows`, whose copies are `transfers`; `said()` is told
-    where unknown values are read on the CPU, or `said(sentence)` what else is made up.
+    """Replacements of torch.UntypedStorage's methods for GPU storages.
+
+    Args:
+        shadows: the GPU's tensors.
+        transfers: copies between CPU and GPU.
+        said: called where unknown values are read on the CPU, with a sentence if it is not the usual one.
     """
 
     def __init__(self, shadows: Shadows, transfers: HostCopies, said: Callable[..., None]) -> None:
         self._shadows, self._transfers, self._said = shadows, transfers, said
         self._here = threading.local()
-        self._unwritten = set[int]()  # storages on the CPU of bytes that are not known, of which two bear the mark
+        self._unwritten = set[int]()  # CPU storages of unknown bytes, only the first two of which hold the mark
         self._follow()
         rebuild = torch._utils._rebuild_tensor
         torch._utils._rebuild_tensor = lambda *args: self._rebuilt(rebuild(*args))  # type: ignore[no-untyped-call]
@@ -51,7 +55,7 @@ class Storages:
 
     @contextmanager
     def filing(self) -> Iterator[None]:
-        """Inside, files are of the prediction's own: many bytes that are not known are left out of them."""
+        """Omit large unknown storages from files written within this context: they are the prediction's own."""
         before, self._here.is_filing = self._is_filing, True
         try:
             yield
@@ -98,7 +102,7 @@ class Storages:
         tensor.data_ptr = address
 
     def _refuse_queue(self, queue: Any) -> None:
-        """Have `put` refuse tensors of the GPU, as a thread would later, of which whoever gets hears nothing."""
+        """Make `put` refuse GPU tensors at once; torch would fail in the queue's thread, unnoticed by the receiver."""
         usual = queue.put
 
         def put(own: Any, obj: Any, *args: Any, **more: Any) -> None:
@@ -109,7 +113,7 @@ class Storages:
         queue.put = put
 
     def _either(self, method: Callable[..., Any], usual: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the method of all storages, of which those of the GPU have one of ours."""
+        """Return a method that calls `method` for GPU storages and `usual` for others."""
 
         def either(storage: Any, *args: Any, **more: Any) -> Any:
             return (method if self._shadows.has(storage) else usual)(storage, *args, **more)
@@ -139,7 +143,7 @@ class Storages:
         return storage
 
     def _copied(self, target: Any, source: Any, *, is_blocking: bool) -> Any:
-        """Copy bytes, also between the CPU and the GPU."""
+        """Copy bytes between storages, also across the CPU and the GPU."""
         if isinstance(source, torch.storage.TypedStorage):
             source = source._untyped_storage
         if not (self._shadows.has(target) or self._shadows.has(source)):
@@ -158,23 +162,23 @@ class Storages:
         return target
 
     def _leave_out(self, storage: Any) -> None:
-        """Mark the first two bytes alone of a storage on the CPU; whoever fills it writes over them."""
+        """Write the mark only into the first two bytes of a CPU storage; whoever fills it overwrites them."""
         self._unwritten.add(storage._cdata)
         weakref.finalize(storage, self._unwritten.discard, storage._cdata)
         with self._shadows.suspended():
             _words_of(storage)[:1] = _MARK
 
     def _mark(self, storage: Any) -> None:
-        """Fill a storage on the CPU with the mark."""
+        """Fill a CPU storage with the mark."""
         with self._shadows.suspended():
-            _bytes_of(storage).fill_(int(UNKNOWN))  # a single byte, which has no room for the mark
+            _bytes_of(storage).fill_(int(UNKNOWN))  # for an odd last byte, which has no room for the mark
             _words_of(storage).fill_(_MARK)
         self._unwritten.discard(storage._cdata)
         if storage.nbytes() == 1:
             self._said(OF_A_BYTE)
 
     def _is_unknown(self, storage: Any) -> bool:
-        """Return whether a storage on the CPU is a copy of bytes that are not known."""
+        """Return whether a CPU storage is a copy of unknown bytes."""
         if self._shadows.has(storage) or storage.nbytes() < 2 or self._device_usual(storage).type != "cpu":
             return False
         with self._shadows.suspended():
@@ -182,7 +186,7 @@ class Storages:
             return bool(words[0] == _MARK and (storage._cdata in self._unwritten or (words == _MARK).all()))
 
     def _rebuilt(self, tensor: Tensor) -> Tensor:
-        """Return what is made of a storage that was saved or sent: on the CPU with values, on the GPU with few."""
+        """Return a tensor rebuilt from a saved or sent storage: with values on the CPU, with few or none on the GPU."""
         if self._shadows.is_of_gpu(tensor):
             if not self._shadows.keeps(tensor):
                 self._shadows.forget([tensor])
@@ -204,7 +208,7 @@ def _words_of(storage: Any) -> Tensor:
 
 
 def _writer(storages: Storages) -> type:
-    """Return torch's writer of files, which notes large storages of which nothing is known, and fills others."""
+    """Return a subclass of torch's file writer that replaces large unknown storages by notes, and fills others."""
 
     class Writer(torch._C.PyTorchFileWriter):
         def write_record(self, name: str, data: Any, size: int) -> None:
@@ -220,7 +224,7 @@ def _writer(storages: Storages) -> type:
 
 
 def _reader(storages: Storages) -> type:
-    """Return torch's reader of files, which finds what was noted."""
+    """Return a subclass of torch's file reader that recognizes notes."""
 
     class Reader(torch._C.PyTorchFileReader):
         def get_storage_from_record(self, name: str, size: int, kind: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which device a tensor says it is on, and how it gets to another."""
+"""The device that a tensor reports, and moves between devices."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import COPYING
 from scenarios.workloads.script.gpu.known_values import Shadows, wraps
 
-# A copy from pageable memory of as many bytes waits for nothing (CUDA runtime API, "API synchronization behavior").
+# Copies up to this size from pageable memory do not block (CUDA runtime API, "API synchronization behavior").
 _AT_ONCE_BYTES = 64 << 10
 _BASE: Any = torch._C.TensorBase
 _DEVICE = _BASE.device.__get__
 
 
 def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any], Any]:
-    """Have tensors of the GPU say so; `current` is the number of the current device.
+    """Make GPU tensors report their device and move; `current` returns the number of the current device.
 
     Returns:
-        A function that makes a device of a number, and adds the current number to a device "cuda" without one.
+        A function that turns a number into a device, and adds the current number to "cuda" without one.
     """
 
     def device(self: torch.Tensor) -> torch.device:
         if not shadows.now.is_honest and shadows.is_of_gpu(self):
             return torch.device("cuda", shadows.index_of(self))
-        with torch._C.DisableTorchFunction():  # which would ask for this very property
+        with torch._C.DisableTorchFunction():  # a torch function would read this property again
             found: torch.device = _DEVICE(self)
         return found
 
     def indexed(device: Any) -> Any:
-        """C++ asks the driver which device is meant where that is not said."""
+        """Add the device's number, for which C++ would query the driver."""
         if isinstance(device, int):
             return torch.device("cuda", device)
         if not isinstance(device, str | torch.device):  # a proxy of torch.fx
@@ -60,12 +60,16 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     _parse(indexed)
     _follow_default_device(shadows, indexed)
     _group()
-    UninitializedTensorMixin._allowed_methods += [tensor.to, tensor.cuda, tensor.get_device]  # of lazy modules
+    UninitializedTensorMixin._allowed_methods += [
+        tensor.to,
+        tensor.cuda,
+        tensor.get_device,
+    ]  # lazy modules refuse other methods
     return indexed
 
 
 def _wrapped(make: Callable[..., Tensor], *args: Any, **more: Any) -> Tensor:
-    """Make a tensor of a subclass that wraps others; for C++ it is where those are."""
+    """Create a tensor of a wrapper subclass; in C++ it is on the meta device, like the tensors that it wraps."""
     given = [torch.device("meta") if isinstance(each, torch.device) and each.type == "cuda" else each for each in args]
     if torch.device(more.get("device") or "cpu").type == "cuda":
         more["device"] = torch.device("meta")
@@ -76,7 +80,7 @@ _pinned = set[int]()  # storages of pinned memory
 
 
 def pinned(tensor: Tensor) -> Tensor:
-    """Mark a tensor's memory, which is the CPU's, as pinned."""
+    """Mark a CPU tensor's memory as pinned."""
     if tensor.device.type == "cpu" and tensor.layout == torch.strided and not is_pinned(tensor):
         storage = tensor.untyped_storage()
         _pinned.add(storage._cdata)
@@ -92,8 +96,8 @@ def is_pinned(tensor: Tensor) -> bool:
 class HostCopies:
     """A model of copies between the CPU and the GPU, on the current stream, over the path to the host's memory.
 
-    The host itself copies pageable memory to or from memory that the GPU reaches, for which `staged(size_bytes)` is
-    called; it also waits for the GPU by `wait()`, unless only few bytes go to the GPU.
+    The host itself copies pageable memory to or from memory that the GPU can access (`staged(size_bytes)`), and waits
+    for the GPU by `wait()`, unless few bytes go to the GPU.
     """
 
     def __init__(
@@ -102,7 +106,7 @@ class HostCopies:
         self._launched, self.wait, self._staged = launched, wait, staged
 
     def to_gpu(self, source: Tensor, *, is_blocking: bool) -> None:
-        """Copy a tensor of the CPU."""
+        """Copy a CPU tensor to the GPU."""
         size = size_bytes(source)
         if not is_pinned(source):
             if size > _AT_ONCE_BYTES:
@@ -113,7 +117,7 @@ class HostCopies:
             self.wait()
 
     def to_cpu(self, source: Tensor, target: Tensor | None, *, is_blocking: bool) -> None:
-        """Copy a tensor of the GPU; without a target to new memory, which is pinned if nobody waits for it."""
+        """Copy a GPU tensor; without a target, to new memory, which is pinned if the copy does not block."""
         size = size_bytes(source)
         self._launched(Kernel(kind=COPYING, bytes_read=float(size), host_written=float(size), dtype=""))
         is_pageable = is_blocking if target is None else not is_pinned(target)
@@ -124,7 +128,7 @@ class HostCopies:
 
 
 def _move(indexed: Callable[[Any], Any]) -> None:
-    """Have tensors move as they say where they are, which C++ does not see."""
+    """Make `to` and `cuda` go by the devices that tensors report, which C++ does not see."""
     tensor: Any = torch.Tensor
     to = tensor.to
 
@@ -132,7 +136,9 @@ def _move(indexed: Callable[[Any], Any]) -> None:
         args, more = _with_indices(args, more, indexed)
         if (on_meta := _of_meta(self, args, more)) is not None:
             return to(self, **on_meta)  # type: ignore[no-any-return]
-        if not more.get("copy") and self.is_cuda:  # what is there stays, as C++ would not see
+        if (
+            not more.get("copy") and self.is_cuda
+        ):  # drop the device if the tensor is there already, as C++ would not notice
             if args and args[0] == self.device:
                 args = args[1:]
             if more.get("device") == self.device:
@@ -152,8 +158,9 @@ def _move(indexed: Callable[[Any], Any]) -> None:
 
 
 def _of_meta(tensor: torch.Tensor, args: tuple[Any, ...], more: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments of `Tensor.to` by name, where it moves a tensor of the GPU to the meta device, which for C++
-    is where the tensor lies; else None.
+    """Return the arguments of a `Tensor.to` that moves a GPU tensor to the meta device, by name; else None.
+
+    A copy is forced: for C++ the tensor is on the meta device already.
     """
     like = args[0] if args and isinstance(args[0], torch.Tensor) else None
     device = like.device if like is not None else args[0] if args else more.get("device")
@@ -165,7 +172,7 @@ def _of_meta(tensor: torch.Tensor, args: tuple[Any, ...], more: dict[str, Any]) 
 
 
 def _follow_default_device(shadows: Shadows, indexed: Callable[[Any], Any]) -> None:
-    """Number the device of torch.set_default_device here: its context lies below ours and would see a meta device."""
+    """Make torch.set_default_device number GPUs: its context lies below ours and would see a meta device."""
     context: Any = DeviceContext
     begin, called = context.__init__, context.__torch_function__
 
@@ -181,7 +188,7 @@ def _follow_default_device(shadows: Shadows, indexed: Callable[[Any], Any]) -> N
 
 
 def _parse(indexed: Callable[[Any], Any]) -> None:
-    """Have `Module.to` know which GPU is meant, for which C++ would ask the driver."""
+    """Make `Module.to` add the GPU's number, for which C++ would query the driver."""
     parse = torch._C._nn._parse_to
 
     def parsed(*args: Any, **more: Any) -> Any:
@@ -194,7 +201,7 @@ def _parse(indexed: Callable[[Any], Any]) -> None:
 
 
 def _group() -> None:
-    """Have optimizers and `clip_grad_norm_` group tensors by the device that they say, of which C++ says "meta"."""
+    """Make optimizers and `clip_grad_norm_` group tensors by the device that tensors report; C++ reports "meta"."""
     group = torch._C._group_tensors_by_device_and_dtype
 
     def grouped(lists: Any, *args: Any, **more: Any) -> Any:
@@ -208,14 +215,14 @@ def _group() -> None:
 def _with_indices(
     args: tuple[Any, ...], more: dict[str, Any], indexed: Callable[[Any], Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return what `to` is given, with the number of the device that it names."""
+    """Return the arguments of `to` with the number of the named device."""
     if args and isinstance(args[0], int | str | torch.device):
         args = (indexed(args[0]), *args[1:])
     return args, more if more.get("device") is None else {**more, "device": indexed(more["device"])}
 
 
 def print_tensors(shadows: Shadows, wait: Callable[[], None]) -> None:
-    """Have tensors of the GPU printed with their values, or "..." for unknown ones, after the host's `wait()`."""
+    """Make GPU tensors print with their values, or "..." if unknown, after the host's `wait()`."""
     module: Any = torch._tensor_str
     text, contents = module._str, module._tensor_str
 

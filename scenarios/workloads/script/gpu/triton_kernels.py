@@ -1,4 +1,4 @@
-"""Triton's kernels on a simulated GPU, which nothing compiles or runs: each is priced by the bytes of its arguments."""
+"""Triton's kernels on a simulated GPU: priced by the bytes of their arguments, neither compiled nor run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.gpu.known_values import Shadows
 
-# Where Triton has the classes whose `run` launches a kernel, and the driver that it asks for the GPU.
+# Triton's modules and classes whose `run` launches a kernel, and the module of its GPU driver.
 _MODULES = {"triton.runtime.jit": "JITFunction", "triton.runtime.autotuner": "Autotuner"}
 _DRIVER = "triton.runtime.driver"
 _CACHE_INTEGERS = 1 << 26
@@ -34,13 +34,14 @@ _NO_VALUES = "kernels of Triton have no values on simulated GPUs: expected --pla
 _NOT_COMPILED = (
     "nothing is compiled of a Triton kernel on simulated GPUs, so its registers and shared memory are not known"
 )
-# Packages whose functions write only by name: `store`, `atomic_*`, and the others that have such a part.
+# Packages whose functions write memory only if their names say so: `store`, `atomic_*`, and names with these parts.
 _NO_HELPERS, _MAY_STORE = ("triton", "builtins"), ("store", "asm", "extern")
 
 
 class TritonKernels:
-    """A launcher of kernels that `@triton.jit` has made; `launched(kernel)` is told of each outside of operators, whose
-    own price those inside have. Tensors that a kernel may write have values that are not known afterwards.
+    """A launcher of kernels made by `@triton.jit`. Tensors that a kernel may write have unknown values afterwards.
+
+    `launched(kernel)` is called for each kernel outside of operators; kernels within an operator are part of its price.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class TritonKernels:
         self._shadows, self._gpu, self._launched, self._say = shadows, gpu, launched, said
 
     def watch(self) -> None:
-        """Have Triton launch here, now or where it is imported."""
+        """Patch Triton now, or when it is imported."""
         for name in (*_MODULES, _DRIVER):
             if name in sys.modules:
                 self.patch(sys.modules[name])
@@ -66,7 +67,11 @@ class TritonKernels:
         kind.warmup = _refuse
 
     def launch(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Launch a kernel with what it is given."""
+        """Launch a kernel with its arguments.
+
+        Raises:
+            RuntimeError: all tensors are to have values.
+        """
         now = self._shadows.now
         names = dict(zip(function.arg_names, args, strict=False)) | kwargs
         given = {name: list(_tensors(value)) for name, value in names.items()}
@@ -106,20 +111,20 @@ class TritonKernels:
 
 
 class _Launched:
-    """A launch, which Triton would answer by what it has compiled."""
+    """The result of a launch; Triton's would describe the compiled kernel."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{name}: {_NOT_COMPILED}")
 
 
 class _Imports(MetaPathFinder):
-    """A patcher of Triton's modules where they are imported."""
+    """An import hook that patches Triton's modules."""
 
     def __init__(self, patch: Callable[[ModuleType], None]) -> None:
         self._patch = patch
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the usual spec, with a loader that patches what it has loaded; None: of any other module."""
+        """Return the usual spec of a module to patch, with a loader that patches the loaded module; None for others."""
         spec = PathFinder.find_spec(name, path, target) if name in (*_MODULES, _DRIVER) else None
         if spec is None or spec.loader is None:
             return None
@@ -134,24 +139,24 @@ class _Imports(MetaPathFinder):
 
 
 def _refuse(*_: Any, **__: Any) -> Any:
-    """Raise one sentence: what a script reads of a compiled kernel is not known."""
+    """Raise RuntimeError: there is no compiled kernel to query."""
     raise RuntimeError(f"warmup: {_NOT_COMPILED}")
 
 
 def _first_config(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run an autotuned kernel with its first configuration: what others would take cannot be told."""
+    """Run an autotuned kernel with its first configuration, as the times of others are unknown."""
     return tuner.fn.run(*args, **{**kwargs, **tuner.configs[0].all_kwargs()})
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors of an argument, that of a descriptor of one among them."""
+    """Yield the tensors in an argument, including the tensor of a descriptor."""
     yield from tensors_in(getattr(value, "base", None) if not isinstance(value, Tensor) else value)
     if not isinstance(value, Tensor):
         yield from tensors_in(value)
 
 
 def _driver(gpu: SeenGpu) -> Any:
-    """Return what Triton asks for the current GPU, and what it can do."""
+    """Return a driver for Triton that describes the current GPU."""
     major, minor = gpu.capability
     properties: Any = torch.cuda.get_device_properties(0)
     utils = SimpleNamespace(
@@ -171,7 +176,7 @@ def _driver(gpu: SeenGpu) -> Any:
         get_current_stream=lambda device: torch.cuda.current_stream().cuda_stream,
         get_current_target=lambda: SimpleNamespace(backend="cuda", arch=major * 10 + minor, warp_size=32),
         is_active=lambda: True,
-        # What `triton.testing.do_bench` writes between launches, so that each finds nothing in L2: 256 MiB.
+        # The buffer that `triton.testing.do_bench` writes between launches to flush L2: 256 MiB.
         get_empty_cache_for_benchmark=lambda: torch.empty(_CACHE_INTEGERS, dtype=torch.int32, device="cuda"),
         clear_cache=lambda cache: cache.zero_(),
         get_benchmarker=lambda: import_module("triton.testing").do_bench,
@@ -180,8 +185,9 @@ def _driver(gpu: SeenGpu) -> Any:
 
 @cache
 def _written(function: Any) -> frozenset[str] | None:
-    """Return which parameters' memory a kernel may write, by the names in its stores, in calls of other functions, and
-    what they are made of; None where its source cannot be read.
+    """Return the names of the parameters whose memory a kernel may write; None if its source cannot be read.
+
+    Written are the names in its stores and in calls of other functions, and all names that these were computed from.
     """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function.fn)))
@@ -202,7 +208,7 @@ def _written(function: Any) -> frozenset[str] | None:
 
 
 def _assigned(node: ast.AST) -> tuple[list[ast.expr], Any]:
-    """Return which expressions a statement assigns, and what to them."""
+    """Return the target expressions and the value of an assignment or a loop."""
     if isinstance(node, ast.Assign):
         return node.targets, node.value
     if isinstance(node, ast.AugAssign | ast.AnnAssign):
@@ -211,8 +217,9 @@ def _assigned(node: ast.AST) -> tuple[list[ast.expr], Any]:
 
 
 def _stored(call: ast.Call, around: dict[str, Any]) -> set[str]:
-    """Return the names of what a call may write: the address of a store; all names of another function's call, which
-    may store; none of a builtin function's. `around` has what the kernel's own variables do not name.
+    """Return the names of what a call may write: a store's address, all names in a call of a function that may store.
+
+    Calls of builtins write nothing. `around` maps global and closure names to their values.
     """
     called, function = _called(call), call.func
     root: ast.expr = function
@@ -238,9 +245,7 @@ def _called(node: ast.Call) -> str:
 
 
 def _names(node: ast.AST) -> set[str]:
-    """Return the names in a piece of source that can lead to an address: none of what is read from memory, or says a
-    dtype.
-    """
+    """Return the names in an expression that may lead to an address: not names within loads or dtypes."""
     if isinstance(node, ast.Name):
         return {node.id}
     if (isinstance(node, ast.Call) and _called(node) == "load") or (

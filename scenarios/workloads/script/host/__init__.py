@@ -1,1 +1,1 @@
-"""What the host of a simulated GPU does: its work counted and measured, and what a prediction leaves out."""
+"""Work of a simulated GPU's host: counted and measured; and what a prediction leaves out."""

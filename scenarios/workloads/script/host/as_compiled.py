@@ -1,4 +1,4 @@
-"""Notes an eager step of a script as torch.compile would have it: modules' operators fused, all else as it is."""
+"""Derives from an eager step the work that torch.compile would launch: modules' operators fused, all else unchanged."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from scenarios.workloads.script.host.compiled import Call, Compiled
 
 
 class AsCompiled:
-    """A record of what a GPU would be given in the step that runs, were the script's modules compiled.
+    """A record of the GPU's work in the current step, as if the script's modules were compiled.
 
-    Operators of modules, forward and back, are those of a compiler; those of optimizers, of the script's own lines and
-    of modules that TorchRec has sharded, whose Python ends what is compiled, stay as they are.
+    Operators of modules, forward and backward, are fused. Operators of optimizers, of the script's own lines and of
+    modules that TorchRec has sharded, whose Python code breaks compiled graphs, stay unchanged.
     """
 
     def __init__(self) -> None:
         self._compiled = Compiled(self._launch)
         self._given: list[Launched] = []
         self._is_backward = False
-        self._as = 0, ""  # of what is fused: its stream, and what it is for
+        self._as = 0, ""  # stream and label of the fused kernels
 
     def launch(self, given: OnStream | GradientReady, work: HostWork, call: Call | None) -> None:
-        """Take what the stream is given: with its `call` an operator of a module."""
+        """Record an item for a stream, after the host's `work`. `call`: the module's operator, if it is one."""
         is_backward = torch._C._current_autograd_node() is not None
-        if is_backward != self._is_backward:  # two graphs, between which what is needed later is written
+        if is_backward != self._is_backward:  # forward and backward are separate graphs: no fusion across them
             self._compiled.flush()
             self._is_backward = is_backward
         if call is not None and isinstance(given, LaunchKernel):
             self._as = given.stream, given.label
-            if any(work.computed):  # compiled code does not do the rest
+            if any(work.computed):  # compiled code saves the rest of the host's work
                 self._given.append(work.computed)
             self._compiled.note(given.kernel, call, enters=True)
         elif not self._compiled.launch_after(lambda: self._add(given, work)):
             self._add(given, work)
 
     def note(self, work: HostWork) -> None:
-        """Take what the host does before it asks."""
+        """Record the host's work before a request."""
         self._compiled.flush()
         self._add(None, work)
 
     def take(self) -> list[Launched]:
-        """Return what the GPU would have been given since the last call."""
+        """Return the GPU's work since the last call, as if compiled."""
         self._compiled.flush()
         given, self._given = self._given, []
         return given

@@ -1,4 +1,4 @@
-"""Counts the Python functions that a script calls, in its process."""
+"""Counts the Python functions that a script calls in its process."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from scenarios.workloads.script.host.measured import LEAST_NS, Stretches
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Profile = Callable[[FrameType, str, Any], None]
-# A function counts; it does not, but what it calls may; neither does.
+# A function's call counts; only calls within it may count; neither counts.
 _COUNTED, _PASSED_THROUGH, _SIMULATION = range(3)
-# Python that runs only because the GPU is simulated: here, but for functions that call the script's or a library's own,
-# in what torch has around modes, and where Python calls finalizers, as the simulation gives one to each tensor.
+# Python code that runs only because the GPU is simulated: this project's (`_CALLING_OTHERS` call functions of scripts
+# or of libraries in turn), torch's around modes, and calls of finalizers, which the simulation attaches to each tensor.
 _CALLING_OTHERS = frozenset({"__torch_function__", "recorded", "forward", "watched", "advance"})
 _OF_MODES = (
     *("torch/_library/simple_registry.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/overrides.py"),
     *("torch/utils/_python_dispatch.py", "torch/compiler/__init__.py"),
 )
-_OF_PYTHON = ("call", "return")  # events of Python functions, others are of C functions
+_OF_PYTHON = ("call", "return")  # events of Python functions; the others belong to C functions
 _FINALIZER = weakref.finalize.__call__.__code__
 _OURS = tuple(f"{Path(__file__).parents[4] / room}/" for room in ("scenarios", "sim"))
 
 
 class CountedCalls:
-    """A count, in `counter.calls`, of the main thread's calls of Python functions; `stretches` lie between them."""
+    """A count, in `counter.calls`, of the main thread's calls of Python functions; `stretches` measures between."""
 
     def __init__(self, counter: HostCounter, stretches: Stretches) -> None:
         self._counter, self._stretches = counter, stretches
         self._has_begun = False
 
     def begin(self) -> None:
-        """Count the main thread's calls from now on; in another thread, or once it counts, do nothing."""
+        """Start counting the main thread's calls; do nothing in another thread or if already counting."""
         if not self._has_begun and threading.current_thread() is threading.main_thread():
             self._has_begun = True
             sys.setprofile(_counting(self._counter, self._stretches))
@@ -47,8 +47,8 @@ class CountedCalls:
 
 
 def _counting(counter: HostCounter, stretches: Stretches) -> _Profile:
-    """Return the function to which Python tells each call and return: a closure, as it takes a fourth of a step."""
-    inside = 0  # how deep the thread is in Python of the simulation
+    """Return a profile function that counts calls: a closure, for speed, as it takes a fourth of a step's time."""
+    inside = 0  # depth of nested calls within the simulation's own Python code
     kinds = _Kinds()
     clock = time.perf_counter_ns
 
@@ -82,7 +82,7 @@ def _counting(counter: HostCounter, stretches: Stretches) -> _Profile:
 
 
 def uncounted(function: _Function) -> _Function:
-    """Return a function of the simulation that runs without the count, whose thousands of events it would ignore."""
+    """Decorate a function of the simulation to run without the profile function, which would ignore its many events."""
 
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -99,7 +99,7 @@ def uncounted(function: _Function) -> _Function:
 
 
 class _Kinds(dict[CodeType, int]):
-    """A table of what becomes of the calls of a function, by its code, found once."""
+    """A cache of how a function's calls count, by its code object."""
 
     def __missing__(self, code: CodeType) -> int:
         if code.co_filename.startswith(_OURS):

@@ -1,4 +1,4 @@
-"""Operators of code that torch.compile was given: fused as a compiler would, whenever what they make is needed."""
+"""Operators of code under torch.compile: fused as a compiler would, and launched when their results are needed."""
 
 from __future__ import annotations
 
@@ -18,49 +18,49 @@ from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 from scenarios.workloads.script.host.compiled_memory import CompiledMemory
 
-# A call's arguments and result: the operator, what it was given by place and by name, what it gave.
+# A call: operator, positional arguments, keyword arguments, result.
 Call = tuple[Any, tuple[Any, ...], dict[str, Any], Any]
-# What the host does for a kernel of compiled code, and to enter it: a launcher in Python, and guards.
+# The host's work per kernel of compiled code (a Python launcher), and to enter the code (guards).
 _OF_KERNEL, _OF_ENTRY = HostWork(calls=4), HostWork(calls=60)
-# Ranges of autograd's nodes that are kept, those of the last passes.
+# How many ranges of autograd nodes are kept, of the latest passes.
 _MOST_RANGES = 1 << 12
 
 
 class Compiled:
-    """The operators of compiled code that ran since it was launched last.
+    """A buffer of the operators that compiled code has run since the last launch.
 
-    A backward pass belongs to it where its nodes were made by compiled code. What others launch in between, such as
-    gradients' copies into buckets, comes after it. `launch(kernel, work)` gives the GPU a kernel, and says what the
-    host does before it.
+    A backward operator belongs to compiled code if compiled code made its autograd node. Other launches in between,
+    such as copies of gradients into buckets, are put behind the buffer. `launch(kernel, work)` launches a kernel after
+    the host's work.
     """
 
     def __init__(self, launch: Callable[[Kernel, HostWork], None]) -> None:
         self._launch = launch
         self._depth = self._first = self._numbered = 0
-        self._is_entered = False  # since it was launched last
-        self._firsts: list[int] = []  # autograd's numbers where compiled code begins, rising,
+        self._is_entered = False  # whether compiled code was entered since the last launch
+        self._firsts: list[int] = []  # autograd's sequence numbers where compiled code begins, ascending,
         self._ends: list[int] = []  # and where it ends
         self._after: list[Callable[[], None]] = []
         self._memory: CompiledMemory | None = None
         self._clear()
 
     def takes(self, memory: DeviceMemory) -> None:
-        """Have what compiled code takes of a GPU's memory counted there."""
+        """Count the GPU memory of compiled code in `memory`."""
         self._memory = CompiledMemory(memory, self.flush)
 
     def dispatched(self) -> None:
-        """Take notice of an operator ahead of what it does."""
+        """Defer the memory count before an operator of compiled code runs."""
         if self._memory is not None and self.is_running:
             self._memory.begin()
 
     def enter(self) -> None:
-        """Begin compiled code; what is called within it belongs to it."""
+        """Enter compiled code; all operators until `leave` belong to it."""
         self._depth += 1
         if self._depth == 1:
             self._first, self._is_entered = torch._C._autograd._get_sequence_nr(), True
 
     def leave(self, outputs: Any = None) -> None:
-        """End it; `outputs` is what it gives."""
+        """Leave compiled code, which returns `outputs`, and launch its operators."""
         self._depth -= 1
         if self._depth:
             return
@@ -72,7 +72,7 @@ class Compiled:
 
     @property
     def is_running(self) -> bool:
-        """Whether compiled code runs now, forward or back."""
+        """Whether compiled code runs now, forward or backward."""
         if not (self._depth or self._firsts):
             return False
         node: Any = torch._C._current_autograd_node()
@@ -83,7 +83,7 @@ class Compiled:
         return place >= 0 and number < self._ends[place]
 
     def note(self, kernel: Kernel, call: Call, *, enters: bool = False) -> None:
-        """Keep an operator of compiled code; `enters`: it is entered anew wherever it was launched."""
+        """Buffer an operator of compiled code; `enters`: count an entry into compiled code per launch."""
         self._is_entered |= enters
         func, args, kwargs, result = call
         read, written = touched(func, args, kwargs, result)
@@ -106,13 +106,13 @@ class Compiled:
             self._memory.made({key: self._numbers[key] for key in keys})
 
     def launch_after(self, launch: Callable[[], None]) -> bool:
-        """Call `launch` behind what is kept; return whether there is anything."""
+        """Queue `launch` behind the buffered operators; return False, without a call, if there are none."""
         if self._operators:
             self._after.append(launch)
         return bool(self._operators)
 
     def flush(self) -> None:
-        """Launch what is kept, fused, and what comes after it."""
+        """Launch the buffered operators, fused, and then the launches queued behind them."""
         self._flush(None)
 
     def _flush(self, outputs: frozenset[int] | None) -> None:
@@ -154,7 +154,7 @@ class Compiled:
 
 
 def _gone(numbers: dict[int, int], freed: set[int], key: int) -> None:
-    """Note that nobody holds a tensor any more, by the number that it had."""
+    """Mark a tensor's number as freed once no one holds its storage."""
     number = numbers.pop(key, None)
     if number is not None:
         freed.add(number)

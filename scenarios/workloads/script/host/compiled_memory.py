@@ -1,13 +1,13 @@
-"""Decides which of the tensors that operators of compiled code make one by one take memory of a GPU.
+"""Decides which intermediate tensors of compiled code take memory of a GPU.
 
-A compiler writes what elementwise operators and reductions make only where a product (or attention, a convolution, any
-other operator that it leaves to a library) or something behind the next product reads it; the rest stays within a
-kernel. Some of the rest autograd keeps for the backward pass. A compiler computes it anew there, from the results of
-products and the inputs that it is made of, if keeping those takes less: what AOTAutograd's min-cut partitioner finds,
-decided here for the operators between two products at a time. Under autocast `cross_entropy` then keeps the logits in
-bfloat16, instead of their logarithms in bfloat16 and in float32. What is written takes the place of what is read for
-the last time. A product that a selective checkpoint keeps, but that is only added to others, no gradient needs: eager
-torch keeps it nevertheless, a compiler does not.
+A compiler writes results of elementwise operators and reductions only where a product (or attention, a convolution, any
+other operator of a library) or code after the next product reads them; other results stay within a kernel. Autograd
+keeps some of those for the backward pass; a compiler recomputes them there, from results of products and from inputs,
+if keeping those takes less memory. AOTAutograd's min-cut partitioner decides this; here it is decided for the operators
+between two products at a time. `cross_entropy` under autocast then keeps the logits in bfloat16, instead of their
+logarithms in bfloat16 and in float32. Written results reuse the memory of operands that are read for the last time.
+A product that a selective checkpoint keeps but that is only added to others is needed by no gradient: eager torch keeps
+it nevertheless, a compiler does not.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from scenarios.modules.recorder import Operator
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 
 _FUSED = POINTWISE | {"reduction"}
-# Operators whose gradients need neither what they read nor what they make.
+# Operators whose gradients need neither operands nor results.
 _PASSES_ON = COPIES | {"add", "add_", "sub", "sub_", "neg", "cat"}
-# What is drawn at random is kept, and not drawn anew.
+# Operators that draw random numbers: their results are kept, not recomputed.
 _RANDOM = ("dropout", "bernoulli", "rand", "normal_", "uniform_")
 
 
 @dataclass(slots=True, eq=False)
 class _Storage:
-    """A storage that appears while compiled code runs; `number` is that of the tensor that its operator makes."""
+    """A storage that is allocated while compiled code runs; `number` is that of the tensor that its operator makes."""
 
     size_bytes: int
     stream: int
@@ -39,7 +39,7 @@ class _Storage:
 
 @dataclass(slots=True)
 class _Journal:
-    """Storages that appear and go, in order, by their keys; with None one goes."""
+    """A journal of allocations and frees of storages, in order, by key; None stands for a free."""
 
     end: Callable[[], None]
     entries: list[tuple[Hashable, _Storage | None]] = field(default_factory=list)
@@ -59,38 +59,41 @@ class _Journal:
         self.entries.append((key, storage))
 
     def sizes(self) -> dict[int, int]:
-        """Return the bytes of the tensors that operators made, by their numbers."""
+        """Return the sizes in bytes of the tensors that operators made, by their numbers."""
         found = (storage for _, storage in self.entries if storage is not None)
         return {each.number: each.size_bytes for each in found if each.number is not None}
 
 
 class CompiledMemory:
-    """A filter before `memory`, which has it count what compiled code writes instead of all that its operators make.
+    """A filter that makes `memory` count what compiled code writes, instead of all results of its operators.
 
-    `flush()` ends what has been put off, where a script asks how much memory is taken.
+    `flush()` ends the deferral, when a script queries how much memory is allocated.
     """
 
     def __init__(self, memory: DeviceMemory, flush: Callable[[], None]) -> None:
         self._memory, self._flush, self._journal = memory, flush, _Journal(flush)
 
     def begin(self) -> None:
-        """Put off what the memory counts, until `end`."""
+        """Defer the memory's counting until `end`."""
         self._memory.journal = self._journal
 
     def made(self, numbers: Mapping[Hashable, int]) -> None:
-        """Note the numbers of the tensors that an operator of compiled code writes, by their storages."""
+        """Assign numbers of tensors to the storages, given by key, that an operator of compiled code writes."""
         for key, number in numbers.items():
             storage = self._journal.there.get(key)
             if storage is not None and storage.number is None:
                 storage.number = number
 
     def end(self, operators: Sequence[Operator], numbers: Mapping[int, int], outputs: frozenset[int] | None) -> None:
-        """Count what has been put off.
+        """Count the deferred allocations and frees.
 
         Args:
-            operators: those of the compiled code.
-            numbers: of the tensors that they touch and that are there, by their storages.
-            outputs: storages that a forward pass gives to others; None where it is none, or has not ended.
+            operators: the operators of the compiled code.
+            numbers: numbers of the tensors that operators touch and that still exist, by storage.
+            outputs: storages that a forward pass returns; None in a backward pass or before a forward pass has ended.
+
+        Raises:
+            torch.OutOfMemoryError: the written tensors do not fit.
         """
         if self._memory.journal is None:
             return
@@ -106,7 +109,7 @@ class CompiledMemory:
         users = {source: {keys[each] for each in made} for source, made in sources.items()}
         try:
             self._replay(journal, runs, (runs.within - alive).union(*sources.values()), users)
-        except torch.OutOfMemoryError:  # which a script may catch: what has gone since holds nothing
+        except torch.OutOfMemoryError:  # a script may catch it: freed storages must not stay counted
             for key in [key for key, last in journal.there.items() if last is None]:
                 self._memory.drop(key)
             raise
@@ -118,9 +121,13 @@ class CompiledMemory:
                 self._memory.hold(keys[number], 0)
 
     def _replay(self, journal: _Journal, runs: _Runs, unwritten: set[int], users: Mapping[int, set[Hashable]]) -> None:
-        """Tell the memory what is written; the peak counts behind each run, which writes over what it reads last.
+        """Count written storages in the memory, and the peak after each run: results may overwrite last-read operands.
 
-        `unwritten` are numbers of tensors; `users`, by them, the storages of tensors that are computed anew from them.
+        Args:
+            journal: the deferred allocations and frees.
+            runs: the operators, cut into runs.
+            unwritten: numbers of tensors that are not written.
+            users: by tensor's number, the storages of tensors that are recomputed from it.
         """
         there: dict[Hashable, _Storage] = {}
         run: int | None = None
@@ -143,17 +150,17 @@ class CompiledMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """The operator that makes a tensor, and the run that it belongs to; None: it is left to a library."""
+    """The operator that makes a tensor, with the number of its run; None: a library's operator."""
 
     operator: Operator
     run: int | None
 
 
 class _Runs:
-    """Operators, cut into runs of those that a compiler makes kernels of, between two that it leaves to a library.
+    """Operators cut into runs that a compiler fuses, each between two operators of libraries.
 
     Attributes:
-        within: numbers of the tensors that one run makes and nothing else reads.
+        within: numbers of the tensors that one run makes and no other run reads.
     """
 
     def __init__(self, operators: Sequence[Operator]) -> None:
@@ -174,17 +181,17 @@ class _Runs:
         self.within = self._makers.keys() - written
 
     def run_of(self, tensor: int | None) -> int | None:
-        """Return the run that makes a tensor; None if a library does, or nothing here."""
+        """Return the run that makes a tensor; None if a library makes it, or no operator here."""
         maker = None if tensor is None else self._makers.get(tensor)
         return None if maker is None else maker.run
 
     def sources(self, sizes: Mapping[int, int], alive: set[int], outputs: set[int]) -> dict[int, set[int]]:
-        """Return tensors from which others are computed anew in the backward pass, each with these others.
+        """Return the tensors from which others are recomputed in the backward pass, each with the recomputed ones.
 
         Args:
             sizes: bytes of the tensors that the operators make.
-            alive: those that are there at the end.
-            outputs: those of them that are not there for the backward pass alone.
+            alive: numbers of the tensors that exist at the end.
+            outputs: numbers of the tensors that the forward pass returns.
         """
         found: dict[int, set[int]] = {}
         kept: dict[int | None, list[int]] = {}
@@ -202,12 +209,12 @@ class _Runs:
         return found
 
     def unneeded(self, tensors: set[int]) -> list[int]:
-        """Return those of these tensors that are products and that no gradient needs."""
+        """Return those of these tensors that are results of products and that no gradient needs."""
         made = (each for each in sorted(tensors) if each in self._makers)
         return [each for each in made if self._makers[each].operator.kernel.kind == "gemm" and self._is_passed_on(each)]
 
     def _is_passed_on(self, tensor: int) -> bool:
-        """Return whether what is made of a tensor is the sum of it and others alone, which somebody reads."""
+        """Return whether a tensor is read, and only by operators whose gradients need neither operands nor results."""
         left, seen = [tensor], {tensor}
         while left:
             for reader in self._readers.get(left.pop(), ()):
@@ -219,7 +226,7 @@ class _Runs:
         return tensor in self._readers
 
     def _roots(self, tensor: int, alive: set[int]) -> Iterator[int]:
-        """Yield what a tensor is computed from: results of a library, inputs, and what is written and there."""
+        """Yield the tensors from which a tensor is recomputed: libraries' results, inputs, existing written tensors."""
         run, left, seen = self.run_of(tensor), [tensor], {tensor}
         while left:
             for read in self._makers[left.pop()].operator.reads.keys() - seen:

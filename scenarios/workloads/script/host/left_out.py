@@ -1,6 +1,6 @@
-"""Notes what a script does on CPUs alone that is not predicted: the work of data loaders' workers.
+"""Reports CPU work that is not predicted: the time of DataLoader workers.
 
-Rank 0 tells it at the end of each step, for all ranks.
+Rank 0 reports at the end of each step, for all ranks.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ WORKERS = "time of DataLoader workers"
 
 
 class LeftOut:
-    """A record of what one process has done of that since its last step."""
+    """A record of whether a process has used DataLoader workers since its last step."""
 
     def __init__(self, link: SimulatedLink) -> None:
         self._link, self._is_used = link, False
 
     def watch(self) -> None:
-        """Note from now on what the script uses."""
+        """Start watching for batches from DataLoader workers."""
         if os.environ["RANK"] != "0":
             return
         loader: Any = dataloader._MultiProcessingDataLoaderIter
@@ -36,7 +36,7 @@ class LeftOut:
         loader._next_data = watched
 
     def end_step(self) -> None:
-        """Report what the step that ends now has done."""
+        """Report the work of the ending step that is not predicted."""
         if self._is_used:
             self._link.ask(NoteLeftOut([WORKERS]))
             self._is_used = False

@@ -1,4 +1,4 @@
-"""Watches torch's data loaders: measures batches in their workers, and names loading in the script's process."""
+"""Watches torch's data loaders: measures batches in workers, and labels loading in the script's own process."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from scenarios.workloads.script.host.on_cpu import OnCpu
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.users_lines import users_line
 
-_WORK: Any = _utils.worker._worker_loop  # of a process as it is without us, too
+_WORK: Any = _utils.worker._worker_loop  # torch's own, before `watch_loaders` replaces it
 
 
 class Timed:
-    """A batch and the CPU time that loading it has taken a worker, in ns."""
+    """A batch, with the CPU time in ns that a worker took to load it."""
 
     def __init__(self, data: Any, cpu_ns: int) -> None:
         self.data, self.cpu_ns = data, cpu_ns
 
     def pin_memory(self) -> Timed:
-        """See `DataLoader`, whose thread pins what it is given."""
+        """Pin the batch's memory; DataLoader's pinning thread calls this method of batches."""
         return Timed(_utils.pin_memory.pin_memory(self.data), self.cpu_ns)
 
 
 def work(kind: Any, dataset: Any, indices: Any, batches: Any, *rest: Any, **more: Any) -> None:
-    """Run a worker of torch's data loaders, each batch measured, with nothing of the simulation around it."""
+    """Run a worker of torch's data loaders without the simulation's modes and profile function, timing each batch."""
     sys.setprofile(None)
     while _get_current_function_mode_stack():
         _pop_mode()
@@ -44,7 +44,7 @@ def work(kind: Any, dataset: Any, indices: Any, batches: Any, *rest: Any, **more
 
 
 class _Watch:
-    """A stopwatch of one worker: from when it takes indices from its queue to when it gives their batch."""
+    """A stopwatch of one worker: from taking indices off its queue until handing over their batch."""
 
     def __init__(self, indices: Any, batches: Any) -> None:
         self.indices, self.batches, self._began_ns = indices, batches, 0
@@ -61,12 +61,12 @@ class _Watch:
         self.batches.put((number, data))
 
 
-# What a worker gives in place of a batch.
+# Values that a worker hands over in place of a batch.
 _SIGNALS = (ExceptionWrapper, _utils.worker._IterableDatasetStopIteration)
 
 
 class _Queue:
-    """One of the two queues, as a worker has it."""
+    """A wrapper of one of a worker's two queues."""
 
     def __init__(self, watch: _Watch, queue: Any) -> None:
         self._watch, self._queue = watch, queue
@@ -92,7 +92,7 @@ class _Batches(_Queue):
 
 
 def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
-    """Report each batch that workers load, and name loading in the script's own process."""
+    """Report each batch that workers load, and label loading in the script's own process."""
     loader: Any = dataloader._MultiProcessingDataLoaderIter
     own: Any = dataloader._SingleProcessDataLoaderIter  # in the script's process
     process, reset, advance = loader._process_data, loader._reset, own._next_data

@@ -1,7 +1,7 @@
-"""Measures what a script computes on the CPU that nothing describes: NumPy, tokenizers, loops, in its main thread.
+"""Measures the main thread's CPU work that no operator describes: NumPy, tokenizers, loops.
 
-Between two calls of Python functions, or from one to its return, there is no operator of torch that is described and no
-call that is counted; where CPU time passes there all the same, something else has taken it.
+No described operator of torch and no counted call lies between two calls of Python functions, or between a call and its
+return: CPU time that passes there is other work.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from types import FrameType
 
 from scenarios.config.host_costs import LOOP_TURNS
 
-# Shorter stretches are left out: the interpreter itself takes them, and calls and operators that are counted.
+# Shorter stretches are ignored: they belong to the interpreter, and to counted calls and operators.
 LEAST_NS = 20_000
-# Of the time in which calls of C functions are seen to pass, what is left must be worth measuring.
+# If a stretch's own time is below this share of the profile function's time in it, its calls are counted instead.
 _LEAST_SHARE = 0.25
-# A thread's CPU time is a call of the kernel, ten times as dear as the clock: it is read once in so long.
+# Reading a thread's CPU time is a system call, ten times as expensive as the clock: it is read at this interval.
 _CPU_TIME_EVERY_NS = 200_000
 _REPEATS = 5
-# Freeing takes up to such a share of what operators and copies on the CPU have taken, page by page, and so long for
-# each dispatched operator, for its tensors and nodes.
+# Freeing memory takes up to this share of the CPU time of operators and copies (page by page), and this many ns per
+# dispatched operator (tensors and autograd nodes).
 _FREEING_SHARE, _FREEING_NS = 0.5, 150
 
 
 @cache
 def turn_ns() -> float:
-    """Return what a turn of a Python loop takes on this machine, in ns of CPU time: the unit of what is measured."""
+    """Return the CPU time in ns of one turn of a Python loop on this machine, the unit of measured work."""
     return min(_loop_ns() for _ in range(_REPEATS)) / LOOP_TURNS
 
 
@@ -41,28 +41,28 @@ def _loop_ns() -> int:
 
 
 def turns_of(cpu_ns: float) -> int:
-    """Return how many turns take as long on this machine."""
+    """Return how many turns of a Python loop take `cpu_ns` on this machine."""
     return round(cpu_ns / turn_ns())
 
 
 class Stretches:
-    """A watch on one thread, which measures stretches of CPU time between calls and returns of Python functions.
+    """A meter of one thread's stretches of CPU time between calls and returns of Python functions.
 
     `note(cpu_ns, frame)` is called for each long stretch, with the frame in which the stretch ends.
 
     Attributes:
-        mark_ns: when the present stretch began, by `time.perf_counter_ns`.
-        seen: calls of C functions, and their returns, in this stretch.
+        mark_ns: when the current stretch began, by `time.perf_counter_ns`.
+        seen: how many calls and returns of C functions this stretch had.
     """
 
     def __init__(self, note: Callable[[float, FrameType | None], None]) -> None:
         self._note, self.mark_ns, self.seen = note, 0, 0
-        self._read_ns = self._cpu_ns = 0  # when the CPU time was read last, and what it was
+        self._read_ns = self._cpu_ns = 0  # when the CPU time was last read, and its value
         self._event_ns = 0.0
         self._is_paused, self._thread = True, 0
 
     def begin(self) -> None:
-        """Measure this thread from now on; find first what its profile function, which is set already, takes itself."""
+        """Start measuring this thread, after timing the profile function, which must be set already."""
         turn_ns()
         began_ns = time.thread_time_ns()
         for _ in range(LOOP_TURNS // 10):
@@ -73,14 +73,14 @@ class Stretches:
         self.start()
 
     def start(self) -> None:
-        """Begin a stretch."""
+        """Start a stretch."""
         now_ns = self.mark_ns = time.perf_counter_ns()
         self.seen = 0
         if now_ns - self._read_ns > _CPU_TIME_EVERY_NS:
             self._read_ns, self._cpu_ns = now_ns, time.thread_time_ns()
 
     def end(self, now_ns: int, frame: FrameType | None) -> None:
-        """End a stretch in a frame, and begin the next one."""
+        """End a stretch in a frame, and start the next one."""
         took_ns, seen = now_ns - self.mark_ns, self.seen
         self.mark_ns, self.seen = now_ns, 0
         if took_ns < LEAST_NS or self._is_paused:
@@ -90,40 +90,40 @@ class Stretches:
             return
         seeing_ns = seen * self._event_ns
         own_ns = took_ns - seeing_ns
-        if own_ns < _LEAST_SHARE * seeing_ns:  # a call of a C function takes about two turns
+        if own_ns < _LEAST_SHARE * seeing_ns:  # a call of a C function, two events, takes about two turns
             own_ns = seen * turn_ns()
         if own_ns >= LEAST_NS:
             self._note(own_ns, frame)
             self.start()
 
     def _off_cpu_ns(self, now_ns: int) -> int:
-        """Return how long the thread did not run since its CPU time was last read: others had the CPU."""
+        """Return the ns for which the thread was off the CPU since its CPU time was last read."""
         cpu_ns = time.thread_time_ns()
         off_ns = max(0, now_ns - self._read_ns - (cpu_ns - self._cpu_ns))
         self._read_ns, self._cpu_ns = now_ns, cpu_ns
         return off_ns
 
     def _collecting(self, phase: str, _: object) -> None:
-        """Leave out garbage collections of this thread, which begin at no fixed place."""
-        if threading.get_ident() != self._thread:  # whose CPU time is another clock
+        """Exclude this thread's garbage collections, which occur at arbitrary places."""
+        if threading.get_ident() != self._thread:  # another thread's collection does not use this thread's CPU time
             return
         self._is_paused = phase == "start"
         self.start()
 
 
 class Freeing:
-    """A budget of CPU time to free what this step and the last one have made; measured work counts beyond it."""
+    """A budget of CPU time for freeing the results of this and the last step; only work beyond the budget counts."""
 
     def __init__(self) -> None:
         self._last_ns = self._now_ns = 0.0
         self._dispatched = 0
 
     def add(self, computed_ns: float) -> None:
-        """Add what operators and copies have made in that time."""
+        """Extend the budget for operators and copies that took `computed_ns`."""
         self._now_ns += _FREEING_SHARE * computed_ns
 
     def beyond(self, cpu_ns: float, dispatched: int) -> float:
-        """Return what a stretch has taken beyond freeing; `dispatched`: operators so far."""
+        """Return the part of a stretch beyond the budget; `dispatched`: operators dispatched so far."""
         self._see(dispatched)
         freeing_ns = min(cpu_ns, self._last_ns + self._now_ns)
         of_last_ns = min(freeing_ns, self._last_ns)
@@ -132,7 +132,7 @@ class Freeing:
         return cpu_ns - freeing_ns
 
     def end_step(self, dispatched: int) -> None:
-        """Let go of what the step before the last one has made."""
+        """Drop the budget that is left of the step before."""
         self._see(dispatched)
         self._last_ns, self._now_ns = self._now_ns, 0.0
 

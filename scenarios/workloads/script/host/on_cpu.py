@@ -1,6 +1,6 @@
-"""Counts what a script computes on the CPU beside a GPU, where it runs: operators by law, other work as measured.
+"""Counts a script's CPU work next to a GPU: operators by law, other work as measured.
 
-Rank 0 tells at the end of each step what it was, for all ranks.
+Rank 0 reports the work at the end of each step, for all ranks.
 """
 
 from __future__ import annotations
@@ -24,35 +24,33 @@ from scenarios.workloads.script.host.operators import work_of
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.users_lines import INSTALLED, is_users_file, users_line
 
-# The line of what is shorter is not looked up.
+# Shorter work is reported without its line, as the lookup of a line takes time.
 _LEAST_NS = 20_000
-# Measured work of a line, or of loading a batch, counts from so much in a step: less may be noise of a machine that
-# does other things. So may shorter stretches of the script's own lines and of other packages, and longer ones of torch,
-# whose C++ does other things for tensors without values, and of Python's library.
+# Least ns to count: a line's measured work (or a batch's loading) per step, a stretch, and a stretch in torch or in
+# Python's library. Less may be noise of a busy machine; torch's C++ does other work for tensors without values.
 _LEAST_MEASURED_NS, _LEAST_STRETCH_NS, _LEAST_ELSEWHERE_NS = 200_000, 50_000, 1_000_000
 _OF_TORCH = ("/site-packages/torch", "/site-packages/fbgemm_gpu")  # also torchrec's
 _USUAL = Eager()
 
 
 class OnCpu:
-    """A record of what one process computes on the CPU beside its GPU, from its first step on.
+    """A record of a process's CPU work next to its GPU, from its first step on.
 
-    Work goes into the counts of the process's link. By kind and by line of the script it is summed up since the last
-    step.
+    Work is added to the counts of the process's link, and summed by kind and by line of the script since the last step.
     """
 
     def __init__(self, link: SimulatedLink) -> None:
         self._link = link
-        self._is_counting = False  # what is computed before a step has no part in any
+        self._is_counting = False  # set-up before the first step does not count
         self._is_told = os.environ["RANK"] == "0"
         self._since: dict[tuple[str, str], HostWork] = {}
         self._freeing = Freeing()
-        self._measured_ns = defaultdict[tuple[str, int], float](float)  # since the last step, by line, until it counts
+        self._measured_ns = defaultdict[tuple[str, int], float](float)  # since the last step, by line
         self._loading: list[float] | None = None  # stretches while the data loader works in this process
         link.on_cpu, link.staged, link.measured = self.run, self.stage, self.measured
 
     def end_step(self) -> None:
-        """Report what the step that ends now has computed."""
+        """Report the work of the ending step."""
         if self._since:
             self._link.ask(NoteCpuWork([[*key, work] for key, work in self._since.items()]))
             self._since = {}
@@ -61,26 +59,26 @@ class OnCpu:
         self._freeing.end_step(self._link.host.all_dispatches)
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an operator on CPU tensors, and count what a core does in it, unless it is not the script's."""
+        """Call an operator on CPU tensors, and count its work on a core unless the simulation itself called it."""
         result = func(*args, **kwargs)
         if self._is_counting and not self._link.is_busy and func.namespace != "profiler":
             self._add(OPERATORS, work_of(func, args, kwargs, result))
         return result
 
     def stage(self, size_bytes: int) -> None:
-        """Count a copy of pageable memory to or from memory that a GPU reaches."""
+        """Count a copy of `size_bytes` between pageable memory and memory that a GPU can access."""
         if self._is_counting:
             self._add(COPIES, HostWork(cpu_bytes=2 * size_bytes))
 
     def measured(self, cpu_ns: float, frame: FrameType | None) -> None:
-        """Count what was measured in the main thread, and ends in a frame, once there is enough of it."""
+        """Count a measured stretch of the main thread that ends in `frame`, once its line has enough."""
         if self._loading is not None:
             self._loading.append(self._freeing.beyond(cpu_ns, self._link.host.all_dispatches))
         elif self._is_counting and cpu_ns >= _LEAST_STRETCH_NS:
             self._add(MEASURED, HostWork(turns=turns_of(self._counted_ns(cpu_ns, frame))), frame)
 
     def _counted_ns(self, cpu_ns: float, frame: FrameType | None) -> float:
-        """Return what counts now of a line's work, with what it has done before without being counted."""
+        """Return the ns to count now for a line: once the line passes the threshold, also its work before."""
         if frame is None or not _is_opaque(frame.f_code.co_filename):
             return cpu_ns if cpu_ns >= _LEAST_ELSEWHERE_NS else 0
         cpu_ns = self._freeing.beyond(cpu_ns, self._link.host.all_dispatches)
@@ -93,9 +91,9 @@ class OnCpu:
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Attribute computations and calls inside to the data loader."""
+        """Attribute the work within the context to the data loader."""
         if self._loading is not None or threading.current_thread() is not threading.main_thread():
-            yield  # within another loader's loading, or where nothing is measured
+            yield  # nested in another loader's loading, or in a thread that is not measured
             return
         before, self._loading = self._link.host.counts(), []
         try:
@@ -130,6 +128,6 @@ class OnCpu:
 
 @cache
 def _is_opaque(file: str) -> bool:
-    """Return whether what a file's code does is the script's own or a package's, and not torch's or Python's."""
+    """Return whether a file belongs to the script or to a package other than torch and Python's library."""
     is_packages = INSTALLED in file and not any(each in file for each in _OF_TORCH)
     return is_packages or is_users_file(file)

@@ -1,6 +1,6 @@
-"""The law of operators on CPU tensors beside a GPU: what one core moves and computes, from shapes alone.
+"""The law of operators on CPU tensors next to a GPU: bytes moved and flops of one core, from shapes alone.
 
-Values count for nothing, so that a script's steps repeat. `python -m benchmarks.cpu_operators` holds it against a
+Values have no influence, so that a script's steps repeat. `python -m benchmarks.cpu_operators` compares the law with a
 machine's cores.
 """
 
@@ -17,15 +17,15 @@ from scenarios.config.host_costs import Eager
 from scenarios.modules.operators import price, tensors_in
 from scenarios.seam.host_work import NO_WORK, HostWork
 
-# Smaller ones take what dispatching them takes.
+# Smaller operators take no more time than their dispatch.
 _LEAST_ELEMENTS = 1024
 _USUAL = Eager()
-# Bytes that a core moves while it computes one flop: the longer of both is what an operator takes.
+# Bytes that a core moves in the time of one flop: an operator takes the longer of moving and computing.
 _BYTES_PER_FLOP = _USUAL.cpu_bytes_per_s / _USUAL.cpu_flops_per_s
-# What is touched of fewer bytes comes from a core's caches, at three times the rate of memory.
+# Operands below this size come from a core's caches, at three times the rate of memory.
 _CACHE_BYTES, _CACHED_SHARE = 4 << 20, 1 / 3
-# What an element costs beside the bytes that an operator touches, in bytes that move meanwhile (12 of them a ns):
-# random numbers come one by one, masks are branches, and interpolation gathers. Measured on one core of a Xeon with
+# Cost per element on top of the bytes touched, in bytes that would move meanwhile (12 bytes per ns): random numbers
+# are drawn one by one, masks branch, and interpolation gathers. Measured on one core of a Xeon with
 # torch 2.13, 16 K to 4 M elements (`python -m benchmarks.cpu_operators`).
 _BYTES_AN_ELEMENT = {
     name: size
@@ -42,7 +42,7 @@ _BYTES_AN_ELEMENT = {
     }.items()
     for name in names.split()
 }
-# Sorting passes over all elements as often as halving a row of them leads to one.
+# Sorting makes log2(row length) passes over all elements; cost per element and pass, in bytes.
 _BYTES_A_PASS = 40
 _SORTING = frozenset(
     {*("sort", "argsort", "msort", "median", "kthvalue", "mode"), *("unique", "_unique", "_unique2", "unique_dim")}
@@ -50,9 +50,9 @@ _SORTING = frozenset(
 
 
 def work_of(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> HostWork:
-    """Return what a core does in a call of an operator on CPU tensors, beside dispatching it."""
+    """Return a core's work for a call of an operator on CPU tensors, without its dispatch."""
     tensors = tensors_in((args, kwargs, result))
-    if any(each.layout != torch.strided or each.is_nested for each in tensors):  # whose bytes no stride gives
+    if any(each.layout != torch.strided or each.is_nested for each in tensors):  # strides do not give their sizes
         return NO_WORK
     elements = max((each.numel() for each in tensors), default=0)
     if elements <= _LEAST_ELEMENTS and sum(each.numel() for each in tensors) <= _LEAST_ELEMENTS:

@@ -1,4 +1,4 @@
-"""What the host polls for, look by look: an event, a stream, a call."""
+"""Polls of the host: queries of an event, a stream or a call."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any, Literal
 
 from scenarios.workloads.script.events.waits import Query, SynchronizeCall
 
-# A look takes the host 1 us; after as many at one thing with nothing launched between them, the host waits for it.
+# A poll takes the host 1 us; after this many of one target with no launch in between, the host waits for the target.
 MOST_POLLS = 1_000
 
 
 class Polls:
-    """A rank's looks at simulated time, by way of its `link`."""
+    """A rank's polls of simulated time, through its `link`."""
 
     def __init__(self, link: Any) -> None:
         self._link = link
-        self._not_over = Counter[Query]()  # looks answered by no since the host did something else
+        self._not_over = Counter[Query]()  # polls answered with no since the host's last other work
 
     def end(self) -> None:
-        """Begin anew, as the host does something else."""
+        """Reset the count of polls: the host does something else."""
         self._not_over.clear()
 
     def is_over(self, kind: Literal["event", "stream", "call"], number: int) -> bool:
-        """Return whether an "event", a "stream" or a "call" is over in simulated time, by its number.
+        """Return whether an "event", "stream" or "call" is over in simulated time, by its number.
 
-        A loop of looks ends in a wait: it takes no time where the last look says yes, but a recording that is played
-        on slower hardware waits there.
+        A polling loop ends in a wait. The wait takes no time here, as the last poll says yes, but a replay on slower
+        hardware waits there.
         """
         link, look = self._link, Query(kind, number)
         if link.is_captured:

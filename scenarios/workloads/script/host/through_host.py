@@ -1,8 +1,8 @@
-"""Calls of gloo beside a simulated GPU: gloo sends memory of the host, and a wait for it holds the host.
+"""Calls of gloo next to a simulated GPU: gloo sends the host's memory, and a wait for gloo blocks the host.
 
-A call of the host's own tensors, or of none, begins at once, whatever the GPU is at. A GPU's tensors come to gloo by
-copies to pinned memory and back, which torch's ProcessGroupGloo makes on streams of its own: a call begins when what it
-reads is on the host, and the current stream goes on when what it gives is back on the GPU.
+A call without a GPU's tensors begins at once, whatever the GPU does. Tensors of a GPU are copied to pinned memory and
+back, on streams of torch's ProcessGroupGloo: a call begins when its inputs are on the host, and the current stream
+continues when its outputs are back on the GPU.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ class _Link(Protocol):
 
 
 class OnHost:
-    """One call of the host's own tensors."""
+    """A gloo call on the host's own tensors."""
 
     def __init__(self, link: _Link, use: str = "host") -> None:
         self._link, self._side = link, _side_stream(use)
 
     @property
     def stream(self) -> int:
-        """The number of the stream that the call is on."""
+        """The number of the call's stream."""
         return int(self._side.number)
 
     def wait(self, number: int, *, is_cut: bool) -> Any:
-        """Have the host wait until gloo is through with a call; return what is known of what the call gives."""
+        """Block the host until the call is over; return the call's outputs, as far as known."""
         self._link.ask(SynchronizeCall(number), is_cut=is_cut)
         with torch.cuda.stream(self._side):
             return self._link.wait(number, is_cut=False)
 
 
 class ThroughHost(OnHost):
-    """One call of a GPU's tensors, with the copies."""
+    """A gloo call on a GPU's tensors, with copies of `given_bytes` to the host and `back_bytes` to the GPU."""
 
     def __init__(self, link: _Link, given_bytes: float, back_bytes: float) -> None:
         super().__init__(link, "copies")
@@ -60,7 +60,7 @@ class ThroughHost(OnHost):
         self._copy(Kernel(kind=COPYING, bytes_read=given_bytes, host_written=given_bytes, dtype=""))
 
     def wait(self, number: int, *, is_cut: bool) -> Any:
-        """See `OnHost.wait`; have the current stream wait until what the call gives is copied to the GPU."""
+        """Wait as `OnHost.wait` does; make the current stream wait until the outputs are copied to the GPU."""
         found = super().wait(number, is_cut=is_cut)
         self._copy(Kernel(kind=COPYING, host_read=self._back_bytes, bytes_written=self._back_bytes, dtype=""))
         torch.cuda.current_stream().wait_stream(self._side)
@@ -73,10 +73,10 @@ class ThroughHost(OnHost):
 
 
 def through_host(link: _Link, asked: TorchCall) -> OnHost | None:
-    """Copy what a call of gloo's reads of a GPU to the host; None: gloo does not carry it, or there is no GPU.
+    """Copy a gloo call's GPU inputs to the host; None if gloo does not carry the call, or there is no GPU.
 
     Raises:
-        RuntimeError: torch's gloo has no such call of a GPU's tensors.
+        RuntimeError: torch's gloo does not support the call on a GPU's tensors.
     """
     if link.shadows is None or not asked.library:
         return None
@@ -91,7 +91,7 @@ def through_host(link: _Link, asked: TorchCall) -> OnHost | None:
 
 @cache
 def _side_stream(use: str) -> Any:
-    """Return one for all groups: the copies of several share the way to the host."""
+    """Return one stream per use, shared by all groups, as their copies share the path to the host."""
     return torch.cuda.Stream()
 
 

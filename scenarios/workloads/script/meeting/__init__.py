@@ -1,1 +1,1 @@
-"""Ranks that a script starts itself, the stores in which they meet, and the messages between them."""
+"""Ranks that a script starts itself, the stores through which ranks rendezvous, and point-to-point messages."""

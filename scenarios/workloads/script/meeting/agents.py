@@ -1,4 +1,4 @@
-"""torch's elastic launcher, called by a script: the rank's function or script runs here, as an agent would start it."""
+"""torch's elastic launcher, called by a script: runs the rank's function or script in this process, without agents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scenarios.workloads.script.users_lines import users_line
 
 
 def install_agents(seats: Seats) -> None:
-    """Have `elastic_launch`, and with it torch.distributed.run's main, run this rank's part in place of processes."""
+    """Make `elastic_launch`, which torch.distributed.run calls, run this rank's part here, without new processes."""
 
     def launch_agent(config: Any, entrypoint: Callable[..., Any] | str | None, args: list[Any], **_: Any) -> Any:
         hosts, line = seats.world_size // seats.local_world_size, users_line(sys._getframe().f_back)
@@ -44,7 +44,7 @@ def install_agents(seats: Seats) -> None:
 
 
 def _run_command(seats: Seats, line: str, words: Sequence[str]) -> None:
-    """Run the script or module that a command of Python names, in this process."""
+    """Run in this process the script or module that a Python command names."""
     python, *rest = words
     while rest[:1] == ["-u"]:
         rest = rest[1:]

@@ -1,4 +1,4 @@
-"""Commands that a script runs to start ranks: refused, as a new Python would train by itself, beside the simulation."""
+"""Refusal of a script's commands that start ranks: a new Python would train by itself, outside the simulation."""
 
 from __future__ import annotations
 
@@ -13,25 +13,32 @@ from typing import Any
 from scenarios.workloads.script.meeting.seats import Seats, has_group
 from scenarios.workloads.script.users_lines import users_line
 
-# What starts ranks, as a command and as a module of Python.
+# Launchers of ranks: commands, and modules for `python -m`.
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "srun", "fabric", "lightning")
 _MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands", "deepspeed", "torchx")
-# The word by which some do, beside others; and words by which the rest only tell of themselves.
+# Launchers with subcommands launch only by this one; other launchers do not launch with these flags.
 _STARTING = {"accelerate": "launch", "accelerate.commands.accelerate_cli": "launch", "torchx": "run"}
 _STARTING |= dict.fromkeys(("fabric", "lightning"), "run")
 _TELLING = ("-h", "--help", "-V", "--version")
-_MOST = 80  # characters of a command that are shown
+_MOST = 80  # characters of a command in a refusal
 
 
 class Commands:
-    """Commands of a script that start a Python each."""
+    """A check of the commands that a script runs, with the Python scripts that earlier commands started."""
 
     def __init__(self, seats: Seats) -> None:
-        self._seats, self._started = seats, list[str]()  # their scripts, in a row
+        self._seats, self._started = seats, list[str]()  # the Python scripts of earlier commands
 
     def check(self, command: Any, env: Mapping[str, str] | None, line: str) -> None:
-        """End the run with a sentence where a command starts ranks: by a launcher, or the i-th one of a script given i
-        or that rank's number in its environment.
+        """End the run with a sentence if a command starts ranks.
+
+        A command does so by a launcher, with another rank's number in its environment, or as the i-th command of one
+        Python script if i is among its arguments.
+
+        Args:
+            command: a command as subprocess.Popen takes it.
+            env: the command's environment; None: this process's.
+            line: the script's line that runs the command.
         """
         words = _words(command)
         if has_group() or not words:
@@ -61,7 +68,7 @@ class Commands:
 
 
 def watch_commands(seats: Seats) -> None:
-    """Have the commands checked that this process runs."""
+    """Check every command that this process runs through subprocess.Popen or os.system."""
     commands, own = Commands(seats), os.getpid()
     popen, system = subprocess.Popen.__init__, os.system
 
@@ -85,7 +92,7 @@ def _words(command: Any) -> list[str]:
         if isinstance(command, str | bytes | os.PathLike):
             return shlex.split(os.fsdecode(command))
         return [os.fsdecode(each) for each in command]
-    except (TypeError, ValueError):  # whoever runs it says so
+    except (TypeError, ValueError):  # subprocess reports the malformed command
         return []
 
 
@@ -101,7 +108,7 @@ def _is_launching(words: Sequence[str], script: str | None) -> bool:
 
 
 def _script(words: Sequence[str]) -> str | None:
-    """Return the script or module that a command of Python runs; None: it runs none."""
+    """Return the script or module that a Python command runs; None if it runs neither."""
     if not Path(words[0]).name.startswith("python"):
         return None
     for place, word in enumerate(words[1:], 1):

@@ -1,4 +1,4 @@
-"""Keeps a process that a script has started from training by itself, where it is no simulated rank; no torch."""
+"""Guard for processes that a script starts and that are no simulated ranks: forbids process groups there; no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 
 def own_ranks(line: str) -> str:
-    """Return the sentence about a script that starts its ranks in a way that is not followed, in this line of it."""
+    """Return the error message for a script's line that starts ranks in an unsupported way."""
     return (
         f"{line}: starts ranks of its own: expected torch.multiprocessing.spawn, Processes of one function of which the"
         " i-th is given i, torch's elastic_launch, or a script as torchrun starts it, which is one rank itself"
@@ -19,16 +19,16 @@ NO_RPC = "torch.distributed.rpc is not simulated: expected collectives, or send 
 
 
 class Guarded(NamedTuple):
-    """A process's function; in that process it cannot make a process group."""
+    """A process's function, run such that the process cannot create a process group."""
 
     function: Callable[..., Any] | None
     line: str
 
     def __call__(self, *given: Any, **more: Any) -> Any:
-        """Call the function.
+        """Run the function with init_process_group and init_rpc disabled.
 
         Raises:
-            RuntimeError: it calls init_process_group, or init_rpc.
+            RuntimeError: the function calls init_process_group or init_rpc.
         """
         _replace("torch.distributed", "init_process_group", self._refuse)
         _replace("torch.distributed.rpc", "init_rpc", self._refuse_rpc)
@@ -42,7 +42,7 @@ class Guarded(NamedTuple):
 
 
 def _replace(module_name: str, function_name: str, by: Callable[..., NoReturn]) -> None:
-    """Replace a function of a module that is loaded, wherever modules have it."""
+    """Replace a function of a loaded module under every name that loaded modules have for it."""
     usual = getattr(sys.modules.get(module_name), function_name, None)
     for module in list(sys.modules.values()) if usual is not None else ():
         for name, found in list(getattr(module, "__dict__", {}).items()):

@@ -1,4 +1,4 @@
-"""Values of messages beside their calls: only the source of a message, or a scatter's root, knows if it has any."""
+"""Values of messages and scatters, passed outside the calls: only the sender, or a scatter's root, has them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from scenarios.workloads.script.requests import Packed
 
 
 class Mail:
-    """What was sent and not yet received: the n-th message from a source to a target, or part of a scatter, in a group
-    is the n-th that the target asks for there, whichever it waits for first.
+    """Messages that were sent and not yet received.
+
+    The n-th message (or scatter part) from a source to a target in a group matches the target's n-th receive from that
+    source, in the order of issue, not of waiting.
     """
 
     def __init__(self) -> None:
@@ -19,20 +21,24 @@ class Mail:
         self._counts = Counter[Hashable]()
 
     def post(self, call: IssueCall, here: int, members: Sequence[int], number: int) -> Hashable | None:
-        """Put a rank's side of a call there; return under what the rank finds what it receives, if it does.
+        """Store what a rank sends by a call; return the key for `take` of what the rank receives, None for a send.
 
-        `number` tells groups of the same `members` apart.
+        Args:
+            call: a send, receive or scatter.
+            here: the rank that issued the call.
+            members: the ranks of the call's group.
+            number: distinguishes groups of identical `members`.
         """
         is_scatter, group = call.verb == "scatter", (tuple(members), number)
         if call.verb == "send":
             self._put((here, call.options["dst"], is_scatter, group), call.inputs[0])
             return None
-        for target, packed in zip(members, call.inputs if is_scatter else (), strict=False):  # only the root gives any
+        for target, packed in zip(members, call.inputs if is_scatter else (), strict=False):  # only the root has inputs
             self._put((here, target, is_scatter, group), packed)
         return self._next("received", (call.options["src"], here, is_scatter, group))
 
     def take(self, key: Hashable) -> Packed:
-        """Take what was sent."""
+        """Remove and return the tensor sent under a key."""
         return self._sent.pop(key)
 
     def _put(self, way: Hashable, packed: Packed) -> None:

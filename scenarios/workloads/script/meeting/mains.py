@@ -1,4 +1,4 @@
-"""Runs a script or module in this process, as Python runs it."""
+"""Runs a script or module in this process as `__main__`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def run_as_main(words: Sequence[str]) -> None:
-    """Run `python WORDS`: a file or "-m" and a module, with its arguments."""
+    """Run `python WORDS` in this process. `words`: a file, or "-m" and a module, followed by arguments."""
     if words[0] == "-m":
         sys.argv, sys.path[:0] = [*words[1:]], [os.getcwd()]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)

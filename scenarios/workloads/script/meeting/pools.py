@@ -1,6 +1,6 @@
-"""Pools of processes whose tasks are ranks: this rank's task runs here, and no worker is started.
+"""Process pools whose tasks are ranks: runs this rank's task in this process and starts no worker.
 
-Other pools have their workers from the first task on, or the first look at a result.
+A pool whose tasks are no ranks starts its workers at its first task, or when a result is first read.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _Executor: Any = concurrent.futures.process.ProcessPoolExecutor
 
 
 def install_pools(seats: Seats) -> None:
-    """Have pools that have as many workers as there are ranks run this rank's part where their tasks are ranks."""
+    """Replace multiprocessing's and concurrent.futures' process pools by `RankPool` and `RankExecutor`."""
     for usual, own in ((_Pool, RankPool), (_Executor, RankExecutor)):
         own.seats, own.process = seats, os.getpid()
         put({usual: own})
 
 
 class RankPool(_Pool):  # type: ignore[misc]
-    """A pool of multiprocessing whose workers are started by the first use of what usual ones have.
+    """A multiprocessing pool that starts its workers only when a task turns out to be no rank, or an attribute is read.
 
     Attributes:
         seats: the ranks that the script can start.
-        process: the id of this rank's process; pools of its children are usual ones.
+        process: the id of this rank's process; pools in its children behave as usual.
     """
 
     seats: ClassVar[Seats]
@@ -109,7 +109,7 @@ class RankPool(_Pool):  # type: ignore[misc]
         return _Results(found) if found else super().imap_unordered(func, tasks, chunksize)
 
     def _run_first(self, func: Callable[[Any], Any], iterable: Iterable[Any]) -> tuple[list[Any], Iterator[Any]]:
-        """Return what `_run` does, and all tasks, of which there may be no end."""
+        """Run this rank's task if tasks are ranks; return the results and an iterator over all tasks, maybe endless."""
         tasks = iter(iterable)
         first = [*islice(tasks, self.seats.world_size + 1)]
         return self._run(func, (MapTask((task,)) for task in first)), chain(first, tasks)
@@ -151,11 +151,11 @@ class RankPool(_Pool):  # type: ignore[misc]
 
 
 class RankExecutor(_Executor):  # type: ignore[misc]
-    """An executor of concurrent.futures, which starts its workers at its first task by itself.
+    """A concurrent.futures executor that runs this rank's task here; it starts workers at its first other task.
 
     Attributes:
         seats: the ranks that the script can start.
-        process: the id of this rank's process; executors of its children are usual ones.
+        process: the id of this rank's process; executors in its children behave as usual.
     """
 
     seats: ClassVar[Seats]
@@ -182,7 +182,7 @@ class RankExecutor(_Executor):  # type: ignore[misc]
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **more: Any) -> Iterator[Any]:
         if self._has_begun or not self._rank_workers.may_be_ranks():
             return super().map(fn, *iterables, **more)  # type: ignore[no-any-return]
-        more.pop("chunksize", None)  # tasks of one each
+        more.pop("chunksize", None)  # each task has to be submitted alone, to be recognized as a rank
         return Executor.map(self, fn, *iterables, **more)
 
     def shutdown(self, *given: Any, **more: Any) -> None:
@@ -200,7 +200,7 @@ class RankExecutor(_Executor):  # type: ignore[misc]
 
 
 class _Results(Iterator[Any]):
-    """What `imap` and its like return of tasks that have run here."""
+    """An iterator over results of tasks that have run here, as `imap` and `imap_unordered` return it."""
 
     def __init__(self, found: Iterable[Any]) -> None:
         self._left = iter(found)
@@ -212,7 +212,7 @@ class _Results(Iterator[Any]):
 
 
 class _Result:
-    """What `apply_async` and its like return of a task that was kept, or has run here."""
+    """A result of a deferred task, or of one that has run here, with the methods of multiprocessing's AsyncResult."""
 
     def __init__(
         self,

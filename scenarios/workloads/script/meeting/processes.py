@@ -1,7 +1,8 @@
-"""Processes that a script starts one by one to be its ranks: the one that is this rank runs here, the others elsewhere.
+"""Processes that a script starts one by one as its ranks: runs this rank's process here; the others run elsewhere.
 
-Processes are ranks if they are started in a row while there is no process group, run one function, and the i-th one is
-given the number i; they run at the first join, or any other look at one of them, and at the end of the script.
+Processes count as ranks if the script starts them in a row without a process group, they run one function, and the i-th
+process has the number i among its arguments. This rank's process runs at the first join or other access to one of the
+processes, at the latest at the end of the script.
 """
 
 from __future__ import annotations
@@ -23,37 +24,40 @@ from scenarios.workloads.script.meeting.seats import Seats, has_group
 from scenarios.workloads.script.process.children import watch_children
 from scenarios.workloads.script.users_lines import is_users_file, users_line
 
-# How long what a process has put into a queue may take to be there.
+# How long a value that a process has put into a queue may take to arrive, as a feeder thread writes it.
 _FILLED_S = 10.0
-# Those of a manager.
+# A manager's types of queues.
 _QUEUES = ("Queue", "JoinableQueue")
-# Their methods by which a script looks for what its tasks have put there.
+# Methods of queues by which a script checks for values from its processes.
 _LOOKS = frozenset({"empty", "get", "get_nowait", "qsize"})
-# Modules whose processes are their own: data loaders' workers, pools, managers; and those whose tasks are the script's.
+# Modules whose workers run tasks of the script; and modules that start processes for themselves (loaders, managers).
 _POOLS = ("multiprocessing.pool", "concurrent.futures.process")
 _OWN = ("torch.utils.data", "multiprocessing", "concurrent", "torch.multiprocessing")
 
 
 class Processes:
-    """Processes that the script starts.
+    """The processes that a script starts.
 
     Attributes:
-        helpers: the script's line of each one that is no rank.
+        helpers: the script's line for each process that is no rank.
     """
 
     def __init__(self, seats: Seats) -> None:
-        self._seats, self._kept = seats, list[BaseProcess]()  # that may be ranks
+        self._seats, self._kept = seats, list[BaseProcess]()  # candidates for ranks
         self._is_starting, self.helpers = False, list[str]()
 
     def watch(self) -> None:
-        """Keep what may be ranks of the processes that this one starts; taking from a queue is a look at all."""
+        """Intercept processes that this one starts, and reads of queues, which make candidates for ranks run."""
         watch_children(self._take)
         self._watch_proxies()
         for kind in (Queue, SimpleQueue):
             self._watch_queue(kind)
 
     def run(self) -> None:
-        """Run the one that is this rank, or start them after all: one alone where there are more ranks is a helper."""
+        """Run the candidate that is this rank, or start all candidates as helpers.
+
+        A single candidate in a world of several ranks is a helper; any other wrong number ends the run.
+        """
         kept, self._kept = self._kept, []
         if not kept:
             return
@@ -71,12 +75,12 @@ class Processes:
         self._seats.run(kept[index].run)
 
     def start(self) -> None:
-        """Start them as helpers, as this process becomes a rank itself."""
+        """Start the candidates as helpers: this process becomes a rank itself."""
         kept, self._kept = self._kept, []
         self._start(kept)
 
     def _take(self, process: BaseProcess) -> bool:
-        """Return whether a process that is started may be a rank, which is not started then."""
+        """Keep a process that is being started if it may be a rank; return whether it was kept."""
         if self._is_starting:
             return False
         starter = sys._getframe(2)
@@ -84,7 +88,7 @@ class Processes:
         if not has_group() and not _is_owned(starter):
             is_other_row = _is_given(process, 0) and not self._is_next(process)
             if is_other_row and len(self._kept) == 1 and self._seats.index(1) is None:
-                self.run()  # the one before was a helper
+                self.run()  # the single candidate before was a helper
             if self._is_next(process):
                 self._kept.append(process)
                 process._popen = _Here(self, process, line)  # type: ignore[attr-defined]
@@ -100,10 +104,10 @@ class Processes:
         return is_alike and _is_given(process, len(kept))
 
     def _help(self, process: BaseProcess, line: str, *, is_guarded: bool) -> None:
-        """Note a process that is no rank, and keep it from becoming one."""
+        """Record a helper process, and forbid process groups in it."""
         self.helpers.append(line)
         how = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
-        if how != "fork" and is_guarded:  # a fork has this one's torch
+        if how != "fork" and is_guarded:  # a forked child inherits this process's simulated torch
             process._target = Guarded(process._target, line)  # type: ignore[attr-defined]
 
     def _start(self, processes: Sequence[BaseProcess]) -> None:
@@ -152,14 +156,14 @@ class Processes:
 
 
 class _Here:
-    """What a process that was not started has in place of a child, or of a child that it has by now."""
+    """A stand-in for the Popen object of a candidate for a rank; delegates to the child once there is one."""
 
     def __init__(self, processes: Processes, process: BaseProcess, line: str) -> None:
         self._processes, self._process, self.line = processes, process, line
         self.returncode: int | None = None
         self.pid = os.getpid()
         self.sentinel, over = os.pipe()
-        os.close(over)  # so that whoever waits for the sentinel goes on
+        os.close(over)  # the sentinel reads as ready, so waits for it return
 
     def poll(self, flag: int = 0) -> int | None:
         child = self._child()
@@ -170,7 +174,7 @@ class _Here:
         return self.returncode if child is None else child.wait(timeout)
 
     def terminate(self) -> None:
-        """End the child; of ranks do nothing: the others are other ranks' processes, and this one has ended."""
+        """Terminate the child of a helper; do nothing for ranks: this one has ended, and the others run elsewhere."""
         if (child := self._child()) is not None:
             child.terminate()
 
@@ -180,14 +184,14 @@ class _Here:
         os.close(self.sentinel)
 
     def _child(self) -> Any:
-        """Look at the processes; return this one's child, if it has become a helper."""
+        """Settle all candidates; return the child if this process has become a helper."""
         self._processes.run()
         found = self._process._popen  # type: ignore[attr-defined]
         return None if found is self else found
 
 
 def _has_others() -> bool:
-    """Return whether children, or threads of this process, may fill a queue."""
+    """Return whether children or other threads of this process may fill a queue."""
     threads = [each for each in threading.enumerate() if each is not threading.main_thread()]
     return bool(multiprocessing.active_children()) or any(each.name != "QueueFeederThread" for each in threads)
 
@@ -198,7 +202,7 @@ def _here(process: BaseProcess) -> _Here:
 
 
 def _is_owned(frame: FrameType | None) -> bool:
-    """Return whether a process is started by one of the modules that start processes of their own."""
+    """Return whether the code that starts a process belongs to a module of `_OWN`."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith("scenarios."):
         frame = frame.f_back
     return frame is None or f"{frame.f_globals.get('__name__', '')}.".startswith(tuple(f"{each}." for each in _OWN))
@@ -211,7 +215,7 @@ def _function(process: BaseProcess) -> Any:
 
 
 def _given(process: BaseProcess) -> tuple[Any, Any, Any]:
-    """Return what a process is given: arguments, those by name, and attributes of a class of the script's own."""
+    """Return a process's positional arguments, keyword arguments, and public attributes of a user's subclass."""
     attributes = {name: value for name, value in vars(process).items() if not name.startswith("_")}
     return process._args, process._kwargs, attributes  # type: ignore[attr-defined]
 

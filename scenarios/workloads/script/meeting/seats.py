@@ -1,4 +1,4 @@
-"""Which of the ranks that a script starts itself this process is: rank r of a spawn is rank r of the world."""
+"""The place of this process among the ranks that a script starts itself: rank r of a spawn is rank r of the world."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.events.notes import ScriptFailure
 from scenarios.workloads.script.process.process_group import ScriptLink
 
-# The variables that say where ranks meet.
+# The environment variables of the rendezvous address.
 MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")
 
 
 class Seats:
-    """The ranks that a script can start: those of the whole world, or those of this host.
+    """The ranks that a script can start: all of the world, or all of this host.
 
     Attributes:
-        environment: the variables that torchrun sets, as this process began with them.
-        has_run: whether a rank that the script starts runs, or has run, in this process.
-        groups: how often this process has made a group of all ranks.
-        at_group: called as it is about to make one.
-        pools: `trial.Workers` of all pools.
+        environment: torchrun's variables, as this process started with them.
+        has_run: whether a rank that the script starts is running, or has run, in this process.
+        groups: how many times this process has created a group of all ranks.
+        at_group: called just before this process creates such a group.
+        pools: the `trial.Workers` of all pools.
     """
 
     def __init__(self, link: ScriptLink) -> None:
@@ -42,13 +42,13 @@ class Seats:
         )
 
     def index(self, number: int) -> int | None:
-        """Return which of `number` processes this one is; None: there are other numbers of ranks."""
+        """Return this process's index among `number` processes; None if that is the size of neither world nor host."""
         if number == self.world_size:
             return self.rank
         return self.local_rank if number == self.local_world_size else None
 
     def take(self, number: int, line: str, what: str = "") -> int:
-        """Return which of `number` processes this one is; end the run with a sentence where there are other numbers."""
+        """Return this process's index among `number` processes; end the run with a sentence if there is none."""
         found = self.index(number)
         if found is None:
             self.refuse(self.wrong_number(number, line, what))
@@ -56,7 +56,7 @@ class Seats:
         return found
 
     def wrong_number(self, number: int, line: str, what: str = "") -> str:
-        """Return the sentence about a script that starts another number of ranks than there are."""
+        """Return the error message for a script that starts a number of ranks other than the world's or a host's."""
         hosts = self.world_size // self.local_world_size
         there = f"{self.local_world_size}, the ranks of a host, or {self.world_size}, all" if hosts > 1 else "1"
         there = there if self.world_size > 1 and hosts > 1 else str(self.world_size)
@@ -69,18 +69,20 @@ class Seats:
         return f"{line}: starts {ranks} of its own{what}: expected {there}, as many as there are here: {hint}"
 
     def begin_group(self) -> None:
-        """Note that this process is about to make a group of all ranks."""
+        """Count a group of all ranks that this process is about to create, and call `at_group`."""
         self.groups += 1
         self.at_group()
 
     def refuse(self, sentence: str) -> None:
-        """End the run."""
+        """End the run with an error message."""
         self._link.ask(ScriptFailure(sentence))
 
     def of_first(self, value: Any, number: int | None = None) -> Any:
-        """Return what the first of `number` ranks that a parent starts has of a value, rank 0 without a number, as a
-        parent computes once what it gives to all: numbers and texts (ports, seeds, folders), in tuples, lists, dicts
-        and Namespaces; the rest is this rank's own. As many as a host has are the ranks of one host.
+        """Return `value` with its plain parts replaced by the first rank's: a parent computes them once for all ranks.
+
+        Plain parts are numbers and strings (ports, seeds, folders), also in tuples, lists, dicts and Namespaces; all
+        else stays this rank's. The first rank is rank 0, or the host's first rank if `number` is the number of ranks
+        per host.
         """
         first = self.rank - self.local_rank if number == self.local_world_size != self.world_size else 0
         if self.world_size == 1:
@@ -92,14 +94,14 @@ class Seats:
         return with_plain(value, pickle.loads(store.get(key)))
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Run what a rank's process would, with its meeting point as rank 0 has it."""
+        """Run `function` as a rank's process would, with rank 0's rendezvous address."""
         self.has_run = True
         os.environ.update(self.of_first({name: os.environ.get(name, "") for name in MEETING_POINT}))
         return as_process(function)
 
 
 def as_process(function: Callable[[], Any]) -> Any:
-    """Run what a process would: the groups that it has made end with it."""
+    """Run `function`, and destroy the process groups that it leaves, as the end of a process would."""
     try:
         return function()
     finally:
@@ -108,7 +110,7 @@ def as_process(function: Callable[[], Any]) -> Any:
 
 
 def has_group() -> bool:
-    """Return whether this process is in a process group: then what it starts are no ranks but helpers."""
+    """Return whether this process is in a process group; processes that it starts then are helpers, not ranks."""
     return dist.is_initialized()
 
 
@@ -119,11 +121,11 @@ def _is_torchruns(name: str) -> bool:
 
 
 class _Own:
-    """What each rank has by itself."""
+    """A marker for a value that stays each rank's own."""
 
 
 def plain(value: Any) -> Any:
-    """Return a value without all that is not plain."""
+    """Return a value with all parts that are not plain replaced by `_Own`; tuples become lists and Namespaces dicts."""
     match value:
         case bool() | int() | float() | str() | bytes() | None:
             return value if type(value).__module__ == "builtins" else _Own
@@ -137,7 +139,7 @@ def plain(value: Any) -> Any:
 
 
 def with_plain(own: Any, first: Any) -> Any:
-    """Return `own` with what rank 0 has, where that is plain and of the same form."""
+    """Return `own` with the plain parts of `first`, wherever both have the same structure."""
     match own, first:
         case (tuple() | list(), list()) if len(own) == len(first) and type(own) in (tuple, list):
             return type(own)(with_plain(*each) for each in zip(own, first, strict=True))

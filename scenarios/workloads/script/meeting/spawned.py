@@ -1,4 +1,4 @@
-"""torch.multiprocessing's spawn: the rank's function runs here, in the process of the rank that it is."""
+"""torch.multiprocessing's spawn: runs the rank's function in this process, which already is that rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scenarios.workloads.script.users_lines import users_line
 
 
 class _Context:
-    """What spawn returns with `join=False`: the function runs at the first look at its processes."""
+    """A result of spawn with `join=False`; the first access to its processes runs the rank's function."""
 
     def __init__(self, run: Callable[[], None], number: int) -> None:
         self._run, self._has_run, self._number = run, False, number
@@ -29,7 +29,7 @@ class _Context:
         return [os.getpid()] * self._number
 
     def join(self, timeout: float | None = None, grace_period: float | None = None) -> bool:
-        """Run the function, unless it has run; return True: all have ended."""
+        """Run the function unless it has run; return True, as all processes have ended then."""
         if not self._has_run:
             self._has_run = True
             self._run()
@@ -37,7 +37,7 @@ class _Context:
 
 
 def install_spawn(seats: Seats) -> None:
-    """Have torch.multiprocessing.spawn and start_processes run this rank's part in place of processes."""
+    """Make torch.multiprocessing's spawn and start_processes run this rank's part here, without new processes."""
     usual: Any = mp.start_processes  # type: ignore[attr-defined]
 
     def start_processes(

@@ -1,6 +1,6 @@
-"""Stores of torch.distributed in a simulated rank's process: each call is a request, so that others run meanwhile."""
+"""torch.distributed's stores in a simulated rank's process: each call is a request, so that other ranks can run."""
 
-# torch's stubs say other than what its bindings take and call.
+# torch's stubs differ from the signatures that its bindings take and call.
 # mypy: disable-error-code="override, attr-defined, misc"
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from scenarios.workloads.script.meeting.stores import JOINED, StoreRequest
 from scenarios.workloads.script.users_lines import users_line
 
 _OURS = ("scenarios.", "real.", "sim.")
-# Of ports that a script leaves to the system.
+# The first port in place of one that the system would choose (port 0).
 _FIRST_PORT = 40_000
-_made: list[Store] = []  # which stay: a store in C++ that is made of one of them does not hold it
+_made: list[Store] = []  # kept alive: a C++ store that wraps one of them holds no reference to it
 
-# Modules whose functions and classes can be replaced. Where others have them, by the id of each, as some of torch's
-# names warn where they are compared; and the modules that were searched for them.
+# Modules whose functions and classes can be replaced; where other modules have names of them, by id (comparing some of
+# torch's names emits warnings); and the modules that were searched for names.
 _REPLACED = ("torch", "multiprocessing.pool", "concurrent.futures")
 _names = dict[int, list[tuple[ModuleType, str]]]()
 _searched = set[str]()
 
 
 class SimulatedStore(Store):
-    """A store that all simulated ranks share, by its name."""
+    """A store that all simulated ranks share, identified by its name."""
 
     def __init__(self, ask: Callable[[AskStore], Any], name: str) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class SimulatedStore(Store):
         return list(self._do("list_keys"))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Wait for other ranks to set all keys; where they never do, the run ends as a deadlock."""
+        """Wait for other ranks to set all keys; the run ends as a deadlock if they never do."""
         self._do("wait", list(keys))
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
@@ -85,7 +85,11 @@ class SimulatedStore(Store):
         self._do("queue_push", key, _bytes(value))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
-        """Take a queue's first value; raise torch's QueueEmptyError where there is none and `block` is False."""
+        """Remove and return a queue's first value.
+
+        Raises:
+            QueueEmptyError: the queue is empty and `block` is False.
+        """
         found = self._do("queue_pop", key, block)
         if found is None:
             raise dist.QueueEmptyError(f"queue {key} is empty")
@@ -95,7 +99,7 @@ class SimulatedStore(Store):
         return int(self._do("queue_len", key))
 
     def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
-        """Wait until `world_size` ranks have called this with the same key."""
+        """Wait until `world_size` ranks have called `barrier` with this key."""
         if self.add(f"{key}/num_members", 1) == world_size:
             self.set(f"{key}/last_member", "1")
         self.wait([f"{key}/last_member"])
@@ -119,7 +123,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 class _PrefixStore(PrefixStore):
-    """torch's own, with what its C++ does not hand on to a store in Python."""
+    """A PrefixStore with the methods that torch's C++ does not forward to a store written in Python."""
 
     def __init__(self, prefix: str, store: Store) -> None:
         super().__init__(prefix, store)
@@ -153,11 +157,11 @@ class _PrefixStore(PrefixStore):
 
 
 def simulate_stores(ask: Callable[[AskStore], Any]) -> None:
-    """Have torch.distributed make stores in which a rank that waits lets others run."""
+    """Make torch.distributed create simulated stores, in which a rank that waits lets other ranks run."""
     rank, ports = int(os.environ["RANK"]), count(_FIRST_PORT + 100 * int(os.environ["RANK"]))
 
     class TCPStore(SimulatedStore):
-        """A store by its port, whatever its host is called."""
+        """A store identified by its port alone; the host name is ignored."""
 
         def __init__(
             self,
@@ -182,7 +186,7 @@ def simulate_stores(ask: Callable[[AskStore], Any]) -> None:
             return True
 
     class FileStore(SimulatedStore):
-        """A store by its file, which is not written."""
+        """A store identified by its file's path; the file is not written."""
 
         def __init__(self, file_name: str, world_size: int = -1) -> None:
             self.path = str(file_name)
@@ -199,7 +203,7 @@ def simulate_stores(ask: Callable[[AskStore], Any]) -> None:
 
 
 def put(instead: dict[Any, Any]) -> None:
-    """Replace functions and classes of torch, or pools, wherever modules have them: a script's may be loaded."""
+    """Replace functions and classes of torch or of pools under every name that loaded modules have for them."""
     find_names()
     for usual, own in instead.items():
         assert id(usual) in _names, f"{usual} is in none of {_REPLACED}"
@@ -209,7 +213,7 @@ def put(instead: dict[Any, Any]) -> None:
 
 
 def find_names() -> None:
-    """Note under which names the modules that were loaded since the last time have what `put` replaces."""
+    """Record under which names recently loaded modules hold functions and classes that `put` can replace."""
     for key in sys.modules.keys() - _searched:
         _searched.add(key)
         names = getattr(sys.modules[key], "__dict__", None)

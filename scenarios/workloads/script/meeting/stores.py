@@ -1,4 +1,4 @@
-"""Stores in which the ranks of a script meet (TCPStore, FileStore, rendezvous) as the simulator has them; no torch."""
+"""Stores in which a script's ranks rendezvous (TCPStore, FileStore), on the simulator's side; no torch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from scenarios.seam.group import Group
     from scenarios.seam.rank import Rank
 
-# Where TCPStore counts those that have come, which is one of its keys.
+# The key under which TCPStore counts the ranks that have joined.
 JOINED = "init/"
-# How often a rank may get one answer to one request, and do nothing but ask stores meanwhile, before it waits.
+# How many times a rank may get the same answer to one request, with only store requests between, before it is blocked.
 MOST_POLLS = 100
 
 
 class StoreRequest(NamedTuple):
-    """A request to a store, by the store's name: what to do with which keys or values, and the script's line."""
+    """A request to a store: the store's name, the verb with its keys and values, and the script's line."""
 
     store: str
     verb: str
@@ -30,20 +30,20 @@ class StoreRequest(NamedTuple):
 
 
 class PendingWork(Protocol):
-    """A work for which a rank waits until another one finishes it."""
+    """A work that a rank awaits and another rank finishes."""
 
     def __await__(self) -> Generator[Any, Any, Any]: ...
 
     def finish(self, value: object = None) -> None:
-        """End it, with what the rank that waits is given."""
+        """Finish the work, and hand `value` to the waiting rank."""
         ...
 
 
 class Meeting(Protocol):
-    """A backend whose ranks also wait for each other outside of calls, and have several libraries: the simulator's."""
+    """A backend, the simulator's, whose ranks also wait for each other outside of calls and use several libraries."""
 
     def over(self, group: Group, library: str) -> Group:
-        """Return a group's members as a group whose calls another library carries."""
+        """Return a group of the same members whose calls another library carries out."""
         ...
 
     def pend(self, label: str) -> PendingWork:
@@ -51,26 +51,26 @@ class Meeting(Protocol):
         ...
 
     async def let_others(self) -> None:
-        """Suspend until all else that happens at this instant has happened."""
+        """Suspend until all other events of this instant have happened."""
         ...
 
 
-# What `Stores.answer` gives where there is no answer yet.
+# Returned by `Stores.answer` where there is no answer yet.
 WAITS = object()
 
 
 class Stores:
-    """All stores of a run, each made by the first request to it. Meeting in a store takes no simulated time."""
+    """All stores of a run, each created by its first request. Store requests take no simulated time."""
 
     def __init__(self) -> None:
         self._of = defaultdict[str, _Store](_Store)
-        self._waiting: list[tuple[StoreRequest, PendingWork, int]] = []  # each with its store's changes so far
-        self._polls = defaultdict[int, Counter[str]](Counter)  # by rank: requests with their answers
+        self._waiting: list[tuple[StoreRequest, PendingWork, int]] = []  # with the store's change count when last tried
+        self._polls = defaultdict[int, Counter[str]](Counter)  # by rank: how often each (request, answer) repeated
 
     async def meet(self, rank: Rank, request: StoreRequest) -> Any:
-        """Return the answer to a rank's request, for which its host may have to wait.
+        """Return the answer to a rank's request; block its host until there is an answer.
 
-        A rank that polls waits for a change of the store: on CPUs only one rank's process runs at a time.
+        A polling rank is blocked until the store changes: on CPUs only one rank's process runs at a time.
         """
         store = self._of[request.store]
         before = store.changes
@@ -85,7 +85,7 @@ class Stores:
         return found
 
     def is_polling(self, rank: int, request: StoreRequest, found: object, *, has_changed: bool) -> bool:
-        """Return whether a rank has heard this answer `MOST_POLLS` times and done nothing but ask stores meanwhile."""
+        """Return whether a rank got this answer `MOST_POLLS` times and issued only store requests meanwhile."""
         if has_changed:
             self.goes_on(rank)
             return False
@@ -94,22 +94,22 @@ class Stores:
         return polls[key] >= MOST_POLLS
 
     def goes_on(self, rank: int) -> None:
-        """Forget what a rank has asked, as it does something else."""
+        """Reset the count of a rank's polls: the rank did something else."""
         self._polls[rank].clear()
 
     def changes(self, request: StoreRequest) -> int:
-        """Return how often the store of a request has changed."""
+        """Return how many times the request's store has changed."""
         return self._of[request.store].changes
 
     def answer(self, request: StoreRequest) -> Any:
-        """Return the answer; `WAITS` where other ranks have to do something before."""
+        """Return the answer, or `WAITS` if other ranks have to act first."""
         try:
             return getattr(self._of[request.store], request.verb)(*request.arguments)
         except _WaitsError:
             return WAITS
 
     def _wake(self) -> None:
-        """Answer those that wait and now can go on, in the order of their coming."""
+        """Answer the waiting requests that can be answered now, in order of arrival, until no further one can."""
         before = 0
         while before != len(self._waiting):
             waiting, self._waiting = self._waiting, []
@@ -124,14 +124,14 @@ class Stores:
 
 
 class _WaitsError(Exception):
-    """A request that has no answer yet."""
+    """A request that cannot be answered yet."""
 
 
 class _Store:
-    """One store, in the verbs of torch's.
+    """A store, with torch's verbs as methods.
 
     Attributes:
-        changes: how often its keys or values have changed.
+        changes: how many times its keys or values have changed.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class _Store:
         return all(key in self._values for key in keys)
 
     def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
-        """Set the value if it is the expected one, or if there is none and none is expected; return what is there."""
+        """Set a key if its value is `expected`, or if it has none and `expected` is empty; return torch's answer."""
         found = self._values.get(key)
         if found == expected or (found is None and not expected):
             self.set(key, desired)
@@ -183,7 +183,7 @@ class _Store:
             raise _WaitsError
 
     def joined(self, count: int) -> None:
-        """Wait until `count` ranks have come."""
+        """Require that `count` ranks have joined."""
         if int(self._values.get(JOINED, b"0")) < count:
             raise _WaitsError
 
@@ -192,7 +192,7 @@ class _Store:
         self.changes += 1
 
     def queue_pop(self, key: str, is_waiting: bool) -> bytes | None:
-        """Take a queue's first value; without one wait for it, or return None."""
+        """Remove and return a queue's first value; for an empty queue, wait or return None."""
         if not self._queues[key]:
             if is_waiting:
                 raise _WaitsError

@@ -1,7 +1,7 @@
-"""Tasks of a pool that may be ranks: this rank's task is tried here, in its process.
+"""Tasks of a pool that may be ranks: tries this rank's task in this process.
 
-Tasks are ranks if there are as many as the pool has workers and as the script can start ranks, the i-th one is given
-the number i, and the one that is tried here makes a process group.
+Tasks are ranks if their number is that of the workers and of ranks that the script can start, the i-th task has the
+number i among its arguments, and the task that is tried here creates a process group.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from scenarios.workloads.script.meeting.seats import MEETING_POINT, Seats, as_pr
 
 
 class MapTask(NamedTuple):
-    """What a task is given."""
+    """The arguments of a task."""
 
     args: tuple[Any, ...]
     by_name: Mapping[str, Any] = {}
 
     def is_given(self, number: int) -> bool:
-        """Return whether this number is among the arguments, or within the only one."""
+        """Return whether `number` is an argument, or an element of the only argument."""
         only = self.args[0] if len(self.args) == 1 and isinstance(self.args[0], tuple | list) else self.args
         return any(type(each) is int and each == number for each in (*only, *self.by_name.values()))
 
 
 class Workers:
-    """The workers of a pool, none of which is started as long as its tasks may be ranks.
+    """The workers of a pool, which are not started while the pool's tasks may be ranks.
 
     Args:
-        number: how many there are.
-        initializer: what each runs first.
-        start: starts a task in a usual worker, which settles the task's result.
+        seats: the ranks that the script can start.
+        number: how many workers the pool has.
+        initializer: what each worker runs first.
+        start: starts a task in a usual worker, which sets the task's result.
     """
 
     def __init__(
@@ -47,23 +48,23 @@ class Workers:
         seats.pools.add(self)
 
     def may_be_ranks(self) -> bool:
-        """Return whether the script can start as many ranks."""
+        """Return whether the script can start as many ranks as the pool has workers."""
         return not has_group() and self._seats.index(self._number) is not None
 
     def run(self, function: Callable[..., Any], tasks: Sequence[MapTask]) -> list[Any]:
-        """Run this rank's task; return what it gives for each, nothing where tasks are no ranks."""
+        """Run this rank's task; return its result once per task, or an empty list if the tasks are no ranks."""
         are_alike = len(tasks) == self._number and all(task.is_given(place) for place, task in enumerate(tasks))
         if self._kept or not (are_alike and self.may_be_ranks()):
             return []
         return _Trial(self._seats, (self._initializer, function), tasks).run() * len(tasks)
 
     def take(self, function: Callable[..., Any], task: MapTask) -> DeferredResult | None:
-        """Keep one of the tasks that a script hands over one by one, and run this rank's when all are there.
+        """Keep a task that the script submits alone; run this rank's task once all are submitted.
 
         Returns:
-            The task's result; None: it is no rank's, and is to be started.
+            The task's result; None: the task is no rank, and the caller has to start it.
         """
-        while isinstance(function, partial):  # one of its own for each task
+        while isinstance(function, partial):  # each task may have its own partial of one function
             task = MapTask((*function.args, *task.args), {**function.keywords, **task.by_name})
             function = function.func
         is_next = not self._kept or self._kept[0].function == function
@@ -76,13 +77,13 @@ class Workers:
         return kept
 
     def start(self) -> None:
-        """Start what was kept, as it is no rank's."""
+        """Start the kept tasks in usual workers: they are no ranks."""
         kept, self._kept = self._kept, []
         for each in kept:
             self._start(each)
 
     def keeps(self, kept: DeferredResult) -> bool:
-        """Return whether a task is neither started nor run."""
+        """Return whether a task is still kept, neither started nor run."""
         return any(each is kept for each in self._kept)
 
     def _run_kept(self) -> None:
@@ -96,11 +97,11 @@ class Workers:
 
 
 class DeferredResult(Future[Any]):
-    """The result of a task that waits for others: to look at it starts the task.
+    """A result of a kept task; reading it starts the task.
 
     Attributes:
-        function: what the task calls.
-        task: what that is given.
+        function: the task's function.
+        task: the function's arguments.
     """
 
     def __init__(self, workers: Workers, function: Callable[..., Any], task: MapTask) -> None:
@@ -109,7 +110,7 @@ class DeferredResult(Future[Any]):
 
     @property
     def _condition(self) -> Any:
-        """What every look at a future takes first, those of `wait` and `as_completed` too."""
+        """The condition that every read of a future acquires, also `wait` and `as_completed`; it starts the tasks."""
         self._workers.start()
         return self._own_condition
 
@@ -121,23 +122,23 @@ class DeferredResult(Future[Any]):
         if self._workers.keeps(self):
             self._done_callbacks: list[Callable[[Future[Any]], Any]]
             self._done_callbacks.append(fn)
-            with suppress(RuntimeError):  # no event loop runs; one waits for callbacks once all that can run has
+            with suppress(RuntimeError):  # no event loop runs; else it will soon wait for the callback
                 asyncio.get_running_loop().call_soon(self._workers.start)
         else:
             super().add_done_callback(fn)
 
 
 class _Again(BaseException):
-    """An end of a task that was given other values than the first rank has."""
+    """A signal that a task began with other values than the first rank's, and has to be run again."""
 
 
 class _Trial:
-    """A task of this rank's, run in its process as long as it may be a rank.
+    """A trial run of this rank's task in its process, undone if the task turns out to be no rank.
 
-    The ranks exchange what their parent computes where the task makes its group, as only then all of them run one. A
-    task that has begun with other values than the first rank has is run again, with those. What an initializer and a
-    task have set in the environment and in their modules' globals is undone where the task is run again or is no rank;
-    values that were changed in place, other modules, the states of generators, files and output stay.
+    Ranks exchange the values that their parent computes when the task creates its group: only then do all of them run
+    one. A task that began with other values than the first rank's runs again with the first rank's. Changes of the
+    environment and of globals of the initializer's and the task's modules are undone before a second run, or if the
+    task is no rank; values changed in place, other modules, generator states, files and output are not.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class _Trial:
         self._environment, self._globals = dict(os.environ), [(each, {**each}) for each in map(_globals, functions)]
 
     def run(self) -> list[Any]:
-        """Return the task's result; nothing where it has made no process group, as it has ended or raised before."""
+        """Return the task's result in a list, empty if the task ended or raised before it created a process group."""
         before, usual = self._seats.groups, self._seats.at_group
         self._seats.at_group = self._meet
         try:
@@ -181,10 +182,10 @@ class _Trial:
         return self._function(*args, **by_name)
 
     def _meet(self) -> None:
-        """Take what the first rank has, as this task is about to make its group.
+        """Take over the first rank's values, just before this task creates its group.
 
         Raises:
-            _Again: the task has begun with other values.
+            _Again: the task began with other values.
         """
         self._seats.has_run, self._seats.at_group = True, do_nothing
         found = self._seats.of_first(plain(self._plain), len(self._tasks))
@@ -203,7 +204,7 @@ class _Trial:
 
 
 def _globals(function: Any) -> dict[str, Any]:
-    """Return the globals of a function's module, or of a partial one's; none of what is no function."""
+    """Return the globals of the module of a function or partial; an empty dict for other callables."""
     while isinstance(function, partial):
         function = function.func
     found: dict[str, Any] = getattr(function, "__globals__", {})

@@ -1,1 +1,1 @@
-"""What runs in the process of a script's rank, in both worlds: its process group, steps, gradients and clock."""
+"""Code in the process of a script's rank, simulated or real: its process group, steps, gradients and clock."""

@@ -1,4 +1,4 @@
-"""A script's process and those that it starts, data loaders' say, in both worlds."""
+"""Control of a script's process and its children, such as data loader workers; for simulated and real ranks."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 
 
 def stand_alone() -> None:
-    """Let this process start others, and as it would if it were the first one; `end` ends them with it."""
+    """Set up this process as if it were the first one: it may start children, which `end` ends with it."""
     os.setpgid(0, 0)
-    multiprocessing.set_start_method(None, force=True)  # none was chosen yet: the script may
+    multiprocessing.set_start_method(None, force=True)  # unset, so that the script can still choose one
     allow_children()
 
 
 def allow_children() -> None:
-    """Let this process start others, though it may be a daemon, which ends with the process that started it."""
+    """Let this process start children although it may be a daemon."""
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
 
 
 def watch_children(started: Callable[[BaseProcess], bool]) -> None:
-    """Call `started` ahead of each process that this one starts; one for which it returns True is not started."""
+    """Call `started` before each process that this one starts; do not start the process if `started` returns True."""
     own, start = os.getpid(), BaseProcess.start
 
     def told(self: BaseProcess) -> None:
@@ -35,7 +35,7 @@ def watch_children(started: Callable[[BaseProcess], bool]) -> None:
 
 
 def end(process: Any) -> None:
-    """End a process that stands alone, and those that it has started."""
+    """Kill a process that has called `stand_alone`, and its children."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()

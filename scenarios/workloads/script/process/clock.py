@@ -12,7 +12,7 @@ from typing import Any
 
 from scenarios.workloads.script.users_lines import is_users_file
 
-# What a reading after another takes at least, so that a loop that waits for a time comes to its end.
+# The least time between two readings, so that a loop that waits for a time ends.
 _READING_NS = 1_000
 _NOT_SIMULATED = (
     "times that the script reads are of this machine, not simulated: with --ranks alike or more than 64 ranks, ranks"
@@ -21,13 +21,15 @@ _NOT_SIMULATED = (
 
 
 class ScriptClock:
-    """Simulated time, as the simulator tells it with each answer; between two answers a CPU's time goes on.
+    """A clock of simulated time, set by each answer of the simulator; in between, CPU time advances it.
 
-    `computing_ns` gives how long a CPU has computed since the last answer. `pass_ns` has the simulator pass time in
-    which the script sleeps and other ranks go on, and returns whether it has: beside a GPU ranks run at once.
-    `catch_up` hears the answers that have not been awaited, ahead of a reading. Readings never fall. What the simulator
-    does not charge, such as setting up, the script has seen to pass all the same. torch and other libraries read this
-    machine's clock, by which their time-outs go.
+    Readings never decrease. Time that the simulator does not charge, such as set-up, still passes for the script. torch
+    and other libraries read this machine's clock, as their timeouts depend on it.
+
+    Args:
+        computing_ns: returns how long the CPU has computed since the last answer.
+        pass_ns: lets simulated time pass while the script sleeps and other ranks go on; returns whether it did.
+        catch_up: receives pending answers before a reading.
     """
 
     def __init__(
@@ -43,24 +45,24 @@ class ScriptClock:
 
     @property
     def is_simulated(self) -> bool:
-        """Return whether a simulation gives the time."""
+        """Whether a simulation gives the time."""
         return self._told_ns is not None
 
     def hear(self, now_ns: int | None) -> None:
-        """Take the simulated time of an answer; None where nothing is simulated yet."""
+        """Set the clock to an answer's simulated time; None: nothing is simulated yet."""
         if now_ns is not None:
             passed_ns = 0 if self._told_ns is None else now_ns - self._told_ns
             self._told_ns, self._base_ns = now_ns, max(self._seen_ns, self._base_ns + passed_ns)
 
     def read_ns(self) -> int:
-        """Return the time of the host, in ns since the script began."""
+        """Return the host's time in ns since the script began."""
         self._catch_up()
         self._seen_ns = self._base_ns + self._computing_ns()
         self._shown_ns = self._seen_ns if self._seen_ns > self._shown_ns else self._shown_ns + _READING_NS
         return self._shown_ns
 
     def is_read(self) -> bool:
-        """Return whether a reading is of simulated time; say once where it is not."""
+        """Return whether readings are simulated; print a note, once, if they are not."""
         if not (self.is_simulated or self._has_said):
             self._has_said = True
             if os.environ["RANK"] == "0":
@@ -68,7 +70,7 @@ class ScriptClock:
         return self.is_simulated
 
     def install(self) -> None:
-        """Have the script's files read this clock where they ask `time` or `timeit`; what they sleep passes on it."""
+        """Make the script's files read this clock through `time` and `timeit`, and advance it by what they sleep."""
         for name in ("time", "perf_counter", "monotonic"):
             self._replace(name, getattr(time, f"{name}_ns")())
         timeit.default_timer = time.perf_counter

@@ -1,4 +1,4 @@
-"""Words what a script raised for its user: one sentence, and below it the frames of the script."""
+"""Error messages for a script's user: one sentence, followed by the script's stack frames."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 from scenarios.seam.errors import is_installed, is_ours
 from scenarios.workloads.script.config import Script
 
-# Lines of a message that are shown behind its first one.
+# How many lines of an exception's message are shown after its first.
 _MOST_LINES = 20
 _TORCHS = os.path.dirname(torch.__file__) + os.sep
 
 
 def raised(script: Script, error: BaseException) -> str:
-    """Return the sentence about an error, which begins with the line where the script was, and what is shown below."""
+    """Return the message for an exception: a sentence that begins with the script's line, and the frames."""
     first, *more = str(error).strip().splitlines() or [""]
     sentence = f"{place_of(script, error)}: {type(error).__name__}{': ' if first else ''}{first}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "triton":
@@ -27,14 +27,14 @@ def raised(script: Script, error: BaseException) -> str:
 
 
 def left(script: Script, end: SystemExit) -> str:
-    """Return the sentence about a script that ended by `sys.exit` with something other than 0."""
+    """Return the message for a script that called `sys.exit` with anything but 0."""
     what = f"exit code {end.code}" if isinstance(end.code, int) else str(end.code)
     sentence = f"{script.path} ended with {what} (sys.exit in {place_of(script, end)})"
     return "\n".join([sentence, *_shown(script, end)])
 
 
 def place_of(script: Script, error: BaseException) -> str:
-    """Return "FILE:LINE", the innermost line of the user's own code; the script's path where there is none."""
+    """Return "FILE:LINE", the innermost line of the user's own code; the script's path if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     folder = os.path.realpath(script.path.parent) + os.sep
@@ -55,7 +55,7 @@ def _shown(script: Script, error: BaseException) -> list[str]:
 
 
 def _frames(error: BaseException) -> Sequence[traceback.FrameSummary]:
-    """Return the frames that are neither torch's, nor ours, nor Python's, outermost call first."""
+    """Return the frames that are neither torch's, this project's nor Python's, outermost call first."""
     found = traceback.extract_tb(error.__traceback__)
     return traceback.StackSummary.from_list(
         frame for frame in found if not (is_ours(frame.filename) or frame.filename.startswith(_TORCHS))
@@ -63,5 +63,5 @@ def _frames(error: BaseException) -> Sequence[traceback.FrameSummary]:
 
 
 def _is_users(filename: str, folder: str) -> bool:
-    """Return whether a file is the script's, or of a package that is not installed."""
+    """Return whether a file is in the script's folder or in a package that is not installed."""
     return os.path.realpath(filename).startswith(folder) or not is_installed(filename)

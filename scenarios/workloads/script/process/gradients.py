@@ -1,6 +1,6 @@
-"""When the gradients of a script's replicas are there, told by the process that runs it.
+"""Reports, from a script's process, when the gradients of its replicas are ready.
 
-A replica is a module under DistributedDataParallel. Who exchanges its buckets or its hook needs that.
+A replica is a module under DistributedDataParallel. Simulating other buckets or hooks requires these times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scenarios.workloads.script.process.simulated import SimulatedLink
 
 
 def watch_gradients(link: SimulatedLink) -> None:
-    """Have each DistributedDataParallel that the script makes tell of its gradients."""
+    """Make each DistributedDataParallel that the script creates report its gradients."""
     numbers, begin = count(), DistributedDataParallel.__init__
     register = DistributedDataParallel.register_comm_hook
 
@@ -36,22 +36,22 @@ def watch_gradients(link: SimulatedLink) -> None:
 
 
 def _accumulating(parameter: Tensor) -> Any:
-    """autograd's node that adds to its gradient."""
+    """Return autograd's node that accumulates a parameter's gradient."""
     with torch.enable_grad():
         node: Any = parameter.view_as(parameter).grad_fn
     return node.next_functions[0][0]
 
 
 def _dense(module: Any) -> list[Tensor]:
-    """Return the parameters that share buckets: each sparse gradient is reduced by itself."""
+    """Return the parameters that share buckets; sparse gradients are reduced separately."""
     parameters, is_sparse = module._build_params_for_reducer()
     return [each for each, sparse in zip(parameters, is_sparse, strict=True) if not sparse]
 
 
 class _WatchedReplica:
-    """A watcher of one replica, which keeps nothing of it alive.
+    """A watcher of one replica, which keeps nothing of the replica alive.
 
-    The order in which the gradients arrive in the first pass is that of the replica's buckets.
+    Gradients are numbered by their order of arrival in the first pass, which is the order of the replica's buckets.
     """
 
     def __init__(self, module: Any, link: SimulatedLink, number: int) -> None:
@@ -60,13 +60,15 @@ class _WatchedReplica:
         self._shapes = [[list(each.shape), str(each.dtype).removeprefix("torch.")] for each in parameters]
         self._arrived: list[int] = []
         self._places: dict[int, int] = {}
-        self._nodes = [_accumulating(each) for each in parameters]  # which autograd would not keep
+        self._nodes = [_accumulating(each) for each in parameters]  # kept alive here, as autograd does not
         own = weakref.ref(self)
         for index, node in enumerate(self._nodes):
-            node.register_hook(partial(_tell, own, index))  # after the reducer's, which copies
+            node.register_hook(
+                partial(_tell, own, index)
+            )  # runs after the reducer's hook, which copies into the bucket
 
     def ready(self, index: int) -> None:
-        """Note that the gradient of the parameter with that index is there."""
+        """Report that the gradient of the parameter `index` is ready; after the first pass, report the order."""
         module = self._module()
         if module is None or not module.require_backward_grad_sync:
             return

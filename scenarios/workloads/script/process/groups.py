@@ -1,6 +1,6 @@
-"""Makes torch.distributed's groups in a script's process through a link, under the names that the script gives.
+"""Creates torch.distributed's groups in a script's process through a link, under the script's names of backends.
 
-What makes groups in a way that cannot be followed is refused.
+Ways of creating groups that the simulation cannot follow are refused.
 """
 
 # mypy: disable-error-code="attr-defined"
@@ -25,17 +25,17 @@ from scenarios.workloads.script.meeting.store import put
 from scenarios.workloads.script.process.process_group import BACKEND, ScriptLink
 from scenarios.workloads.script.users_lines import users_line
 
-# What torch calls the backend where a script names none.
+# torch's name of the backend if a script names none.
 _UNNAMED = "undefined"
 _KNOWN = ("gloo", "nccl")
 _FAKE = "fake"
 _LISTED = " or ".join(_KNOWN)
-# What only the backend that a script names would understand.
+# Options that only the backend named by a script would understand.
 _OF_BACKEND = frozenset({"backend", "pg_options", "device_id", "use_local_synchronization"})
 
 
 def install(link: ScriptLink, seats: Seats, processes: Processes) -> None:
-    """Have torch.distributed make groups of `link`, which go by the names of the backends that a script asks for."""
+    """Make torch.distributed create groups of `link`, which keep the names of the backends that a script requests."""
     made = _Groups(link, seats, processes)
     dist.Backend.register_backend(BACKEND, made.create, extended_api=True, devices=["cpu", "cuda", "meta"])
     own = {"init_process_group": made.init_process_group, "new_group": made.new_group}
@@ -44,7 +44,7 @@ def install(link: ScriptLink, seats: Seats, processes: Processes) -> None:
 
 
 class _Groups:
-    """Functions of torch.distributed that make groups."""
+    """Replacements of torch.distributed's functions that create groups."""
 
     def __init__(self, link: ScriptLink, seats: Seats, processes: Processes) -> None:
         self._link, self._named, self._world = link, _UNNAMED, dist.distributed_c10d._world
@@ -53,7 +53,7 @@ class _Groups:
         self._split_group = getattr(dist, "split_group", None)
 
     def create(self, options: Any, _: Any) -> dist.ProcessGroup:
-        """Return the group that torch is making."""
+        """Return the group that torch is creating."""
         return self._link.join(options, _backends(self._named))
 
     def init_process_group(
@@ -68,11 +68,11 @@ class _Groups:
         *_: Any,
         **more: Any,
     ) -> None:
-        """Make the group of all ranks; they meet in a store of ours, wherever the script would have them meet.
+        """Create the group of all ranks; ranks rendezvous in a store of ours, whatever the script specifies.
 
         Raises:
-            ValueError: the script asks for another world, or is another rank, than there is.
-            RuntimeError: there is no such backend here.
+            ValueError: the script's world size or rank differs from the environment's.
+            RuntimeError: the backend is unknown here.
         """
         if os.getpid() != self._process:
             self._link.ask(ScriptFailure(own_ranks(users_line(sys._getframe().f_back))))
@@ -104,11 +104,11 @@ class _Groups:
         *_: Any,
         **more: Any,
     ) -> Any:
-        """Make a further group; that of torch's backend "fake" is torch's own, in which nothing is sent.
+        """Create a further group; a group of torch's backend "fake" is torch's own, in which nothing is sent.
 
         Raises:
-            ValueError: a rank is none of the world's, or is given twice.
-            RuntimeError: there is no such backend here.
+            ValueError: a rank is not in the world, or is listed twice.
+            RuntimeError: the backend is unknown here.
         """
         size = dist.get_world_size()
         members = list(range(size)) if ranks is None else [int(rank) for rank in ranks]
@@ -124,10 +124,10 @@ class _Groups:
     def split_group(
         self, parent_pg: Any = None, split_ranks: Sequence[Sequence[int]] | None = None, *given: Any, **more: Any
     ) -> Any:
-        """Return the part of all ranks that this one is in, or None: made as `new_group` makes each of them.
+        """Create a group per list of ranks, and return the one that contains this rank, or None.
 
         Raises:
-            RuntimeError: the parent is not the group of all ranks; or what torch says on CPUs, where it splits none.
+            RuntimeError: the parent is not the group of all ranks; on CPUs, torch's own refusal.
         """
         if not torch.accelerator.is_available():
             assert self._split_group is not None, "it was there"
@@ -148,7 +148,7 @@ class _Groups:
 
 
 def _check_backends(function: str, named: str) -> None:
-    """Raise RuntimeError, as torch does, where a backend is none that there is here."""
+    """Raise RuntimeError, as torch does, if a backend is unknown here."""
     for backend in dict.fromkeys(_backends(named).values()) if named != _UNNAMED else ():
         if backend not in (_UNNAMED, *_KNOWN):
             raise RuntimeError(f"{function}: there is no backend '{backend}' here: expected {_LISTED}")
@@ -163,5 +163,5 @@ def _without_backends(more: dict[str, Any]) -> dict[str, Any]:
 
 
 def _backends(named: str) -> dict[str, str]:
-    """Return the backend that torch would take for each type of device."""
+    """Return the backend that torch would choose for each type of device."""
     return {kind: str(backend) for kind, backend in dist.BackendConfig(dist.Backend(named)).device_backend_map.items()}

@@ -1,4 +1,4 @@
-"""What a script computes for: a module, forward or backward, an optimizer's step, or a line of the user's."""
+"""Labels of a script's work: a module (forward or backward), an optimizer's step, or a line of the user's."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from scenarios.workloads.script.script_streams import KIND
 from scenarios.workloads.script.users_lines import users_line
 
-# Segments of a module's name that wrappers of torch's and TorchRec's add.
+# Segments that wrappers of torch and TorchRec add to a module's name.
 _WRAPPERS = frozenset(
     {"module", "_orig_mod", "_dmp_wrapped_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 )
-# Where classes of modules are whose parts lie on several ranks: their Python is not compiled.
+# Packages of modules whose parts lie on several ranks: their Python is not compiled.
 _SHARDED = ("torchrec.distributed", "fbgemm_gpu")
-# Of autograd's nodes whose modules are known, those of the last steps.
+# How many boundaries between modules are kept, of the latest steps.
 _MOST_PLACES = 1 << 17
-# A node's that tells when it is come to.
+# The metadata key of nodes that report when a backward pass reaches them.
 _WATCHED = "twinstep"
 
 
 class _ThreadLabels(threading.local):
-    """What a thread runs, and the numbers of its nodes."""
+    """The modules that a thread is running, and the numbers of its autograd nodes."""
 
     def __init__(self) -> None:
         self.running: list[str] = []
-        self.firsts: list[int] = []  # numbers, rising,
-        self.places: list[str] = []  # and from each on whose they are
+        self.firsts: list[int] = []  # sequence numbers, ascending,
+        self.places: list[str] = []  # and the module to which nodes belong from each number on
         self.is_backward = False
 
 
 class Labels:
-    """From now on follows which module runs, and in backward passes which one's gradients are computed.
+    """A tracker of which module runs, and in backward passes whose gradients are computed.
 
-    autograd numbers its nodes as a forward pass makes them; so a node belongs to the module during whose forward pass
-    its number came up. `turn`, if given, is called with a label when what is computed from then on is for that: of
-    backward passes at the nodes where a module's inputs and outputs were made, as nobody sees the others.
+    autograd numbers its nodes in the order of the forward pass, so a node belongs to the module whose forward pass was
+    running when its number was assigned. `turn`, if given, is called with each new label; in backward passes only at
+    the nodes that made a module's inputs and outputs, as other nodes are not visible.
     """
 
     def __init__(self, turn: Callable[[str], None] | None = None) -> None:
         self._here, self._turn = _ThreadLabels(), turn
         self._names = WeakKeyDictionary[nn.Module, str]()
-        self._eager = set[str]()  # labels of what is not given to a compiler
-        # That hooks are called twice for what is compiled: `_end` takes no more than `_begin` has put.
+        self._eager = set[str]()  # labels of work that is not compiled
+        # The warning says that hooks run twice for compiled modules: `_end` pops no more than `_begin` has pushed.
         warnings.filterwarnings("ignore", message="Using `torch.compile")
         self._hooks = (
             register_module_forward_pre_hook(self._begin),
@@ -64,19 +64,20 @@ class Labels:
         )
 
     def end(self) -> None:
-        """Follow no further module; nodes of a graph that is still there tell nothing more."""
+        """Stop tracking; nodes of graphs that still exist report nothing more."""
         self._turn = None
         for hook in self._hooks:
             hook.remove()
 
     def now(self) -> str:
-        """Of what is launched now."""
+        """Return the label of the work that is launched now."""
         return self._part() or users_line(sys._getframe().f_back) or KIND
 
     @property
     def is_compilable(self) -> bool:
-        """Whether a user who compiles modules has what runs now compiled: the modules' own operators, forward or back,
-        unless TorchRec has sharded any of a module's parts, or what it is part of.
+        """Whether torch.compile would compile the current work: modules' own operators, forward or backward.
+
+        Modules are excluded if TorchRec has sharded them, any of their parts, or any module around them.
         """
         if self._here.running:
             return self._here.running[-1] not in self._eager
@@ -85,14 +86,14 @@ class Labels:
         return place >= 0 and bool(self._here.places[place]) and self._here.places[place] not in self._eager
 
     def _part(self) -> str:
-        """The module or optimizer that runs; nothing outside them."""
+        """Return the label of the module or optimizer that runs; "" outside of both."""
         if self._here.running:
             return self._here.running[-1]
         node = torch._C._current_autograd_node()
         return "" if node is None else self._of(node)
 
     def _of(self, node: Any) -> str:
-        """Of a node of autograd's."""
+        """Return the label of an autograd node."""
         place = self._place(node)
         name = self._here.places[place] if place >= 0 else ""
         return f"{name}.backward" if name else "backward"
@@ -101,7 +102,7 @@ class Labels:
         return bisect_right(self._here.firsts, node._sequence_nr()) - 1
 
     def _begin(self, module: nn.Module, inputs: Any) -> None:
-        if torch.compiler.is_compiling():  # what is compiled is for the module that was called
+        if torch.compiler.is_compiling():  # compiled code belongs to the module that was called
             return
         if not self._here.running and module not in self._names:
             self._name(module)
@@ -151,7 +152,7 @@ class Labels:
             del self._here.firsts[: _MOST_PLACES // 2], self._here.places[: _MOST_PLACES // 2]
 
     def _watch(self, values: Any) -> None:
-        """Have the nodes that made these tensors tell when a backward pass comes to them."""
+        """Make the nodes that made these tensors report when a backward pass reaches them."""
         if self._turn is None or not torch.is_grad_enabled():
             return
         for tensor in _tensors(values):
@@ -172,7 +173,7 @@ class Labels:
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
-    """Those in what a module is given or gives."""
+    """Yield the tensors in a module's inputs or outputs."""
     if isinstance(values, Tensor):
         yield values
     elif isinstance(values, list | tuple):

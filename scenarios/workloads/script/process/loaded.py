@@ -1,5 +1,6 @@
-"""Does, in the process from which all ranks fork, what they share: loads what a rank runs and libraries that the script
-names, and looks through torch's modules. Imported for this alone.
+"""Prepares the server process from which all ranks fork: imports shared modules, and scans them for names to replace.
+
+Importing this module is its only use.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from scenarios.workloads.script.forking import MODULES
 
 
 def _load() -> None:
-    """Import what the variable lists; what fails here fails again in the script, which then says why."""
+    """Import the listed modules; ignore failures, which recur in the script and are reported there."""
     for name in os.environ.pop(MODULES, "").split():
         with suppress(Exception):
             importlib.import_module(name)
@@ -23,7 +24,7 @@ def _load() -> None:
     find_names()
 
 
-# Ranks share the memory of what was loaded, and their garbage collector need not look through it.
+# Freeze: ranks share the memory of loaded modules, and their garbage collectors need not traverse it.
 with loading():
     _load()
     gc.collect()

@@ -1,4 +1,4 @@
-"""Marks the steps of a script and counts what it calls until it ends, in its process in both worlds."""
+"""Marks the steps of a script and counts its calls until it ends; runs in simulated and real ranks' processes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from scenarios.workloads.script.events.notes import FoundPlan, ScriptEnd, Script
 from scenarios.workloads.script.process.process_group import ScriptGroup, ScriptLink, TorchCall
 from scenarios.workloads.script.process.torchrec_plan import LookUps, plan_found
 
-# Functions of torch.distributed, by what torch's process groups call them.
+# Functions of torch.distributed, by the names of torch's process group methods.
 _NAMES = {name.replace("_", ""): name for name in CALLS}
-# Backward passes without a step: a script that trains for hours is not let run to its end to be refused then.
+# Backward passes without a step before a script is refused, rather than after hours of training.
 _MOST_UNMARKED = 1000
 _MARKED = "expected --step-every backward, or twinstep.step() at the end of each step, where no optimizer steps"
-# Who marks steps where nobody has said who: the script itself by `twinstep.step()`, or its first optimizer.
+# What marks steps; without --step-every the script itself, by `twinstep.step()`, or its first optimizer.
 _ITSELF, _OPTIMIZER, _BACKWARD, _FORWARD = "twinstep.step()", "optimizer", "backward", "forward"
 _ONCE = "once"
 _here: list[Marks] = []
@@ -37,25 +37,30 @@ def step() -> None:
 
 
 class Replaced:
-    """A function of torch's that has one of ours in its place until `end`."""
+    """A function of torch that is replaced by ours until `end`."""
 
     def __init__(self, owner: Any, name: str, ours: Callable[..., Any]) -> None:
         self._owner, self._name, self._own, self._ours = owner, name, getattr(owner, name), ours
         setattr(owner, name, ours)
 
     def end(self) -> None:
-        """Put torch's back, unless someone else has replaced ours since."""
+        """Restore torch's function, unless other code has replaced ours since."""
         if getattr(self._owner, self._name) is self._ours:
             setattr(self._owner, self._name, self._own)
 
 
 class Marks:
-    """The marks of one process.
+    """The marks of one process; each sends a `StepEnd` over the link.
 
-    Each tells the link of a `StepEnd`. `every` is as `Marking` reads it; with "" a script that imports twinstep marks
-    its steps itself, and the first optimizer those of others. `before` is called where a mark comes, ahead of the link,
-    with whether an optimizer makes it. `losses` is torch's `Tensor.backward`. Where the link answers with a function,
-    only marks are wanted from then on: each calls it, and torch's own functions of backward passes are put back.
+    If the link answers with a function, only marks matter from then on: each mark calls the function, and torch's own
+    functions of backward passes are restored.
+
+    Args:
+        link: the link to the rank.
+        every: a rule as `Marking` reads it; "": a script that imports twinstep marks its steps itself, other scripts'
+            steps are marked by the first optimizer.
+        losses: the replacement of torch's `Tensor.backward`.
+        before: called at each mark, before the link, with whether an optimizer makes the mark.
 
     Attributes:
         optimizers, calls: how often each optimizer stepped and each function of torch.distributed was called, by name.
@@ -65,24 +70,26 @@ class Marks:
     def __init__(
         self, link: ScriptLink, every: str, losses: Replaced, before: Callable[[bool], None] = lambda _: None
     ) -> None:
-        sys.modules.pop("twinstep", None)  # a command's: only a script's own import counts
+        sys.modules.pop("twinstep", None)  # imported by the command; only the script's own import counts
         self._link, self._before, self._pid = link, before, os.getpid()
         self._marking = Marking.of(every) if every else None
-        self._counted = 0  # of what marks, since the last mark
-        self._first: weakref.ref[Any] | None = None  # optimizer; a deleted one is followed by the next that steps
-        self._others: dict[int, str] = {}  # names of optimizers
-        self._stepped_since: set[int] = set()  # those of them, since the first one's step
+        self._counted = 0  # marking events since the last mark
+        self._first: weakref.ref[Any] | None = None  # optimizer; if deleted, the next one that steps takes its place
+        self._others: dict[int, str] = {}  # names of other optimizers
+        self._stepped_since: set[int] = set()  # other optimizers that stepped since the first one did
         self._has_said = False
-        self._by = ""  # who has marked steps
+        self._by = ""  # what has marked steps so far
         self._is_marked = False
-        self._end_step: Callable[[], bool] | None = None  # where only marks are wanted
-        self._is_each = False  # whether each step of the first optimizer marks one then
+        self._end_step: Callable[[], bool] | None = None  # set once only marks matter
+        self._is_each = False  # whether then each step of the first optimizer is a mark
         self.optimizers, self.calls, self.backward = Counter[str](), Counter[str](), 0
         is_planned = os.environ["RANK"] == "0"  # all ranks have the same plan
         self._look_ups = LookUps(getattr(link, "shadows", None)) if is_planned else None
         register_optimizer_step_post_hook(self._stepped)
         self._losses, self._backwards = losses, self._watch_backward()
-        if self._marking is not None and self._marking.word == _FORWARD:  # torch.compile looks at hooks of all modules
+        if (
+            self._marking is not None and self._marking.word == _FORWARD
+        ):  # only if needed: torch.compile reacts to global hooks
             self._watch_forward()
         if self._marking is not None and self._marking.word == _ONCE:
             self._watch_begin()
@@ -90,14 +97,14 @@ class Marks:
         _here[:] = [self]
 
     def seen(self) -> dict[str, Any]:
-        """Return what was seen, as a line of a recording can hold it."""
+        """Return the counts, ready for a line of a recording."""
         return {"optimizers": dict(self.optimizers), "backward": self.backward, "calls": dict(self.calls)}
 
     def itself(self) -> None:
-        """Mark a step where the script says so.
+        """Mark a step on the script's call of `twinstep.step()`.
 
         Raises:
-            RuntimeError: its optimizer has marked others before.
+            RuntimeError: the script's optimizer has marked steps before.
         """
         if self._marking is not None:
             return
@@ -125,14 +132,14 @@ class Marks:
             self._only_mark(word)
 
     def _only_mark(self, word: str) -> None:
-        """Follow nothing from now on but what marks steps, and that as briefly as possible: it is in their time."""
+        """Stop all tracking but of marks, which has to be quick: it is part of the steps' time."""
         self._losses.end()
         if word != _BACKWARD:
             self._backwards.end()
         self._is_each = word == _OPTIMIZER and (self._marking is None or self._marking.period == 1)
 
     def _count(self, words: set[str]) -> None:
-        """Mark a step if one of these words does, this time."""
+        """Count an event with these names, and mark a step if the rule's period is complete."""
         if self._marking is not None and self._marking.word in words:
             self._counted += 1
             if self._counted == self._marking.period:
@@ -158,7 +165,7 @@ class Marks:
             self._mark()
 
     def _say_who_skips(self, first: str) -> None:
-        """Say once that another optimizer does not step in each step, which then are not alike."""
+        """Print, once, that another optimizer does not step in each step, so that steps differ."""
         skips = [name for number, name in self._others.items() if number not in self._stepped_since]
         self._stepped_since.clear()
         if skips and not self._has_said and os.environ["RANK"] == "0":
@@ -171,7 +178,7 @@ class Marks:
             )
 
     def _tell_plan(self) -> None:
-        """Tell the plan of tables, once: at the first step of all."""
+        """Report the sharding plan, once, at the very first step."""
         if self._look_ups is None:
             return
         look_ups, self._look_ups = self._look_ups, None
@@ -180,13 +187,13 @@ class Marks:
             self._link.ask(FoundPlan(found))
 
     def _called(self, asked: TorchCall) -> None:
-        """Count a call that is about to be made, by its verb and by its function of torch.distributed."""
+        """Count a call that is about to be made, under its verb and its function of torch.distributed."""
         name = _NAMES.get(asked.native[0].replace("_", ""), asked.verb)
         self.calls[name] += 1
         self._count({asked.verb, name})
 
     def _watch_begin(self) -> None:
-        """End setting up where the first call of a module begins, in a script that makes one step."""
+        """Mark the end of set-up where the first call of a module begins, for a script of one step."""
 
         def begin(*_: Any) -> None:
             handle.remove()
@@ -195,10 +202,10 @@ class Marks:
         handle = register_module_forward_pre_hook(begin)
 
     def _watch_forward(self) -> None:
-        """Count calls of modules on this thread that are in no other module's and in no backward pass."""
+        """Count this thread's outermost calls of modules, outside of backward passes."""
         thread, depth = threading.get_ident(), 0
 
-        def is_followed() -> bool:  # what is compiled is in the module that was called
+        def is_followed() -> bool:  # calls within compiled code belong to the module that was called
             return not torch.compiler.is_compiling() and threading.get_ident() == thread
 
         def begin(*_: Any) -> None:
@@ -209,7 +216,7 @@ class Marks:
             nonlocal depth
             if is_followed():
                 depth -= 1
-                if not depth and torch._C._current_autograd_node() is None:  # not a checkpoint that runs anew
+                if not depth and torch._C._current_autograd_node() is None:  # excludes recomputation of a checkpoint
                     self._count({_FORWARD})
 
         register_module_forward_pre_hook(begin)

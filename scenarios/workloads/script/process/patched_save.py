@@ -1,6 +1,6 @@
-"""torch.save and torch.load while a script is predicted: what it saves it finds again, and no file is written over.
+"""torch.save and torch.load during a prediction: scripts load what they saved, and no user's file is overwritten.
 
-A prediction makes a few steps, some of them without values, so what it would save is worth nothing to its user.
+A prediction makes few steps, some of them without values, so its checkpoints are worthless to the user.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from scenarios.workloads.script.gpu.storages import Storages
 
 
 def keep_apart(folder: Path, storages: Storages | None) -> None:
-    """Have all ranks save into `folder` in place of paths that they name, and load from there what they have saved.
+    """Make all ranks save into `folder` instead of the paths that they name, and load what they saved from there.
 
-    Files have what is known of the values of `storages`, those of simulated GPUs.
+    `storages`, of simulated GPUs, leave unknown values out of the files.
     """
     save, load = torch.save, torch.load
 
     def in_folder(file: Any) -> Path | None:
-        """Where what a path names is kept; None if it is no path."""
+        """Return the file in `folder` for a path; None if `file` is no path."""
         if not isinstance(file, str | os.PathLike):
             return None
         return folder / hashlib.sha256(os.path.abspath(file).encode()).hexdigest()
@@ -38,6 +38,8 @@ def keep_apart(folder: Path, storages: Storages | None) -> None:
         kept = in_folder(f)
         if kept is None or not kept.is_file():
             return load(f, *args, **more)
-        return load(kept, *args, **{**more, "mmap": False})  # of unknown values a file has notes alone
+        return load(
+            kept, *args, **{**more, "mmap": False}
+        )  # unknown values are notes in the file, which mmap cannot map
 
     torch.save, torch.load = saved, loaded

@@ -1,4 +1,4 @@
-"""torch.distributed's process group in a script's rank, in either world: hands each call on as a verb of `Rank`.
+"""torch.distributed's process group in a script's rank, simulated or real: maps each call to a verb of `Rank`.
 
 A subclass of torch.distributed.ProcessGroup, backend "twinstep" on all devices, with torch 2.13's names and older ones.
 """
@@ -106,30 +106,30 @@ class ScriptLink(Protocol):
 
 
 class ScriptGroup(dist.ProcessGroup):
-    """The ranks of one group. A subclass says what becomes of a call in `issue`; `called` sees each before that."""
+    """A process group. Subclasses carry out calls in `issue`; `called` gets each call before."""
 
     called: ClassVar[Any] = staticmethod(lambda _: None)
 
     def __init__(self, options: Any, backends: Mapping[str, str]) -> None:
-        """`options` are torch's for a backend of one's own; `backends` is what the group passes for, by device type."""
+        """Take torch's `options` of custom backends, and the names of the backends to imitate by device type."""
         ranks = list(options.global_ranks_in_group) or range(options.group_size)
         super().__init__(options.group_rank, len(ranks))
         self._ranks, self._backends = tuple(ranks), backends
         self._begun: list[dist.Work] | None = None  # since coalescing started
 
     def issue(self, asked: TorchCall) -> dist.Work:
-        """Begin a call."""
+        """Issue a call and return its work."""
         raise NotImplementedError
 
     def size(self) -> int:
         return len(self._ranks)
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
-        """For C++, which would take it at its word."""
+        """Return the real name to C++, which would rely on properties of an imitated backend."""
         return BACKEND
 
     def name(self) -> str:
-        """For Python."""
+        """Return the imitated backend's name to Python."""
         return next(iter(self._backends.values()))
 
     @property
@@ -157,7 +157,7 @@ class ScriptGroup(dist.ProcessGroup):
         return self._own("all_reduce", tensors, ("allreduce", (tensors,)), opts, of_reducer=of_reducer, op=_op(opts))
 
     def _gather_flat(self, own: Tensor, parts: Sequence[Tensor], output: Tensor) -> dist.Work:
-        """Begin to gather flat tensors of any sizes, of which torch's groups have no other way than to send to each."""
+        """Begin to gather flat tensors of various sizes; torch's groups have only an all-to-all for that."""
         sizes, own_sizes = [each.numel() for each in parts], [own.numel()] * self.size()
         native = "alltoall_base", (output, own.repeat(self.size()), sizes, own_sizes)
         return self._issue("all_gather", [own], parts, parts, parts, native, dist.AllToAllOptions())
@@ -209,7 +209,7 @@ class ScriptGroup(dist.ProcessGroup):
     def allgather_into_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        """Issue one call; functional collectives call this of one tensor, too."""
+        """Issue one call; functional collectives use this method for a single tensor, too."""
         if len(inputs) == 1:
             return self._allgather_base(outputs[0], inputs[0], opts)
         native = _GATHER_COALESCED, (outputs, inputs)
@@ -218,7 +218,7 @@ class ScriptGroup(dist.ProcessGroup):
     def reduce_scatter_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        """Issue one call; functional collectives call this of one tensor, too."""
+        """Issue one call; functional collectives use this method for a single tensor, too."""
         if len(inputs) == 1:
             return self._reduce_scatter_base(outputs[0], inputs[0], opts)
         verb, native = "reduce_scatter_tensor_coalesced", (_SCATTER_COALESCED, (outputs, inputs))
@@ -269,7 +269,7 @@ class ScriptGroup(dist.ProcessGroup):
         raise RuntimeError("ProcessGroup.split_group: expected torch.distributed.split_group or new_group")
 
     def _start_coalescing(self, device: torch.device) -> None:
-        """Keep the works of calls from now on, which begin one by one."""
+        """Collect the works of the following calls, which begin one by one."""
         self._begun = []
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
@@ -280,13 +280,13 @@ class ScriptGroup(dist.ProcessGroup):
         return self._backends.get(tensor.device.type, self.name())
 
     def _library(self, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> str:
-        """Return whether gloo carries these tensors; a call of none, such as a barrier, goes by GPUs where it may."""
+        """Return "gloo" if gloo carries these tensors, else ""; a call without tensors prefers the GPUs' backend."""
         given = next(chain(inputs, targets), None)
         found = self._backends.get("cuda", self.name()) if given is None else self._backend_of(given)
         return GLOO if found == GLOO else ""
 
     def _check_sizes(self, verb: str, listed: Sequence[Tensor], own: Tensor) -> None:
-        """Raise RuntimeError where torch's gloo raises one: tensors of several sizes."""
+        """Raise RuntimeError for tensors of several sizes where torch's gloo does."""
         sizes = {tuple(each.shape) for each in (own, *listed)}
         if self._backend_of(own) == GLOO and len({each.numel() for each in (own, *listed)}) > 1:
             raise RuntimeError(
@@ -294,7 +294,7 @@ class ScriptGroup(dist.ProcessGroup):
             )
 
     def _even(self, tensor: Tensor) -> Tensor:
-        """Return the bytes of a tensor that gloo exchanges without split sizes: as many for each member, the rest of
+        """Return the bytes that gloo exchanges without split sizes: an equal part for each member; the rest of
         an odd tensor stays.
         """
         if not (tensor.dim() and tensor.shape[0] % self.size() and tensor.is_contiguous()):
@@ -310,7 +310,7 @@ class ScriptGroup(dist.ProcessGroup):
     all_to_all_single = alltoall_base
 
     def _world_rank(self, member: int) -> int:
-        """Return a member's rank in the world; raise RuntimeError, as torch does, where there is no such member."""
+        """Return a member's rank in the world; raise RuntimeError, as torch does, if there is no such member."""
         if not 0 <= member < (size := len(self._ranks)):
             raise RuntimeError(f"member {member} of a group of {size}: expected 0 to {size - 1}")
         return int(self._ranks[member])
@@ -325,7 +325,7 @@ class ScriptGroup(dist.ProcessGroup):
         of_reducer: bool = False,
         **options: Any,
     ) -> dist.Work:
-        """A verb that writes over what it reads."""
+        """Issue a verb that works in place."""
         return self._issue(verb, tensors, [], tensors, tensors, native, opts, of_reducer=of_reducer, **options)
 
     def _issue(
@@ -371,22 +371,22 @@ _OPS = {op: str(op.name) for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG)}
 
 
 def _plain(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return what a call of lists reads, which torch takes also where it is not contiguous."""
+    """Return contiguous inputs for a call on lists; torch accepts others, too."""
     return [each.detach().contiguous() for each in tensors]
 
 
 def _rooms(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return what a call of lists fills: the same memory where it is contiguous, else some of that shape."""
+    """Return contiguous outputs for a call on lists: the same memory if contiguous, else new tensors."""
     return [each.detach() if each.is_contiguous() else each.new_empty(each.shape) for each in tensors]
 
 
 def _is_of_reducer(tensors: Sequence[Tensor], caller: FrameType | None) -> bool:
-    """Whether DistributedDataParallel's reducer calls: from C++, in a backward pass, on GPUs in autograd's thread."""
+    """Return whether DistributedDataParallel's reducer calls: from C++ in a backward pass or autograd's thread."""
     return tensors[0].is_floating_point() and (caller is None or caller.f_code.co_name == "_engine_run_backward")
 
 
 def _op(options: Any) -> str:
-    """The name of a reduction."""
+    """Return the name of a reduction."""
     if options is None:
         return "SUM"
     op = getattr(options.reduceOp, "op", options.reduceOp)
@@ -394,7 +394,7 @@ def _op(options: Any) -> str:
 
 
 def _label(verb: str) -> str:
-    """Return the verb and the user's line: that of the main thread where another of torch's makes the call."""
+    """Return the verb and the user's line, that of the main thread if one of torch's threads makes the call."""
     line = users_line(sys._getframe().f_back) or users_line(  # a frame kept by a name would hold itself, and tensors
         sys._current_frames().get(threading.main_thread().ident or 0)
     )

@@ -1,4 +1,4 @@
-"""A script's rank in the simulator: its process group hands each call to the simulated rank, and waits there."""
+"""A script's process in the simulator: its process group sends each call to the simulated rank, and waits there."""
 
 # torch's stubs say other than what its bindings take and call.
 # mypy: disable-error-code="override, call-arg, assignment, attr-defined, arg-type"
@@ -59,7 +59,7 @@ _AS_COMPILED = 2
 
 
 class SimulatedLink:
-    """A rank's way to the simulator. What the process computes between two requests is told with the later one."""
+    """A rank's connection to the simulator; each request carries the process's work since the previous one."""
 
     def __init__(self, connection: Connection) -> None:
         self._lock, self._mark_ns = threading.RLock(), time.process_time_ns()
@@ -92,7 +92,7 @@ class SimulatedLink:
 
     @property
     def stream(self) -> int:
-        """Of the GPU's, the current one."""
+        """The number of this thread's current stream."""
         return getattr(self._here, "stream", 0)
 
     @stream.setter
@@ -104,7 +104,7 @@ class SimulatedLink:
         return self._steps
 
     def ask(self, request: Request | Callable[[], Request], *, is_cut: bool = True) -> Any:
-        """Give the answer to a request, or to the call that a function makes in time that nobody is charged for.
+        """Return the answer to a request, or to one that a function makes in time that is not charged.
 
         `is_cut` is False where nothing was computed since the last one.
         """
@@ -136,7 +136,7 @@ class SimulatedLink:
         return self.launched is None and self.ask(Sleep(slept_ns)) is not None
 
     def _begin_step(self) -> None:
-        """Note one step as torch.compile would have it, unless the script has compiled code or CUDA graphs."""
+        """Count a step, and record one as if compiled, unless the script itself compiles or captures code."""
         self._steps += 1
         if self.launched is not None:
             self._calls.begin()
@@ -145,7 +145,7 @@ class SimulatedLink:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Take what is computed inside for the link's own."""
+        """Treat work within the context as the link's own, not the script's."""
         before, self.is_busy = self.is_busy, True
         try:
             yield
@@ -153,7 +153,7 @@ class SimulatedLink:
             self.is_busy = before
 
     def end_step(self) -> None:
-        """Have the host wait for the stream of a GPU, on which what is under way belongs to the step that ends."""
+        """Make the host wait for a GPU's current stream, whose pending work belongs to the ending step."""
         if self.launched is not None:
             self.synchronize(self.stream)
 
@@ -168,7 +168,7 @@ class SimulatedLink:
         return launched
 
     def gradient_is_ready(self, replica: int, place: int) -> None:
-        """A replica's gradient was computed, the one of that place in the order of their arrival."""
+        """Mark a replica's gradient as ready, by its place in the order of arrival."""
         if self.launched is not None:
             mark = GradientReady(self.stream, (replica, place))
             if not self.compiled.launch_after(lambda: self._append(mark, NO_WORK)):
@@ -201,12 +201,12 @@ class SimulatedLink:
             self.ask(peak)
 
     def dispatched(self) -> None:
-        """Take notice of an operator on the script's GPU, ahead of its kernel."""
+        """Count an operator on the script's GPU, before its kernel."""
         self.host.dispatched()
         self.compiled.dispatched()
 
     def launch(self, kernel: Kernel, call: Call | None = None) -> None:
-        """Give the script's GPU the kernel of a call; that of a library's own function has none."""
+        """Launch a kernel on the script's GPU; `call` is its operator's, None for a library's own function."""
         assert self.launched is not None, "a CPU runs what it is given"
         assert self.labels is not None, "there is a GPU"
         if kernel.flops and is_recomputed():
@@ -238,7 +238,7 @@ class SimulatedLink:
             self.as_compiled.launch(given, work, call)
 
     def give_event(self, event: RecordEvent | WaitEvent) -> None:
-        """Give a stream of the script's GPU an event to record, or to wait for."""
+        """Make a stream of the script's GPU record an event, or wait for one."""
         assert self.launched is not None, "there is a GPU"
         with self._lock:
             self.compiled.flush()
@@ -248,31 +248,31 @@ class SimulatedLink:
         self.measured(cpu_ns, frame)
 
     def _note(self, work: HostWork) -> None:
-        """Put what the host has done before what is asked next; a graph's capture has no part in a step."""
+        """Insert the host's work before the next request; capturing a graph is not part of a step."""
         if any(work) and self.launched is not None and not self.is_captured:
             self.launched.append(work)
             if self.as_compiled is not None:
                 self.as_compiled.note(work)
 
     def wait(self, number: int, *, is_cut: bool) -> Any:
-        """Have the current stream, or a CPU, wait for a call; return what the call gives."""
+        """Make the current stream, or a CPU, wait for a call; return the call's outputs."""
         return self.ask(WaitCall(number, self.stream), is_cut=is_cut)
 
     def synchronize(self, stream: int | None = None) -> None:
-        """The script waits for a stream of the GPU, or for all of them; not while a graph is captured."""
+        """Make the host wait for a stream of the GPU, or for all; do nothing while a graph is captured."""
         with self._lock:
             if not (self.is_captured or (not self.launched and self._idle & {stream, None})):
                 self.ask(Synchronize(stream))
                 self._idle.add(stream)
 
     def synchronize_event(self, event: int) -> None:
-        """It waits for what had come when an event was recorded."""
+        """Make the host wait for the work before an event."""
         with self._lock:
             if not (self.is_captured or (not self.launched and None in self._idle)):
                 self.ask(SynchronizeEvent(event))
 
     def elapsed_ms(self, first: int, second: int) -> float | None:
-        """Return how long after an event another one was reached, in simulated ms; None where nothing is simulated."""
+        """Return the simulated time between two events in ms; None if nothing is simulated."""
         for event in (first, second):
             self.synchronize_event(event)
         if not self.clock.is_read():
@@ -280,7 +280,7 @@ class SimulatedLink:
         return float(self.ask(Elapsed(first, second))) / 1e6
 
     def fill(self, output: Tensor, part: Tensor) -> None:
-        """A call gives this output that part, or if it is a meta tensor one whose values are not known."""
+        """Copy a part of a call's result into an output; a meta tensor makes the output's values unknown."""
         if self.shadows is None or not self.shadows.is_of_gpu(output):
             output.detach().copy_(part.view(output.shape))
         elif is_meta(part):
@@ -289,12 +289,12 @@ class SimulatedLink:
             self.shadows.keep(output, part.view(output.shape))
 
     def known(self, tensor: Tensor) -> Tensor | None:
-        """See `Link.known`."""
+        """Return a tensor's values; None if they are unknown."""
         shadows = self.shadows
         return tensor if shadows is None or not shadows.is_of_gpu(tensor) else shadows.of(tensor)
 
     def pack(self, tensor: Tensor, factor: float | Tensor | None = None) -> Packed:
-        """With its values, times a factor, if there are any."""
+        """Pack a tensor with its values, times a factor, if they are known."""
         values = self.known(tensor)
         if values is not None and factor is not None:
             factor = self.known(factor) if isinstance(factor, Tensor) else factor
@@ -302,14 +302,14 @@ class SimulatedLink:
         return Packed.shape_of(tensor) if values is None else Packed.of(values)
 
     def begin(self) -> None:
-        """See `Link.begin`."""
+        """Do nothing: the simulator needs no announcement."""
 
     def store(self) -> SimulatedStore:
-        """See `Link.store`."""
+        """Return the simulated store that all ranks share."""
         return SimulatedStore(self.ask, "")
 
     def join(self, options: Any, backends: Mapping[str, str]) -> SimulatedGroup:
-        """The group that was asked for last."""
+        """Create this rank's side of the group that was requested last."""
         return SimulatedGroup(self, self._group, options, backends)
 
     def forget_time(self) -> None:
@@ -318,14 +318,14 @@ class SimulatedLink:
 
 
 class SimulatedGroup(ScriptGroup):
-    """The ranks of one group; `number` is how the simulator knows it."""
+    """A process group of simulated ranks; `number` identifies it in the simulator."""
 
     def __init__(self, link: SimulatedLink, number: int, options: Any, backends: Mapping[str, str]) -> None:
         super().__init__(options, backends)
         self._link, self.number = link, number
 
     def issue(self, asked: TorchCall) -> SimulatedWork:
-        """Begin a call in simulated time."""
+        """Issue a call in simulated time, and return its work."""
         if self._link.is_captured:
             raise RuntimeError(f"{asked.label}: expected no collective while a CUDA graph is captured")
         number, through = next(self._link.numbers), through_host(self._link, asked)
@@ -351,17 +351,17 @@ class SimulatedGroup(ScriptGroup):
 
 
 class SimulatedWork(dist.Work):
-    """A call that is on its way in simulated time."""
+    """A torch work of a call in simulated time."""
 
     def __init__(self, link: SimulatedLink, number: int, asked: TorchCall, wait: Callable[..., Any]) -> None:
-        """`wait` has the script wait for the call and gives what it gives."""
+        """Take the call; `wait` makes the script wait for it and returns its outputs."""
         super().__init__()
         self._link, self._number, self._asked, self._wait = link, number, asked, wait
         self._future: torch.futures.Future[Any] | None = None
         self._is_done = False
 
     def wait(self, timeout: Any = None) -> bool:
-        """Wait until the call is over, in simulated time; then its outputs are there."""
+        """Wait in simulated time until the call is over, and fill its outputs."""
         if not self._is_done:
             self._is_done = True
             outputs, found = self._asked.outputs, self._wait(self._number, is_cut=self._asked.is_async)
@@ -382,7 +382,7 @@ class SimulatedWork(dist.Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Return whether the call is over in simulated time; its outputs are there then."""
+        """Return whether the call is over in simulated time; fill its outputs if so."""
         if not self._is_done and self._link.polls.is_over("call", self._number):
             self.wait()
         return self._is_done
@@ -395,7 +395,7 @@ class SimulatedWork(dist.Work):
         return self._asked.result
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """What is done when the work is waited for: in a backward pass at its end, where DDP waits in C++."""
+        """Return a future that is done after a wait: in a backward pass at its end, where DDP waits in C++."""
         if self._future is None:
             self._future = torch.futures.Future()
             if self._is_done:

@@ -1,4 +1,4 @@
-"""Finds where a script stands, by a signal: Python writes the frames of its threads, also while it waits in C++."""
+"""Finds the current line of a script by a signal: Python writes its threads' frames even while it waits in C++."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in ')
 
 
 def answer_into(file: Path) -> None:
-    """Write the frames of this process's threads into a file whenever `STANDS` comes."""
+    """Write the frames of this process's threads into a file on each signal `STANDS`."""
     faulthandler.register(STANDS, file=file.open("w"), all_threads=True)
 
 
 def line_of(file: Path) -> str:
-    """Return ", in FILE:LINE", the innermost line of the user's; "" where the file does not have one.
+    """Return ", in FILE:LINE", the innermost line of the user's in the file; "" if there is none.
 
-    The thread that was interrupted is the last one, and its innermost frame comes first.
+    faulthandler writes the interrupted thread last, innermost frame first.
     """
     if not file.is_file():
         return ""

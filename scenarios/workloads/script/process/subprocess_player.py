@@ -1,4 +1,4 @@
-"""A rank's process: runs the user's script as torchrun would, with process groups of ours."""
+"""A rank's process: runs the user's script as torchrun would, with simulated process groups."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ _exit = os._exit
 
 
 def main(connection: Connection, script: Script, env: Mapping[str, str], folder: Path, gpu: SeenGpu | None) -> None:
-    """Run the script in the simulator, on a GPU that is not there if one is given; what it prints goes to stderr, and
-    what it saves to `folder`.
+    """Run the script in the simulator, on a simulated GPU if `gpu` is given.
+
+    Output goes to stderr, and saved files to `folder`.
     """
     stand_alone()
     os.environ.update(env)
@@ -57,7 +58,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
     torch.set_num_threads(1)
     torch.autograd.set_multithreading_enabled(False)
     answer_into(folder / f"rank-{env['RANK']}-stands")
-    if "numpy" in sys.modules:  # which was loaded before the fork: each rank has numbers of its own, as a new process
+    if "numpy" in sys.modules:  # loaded before the fork: reseed, so that ranks draw different numbers, as usual
         sys.modules["numpy"].random.seed()
     link = SimulatedLink(connection)
     link.clock.install()
@@ -65,10 +66,10 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
 
     def ended(by_optimizer: bool) -> None:
         on_cpu.end_step()
-        if not by_optimizer:  # whose kernels come last
+        if not by_optimizer:  # a hook of the optimizer's step comes before the step's last kernels
             link.end_step()
 
-    with suppress(EOFError, BrokenPipeError), ExitStack() as stack:  # of the simulator, which is gone
+    with suppress(EOFError, BrokenPipeError), ExitStack() as stack:  # raised if the simulator is gone
         if gpu is not None:
             from scenarios.workloads.script.gpu.play import on_gpu  # noqa: PLC0415  (loads torch's compiler)
 
@@ -91,7 +92,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
 
 
 def play(script: Script, link: ScriptLink, before: Callable[[bool], None] = lambda _: None) -> None:
-    """Run the script to its end, with calls of torch.distributed by way of `link`; call `before` where steps end."""
+    """Run the script to its end, with calls of torch.distributed through `link`; call `before` at ends of steps."""
     seats = Seats(link)
     processes = Processes(seats)
     install(link, seats, processes)
@@ -121,7 +122,7 @@ def _refuse_rpc(link: ScriptLink, *_: Any, **__: Any) -> None:
 
 
 def _watch_exit(link: ScriptLink, script: Script, marks: Marks, processes: Processes) -> None:
-    """See where the script ends its process itself."""
+    """Report the script's end if it calls `os._exit` itself."""
     own = os.getpid()
 
     def ended(status: int) -> NoReturn:
@@ -136,12 +137,12 @@ def _watch_exit(link: ScriptLink, script: Script, marks: Marks, processes: Proce
 
 
 def _record_losses(link: ScriptLink) -> Replaced:
-    """Have what `backward` is called on recorded as the loss."""
+    """Record the tensor on which `backward` is called as the loss."""
     backward = torch.Tensor.backward
     inside: list[torch.Tensor] = []
 
     def recorded(self: torch.Tensor, *args: Any, **more: Any) -> None:
-        # A mode calls it a second time.
+        # A torch function mode calls this a second time for the same tensor.
         has_values = not (self.is_meta or isinstance(self, FakeTensor))
         is_loss = has_values and self.numel() == 1 and not any(each is self for each in inside)
         if is_loss and (known := link.known(self)) is not None:

@@ -1,4 +1,4 @@
-"""Where TorchRec has put a script's tables, and what its first step looks up in them, read from its running modules."""
+"""The placement of a script's tables by TorchRec, and the lookups of the first step, read from the running modules."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from scenarios.seam.trace import PlanRow
 from scenarios.workloads.script.gpu.known_values import Shadows
 
 _FUSED = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
-# Of an element of a table in what is told here; what the planner expects of it comes in its place.
+# Bytes per element in the reported rows; the planner's estimate replaces them.
 _FLOAT32_BYTES = 4
 
 
 class LookUps:
-    """Counts the ids that come into modules that TorchRec shards, from now on until `end`."""
+    """A counter of the ids that enter modules sharded by TorchRec, from now on until `end`."""
 
     def __init__(self, shadows: Shadows | None) -> None:
-        """`shadows` has what is known of tensors on a GPU that is not there."""
+        """Start counting; `shadows` has the known values of tensors on a simulated GPU."""
         self._shadows = shadows
         self._bags = WeakKeyDictionary[Module, dict[str, tuple[int, int]]]()  # by feature: ids, samples
         self._models = WeakKeyDictionary[Module, None]()
@@ -35,19 +35,19 @@ class LookUps:
         self._hooks = [register_module_module_registration_hook(self._watch)]
 
     def end(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
 
     def of(self, module: Module) -> dict[str, float]:
-        """By feature, ids of a sample in the mean, of those that the module or one in it was given."""
+        """Return, by feature, the mean number of ids per sample that entered the module or one within it."""
         found = [bags for inner in module.modules() for bags in (self._bags.get(inner, {}),)]
         return {key: ids / max(samples, 1) for bags in found for key, (ids, samples) in bags.items()}
 
     @property
     def models(self) -> list[Any]:
-        """Those under DistributedModelParallel that there are, as they were made."""
+        """The existing models under DistributedModelParallel, in order of creation."""
         return list(self._models)
 
     def _watch(self, parent: Module, _name: str, module: Module | None) -> None:
@@ -67,7 +67,7 @@ class LookUps:
                     self._count(module, each)
 
     def _count(self, module: Module, jagged: Any) -> None:
-        """Without what would compute, and keep, anything in the tensor that is the script's."""
+        """Count ids without computing, and so caching, anything in the script's tensor."""
         lengths, offsets = self._known(jagged.lengths_or_none()), self._known(jagged.offsets_or_none())
         if lengths is None and offsets is not None:
             lengths = offsets.diff()
@@ -90,12 +90,12 @@ class LookUps:
 
 
 def plan_found(look_ups: LookUps) -> dict[str, Any] | None:
-    """The tables under DistributedModelParallel, ready for JSON; None without TorchRec.
+    """Return the tables under DistributedModelParallel, ready for JSON; None without TorchRec.
 
-    `rows` are those of `PlanRow`, without expected times and ids. `tables` have what decides these: type of an element,
-    ids of a sample by feature (None: not known), whether they are pooled and weighted, and the share of rows in a
-    cache. `batch_size` is a rank's, 0 if it is not known; `ranks`: how many share the tables of each model;
-    `optimizers`: fbgemm's names of those of tables on this rank.
+    The dict has: `rows`, those of `PlanRow` without expected times and ids; `tables`, with the dtype of elements, ids
+    per sample by feature (None: unknown), whether they are pooled and weighted, and the cached share of rows;
+    `batch_size` per rank, 0 if unknown; `ranks`, how many ranks share each model's tables; `optimizers`, fbgemm's names
+    for the tables on this rank.
     """
     placed = [
         (model, path, name, parameter)
@@ -120,7 +120,7 @@ def plan_found(look_ups: LookUps) -> dict[str, Any] | None:
 
 
 def _names(tables: list[tuple[str, str]]) -> list[str]:
-    """Each once: where modules have a table of the same name, with the module's, and of several models numbered."""
+    """Return unique names: duplicates get their module's name, and across models a number."""
     count = Counter(name for _, name in tables)
     found = [name if count[name] == 1 else f"{path}.{name}" for path, name in tables]
     return [
@@ -129,13 +129,13 @@ def _names(tables: list[tuple[str, str]]) -> list[str]:
 
 
 def _table(look_ups: LookUps, model: Any, path: str, table: str, parameter: Any) -> dict[str, Any]:
-    """What is known of a table besides its place."""
+    """Return the properties of a table other than its placement."""
     cache = parameter.cache_params
     own = {"load_factor": None if cache is None else cache.load_factor}
     usual: dict[str, Any] = {"dtype": None, "features": {}, "is_pooled": True, "is_weighted": False}
     try:
         module = model.module.get_submodule(path)
-    except AttributeError:  # a module of one's own, which is called otherwise there
+    except AttributeError:  # a user's own module, with another path in the model
         return {**usual, **own}
     ids = look_ups.of(module)
     for inner in module.modules():
@@ -177,7 +177,7 @@ def _shards(model: Any, path: str, table: str, parameter: Any) -> Iterator[PlanR
 
 
 def _sizes(model: Any, path: str, table: str) -> tuple[int, int]:
-    """Rows and columns of a whole table."""
+    """Return the numbers of rows and columns of a whole table."""
     for name, tensor in model.state_dict().items():
         if path in name and name.endswith(f".{table}.weight"):
             return int(tensor.shape[0]), int(tensor.shape[1])

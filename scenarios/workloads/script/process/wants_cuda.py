@@ -1,4 +1,4 @@
-"""Refuses a script that asks for CUDA where no hardware was named: it would be predicted on CPUs unasked."""
+"""Refuses a script that uses CUDA although no profile was named: the prediction would silently be for CPUs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from scenarios.seam.errors import is_installed, is_ours
 from scenarios.workloads.script.events.notes import ScriptFailure
 from scenarios.workloads.script.process.simulated import SimulatedGroup, SimulatedLink
 
-# Functions of torch.cuda and torch.accelerator by which a script finds out whether there are GPUs, or takes one.
+# Functions of torch.cuda and torch.accelerator by which a script detects or selects a GPU.
 _OF_CUDA = ("is_available", "device_count", "set_device", "current_device", "get_device_name", "_lazy_init")
 _OF_ACCELERATOR = ("is_available", "device_count", "current_accelerator", "set_device_index")
 _TORCHS = os.path.dirname(torch.__file__) + os.sep
 
 
 def refuse_cuda(link: SimulatedLink) -> None:
-    """End the script with a sentence where it asks for CUDA from now on; torch's own questions are none."""
+    """End the script with a sentence at its first use of CUDA; torch's own internal queries are ignored."""
 
     def refused(sentence: str) -> None:
         link.ask(ScriptFailure(sentence))
@@ -61,9 +61,9 @@ def _sentence(line: str, what: str) -> str:
 
 
 def _line_of_script(frame: FrameType | None, *, is_anywhere: bool) -> str:
-    """Return "FILE:LINE" of whoever asks, "" where torch does by itself, or a package only as it is imported.
+    """Return "FILE:LINE" of the caller; "" if torch calls for itself, or a package only during its import.
 
-    `is_anywhere`: torch asks on behalf of whoever called it.
+    `is_anywhere`: torch calls on behalf of the code that called torch.
     """
     while is_anywhere and frame is not None and is_installed(frame.f_code.co_filename):
         frame = frame.f_back

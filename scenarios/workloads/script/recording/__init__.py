@@ -1,1 +1,1 @@
-"""What ranks asked: written to a file, compared, and played again, also for the ranks of a larger world."""
+"""Recordings of ranks' requests: written to a file, compared between ranks, and replayed, also for a larger world."""

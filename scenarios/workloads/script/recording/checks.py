@@ -1,4 +1,4 @@
-"""Checks a recording that a user hands in. Whether its requests fit each other is found only by replaying it."""
+"""Check of a recording that a user hands in. Only a replay shows whether requests of several ranks match."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scenarios.workloads.script.recording.recorded import Recorded
 
 
 def mistake(recorded: Recorded) -> str | None:
-    """Return the first thing that is wrong, as a phrase with its place; None if all fits."""
+    """Return a phrase about the first mistake and its place; None if the recording is valid."""
     size = recorded.hosts * recorded.gpus_per_host if is_count(recorded.hosts, recorded.gpus_per_host) else 0
     sound = {
         "hosts": is_count(recorded.hosts) and 0 < size <= MOST_RANKS,

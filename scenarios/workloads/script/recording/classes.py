@@ -1,9 +1,10 @@
-"""Finds the classes of a script's ranks: those that ask the same, each in groups of its own. Few ranks are played.
+"""Search for the classes of a script's ranks: ranks whose requests are identical, each in groups of its own.
 
-Ranks are taken to differ by their places along axes: their groups, their hosts, GPUs of a host, all ranks. Along each
-the second is played to the end of its first step, all of those that send each other messages, those to which sizes in
-rank 0's calls begin to be others, and the last rank of all. One inside an axis that no call tells apart is not seen.
-Where one differs from what its places make it, where the axis parts is searched, until all that were played agree.
+Few ranks run. Ranks are assumed to differ only by their places along axes: their groups, their hosts, the GPUs of a
+host, and the world. Run to the end of the first step are: the second rank of each axis, all ranks that send each other
+messages, the ranks at which sizes in rank 0's calls change, and the world's last rank. A rank inside an axis that
+differs although no call sets it apart is not found. If a rank differs from the one that represents its places, a search
+along the axis finds the boundary, until all ranks that ran agree with their classes.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
 
 
 class Axis:
-    """An axis along which ranks may differ: lines of ranks, in none of which a rank is twice."""
+    """An axis along which ranks may differ: lines of ranks, in none of which a rank occurs twice."""
 
     def __init__(self, lines: Iterable[Sequence[int]]) -> None:
         self.lines = tuple(map(tuple, lines))
-        self.cuts = list[int]()  # places at which other ranks begin
+        self.cuts = list[int]()  # places at which a new part begins
         self._line_of = {rank: line for line in self.lines for rank in line}
         self._place_of = {rank: place for line in self.lines for place, rank in enumerate(line)}
 
     def part(self, rank: int) -> int:
-        """Return which part of the axis a rank is in; -1: it is on none of the lines."""
+        """Return the index of the part of the axis that a rank is in; -1 if the rank is on none of the lines."""
         return bisect_right(self.cuts, self._place_of[rank]) if rank in self._place_of else -1
 
     def moved(self, rank: int, other: int) -> int | None:
@@ -35,21 +36,23 @@ class Axis:
         return line[place] if place is not None and place < len(line) else None
 
     def between(self, rank: int, other: int) -> Sequence[int]:
-        """Return the ranks from one to another of its line, both among them."""
+        """Return the ranks between two ranks of one line, both included."""
         ends = sorted((self._place_of[rank], self._place_of[other]))
         return self._line_of[rank][ends[0] : ends[1] + 1]
 
     def cut(self, rank: int) -> None:
-        """Have other ranks begin at a rank's place."""
+        """Begin a new part at a rank's place."""
         insort(self.cuts, self._place_of[rank])
 
 
 class Classes:
-    """A search for the classes of a world's ranks, of which rank 0 is played first."""
+    """A search for the classes of a world's ranks; rank 0 runs first."""
 
     def __init__(self, few: Few, gpus_per_host: int) -> None:
         self._few, self._world = few, range(few.world_size)
-        few.begin_early(*{0, 1 % few.world_size, gpus_per_host % few.world_size, few.world_size - 1})  # all are played
+        few.begin_early(
+            *{0, 1 % few.world_size, gpus_per_host % few.world_size, few.world_size - 1}
+        )  # all run later: start them concurrently
         few.play(0)
         hosts = [self._world[first : first + gpus_per_host] for first in self._world[::gpus_per_host]]
         made: list[Sequence[Sequence[int]]] = [
@@ -59,10 +62,10 @@ class Classes:
         self._axes = _unlike(Axis(each) for each in lines)
 
     def find(self) -> list[int]:
-        """Return for each rank the one of its class that is played to the end.
+        """Return the representative of each rank's class; all representatives run to the end.
 
         Raises:
-            ProgramError: there are too many classes, or ranks of one part behind their first step.
+            ProgramError: there are too many classes, or ranks of one class part after their first step.
         """
         self._compare([axis.lines[0][1] for axis in self._axes if len(axis.lines[0]) > 1])
         self._compare(self._with_messages())
@@ -82,18 +85,18 @@ class Classes:
         return classes
 
     def _compare(self, ranks: Sequence[int]) -> None:
-        """Play these ranks, and cut axes until what has been played agrees."""
+        """Run these ranks, and cut axes until all ranks that ran agree with their parts."""
         self._play(*ranks)
         while (parted := self._parted()) is not None:
             self._cut(*parted)
 
     def _fill(self) -> None:
-        """Play the first rank of each part of the world of which none was played."""
+        """Run the first rank of each part of the world of which no rank has run."""
         while missing := self._missing():
             self._compare(missing)
 
     def _cut_told(self) -> None:
-        """Cut the axis of all ranks where a call of rank 0 tells ranks apart that do not do the same."""
+        """Cut the world's axis between ranks that rank 0's calls set apart and that do differ."""
         told = self._few.told_apart
         self._play(*told)
         for one, two in pairwise([self._world[0], *told]):
@@ -101,8 +104,9 @@ class Classes:
                 next(axis for axis in self._axes if len(axis.lines[0]) == len(self._world)).cut(two)
 
     def _with_messages(self) -> list[int]:
-        """Return the ranks of one group of each family that may send each other messages, where few are in it; for
-        messages in the world, those that lie as far apart.
+        """Return the ranks of one group per family whose ranks may send each other messages, if the group is small.
+
+        Messages within the world: return the ranks that lie as far apart as the messages' ends, and add their axis.
         """
         found, taken = list[int](), set[int]()
         for members, away in sorted(self._few.messages):
@@ -129,14 +133,14 @@ class Classes:
         return tuple(axis.part(rank) for axis in self._axes)
 
     def _first(self) -> dict[tuple[int, ...], int]:
-        """Return the first rank of each part of the world that was played."""
+        """Map each part of the world to the first of its ranks that ran."""
         found: dict[tuple[int, ...], int] = {}
         for rank in self._few.ranks:
             found.setdefault(self._key(rank), rank)
         return found
 
     def _missing(self) -> list[int]:
-        """Return the first rank of each part of the world of which none was played."""
+        """Return the first rank of each part of the world of which no rank has run."""
         there, found = self._first(), dict[tuple[int, ...], int]()
         for rank in self._world:
             if (key := self._key(rank)) not in there:
@@ -144,7 +148,7 @@ class Classes:
         return list(found.values())
 
     def _parted(self) -> tuple[int, int] | None:
-        """Return two played ranks that are taken to be alike and differ."""
+        """Return two ranks that ran and differ although they are in one part; None if there are none."""
         first = self._first()
         for rank in self._few.ranks:
             one = first[self._key(rank)]
@@ -153,7 +157,7 @@ class Classes:
         return None
 
     def _cut(self, one: int, two: int) -> None:
-        """Cut the first axis along which two ranks that differ can be told apart; that of all ranks is the last."""
+        """Cut the first axis that tells two differing ranks apart; the world's axis, the last one, always can."""
         for axis in self._axes:
             moved = axis.moved(one, two)
             if moved in (None, one):
@@ -165,8 +169,9 @@ class Classes:
         raise AssertionError("all ranks are on one axis")
 
     def _boundary(self, line: Sequence[int]) -> int:
-        """Return where the first rank of a line that differs from the one before it may be: small parts at its end
-        are found soon, as those of uneven shards are.
+        """Return the first rank of a line that differs from its predecessor.
+
+        The search starts at the line's end, where uneven shards leave small parts, with growing strides, then bisects.
         """
         first, low, high, back = line[0], 0, len(line) - 1, 1
         while high - low > 1:
@@ -179,7 +184,7 @@ class Classes:
         return line[high]
 
     def _classes(self) -> list[int]:
-        """Return the first played rank of each rank's class."""
+        """Return the representative of each rank's class."""
         leaders = dict[int, int]()
         for rank in self._first().values():
             like = (each for each in dict.fromkeys(leaders.values()) if self._few.difference(each, rank) is None)
@@ -188,7 +193,11 @@ class Classes:
         return [leaders[first[self._key(rank)]] for rank in self._world]
 
     def _check_last(self, classes: Sequence[int]) -> None:
-        """Compare the last rank, which is played to its end, too, with the one that stands for it."""
+        """Compare the whole run of the last rank with that of its representative.
+
+        Raises:
+            ProgramError: both differ after their first step.
+        """
         last, leader = self._world[-1], classes[-1]
         if leader == last:
             return
@@ -204,5 +213,5 @@ def _if_few(ranks: Sequence[int]) -> Sequence[int]:
 
 
 def _unlike(axes: Iterable[Axis]) -> list[Axis]:
-    """Return the axes without those that another one is like."""
+    """Return the axes without duplicates and without axes of single ranks."""
     return list({axis.lines: axis for axis in axes if max(map(len, axis.lines)) > 1}.values())

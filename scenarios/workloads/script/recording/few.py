@@ -1,4 +1,4 @@
-"""Plays a few ranks of a world, each a process that is answered by `Alone`, in turns and as far as is wanted."""
+"""Runs a few ranks of a world: each a process, answered by `Alone`, in turns and as far as the caller wants."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from scenarios.workloads.script.recording.lines import Families, Logs, RankLog
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks, WaitingFor
 from scenarios.workloads.script.runner import LivePlayer
 
-# How many ranks may be processes of their own.
+# How many ranks may run, each in a process.
 MOST_PROCESSES = 64
 
 
 class Few:
-    """A few ranks of a world; a context that ends their processes."""
+    """A few running ranks of a world; a context manager that ends their processes."""
 
     def __init__(self, begin: Callable[[int], LivePlayer], logs: Logs, world_size: int, steps: int) -> None:
-        """`begin` starts a rank's process; `steps`: how many are wanted."""
+        """Prepare a world of `world_size` ranks. `begin` starts a rank's process; `steps`: how many steps to run."""
         self.world_size, self.logs, self._begin, self._steps = world_size, logs, begin, steps
         self._of: dict[int, _PlayedProcess] = {}
         self._sent = SentByRanks(self._may_send)
@@ -42,31 +42,31 @@ class Few:
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks that have come to the end of their first step, or of their script, in ascending order."""
+        """The ranks that have finished their first step or their script, in ascending order."""
         return sorted(rank for rank, played in self._of.items() if played.steps or played.is_over)
 
     @property
     def made(self) -> Families:
-        """The groups that rank 0 has made."""
+        """The groups that rank 0 has created."""
         return self._of[0].alone.made
 
     @property
     def told_apart(self) -> list[int]:
-        """The ranks that calls of rank 0 give other sizes than those before them, in ascending order."""
+        """The ranks to which rank 0's calls give other sizes than to the preceding rank, in ascending order."""
         return sorted(self._of[0].alone.told_apart)
 
     @property
     def messages(self) -> set[tuple[tuple[int, ...], int]]:
-        """The members of groups in which messages were sent, each with how far the ranks at their ends are apart."""
+        """The members of each group in which messages were sent, with the distance between sender and receiver."""
         return {each for played in self._of.values() for each in played.alone.has_messages}
 
     def begin_early(self, *ranks: int) -> None:
-        """Start ranks' processes, which compute until their first requests."""
+        """Start processes of ranks, which compute until their first requests."""
         for rank in ranks:
             self._started(rank)
 
     def play(self, *ranks: int, to_end: bool = False) -> None:
-        """Have ranks come to the end of their first step, or of all: in turns, while each other's processes compute."""
+        """Run ranks to the end of their first step, or of all, in turns; their processes compute concurrently."""
         self.begin_early(*ranks)
 
         def is_left(rank: int) -> bool:
@@ -79,7 +79,7 @@ class Few:
                 self._end_waiting(left)
 
     def _help(self, ranks: Sequence[int]) -> bool:
-        """Have those for which ranks wait, and those for which they wait, serve a request; return whether one has."""
+        """Serve one request each of ranks for which `ranks` wait, also indirectly; return whether any was served."""
         waiting, seen, has_served = deque(ranks), set(ranks), False
         while waiting:
             wanted = self._of[waiting.popleft()].waits_for
@@ -94,12 +94,12 @@ class Few:
         return has_served
 
     def _end_waiting(self, ranks: Sequence[int]) -> None:
-        """Give one rank that waits what there is: one that waits for another rank, if there is one, else for any."""
+        """Answer one waiting rank with what is available, by preference one that waits for a certain rank."""
         found = [rank for rank in ranks if self._of[rank].waits_for is not None] or ranks
         self._of[found[0]].turn(self._steps, is_last=True)
 
     def difference(self, one: int, two: int, *, to_end: bool = False) -> str | None:
-        """Return where two ranks that were played part, in their first step or anywhere; None: they do the same."""
+        """Return where two ranks part, in their first step or (`to_end`) anywhere; None if they do not."""
         if to_end or (one, two) not in self._differences:
             try:
                 both = self.logs.replays(one, two, self.world_size)
@@ -121,23 +121,26 @@ class Few:
 
 
 class _PlayedProcess:
-    """A rank's process, which waits at the end of a step until it is to go on.
+    """A rank's process, which pauses at the end of a step.
 
     Attributes:
-        steps: ends of steps so far.
-        is_over: whether nothing more is wanted of it.
-        waits_for: the rank that has to answer, where `turn` has returned False; None: any.
+        steps: how many steps have ended.
+        is_over: whether the process has done all that is wanted.
+        waits_for: after `turn` has returned False, the rank that has to answer; None: any rank.
     """
 
     def __init__(self, player: LivePlayer, log: RankLog, alone: Alone) -> None:
         self.player, self.alone, self._log = player, alone, log
         self.steps, self.is_over = 0, False
         self.waits_for: int | None = None
-        self._request: Request | None = None  # that is not answered yet
+        self._request: Request | None = None  # the pending request
 
     def turn(self, steps: int, *, is_last: bool = False) -> bool:
-        """Note the next request and answer it, if it can be; the last one is the end of `steps` steps that follow the
-        first. Return False, and do nothing, where the rank is over or still waits; `is_last`: it waits no longer.
+        """Answer the pending request if possible, then log the next request; return whether this advanced the process.
+
+        Args:
+            steps: how many steps to run after the first.
+            is_last: whether a request that still waits for other ranks is answered all the same.
         """
         if self.is_over or not self._is_answered(is_last):
             return False

@@ -1,6 +1,6 @@
-"""A recording of a script as a file: what each rank asked of the simulator, to be played again without the script.
+"""A recording of a script as a file: each rank's requests, which can be simulated again without the script.
 
-Gzipped JSON of the fields of `Recorded`, in `FORMAT`. Lines are those of `events`; loads no torch.
+The file is gzipped JSON of the fields of `Recorded`, version `FORMAT`. Lines are those of `events`; loads no torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAME = "recording.json.gz"
 
 
 def recording_in(path: Path) -> Path:
-    """The file that a path means: itself, or that of a run folder."""
+    """Return the recording's file: `path` itself, or the one in the run folder `path`."""
     return path / NAME if path.is_dir() else path
 
 
@@ -25,7 +25,7 @@ def read(path: Path) -> Recorded:
     """Return the recording in a file.
 
     Raises:
-        ValueError: what was expected instead, as a phrase.
+        ValueError: the file holds no valid recording; the message is a phrase about what was expected.
     """
     try:
         content: Any = given_file.read_json(path)

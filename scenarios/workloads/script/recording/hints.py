@@ -1,4 +1,4 @@
-"""Says which classes of ranks there are, and where playing one rank of each would have been quicker."""
+"""Notes for the user: which classes of ranks there are, and when running one rank per class would have been faster."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script.recording.likeness import difference
 from scenarios.workloads.script.recording.lines import Logs
 
-# Of as many ranks, and after as long, it is said that fewer could be played.
+# The hint is printed from this many ranks, and this many seconds, on.
 MANY_RANKS, LONG_S = 16, 30.0
 _MOST_LISTED = 8
 
 
 def rank_classes(recorded_by: Sequence[int]) -> tuple[tuple[int, int, str], ...]:
-    """Return each rank that was played for its class, how many ranks it stands for, and which; none if each was."""
+    """Return (representative, number of ranks, ranks in words) of each class; nothing if every rank ran."""
     members: dict[int, list[int]] = {}
     for rank, played in enumerate(recorded_by):
         members.setdefault(played, []).append(rank)
@@ -44,7 +44,7 @@ def _ranges(ranks: Sequence[int]) -> str:
 
 
 def note_classes(classes: Sequence[int]) -> None:
-    """Print which classes of ranks there are: for each rank the one that is played for it."""
+    """Print the classes of ranks, given each rank's representative."""
     counts = Counter(classes)
     listed = [f"rank {rank} for {count:,}" for rank, count in counts.most_common(_MOST_LISTED)]
     more = [f"{len(counts) - _MOST_LISTED} more"] if len(counts) > _MOST_LISTED else []
@@ -55,17 +55,17 @@ def note_classes(classes: Sequence[int]) -> None:
 
 
 class Hint:
-    """A hint that fewer ranks might be played, once all were and it took long."""
+    """A hint that fewer ranks could have run, printed if all ran and took long."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario, self._begin_s = scenario, 0.0
 
     def begin(self) -> None:
-        """Note when ranks begin."""
+        """Start the clock."""
         self._begin_s = time.monotonic()
 
     def end(self, logs: Logs) -> None:
-        """Print the hint, if options of the scenario's allow it and most ranks do the same as another one."""
+        """Print the hint if the scenario has an option for it and at most half of the ranks are distinct."""
         size, took_s = self._scenario.cluster.world_size, time.monotonic() - self._begin_s
         if not self._scenario.folded_by or size < MANY_RANKS or took_s < LONG_S:
             return

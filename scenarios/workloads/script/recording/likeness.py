@@ -1,4 +1,4 @@
-"""Compares what two ranks ask: whether they do the same, each in groups of its own, and if not, where they part."""
+"""Comparison of two ranks' requests: whether they are identical, each in its own groups, and where they part."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from scenarios.workloads.script.recording.lines import Replay
 
 
 def difference(expected: Replay, found: Replay, *, steps: int | None = None) -> str | None:
-    """Return where two ranks part, as a phrase; None if they ask the same until the end of so many steps, or at all.
+    """Return a phrase about where two ranks part; None if their requests are identical.
 
     Args:
-        expected: the first one's requests, as the second one would ask them.
-        found: the second one's.
-        steps: how many ends of steps are looked at; None: what follows the last one, too.
+        expected: the first rank's requests, translated to the second rank's groups.
+        found: the second rank's requests.
+        steps: compare until the end of this many steps; None: until the end of the script.
 
     Raises:
-        ProgramError: the second rank is in no group like one of the first.
+        ProgramError: the second rank is in no group that corresponds to one of the first rank.
     """
     left = -1 if steps is None else steps
     for number in count(1):
@@ -41,11 +41,12 @@ def difference(expected: Replay, found: Replay, *, steps: int | None = None) -> 
 
 
 def _next(replay: Replay) -> tuple[Turn, bool]:
-    """Return what is asked next, with what was given to the GPU since the request before, and whether loops of polls
-    ended in waits since then, which are no requests of their own here.
+    """Return the next turn whose request is not free, and whether a polling loop ended in a wait before it.
+
+    A wait that ends a polling loop is no request of its own here; host work is left out.
     """
     spent, has_polled = list[Any](), False
-    looks, last = Counter[Request | None](), None  # at each thing, and the last one if nothing came since
+    looks, last = Counter[Request | None](), None  # polls by target, and the previous request if it was a poll
     while True:
         before, request = replay.next()
         spent += before

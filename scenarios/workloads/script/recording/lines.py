@@ -1,4 +1,4 @@
-"""Events of a script's rank as lines of a recording, each once, and back."""
+"""Events of a script's ranks as lines of a recording, each stored once, and back."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from scenarios.workloads.script.events.work import ComputeOnCpu, LaunchKernel, T
 from scenarios.workloads.script.recording.recorded import Recorded
 from scenarios.workloads.script.requests import Packed
 
-# What lies between two looks of a loop.
+# Events that may occur within a polling loop.
 _IN_LOOPS = (Query, HostWork, ComputeOnCpu, Sleep)
-# Calls between two ranks.
+# Verbs of point-to-point calls.
 MESSAGES = frozenset({"send", "recv"})
 
 
 class Lines:
-    """Lines of all ranks, each once."""
+    """A table of all ranks' lines, each stored once."""
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
-        self._kernels: dict[ScriptEvent, int] = {}  # whose lines take long to write
+        self._kernels: dict[ScriptEvent, int] = {}  # a cache, as lines of kernels take long to write
 
     def number(self, event: ScriptEvent | HostWork) -> int:
-        """Return the index of an event's line."""
+        """Return the index of an event's line, adding the line if it is new."""
         if isinstance(event, HostWork):
             return self._of_text(json.dumps([HOST, event]))
         found = self._kernels.get(event) if isinstance(event, LaunchKernel) else None
@@ -50,19 +50,19 @@ class Lines:
 
 
 class RankLog:
-    """One rank's events as indices of lines."""
+    """A log of one rank's events, as indices of lines."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines, self.indices = lines, list[int]()
-        self.compiled = list[int]()  # of the step that was noted as torch.compile would have it
-        self._before: list[int] | None = None  # of the next request, so
+        self.compiled = list[int]()  # of one step, as torch.compile would have issued it
+        self._before: list[int] | None = None  # the compiled work before the next request
         self._counts = Counts()
         self.is_whole = False
 
     def note(self, turn: Turn) -> None:
-        """Add what a rank has computed and its request to what it did before."""
+        """Append a turn: the rank's work and the request after it."""
         if isinstance(turn.request, CompiledStep):
-            # Its events come again with the next request.
+            # The next request brings the events again, uncompiled: count them on a copy.
             self._before = list(self._numbers(turn.request.spent, replace(self._counts)))
             return
         self.indices += self._numbers([*turn.spent, turn.request], self._counts)
@@ -76,30 +76,35 @@ class RankLog:
 
 
 class Logs:
-    """Of all ranks."""
+    """The logs of all ranks, which share one table of lines."""
 
     def __init__(self) -> None:
         self._lines, self._of = Lines(), dict[int, RankLog]()
         self._parsed = list[ScriptEvent | HostWork]()
 
     def begin(self, rank: int) -> RankLog:
-        """A new one for that rank."""
+        """Start and return a rank's log."""
         made = self._of[rank] = RankLog(self._lines)
         return made
 
     def replays(self, rank: int, other: int, world_size: int) -> tuple[Replay, Replay]:
-        """Return what `other` would ask if `rank` were recorded for it, and what it asked itself."""
+        """Return two replays: `rank`'s events translated to `other`'s groups, and `other`'s own events."""
         self._parsed += [parsed(json.loads(text)) for text in islice(self._lines.texts, len(self._parsed), None)]
         both = ((self._of[each].indices, GroupsByFamily(other, each, world_size)) for each in (rank, other))
         one, two = (Replay(self._parsed, indices, members) for indices, members in both)
         return one, two
 
     def are_whole(self, world_size: int) -> bool:
-        """Whether each rank's has come to its end."""
+        """Return whether all ranks have a log that reaches the end."""
         return len(self._of) == world_size and all(log.is_whole for log in self._of.values())
 
     def recorded(self, recorded_by: Sequence[int], **head: Any) -> Recorded:
-        """What a file has of them; `head` are the fields of `Recorded` that say what was recorded."""
+        """Return the recording of these logs.
+
+        Args:
+            recorded_by: for each rank, the rank whose log stands for it.
+            head: the fields of `Recorded` that describe the script and its hardware.
+        """
         sequences: dict[tuple[tuple[int, ...], ...], int] = {}
         both = {rank: (tuple(self._of[rank].indices), tuple(self._of[rank].compiled)) for rank in set(recorded_by)}
         numbers = {rank: sequences.setdefault(each, len(sequences)) for rank, each in both.items()}
@@ -114,13 +119,13 @@ class Logs:
 
 
 class Replays:
-    """A recording, to be played."""
+    """A parsed recording, from which each rank's replay is made."""
 
     def __init__(self, recorded: Recorded) -> None:
         self.recorded, self._lines = recorded, [parsed(line) for line in recorded.lines]
 
     def of(self, rank: int) -> Replay:
-        """That rank's."""
+        """Return the replay of a rank."""
         sequence = self.recorded.sequences[self.recorded.ranks[rank]]
         return Replay(
             self._lines, sequence, GroupsByFamily(rank, self.recorded.recorded_by[rank], len(self.recorded.ranks))
@@ -128,11 +133,11 @@ class Replays:
 
 
 class Families:
-    """All groups that ranks have made, by family: those of one size that share no rank, as a mesh makes them.
+    """All groups that ranks have created, by family: disjoint groups of one size, as a device mesh makes them.
 
     Attributes:
         groups: the ranks of each group, by its number.
-        families: numbers of the groups of each family.
+        families: the numbers of the groups in each family.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -142,7 +147,7 @@ class Families:
         self._of = [0]  # each group's family
 
     def add(self, ranks: Sequence[int]) -> None:
-        """Add a further group."""
+        """Add a group to the first family that it fits, or to a new one."""
         family = next((each for each in range(len(self.families)) if self._takes(each, ranks)), len(self.families))
         if family == len(self.families):
             self.families.append([])
@@ -157,19 +162,19 @@ class Families:
         return len(first) == len(ranks) and self._members[family].isdisjoint(ranks)
 
     def family(self, ranks: Sequence[int]) -> int:
-        """Return the family of the group of these ranks; -1 if there is none."""
+        """Return the index of the family of the group of these ranks; -1 if there is no such group."""
         found = (of for of, each in zip(self._of, self.groups, strict=True) if tuple(each) == tuple(ranks))
         return next(found, -1)
 
     def like(self, number: int, rank: int) -> int | None:
-        """Return which group of a group's family a rank is in; None if it is in none of them."""
+        """Return the number of the group in the same family that contains `rank`; None if there is none."""
         if rank in self.groups[number]:
             return number
         return next((each for each in self.families[self._of[number]] if rank in self.groups[each]), None)
 
 
 class GroupsByFamily:
-    """The groups of a rank for which another was recorded: of each family the one that it is in itself."""
+    """A map from a recorded rank's groups to another rank's: per family, the group that contains the other rank."""
 
     def __init__(self, rank: int, recorded: int, world_size: int) -> None:
         self._rank, self._recorded = rank, recorded
@@ -177,12 +182,16 @@ class GroupsByFamily:
         self._found: dict[int, int] = {}
 
     def add(self, ranks: Sequence[int]) -> None:
-        """Note a further group."""
+        """Register a new group of these ranks."""
         if self._rank != self._recorded:
             self._made.add(ranks)
 
     def group(self, number: int) -> int:
-        """Return this rank's group in place of that of the recorded one."""
+        """Return the number of this rank's group that corresponds to the recorded group.
+
+        Raises:
+            ProgramError: no group of the family contains this rank.
+        """
         if self._rank == self._recorded:
             return number
         if number not in self._found:
@@ -193,9 +202,7 @@ class GroupsByFamily:
         return self._found[number]
 
     def options(self, number: int, verb: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of a call on the recorded rank's group: in this one's a root has the same place, and whom
-        a message goes to, or comes from, is as far away.
-        """
+        """Return a call's options for this rank: a root keeps its place in the group, a message's peer its distance."""
         own = self.group(number)
         roots = {key: options[key] for key in ("src", "dst") if key in options}
         if self._rank == self._recorded or not roots or (own == number and verb not in MESSAGES):
@@ -212,17 +219,17 @@ _NO_GROUP = (
 
 
 class Replay:
-    """A rank that asks what a recording says; but for looks, answers count for nothing, as values do not."""
+    """A replay of a rank's recorded requests. Answers have no effect, except those to polls."""
 
     def __init__(
         self, events: Sequence[ScriptEvent | HostWork], indices: Sequence[int], members: GroupsByFamily
     ) -> None:
         self._events, self._indices, self._members = events, indices, members
-        self._place = 0  # of the next index
+        self._place = 0  # where the next index stands
         self._counts = Counts(event=-1)
 
     def next(self) -> Turn:
-        """Return what a script's rank would ask next; past the end of the recording it ends."""
+        """Return the next turn; past the end of the recording, the script's end."""
         spent = list[Any]()
         while self._place < len(self._indices):
             event = self._events[self._indices[self._place]]
@@ -234,8 +241,9 @@ class Replay:
         return Turn((), ScriptEnd())
 
     def answer(self, value: Any = None) -> None:
-        """End a loop of looks, known by the wait behind it, at the first look that finds over what it waits for, which
-        is sooner than where it was recorded on faster hardware.
+        """Skip the rest of a polling loop once a poll finds its work over; `value` is the answer to the last request.
+
+        A wait after the loop identifies it. Replays on faster hardware need fewer polls than were recorded.
         """
         looked = self._events[self._indices[self._place - 1]]
         if not isinstance(looked, Query) or value is False:
@@ -247,11 +255,11 @@ class Replay:
                 return
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: a replay holds nothing open."""
 
 
 def parsed(line: list[Any]) -> ScriptEvent | HostWork:
-    """Return the event of a line, with tensors as a script's rank has them."""
+    """Return the event of a line, with tensors in the form in which a script's rank sends them."""
     event = of_line(line)
     if isinstance(event, IssueCall):
         inputs, outputs = ([_packed(each) for each in side] for side in (event.inputs, event.outputs))
@@ -264,5 +272,5 @@ def _shape(packed: Packed) -> list[Any]:
 
 
 def _packed(shape: Any) -> Packed:
-    """Where there were values, some others: a script on a GPU waits for those alone."""
+    """Return a tensor of a recorded shape; recorded values become b"", as a script on a GPU waits only for values."""
     return Packed(tuple(shape[0]), getattr(torch, shape[1]), b"" if shape[2] else None)

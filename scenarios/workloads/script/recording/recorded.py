@@ -1,4 +1,4 @@
-"""What each rank of a script asked of the simulator, with what the recording is of; loads no torch."""
+"""A recording: the requests of each rank of a script, and a description of the recorded run; loads no torch."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Recorded:
 
     Attributes:
         script, sha256: the script's path where it was recorded, and the digest of its content.
-        args, env: what it was given.
-        profile, kind: of the hardware on which it was predicted then.
-        hosts, gpus_per_host, steps: of that prediction.
-        flops_per_s: what that hardware computes in float32, by which CPU time is taken for work.
-        lines: what ranks asked, each once.
-        sequences: indices of lines in the order in which ranks asked, each sequence once.
-        compiled: of each sequence, indices of lines of one step as torch.compile would have it; empty: not known.
-        ranks: of each rank, the index of its sequence.
-        recorded_by: of each rank, the one that was recorded for it; itself unless there were too many.
+        args, env: the script's arguments and environment variables.
+        profile, kind: the hardware of the recorded prediction.
+        hosts, gpus_per_host, steps: the size of the recorded prediction.
+        flops_per_s: float32 rate of that hardware in FLOP/s, which converts CPU time to work.
+        lines: the distinct lines of all ranks.
+        sequences: indices of lines in order of issue; each distinct sequence once.
+        compiled: per sequence, indices of lines of one step as torch.compile would issue it; empty: unknown.
+        ranks: per rank, the index of its sequence.
+        recorded_by: per rank, the rank whose log stands for it: itself, unless only representatives ran.
     """
 
     script: str
@@ -52,7 +52,7 @@ class Recorded:
 
     @property
     def operations(self) -> int:
-        """Computations and collectives that all ranks make, the runs of kernels of one label and stream being one."""
+        """The number of computations and collectives of all ranks; kernels in a row of one label and stream are one."""
         of_sequences = [self._operations(sequence) for sequence in self.sequences]
         return sum(of_sequences[each] for each in self.ranks)
 
@@ -64,25 +64,25 @@ class Recorded:
         return found
 
     def as_compiled(self) -> Recorded | None:
-        """Return the recording with modules compiled in all steps alike; None where no step was noted so."""
+        """Return the recording with every step replaced by its compiled form; None if a sequence has none."""
         if not all(self.compiled):
             return None
         both = zip(self.sequences, self.compiled, strict=True)
         return replace(self, sequences=[self._with_steps(sequence, step) for sequence, step in both])
 
     def _with_steps(self, sequence: Sequence[int], step: Sequence[int]) -> list[int]:
-        """Return a sequence with another step in place of each of its own; what follows the last one stays."""
+        """Return a sequence with each of its steps replaced by `step`; set-up and the rest after the last step stay."""
         ends = [place for place, line in enumerate(sequence) if self.lines[line][0] == StepEnd.kind]
         return [*sequence[: ends[0] + 1], *(line for _ in ends[1:] for line in step), *sequence[ends[-1] + 1 :]]
 
     def to_bytes(self) -> bytes:
-        """The file's content; the same for the same recording."""
+        """Return the file's content, which is deterministic."""
         text = json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":"))
         return gzip.compress(text.encode(), mtime=0)
 
 
 def _kind(line: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what lines have in common that are played as one operation: kind, label and, on GPUs, stream."""
+    """Return a key that groups lines simulated as one operation: kind, label and, on GPUs, stream."""
     if line[0] == LaunchKernel.kind:
         return line[0], line[1], line[3]
     return line[0], line[-1] if line[0] == ComputeOnCpu.kind else ""

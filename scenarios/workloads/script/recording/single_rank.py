@@ -1,6 +1,6 @@
-"""Answers a rank that is played by itself, in a world of more ranks than are played: others are taken to do as it does.
+"""Answers to a rank that runs without most of its peers, assuming that peers do what the rank does.
 
-What its peers would send is what it sends itself, unless they are played, too: then broadcasts and messages are theirs.
+A peer's contribution is taken to equal the rank's own, except for broadcasts and messages of peers that also run.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from scenarios.workloads.script.meeting.stores import WAITS, StoreRequest, Store
 from scenarios.workloads.script.recording.lines import MESSAGES, Families
 from scenarios.workloads.script.requests import Packed, Refused, issue
 
-# Ranks that a call may tell apart, and all calls: more are those of values that differ from rank to rank.
+# How many ranks one call, and all calls, may set apart: more are taken for sizes that vary from rank to rank with data.
 _MOST_TOLD, _MOST_TOLD_IN_ALL = 8, 16
 _META = torch.device("meta")
 
 
 class WaitingFor(NamedTuple):
-    """An answer that has not come yet: it is another rank's to give, or with None any rank's."""
+    """An answer that has not arrived: the rank that has to give it; None: any rank may."""
 
     rank: int | None
 
 
-# A group as all ranks know it: its members, and which of the groups of these members it is.
+# A group's key on all ranks: its members, and its index among the groups of exactly these members.
 Key = tuple[tuple[int, ...], int]
 
 
 class SentByRanks:
-    """What played ranks have sent.
+    """A record of what running ranks have sent.
 
     Attributes:
-        broadcasts: by group, source, and which of the source's broadcasts in the group it is.
-        messages: from a source to a target of a group, in order.
-        stores: as the ranks played so far have left them.
-        may_send: whether a rank is played and not over; with True it is played from now on, if it can be.
+        broadcasts: tensors by group, source, and index among the source's broadcasts in the group.
+        messages: tensors in order, by group, source and target.
+        stores: the stores, as the running ranks have left them.
+        may_send: returns whether a rank runs and is not over; with True, it starts the rank if possible.
     """
 
     def __init__(self, may_send: Callable[[int, bool], bool]) -> None:
@@ -60,9 +60,20 @@ class SentByRanks:
     def message(
         self, group: Key, ends: tuple[int, int], number: int, made: Families, *, is_last: bool
     ) -> Packed | WaitingFor | None:
-        """Return a message from a source to a target (`ends`); if it does not come, the one that a rank as far from
-        another one has sent, in this group or in one of its family among those `made`, at the same places there; None
-        if there is none, either.
+        """Return a message, or a plausible substitute.
+
+        If the message does not arrive, substitutes are one at the same places in a group of the family, then one over
+        the same distance in this group.
+
+        Args:
+            group: the group's key.
+            ends: source and target.
+            number: the message's index among those from source to target.
+            made: the groups that exist.
+            is_last: whether waiting is of no use any more.
+
+        Returns:
+            The message; `WaitingFor` while the source may still send it; None if there is no substitute.
         """
         found, members = self.messages[group, *ends], group[0]
         if len(found) > number:
@@ -83,13 +94,12 @@ class SentByRanks:
 
 
 class Alone:
-    """Answers a rank's requests.
+    """A responder to one rank's requests.
 
     Attributes:
-        made: the groups that it has made.
-        has_messages: the members of groups in which it sent or received messages, each with how far the ends are apart.
-        told_apart: ranks that its calls give other sizes than the members before them, where there are few; the
-            first calls' where those of all are too many.
+        made: the groups that the rank has created.
+        has_messages: the members of groups in which the rank sent or received messages, with the distance of both ends.
+        told_apart: ranks to which a call gives other sizes than to the preceding member, if the call sets few apart.
     """
 
     def __init__(self, rank: int, world_size: int, sent: SentByRanks) -> None:
@@ -100,19 +110,19 @@ class Alone:
         self._groups = [Group("world", tuple(range(world_size)))]
         self._keys: list[Key] = [(self._groups[0].ranks, 0)]
         self._checks = Rank(cast(Backend, _Checking(rank, self._groups[0])))
-        # What calls give, by their numbers; a function where others have to send it, given whether it is the last try.
+        # Results of calls by number; a function of `is_last` if another rank has to send the result.
         self._answers: dict[int, list[Packed] | Callable[[bool], list[Packed] | WaitingFor]] = {}
         self._counts: defaultdict[tuple[int, str, int], int] = defaultdict(int)
 
     def answer(self, request: Request, *, is_last: bool = False) -> Any:
-        """Return what the others of the rank's world would make of a request, which does as they do; or `WaitingFor`.
+        """Return the answer to a request, as if peers did what this rank does; `WaitingFor` if a peer must act first.
 
         Args:
-            request: is given again where it waits.
-            is_last: no rank goes on, so that what has not come does not come.
+            request: repeated by the caller after `WaitingFor`.
+            is_last: whether no other rank can advance, so that missing values will not arrive.
 
         Raises:
-            ProgramError: what a store has to give does not come.
+            ProgramError: a store's value, or integers of a message, will not arrive.
         """
         if not isinstance(request, AskStore):
             self._sent.stores.goes_on(self._rank)
@@ -139,7 +149,7 @@ class Alone:
         return None
 
     def _begun(self, call: IssueCall) -> list[Packed] | Callable[[bool], list[Packed] | WaitingFor]:
-        """Return what a call gives, or how it is found once the rank waits for it."""
+        """Return a call's result, or a function that finds the result once the rank waits for it."""
         group = self._keys[call.group]
         if call.verb in MESSAGES:
             is_sent = call.verb == "send"
@@ -158,7 +168,7 @@ class Alone:
         return self._result(call)
 
     def _tell_apart(self, call: IssueCall) -> None:
-        """Note which members begin to get or give something else, by split sizes or tensors of which each has one."""
+        """Record members whose sizes, by splits or per-member tensors, differ from those of the preceding member."""
         members = self._groups[call.group].ranks
         splits = [call.options.get(f"{side}_split_sizes") or () for side in ("input", "output")]
         shapes = [[each.shape for each in side] for side in (call.inputs, call.outputs)]
@@ -168,10 +178,10 @@ class Alone:
                 self.told_apart.update(found)
 
     def _received(self, call: IssueCall, source: int, number: int, is_last: bool) -> list[Packed] | WaitingFor:
-        """Return what a rank receives: of many floats the shape, as whoever sends them does not know their values.
+        """Return a received message; if it has many floats, only the shape, as the sender does not know their values.
 
         Raises:
-            ProgramError: nobody knows the values of integers that a script may go by.
+            ProgramError: the values of integers, on which a script may branch, are unknown.
         """
         (target,) = call.outputs or call.inputs
         found: Packed | WaitingFor | None = None
@@ -193,20 +203,20 @@ class Alone:
         )
 
     def _broadcasted(self, call: IssueCall, key: tuple[Key, int, int], is_last: bool) -> list[Packed] | WaitingFor:
-        """Return what the source has sent, if it is played; else the rank's own, as if it were the source."""
+        """Return the source's tensors if the source runs; else the rank's own, as if it were the source."""
         found = self._sent.broadcasts.get(key)
         if found is None and not is_last and self._sent.may_send(key[1], False):
             return WaitingFor(key[1])
         return list(found or call.inputs)
 
     def _next(self, call: IssueCall, source: int) -> int:
-        """Return how many calls of that verb from that source there were before in the group."""
+        """Return the index of a call among those of its verb and source in its group."""
         key = call.group, call.verb, source
         self._counts[key] += 1
         return self._counts[key] - 1
 
     def _stored(self, request: StoreRequest, is_last: bool) -> Any:
-        if request.verb == "joined":  # as the others do
+        if request.verb == "joined":  # peers are assumed to join, too
             return None
         stores = self._sent.stores
         before = stores.changes(request)
@@ -222,7 +232,7 @@ class Alone:
         )
 
     def _mistake(self, call: IssueCall) -> Refused | None:
-        """Return what is wrong with a call, as scripts try calls to see whether they work."""
+        """Return the refusal of an invalid call, None for a valid one: scripts try calls to see whether they work."""
         shapes = (call.inputs, call.outputs)
         inputs, targets = ([Packed(one.shape, one.dtype).tensor(_META) for one in each] for each in shapes)
         group = self._groups[call.group]
@@ -243,7 +253,7 @@ class Alone:
 
 
 class _Checking:
-    """A backend of one rank for which its calls are checked alone."""
+    """A backend of one rank that only checks calls."""
 
     device, control_device, stream, local_world_size = _META, torch.device("cpu"), "main", 1
 
@@ -255,7 +265,7 @@ class _Checking:
         return True
 
     def refuse(self, call: Call, group: Group) -> None:
-        """Tell nobody, as nobody is there."""
+        """Do nothing: there are no peers to report to."""
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Done:
         return Done()
@@ -264,7 +274,15 @@ class _Checking:
 def _alike(
     call: IssueCall, given: Sequence[Tensor], shapes: Sequence[Packed], size: int, place: int
 ) -> Sequence[Tensor] | None:
-    """Return what a collective gives where all members give the same; None: it cannot be told."""
+    """Return a collective's result if all members give the same tensors; None if the result is unknown.
+
+    Args:
+        call: the collective.
+        given: the rank's input tensors.
+        shapes: the shapes of the result.
+        size: how many members the group has.
+        place: the rank's index in the group.
+    """
     found = list[Tensor]()
     match call.verb:
         case "all_reduce" | "all_reduce_coalesced" | "reduce":

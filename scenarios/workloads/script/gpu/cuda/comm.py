@@ -1,4 +1,4 @@
-"""torch.cuda.comm where one GPU is all there is, as nn.DataParallel has it with one; several are refused by name."""
+"""torch.cuda.comm for a single GPU, as nn.DataParallel uses it with one; calls for several GPUs are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.cuda import comm
 
 
 def of_one_gpu() -> None:
-    """Have the functions of torch.cuda.comm give back tensors of one GPU; those of several stay as they are."""
+    """Make the functions of torch.cuda.comm work for one GPU; for several GPUs they stay as they are."""
     for name, (of_gpus, single) in _SINGLE.items():
         either = _either(getattr(comm, name), of_gpus, single)
         setattr(comm, name, either)
@@ -22,8 +22,9 @@ def of_one_gpu() -> None:
 
 
 def _either(refused: Callable[..., Any], of_gpus: str, single: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of the signature of a refused one, which calls `single` if `of_gpus`, the argument with an
-    element for each GPU (else `out`), has one.
+    """Return a function that calls `single` if there is one GPU, else `refused`, whose signature it has.
+
+    `of_gpus` names the argument with one element per GPU; if it is None, `out` takes its place.
     """
     signature = inspect.signature(refused)
 
@@ -38,7 +39,7 @@ def _either(refused: Callable[..., Any], of_gpus: str, single: Callable[..., Any
 
 
 def _handed_out(given: dict[str, Any]) -> Any:
-    """Return a tensor on its one GPU, in `out` where that is given."""
+    """Return the tensor on its one GPU, in `out` if that is given."""
     if given["out"] is None:
         return (given["tensor"].to(given["devices"][0]),)
     given["out"][0].copy_(given["tensor"])
@@ -62,7 +63,7 @@ def _each_at(tensors: Sequence[Tensor], destination: Any) -> tuple[Tensor, ...]:
     return tuple(_at(each, destination) for each in tensors)
 
 
-# Of each function the argument with an element for each GPU, and what it gives with one.
+# Per function: the argument with one element per GPU, and the function for a single GPU.
 _SINGLE: dict[str, tuple[str, Callable[..., Any]]] = {
     "broadcast": ("devices", _handed_out),
     "broadcast_coalesced": ("devices", lambda given: [list(_each_at(given["tensors"], given["devices"][0]))]),

@@ -1,6 +1,6 @@
-"""The functions of torch._C by which torch.cuda and torch.accelerator ask a driver and the caching allocator.
+"""Replacements of torch._C's functions by which torch.cuda and torch.accelerator query a driver and the allocator.
 
-torch's own code in Python stands on these, so that most of its public names are torch's own on simulated GPUs, too.
+torch's own Python code calls these functions, so most of its public names work unchanged on simulated GPUs.
 """
 
 from __future__ import annotations
@@ -24,30 +24,34 @@ class Current:
         self.count, self._index = count, 0
 
     def get(self) -> int:
-        """Return the number."""
+        """Return the current GPU's number."""
         return self._index
 
     def set(self, index: int) -> None:
-        """Make another GPU the current one.
+        """Make GPU `index` the current one; ignore negative numbers.
 
         Raises:
-            RuntimeError: a host has no GPU of this number.
+            RuntimeError: the host has no GPU of this number.
         """
         if index >= self.count:
             raise RuntimeError(f"CUDA error: invalid device ordinal {index}: expected 0 to {self.count - 1}")
-        if index >= 0:  # others leave it as it is, as in torch
+        if index >= 0:  # torch ignores negative numbers, too
             self._index = index
 
     def exchange(self, index: int) -> int:
-        """Make another GPU the current one, and return the number of the one before."""
+        """Make GPU `index` the current one; return the previous number, or -1 if `index` is negative."""
         before = self._index
         self.set(index)
         return before if index >= 0 else -1
 
 
 class Driver:
-    """The answers of a driver that has `current.count` GPUs; `synchronize()` is called where the host waits for one,
-    and memory of one is asked of `memory_of(device)`.
+    """A driver of `current.count` GPUs.
+
+    Args:
+        current: the current GPU.
+        memory_of: returns the memory of a GPU by number.
+        synchronize: blocks the host until the GPU is idle.
     """
 
     def __init__(
@@ -58,14 +62,14 @@ class Driver:
         self._raw = dict[int, tuple[str, int]]()
 
     def install(self, arch: str) -> None:
-        """Have torch._C answer so; `arch` names the GPU's architecture, such as sm_90."""
+        """Make torch._C use this driver; `arch` names the GPU's architecture, such as sm_90."""
         core: Any = torch._C
         core._has_cuda = True
         torch.backends.cuda.is_built = lambda: True
         answers = {**self._devices(arch), **self._of_accelerator(), **self._of_memory(), **self._of_allocator()}
         for name, answer in answers.items():
             setattr(core, name, answer)
-            if hasattr(torch.cuda.memory, name):  # which has imported it
+            if hasattr(torch.cuda.memory, name):  # this module has its own reference
                 setattr(torch.cuda.memory, name, answer)
         cuda: Any = torch.cuda
         cuda._exchange_device = cuda._maybe_exchange_device = self._current.exchange
@@ -171,7 +175,7 @@ class Driver:
         self._memory_of(device).limit(fraction)
 
     def _allocate(self, size_bytes: int, stream: int) -> int:
-        """Return the address of memory that a library asks for, not a tensor."""
+        """Allocate raw memory for a library, not a tensor, and return its address."""
         address = len(self._raw) + 1 << 9
         self._raw[address] = key = ("raw", address)
         self._memory_of(self._current.get()).hold(key, size_bytes)
@@ -181,7 +185,7 @@ class Driver:
         self._memory_of(self._current.get()).drop(self._raw[address])
 
     def _snapshot(self) -> dict[str, Any]:
-        """Return what torch.cuda.memory._snapshot has: segments with their blocks, and no history."""
+        """Return the dict of torch.cuda.memory._snapshot: segments with their blocks, without history."""
         device = self._current.get()
         return {
             "segments": self._memory_of(device).segments(device),
@@ -192,7 +196,7 @@ class Driver:
 
 
 def snapshot_file(snapshot: Callable[[], Any]) -> Callable[..., None]:
-    """Return torch.cuda.memory._dump_snapshot, which gives its snapshot to no file but the prediction's own."""
+    """Return a replacement of torch.cuda.memory._dump_snapshot, which writes only to the prediction's own files."""
 
     def dump(filename: str = "dump_snapshot.pickle", **_: Any) -> None:
         torch.save(pickle.dumps(snapshot()), filename)

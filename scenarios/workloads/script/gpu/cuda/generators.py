@@ -1,4 +1,4 @@
-"""Generators of random numbers on simulated GPUs: as Philox's, their state is a seed and an offset alone."""
+"""Generators of random numbers on simulated GPUs: their state is a seed and an offset, as Philox's is."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from weakref import WeakValueDictionary
 import torch
 
 _PLAIN: Any = torch._C.Generator
-# Numbers that a GPU's Philox draws at once, of which offsets are multiples (aten/src/ATen/cuda/CUDAGeneratorImpl.h).
+# Philox on a GPU draws 4 numbers at once, so offsets are multiples of 4 (aten/src/ATen/cuda/CUDAGeneratorImpl.h).
 _AT_ONCE = 4
 
 
 class _Kind(type):
-    """A class whose instances are all of torch's generators, as a script finds them by `isinstance`."""
+    """A metaclass that makes `isinstance` accept all of torch's generators."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, _PLAIN)
 
 
 class GpuGenerator(_PLAIN):  # type: ignore[misc]
-    """A generator of the GPU of a number; to torch's C++ it is one of the CPU, from which nothing is drawn."""
+    """A generator of a GPU by number; torch's C++ sees a CPU generator, from which nothing is drawn."""
 
     def __new__(cls, index: int) -> Any:
         made = _PLAIN.__new__(cls, "cpu")
@@ -35,7 +35,7 @@ class GpuGenerator(_PLAIN):  # type: ignore[misc]
         return torch.device("cuda", self.index)
 
     def manual_seed(self, seed: int) -> Any:
-        super().manual_seed(seed)  # which refuses what is no seed
+        super().manual_seed(seed)  # raises for invalid seeds
         self.state.update(seed=super().initial_seed(), offset=0)
         return self
 
@@ -55,11 +55,11 @@ class GpuGenerator(_PLAIN):  # type: ignore[misc]
         self.state["offset"] = offset
 
     def advance(self, count: int) -> None:
-        """Move behind as many numbers that are drawn."""
+        """Advance the offset by `count` numbers, rounded up."""
         self.state["offset"] += -(-count // _AT_ONCE) * _AT_ONCE
 
     def here(self) -> int:
-        """Return a seed for what is drawn next: 32 bits, as the CPU's generator takes no more of a seed."""
+        """Return a seed for the next draw, derived from seed and offset; 32 bits, as a CPU generator uses no more."""
         return zlib.crc32(f"{self.initial_seed()} {self.get_offset()}".encode())
 
     def get_state(self) -> torch.Tensor:
@@ -82,7 +82,7 @@ class GpuGenerator(_PLAIN):  # type: ignore[misc]
         return GpuGenerator(self.index).graphsafe_set_state(self)
 
     def graphsafe_set_state(self, other: Any) -> Any:
-        """Share the state of another one from now on, as a GPU's generators do."""
+        """Share the state of another generator from now on, as a GPU's generators do."""
         self.state = other.state
         return self
 
@@ -90,23 +90,23 @@ class GpuGenerator(_PLAIN):  # type: ignore[misc]
         return _with_state, (self.device, self.get_state())
 
 
-# By the address in C++, by which torch gives operators other objects of Python for them.
+# The key is the C++ address, as torch passes operators other Python objects for the same generator.
 _of_gpus = WeakValueDictionary[int, GpuGenerator]()
 
 
 def of_gpu(generator: Any) -> GpuGenerator | None:
-    """Return the GPU's generator that an operator was given, None for one of the CPU."""
+    """Return the GPU generator that an operator was given, None for a CPU generator."""
     return _of_gpus.get(generator._cdata)
 
 
 def make_generators(indexed: Callable[[Any], Any], count: int) -> None:
-    """Have `torch.Generator("cuda")` and `torch.cuda.default_generators`; values that are computed are drawn from them.
+    """Provide `torch.Generator("cuda")` and `torch.cuda.default_generators`, from which computed values are drawn.
 
-    `indexed` gives "cuda" the number of the device that is meant, and there are `count` GPUs.
+    `indexed` adds the current GPU's number to "cuda"; `count` is the number of GPUs.
     """
 
     class Generator(metaclass=_Kind):
-        """A generator of the CPU or of a GPU."""
+        """A factory of CPU and GPU generators."""
 
         def __new__(cls, device: Any = "cpu") -> Any:
             found = indexed(device)
@@ -117,7 +117,7 @@ def make_generators(indexed: Callable[[Any], Any], count: int) -> None:
 
 
 def _signed(number: int) -> int:
-    """Return the 64 bits of a seed as torch's int64 has them."""
+    """Return a seed's 64 bits as a signed integer, as torch's int64 stores them."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 

@@ -1,5 +1,6 @@
-"""CUDA graphs of a GPU that is not there, recorded as they are captured; and torch.compile, which compiles nothing:
-what is given to it runs operator by operator, and is priced as the kernels that a compiler would make of it.
+"""CUDA graphs of a simulated GPU, recorded on capture; and torch.compile, which compiles nothing here.
+
+Code under torch.compile runs operator by operator, priced as the kernels that a compiler would generate.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from scenarios.workloads.script.events.work import Launched, LaunchKernel
 from scenarios.workloads.script.host.compiled import Compiled
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
-# Where torch has backends that run what they are given by its operators.
+# torch's module of backends that run code operator by operator.
 _EAGER = "torch._dynamo.backends.debugging"
 
 
 def graphs(link: SimulatedLink) -> dict[str, Any]:
-    """Return what torch.cuda has of graphs, by name, and patch torch.compile.
+    """Return torch.cuda's names for graphs, and patch torch.compile.
 
-    torch's own make_graphed_callables captures and replays by these.
+    torch's own make_graphed_callables captures and replays by these names.
     """
     _patch_compile(link.compiled)
     return {
@@ -37,10 +38,10 @@ def graphs(link: SimulatedLink) -> dict[str, Any]:
 
 
 def _graph_class(link: SimulatedLink) -> type:
-    """Return what torch.cuda calls CUDAGraph."""
+    """Return the class that torch.cuda calls CUDAGraph."""
 
     class CUDAGraph:
-        """Kernels that were captured, which each `replay` launches at once."""
+        """A graph of captured kernels; `replay` launches all at once."""
 
         def __init__(self, keep_graph: bool = False) -> None:
             self._launched: list[LaunchKernel] = []
@@ -81,7 +82,7 @@ def _graph_class(link: SimulatedLink) -> type:
 
 
 class _Capture:
-    """A context that captures: what torch.cuda calls graph."""
+    """A context manager that captures a graph: torch.cuda's `graph`."""
 
     def __init__(self, cuda_graph: Any, pool: Any = None, stream: Any = None, **_: Any) -> None:
         self._graph = cuda_graph
@@ -94,7 +95,7 @@ class _Capture:
 
 
 def _patch_compile(compiled: Compiled) -> None:
-    """Have torch.compile give what it is given, and what that runs be `compiled`."""
+    """Make torch.compile return its argument, whose operators count as `compiled`."""
     modules = weakref.WeakSet[torch.nn.Module]()
 
     def compile(model: Any = None, **options: Any) -> Any:
@@ -119,7 +120,7 @@ def _patch_compile(compiled: Compiled) -> None:
     register_module_forward_pre_hook(begin)
     register_module_forward_hook(end, always_call=True)
     torch.compile = compile
-    torch.compiler.cudagraph_mark_step_begin = lambda: None  # of graphs that compiled code would capture
+    torch.compiler.cudagraph_mark_step_begin = lambda: None  # for graphs within compiled code, which are not simulated
     torch.nn.Module.compile = lambda module, *_, **options: compile(module, **options) and None  # type: ignore[method-assign]
 
 
@@ -138,7 +139,7 @@ def _as_compiled(function: Callable[..., Any], compiled: Compiled) -> Callable[.
 
 
 def _at_once(launched: list[Launched]) -> list[LaunchKernel]:
-    """Kernels as one, launched with the first of them; streams and events within a graph are left out."""
+    """Combine captured kernels into one with a single launch; streams and events within a graph are omitted."""
     kernels = [each.kernel for each in launched if isinstance(each, LaunchKernel)]
     parts = [replace(each, launches=int(place == 0)) for place, each in enumerate(kernels)]
     return [LaunchKernel(0, together(parts), "CUDA graph")] if parts else []

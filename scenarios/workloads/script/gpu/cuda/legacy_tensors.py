@@ -1,4 +1,4 @@
-"""torch.cuda.FloatTensor and its like, types of tensors by which older scripts make and convert tensors of a GPU."""
+"""Legacy tensor types such as torch.cuda.FloatTensor, by which older scripts create and convert GPU tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = {dtype: f"{name}Tensor" for name, dtype in _DTYPES.items()}
 
 
 class _TensorType(type):
-    """A type of tensors of the GPU, by their elements."""
+    """A metaclass of GPU tensor types, one per dtype."""
 
     dtype: torch.dtype
 
@@ -44,7 +44,7 @@ class _TensorType(type):
 
 
 def follow_types() -> None:
-    """Have torch.cuda's types of tensors, `Tensor.type`, `Tensor.new` and torch.set_default_tensor_type."""
+    """Provide torch.cuda's tensor types, `Tensor.type`, `Tensor.new` and torch.set_default_tensor_type."""
     tensor: Any = Tensor
     kinds = {f"{name}Tensor": _TensorType(f"{name}Tensor", (), {"dtype": dtype}) for name, dtype in _DTYPES.items()}
     for name, kind in kinds.items():

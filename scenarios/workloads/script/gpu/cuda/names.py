@@ -1,6 +1,6 @@
-"""The public names of torch.cuda and torch.accelerator: which do what they do on a GPU, and what the others do.
+"""The public names of torch.cuda and torch.accelerator: which work as on a GPU, return constants, or are refused.
 
-A test holds this table against torch's own lists, and against that of docs/simulated_script.md.
+A test compares this table with torch's own lists, and with that of docs/simulated_script.md.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import wraps
 from importlib import import_module
 from typing import Any, NoReturn
 
-# The modules whose public names these are.
+# The modules whose public names are listed.
 MODULES = (
     "torch.cuda",
     "torch.cuda.memory",
@@ -28,7 +28,7 @@ MODULES = (
     "torch.accelerator.memory",
 )
 
-# Names of torch.cuda that do what they do on a GPU, from what the profile and the prediction know.
+# Names of torch.cuda that work as on a GPU, by the profile and the prediction.
 _CUDA = """
     is_available is_initialized init device_count current_device set_device device device_of get_device_name
     get_device_properties get_device_capability get_arch_list get_gencode_flags is_bf16_supported is_tf32_supported
@@ -60,7 +60,7 @@ AS_ON_A_GPU: dict[str, frozenset[str]] = {
     "torch.accelerator": frozenset(_ACCELERATOR.split()),
 }
 
-# Names whose answer is the same on every GPU and changes no prediction; without a value the code is torch's.
+# Names that return a constant on every GPU and change no prediction; `...` keeps torch's own code.
 CONSTANTS: dict[str, dict[str, Any]] = {
     "torch.cuda": {
         **dict.fromkeys(("check_error", "cudart", "ipc_collect", "current_blas_handle", "current_solver_handle"), ...),
@@ -115,7 +115,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "torch.cuda.gds": dict.fromkeys(("gds_register_buffer", "gds_deregister_buffer", "GdsFile"), _GDS),
     "torch.accelerator": {"Graph": "expected torch.cuda.CUDAGraph, which is simulated"},
 }
-# Modules whose public names are also names of the package above.
+# Modules whose public names their parent package also exports.
 _PARENTS = {
     **{f"torch.cuda.{name}": "torch.cuda" for name in ("memory", "random", "graphs")},
     "torch.accelerator.memory": "torch.accelerator",
@@ -123,14 +123,14 @@ _PARENTS = {
 
 
 def kind_of(module: str, name: str) -> str | None:
-    """Return "as on a GPU", "a constant" or "refused" for a public name, None for one that is in no table."""
+    """Return "as on a GPU", "a constant" or "refused" for a public name; None for an unlisted one."""
     module = _PARENTS.get(module, module)
     tables: dict[str, Any] = {"as on a GPU": AS_ON_A_GPU, "a constant": CONSTANTS, "refused": REFUSED}
     return next((kind for kind, table in tables.items() if name in table.get(module, ())), None)
 
 
 def follow_names() -> None:
-    """Have torch's constants be what the table says, and refused names raise RuntimeError with one sentence."""
+    """Make torch's names return the table's constants, or raise RuntimeError with one sentence if they are refused."""
     for module in MODULES:
         parent = _PARENTS.get(module, module)
         target = import_module(module)
@@ -150,7 +150,7 @@ def _giving(value: Any) -> Callable[..., Any]:
 
 
 def refusing(sentence: str) -> Callable[..., NoReturn]:
-    """Return a function that raises RuntimeError."""
+    """Return a function that raises RuntimeError with `sentence`."""
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise RuntimeError(sentence)
@@ -159,6 +159,6 @@ def refusing(sentence: str) -> Callable[..., NoReturn]:
 
 
 def _refused(sentence: str, usual: Any) -> Any:
-    """Return what raises RuntimeError in place of a function, of which it has the signature, or of a class."""
+    """Return a replacement of a function or class that raises RuntimeError; a function's keeps its signature."""
     refuse = refusing(sentence)
     return type(usual.__name__, (), {"__new__": refuse}) if isinstance(usual, type) else wraps(usual)(refuse)

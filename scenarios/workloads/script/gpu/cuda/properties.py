@@ -1,4 +1,4 @@
-"""Gives a script the properties of a simulated GPU: the profile's values, and what its compute capability implies."""
+"""Properties of a simulated GPU for scripts: the profile's values, and those that its compute capability implies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ _KIB = 1024
 class SeenGpu:
     """A host's GPUs as a script sees them.
 
-    `l2_bytes` is what one kernel's data finds of L2, `l2_total_bytes` all of it. `has_values`: tensors are computed.
-    `multiprocessors` is None where the profile has no such key.
+    Attributes:
+        count: the number of GPUs.
+        l2_bytes: the part of L2 that caches one kernel's data.
+        l2_total_bytes: the size of L2.
+        has_values: whether tensors are computed.
+        capability: the compute capability.
+        multiprocessors: the number of multiprocessors; None if the profile does not say.
     """
 
     count: int
@@ -26,7 +31,7 @@ class SeenGpu:
     multiprocessors: int | None
 
 
-# By compute capability: threads, and bytes of shared memory, of a multiprocessor (CUDA C++ Programming Guide, table
+# By compute capability: threads and bytes of shared memory per multiprocessor (CUDA C++ Programming Guide, table
 # "Technical Specifications per Compute Capability").
 _OF_MULTIPROCESSOR = {
     (7, 0): (2048, 96 * _KIB),
@@ -39,15 +44,15 @@ _OF_MULTIPROCESSOR = {
     (10, 3): (2048, 228 * _KIB),
     (12, 0): (1536, 100 * _KIB),
 }
-# CUDA keeps 1 KiB of a block's shared memory for itself since compute capability 8.0 (the same guide).
+# CUDA reserves 1 KiB of a block's shared memory since compute capability 8.0 (the same guide).
 _KEPT_BYTES = _KIB
 
 
 class Properties:
-    """The device properties that `torch.cuda.get_device_properties` gives of a simulated GPU.
+    """The result of `torch.cuda.get_device_properties` for a simulated GPU.
 
     Raises:
-        AttributeError: neither the profile nor the compute capability says the value; the message is one sentence.
+        AttributeError: neither profile nor compute capability gives the value; the message is one sentence.
     """
 
     def __init__(self, gpu: SeenGpu) -> None:
@@ -56,7 +61,7 @@ class Properties:
         self.name, self.total_memory = gpu.name, gpu.memory_bytes
         self.major, self.minor = major, minor
         self.is_integrated = self.is_multi_gpu_board = 0
-        # The rows of the guide's table that are equal for all of these compute capabilities.
+        # These rows of the guide's table are equal for all of these compute capabilities.
         self.warp_size, self.max_threads_per_block, self.regs_per_multiprocessor = 32, 1024, 65_536
         self.shared_memory_per_block = 48 * _KIB
         self.max_threads_per_multi_processor = threads

@@ -1,4 +1,4 @@
-"""The command nvidia-smi, which scripts run for their logs and to choose sizes: it says which GPUs are simulated."""
+"""The command nvidia-smi, which scripts run for logs and to choose sizes: it lists the simulated GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 
 _MIB = 2**20
 _DRIVER = "580.95.05"  # the first production branch with CUDA 13.0 (NVIDIA's release notes of CUDA 13.0)
-# Runs on the standard library alone; as nvidia-smi does, says "[N/A]" of a column that it does not know.
+# Needs only the standard library; prints "[N/A]" for unknown columns, as nvidia-smi does.
 _PROGRAM = """import signal
 import sys
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as other commands end where nobody reads on, behind `| head -1` say
@@ -51,9 +51,10 @@ if lines:
 
 
 def install_smi(folder: Path, gpu: SeenGpu) -> None:
-    """Have the commands that this process runs find an nvidia-smi in `folder`, which is made, that lists the host's
-    simulated GPUs, or what `--query-gpu` asks of them; no processes for `--query-compute-apps`; other options are
-    errors, but for `--id` and `--format`.
+    """Create an nvidia-smi in `folder`, and put the folder first on this process's PATH.
+
+    The command lists the host's simulated GPUs, answers `--query-gpu`, and reports no processes for
+    `--query-compute-apps`. `--id` and `--format` work; other options are errors.
     """
     total_mib = str(gpu.memory_bytes // _MIB)
     row = {
@@ -68,7 +69,7 @@ def install_smi(folder: Path, gpu: SeenGpu) -> None:
     folder.mkdir(exist_ok=True)
     command, program = folder / "nvidia-smi", folder / "nvidia-smi.py"
     program.write_text(_PROGRAM.format(row=row, count=gpu.count))
-    # A first line of "#!" takes no path with blanks.
+    # A "#!" line allows no blanks in the path of Python, so a shell script calls it.
     command.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -S {quote(str(program.absolute()))} "$@"\n')
     command.chmod(0o755)
     os.environ["PATH"] = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])

@@ -1,4 +1,4 @@
-"""torch.cuda and torch.accelerator as a script on a machine with GPUs sees them, where there is none."""
+"""torch.cuda and torch.accelerator as a script sees them on a machine with GPUs, simulated where there are none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 
 # GPUs have bfloat16 and TF32 since compute capability 8.0 (CUDA C++ Programming Guide, "Compute Capabilities").
 _AMPERE = 8
-# Of torch 2.11.0 as PyPI has it (docs/calibration.md, the H200).
+# Versions in torch 2.11.0 from PyPI (docs/calibration.md, the H200).
 _CUDA, _NCCL = "13.0", (2, 28, 9)
 
 
@@ -30,7 +30,14 @@ def pretend(
     streams: GpuStreams,
     memory_of: Callable[[int], DeviceMemory],
 ) -> None:
-    """Have torch say that a host's GPUs are there."""
+    """Make torch report a host's GPUs.
+
+    Args:
+        gpu: the properties of the GPUs.
+        current: the current GPU.
+        streams: the streams and events of the GPU.
+        memory_of: returns the memory of a GPU by number.
+    """
     major, minor = gpu.capability
     Driver(current, memory_of, streams.link.synchronize).install(f"sm_{major}{minor}")
     for name, value in {**answers_of_gpu(gpu, memory_of), **_of_streams(streams)}.items():
@@ -50,7 +57,7 @@ def pretend(
     core._set_linalg_preferred_backend = core._set_blas_preferred_backend = do_nothing
     libraries: Any = torch.backends
     libraries.cuda.cufft_plan_cache = _PlanCache()
-    libraries.cudnn.is_acceptable = lambda tensor: False  # asked of the weights of each RNN that is moved
+    libraries.cudnn.is_acceptable = lambda tensor: False  # else moving an RNN would flatten its weights by cuDNN
     cast("Any", torch.version).cuda, cast("Any", torch.autograd.profiler).emit_nvtx = _CUDA, _Nothing
     follow_names()
     of_one_gpu()
@@ -58,7 +65,7 @@ def pretend(
 
 
 def answers_of_gpu(gpu: SeenGpu, memory_of: Callable[[int], DeviceMemory]) -> dict[str, Any]:
-    """Return what torch.cuda has of GPUs beside what a driver answers, by name."""
+    """Return replacements of torch.cuda's names about GPUs that do not go through the driver."""
     properties, cudart, (major, minor) = Properties(gpu), _Cudart(memory_of), gpu.capability
     return {
         "is_available": lambda: True,
@@ -89,14 +96,14 @@ def _of_streams(streams: GpuStreams) -> dict[str, Any]:
 
 
 class _Nothing(nullcontext[None]):
-    """A context in which nothing is different, whatever it is given."""
+    """A context manager without effect, whatever its arguments."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
 
 class _PlanCache:
-    """The plans of cuFFT, of which there are none."""
+    """An empty cache of cuFFT's plans."""
 
     size, max_size = 0, 4096  # torch's default
 
@@ -108,7 +115,7 @@ class _PlanCache:
 
 
 class _Cudart:
-    """CUDA's runtime library, of which scripts ask the memory that is free, and start and stop the profiler."""
+    """A stand-in for CUDA's runtime library, by which scripts query free memory, and start and stop the profiler."""
 
     class cudaError:  # noqa: N801 - torch's name
         success = 0
@@ -123,7 +130,7 @@ class _Cudart:
 
 
 class _MemPool:
-    """A pool of memory, which is no other than that of all tensors."""
+    """A stand-in for a memory pool; tensors are allocated in the usual pools."""
 
     allocator = None
 
@@ -131,9 +138,9 @@ class _MemPool:
         self.id = (0, id(self))
 
     def use_count(self) -> int:
-        """Return the number of those who use it."""
+        """Return the number of users, always 1."""
         return 1
 
     def snapshot(self, include_traces: bool = True) -> Any:
-        """See `torch.cuda.memory_snapshot`."""
+        """Return the snapshot of all memory, as `torch.cuda.memory_snapshot` does."""
         return torch.cuda.memory_snapshot()

@@ -1,4 +1,4 @@
-"""The classes of torch.cuda's streams and events."""
+"""The classes of torch.cuda's streams and events, and the stack of current streams."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _refuse_sharing = refusing("events of simulated GPUs cannot be shared between pr
 
 
 class GpuStreams:
-    """The GPU's streams and events by numbers, and which stream is current; tells `link` what they are given.
+    """The GPU's streams and events by numbers, and each thread's current stream; sends items of streams to `link`.
 
     Attributes:
-        any_stream, any_event: what torch calls Stream and Event, of all kinds of devices.
+        any_stream, any_event: the classes torch.Stream and torch.Event, for all kinds of devices.
     """
 
     def __init__(self, link: Any) -> None:
@@ -40,35 +40,35 @@ class GpuStreams:
 
     @property
     def stack(self) -> list[Any]:
-        """This thread's streams: the current one last."""
+        """This thread's stack of streams; the current one is last."""
         if not hasattr(self._here, "stack"):
             self._here.stack = [self.default]
         found: list[Any] = self._here.stack
         return found
 
     def enter(self, stream: Any) -> None:
-        """Make a stream the current one until it is left."""
+        """Push a stream on this thread's stack of current streams."""
         self.stack.append(stream)
         self.link.stream = stream.number
 
     def leave(self) -> None:
-        """Make the one before the current one again."""
+        """Pop the current stream, so that the previous one is current."""
         self.stack.pop()
         self.link.stream = self.stack[-1].number
 
     def set(self, stream: Any) -> None:
-        """See `torch.cuda.set_stream`."""
+        """Replace the current stream, as `torch.cuda.set_stream` does."""
         if stream is not None:
             self.stack[-1] = stream
             self.link.stream = stream.number
 
     def current(self, device: Any = None) -> Any:
-        """See `torch.cuda.current_stream`."""
+        """Return the current stream, as `torch.cuda.current_stream` does."""
         return self.stack[-1]
 
 
 def _of_any_device(usual: Any, of_gpu: Any, make: Callable[..., Any]) -> Any:
-    """Return the class of torch's whose instances on "cuda" are of another class, and made by `make`."""
+    """Return a class like torch's `usual`, whose instances on "cuda" are of class `of_gpu`, created by `make`."""
 
     class Kind(type):
         def __call__(cls, device: Any = None, *args: Any, **more: Any) -> Any:
@@ -82,7 +82,7 @@ def _of_any_device(usual: Any, of_gpu: Any, make: Callable[..., Any]) -> Any:
 
 
 class _Stream:
-    """A stream as torch.cuda has it; number 0, the first one made, is the default stream of the current GPU."""
+    """A stream with torch.cuda's interface; number 0, created first, is the default stream of the current GPU."""
 
     streams: ClassVar[GpuStreams]
 
@@ -154,7 +154,7 @@ class _Stream:
 
 
 class _Event:
-    """An event as torch.cuda has it."""
+    """An event with torch.cuda's interface."""
 
     streams: ClassVar[GpuStreams]
 
@@ -199,7 +199,7 @@ class _Event:
 
 
 class _StreamContext:
-    """A context in which a stream is the current one, as torch.cuda has it."""
+    """A context manager that makes a stream the current one, as torch.cuda.StreamContext does."""
 
     streams: ClassVar[GpuStreams]
 

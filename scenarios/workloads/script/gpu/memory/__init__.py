@@ -1,1 +1,1 @@
-"""A simulated GPU's memory: what a script takes of it, and what torch's caching allocator reserves for that."""
+"""A simulated GPU's memory: the script's tensors, and what torch's caching allocator reserves for them."""

@@ -1,11 +1,11 @@
-"""What torch's caching allocator reserves of a GPU for the blocks that a script holds.
+"""A model of torch's caching allocator: the GPU memory that it reserves for a script's blocks.
 
-Blocks are kept when they are freed, for later ones of the same stream and of the same pool (small blocks, up to 1 MiB,
-have their own): what one stream has given back no other takes. A request takes the smallest free block that is large
-enough and leaves the rest of it free; neighbours that are free are one. Where none is large enough more is reserved: a
-segment of its own, or with `expandable_segments:True` (PYTORCH_ALLOC_CONF, or by its older name) pages of the lowest
-addresses at which there is room, beside what is free there. Where the GPU has no more, what no block is in is given
-back once. Blocks that others' streams still use (`record_stream`) are taken to be free at once.
+Freed blocks are kept for later requests of the same stream and pool (blocks up to 1 MiB have their own pool); other
+streams cannot use them. A request takes the smallest free block that is large enough and leaves its rest free; adjacent
+free blocks merge. If no block is large enough, more memory is reserved: a separate segment, or with
+`expandable_segments:True` (PYTORCH_ALLOC_CONF, or its older name) pages at the lowest addresses with enough room, next
+to free memory there. If the GPU has no more memory, unused segments and pages are released once. Blocks that other
+streams still use (`record_stream`) are assumed to be free at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scenarios.workloads.script.gpu.memory.blocks import (
 )
 
 _SMALL_BYTES = 1 << 20  # the largest small block (torch's c10/core/CachingDeviceAllocator.h, 2.11)
-# The addresses of a segment that can grow, and between those of others: more than a GPU has, in whole pages.
+# The address range of an expandable segment, and the distance between others: more than a GPU has, in whole pages.
 _SEGMENT_STRIDE = LARGE_SEGMENT_BYTES << 20
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _UNCACHED = "PYTORCH_NO_CUDA_MEMORY_CACHING"
@@ -36,14 +36,14 @@ _IGNORED = ("max_split_size_mb", "roundup_power2_divisions", "garbage_collection
 
 
 def is_expandable(settings: str | None = None) -> bool:
-    """Return whether settings of the allocator, by default those of the environment, ask for expandable segments."""
+    """Return whether the allocator's settings, by default the environment's, enable expandable segments."""
     settings = _of_environment() if settings is None else settings
     pairs = (each.partition(":") for each in settings.replace(" ", "").split(","))
     return {name: value for name, _, value in pairs}.get("expandable_segments", "False") == "True"
 
 
 def ignored(settings: str | None = None) -> list[str]:
-    """Return the settings, by default of the environment, that change what torch reserves but nothing here."""
+    """Return the settings, by default the environment's, that change torch's reservations but have no effect here."""
     given = (_of_environment() if settings is None else settings).replace(" ", "")
     found = [name for name in _IGNORED if name in given]
     if "backend:" in given and "backend:native" not in given:
@@ -56,14 +56,17 @@ def _of_environment() -> str:
 
 
 class Allocator:
-    """The blocks of a GPU's memory, by what they stand for. What would be reserved beyond `limit_bytes` has the
-    allocator give back first what no block is in. `say` is told of settings that change nothing here.
+    """The blocks of a GPU's memory, by key.
+
+    Unused memory is released before more than `limit_bytes` would be reserved. `say` is called about settings that
+    have no effect here.
 
     Attributes:
-        is_expandable: whether what is given from now on is of expandable segments; None: as the environment says.
-        gauges: what is reserved, by torch's names of pools.
-        highest_bytes: what was reserved at most.
-        allocations, releases, retries: how often memory was asked of the GPU, given back, and given back to ask again.
+        is_expandable: whether new blocks are in expandable segments; None: as the environment says.
+        gauges: reserved memory, by torch's names of pools.
+        highest_bytes: the maximum of reserved memory ever.
+        allocations, releases, retries: how often memory was requested from the GPU, released to it, and requested again
+            after a release.
     """
 
     def __init__(
@@ -80,47 +83,48 @@ class Allocator:
 
     @property
     def reserved_bytes(self) -> int:
-        """What is reserved now."""
+        """The memory reserved now, in bytes."""
         return self.gauges["all"].reserved_bytes.current
 
     @property
     def peak_bytes(self) -> int:
-        """What was reserved at most since peaks were reset."""
+        """The maximum of reserved memory since peaks were reset, in bytes."""
         return self.gauges["all"].reserved_bytes.peak
 
     @property
     def free_bytes(self) -> int:
-        """What is reserved and in no block that is held."""
+        """The reserved memory in free blocks, in bytes."""
         return sum(size for pool in self._pools.values() for size, _ in pool.sizes)
 
     def allocate(self, key: Hashable, size_bytes: int, stream: int) -> bool:
-        """Give a block of a multiple of BLOCK_BYTES to what `key` stands for, and return whether there is room; nothing
-        needs none.
+        """Allocate a block for `key`; return whether there is room.
+
+        `size_bytes` is a multiple of BLOCK_BYTES; 0 bytes need no block.
         """
         if size_bytes:
             self._do(self._allocate, key, size_bytes, stream)
         return key not in self._refused
 
     def free(self, key: Hashable) -> None:
-        """Take back the block of what `key` stands for, if it has one."""
+        """Free the block of `key`, if it has one."""
         self._do(self._free, key)
 
     def move(self, key: Hashable, to: Hashable) -> None:
-        """Have the block of what `key` stands for stand for something else."""
+        """Rename the block of `key`."""
         self._do(self._move, key, to)
 
     def release(self) -> None:
-        """Give back the segments, and the pages of expandable ones, that no block is in."""
+        """Release unused segments, and unused pages of expandable segments, to the GPU."""
         self._do(self._release)
 
     def take(self, settings: str) -> None:
-        """Take settings as `torch.cuda.memory._set_allocator_settings` does; they hold for what is given later."""
+        """Apply settings to later allocations, as `torch.cuda.memory._set_allocator_settings` does."""
         self._note(settings)
         if "expandable_segments" in settings:
             self.is_expandable = is_expandable(settings)
 
     def reset(self, *, is_peak: bool) -> None:
-        """Let the peaks be what there is now; else, count from zero what is added and taken."""
+        """Reset the peaks to current values, or (not `is_peak`) the accumulated counts to zero."""
         for gauges in self.gauges.values():
             for gauge in gauges.all().values():
                 if is_peak:
@@ -129,7 +133,7 @@ class Allocator:
                     gauge.allocated = gauge.freed = 0
 
     def ranges(self) -> list[list[Block]]:
-        """Return the blocks of each range of addresses that is mapped, which a segment is unless it can grow."""
+        """Return the blocks of each contiguous mapped range of addresses; a segment that cannot grow is one range."""
         with self._lock:
             free = (block for pool in self._pools.values() for block in pool.free.values())
             found: list[list[Block]] = []
@@ -141,12 +145,12 @@ class Allocator:
         return found
 
     def _do(self, method: Callable[..., None], *args: Any) -> None:
-        """Do this when what is under way is over: Python may free a storage in the midst of any line."""
+        """Queue a change and run it after the current one: Python may free a storage in the middle of any line."""
         self._waiting.append((method, args))
         self._work()
 
     def _work(self) -> None:
-        """Do what waits, also what comes between the last look and the release of the lock."""
+        """Run queued changes, also those queued between the last check and the release of the lock."""
         while self._waiting and self._lock.acquire(blocking=False):
             try:
                 while self._waiting:
@@ -206,7 +210,7 @@ class Allocator:
                         gauges.segment.add(-1)
 
     def _unmap(self, block: Block) -> None:
-        """Give back the pages that lie within a free block."""
+        """Release the whole pages within a free block."""
         pool, behind = block.pool, block.start + block.size_bytes
         start, end = rounded(block.start, pool.page_bytes), behind // pool.page_bytes * pool.page_bytes
         if start >= end:
@@ -227,7 +231,7 @@ class Allocator:
             gauges.reserved_bytes.add(-size_bytes)
 
     def _made(self, pool: BlockPool, size_bytes: int) -> Block | None:
-        """Return a free block which is not smaller, with memory that was not reserved before; None: there is none."""
+        """Return a large enough free block of newly reserved memory; None if the GPU has no more."""
         if self.is_expandable:
             return self._grown(pool, size_bytes)
         segment_bytes = pool.segment_bytes(size_bytes)
@@ -239,7 +243,7 @@ class Allocator:
         return block
 
     def _grown(self, pool: BlockPool, size_bytes: int) -> Block | None:
-        """Return a free block of an expandable segment for which pages are reserved, which stay if they are too few."""
+        """Return a free block of an expandable segment after reserving pages; keep the pages if they are too few."""
         block: Block | None = self._lowest(pool, size_bytes)
         if block is not None and not block.is_mapped:
             block = self._map(block, min(size_bytes, block.size_bytes))
@@ -250,7 +254,7 @@ class Allocator:
         return block
 
     def _lowest(self, pool: BlockPool, size_bytes: int) -> Block:
-        """Return the first free block of the lowest addresses where this fits, if all that is free there is mapped."""
+        """Return the first free block at the lowest address with enough room, counting unmapped room."""
         for start in sorted(pool.holes):
             block = pool.holes[start]
             if block.before is not None and block.before.is_free:
@@ -261,7 +265,7 @@ class Allocator:
         return hole
 
     def _map(self, hole: Block, size_bytes: int) -> Block | None:
-        """Return the free block that the first pages of a hole are part of, once reserved; None: there are none."""
+        """Reserve the first pages of a hole; return the free block that contains them, None if the GPU is full."""
         pool, pages_bytes = hole.pool, rounded(size_bytes, hole.pool.page_bytes)
         if not self._reserve(pool, pages_bytes):
             return None
@@ -272,12 +276,12 @@ class Allocator:
         return put_free(hole)
 
     def _place(self) -> int:
-        """Return where a new segment begins, which is a neighbour of no other."""
+        """Return the address of a new segment, which is adjacent to no other."""
         self._end += _SEGMENT_STRIDE
         return self._end
 
     def _reserve(self, pool: BlockPool, size_bytes: int) -> bool:
-        """Return whether the GPU has as much, which is then reserved."""
+        """Reserve `size_bytes` if the GPU has as much; return whether it has."""
         if self.reserved_bytes + size_bytes > self.limit_bytes:
             return False
         self.allocations += 1
@@ -287,7 +291,7 @@ class Allocator:
         return True
 
     def _split(self, block: Block, size_bytes: int) -> None:
-        """Have a block be of this size, and what is left of it a free one, if that is worth it."""
+        """Shrink a block to a size, and free the rest if torch would."""
         rest_bytes = block.size_bytes - size_bytes
         if rest_bytes >= BLOCK_BYTES and (block.pool.is_small or self.is_expandable or rest_bytes > _SMALL_BYTES):
             block.pool.put(cut(block, size_bytes))

@@ -1,12 +1,12 @@
-"""Blocks of a GPU's memory as torch's caching allocator cuts and joins them, and what it counts of them."""
+"""Blocks of a GPU's memory as torch's caching allocator splits and merges them, with its statistics."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-# torch's c10/core/CachingDeviceAllocator.h and c10/cuda/CUDACachingAllocator.cpp (2.11): the unit of blocks, segments
-# of small blocks and of those below 10 MiB, the unit of larger ones.
+# From torch's c10/core/CachingDeviceAllocator.h and c10/cuda/CUDACachingAllocator.cpp (2.11): the unit of blocks, the
+# segments of small blocks and of blocks below 10 MiB, the unit of larger segments.
 BLOCK_BYTES = 512
 _SMALL_SEGMENT_BYTES, LARGE_SEGMENT_BYTES, _UNIT_BYTES = 2 << 20, 20 << 20, 2 << 20
 _OWN_SEGMENT_BYTES = 10 << 20
@@ -14,7 +14,7 @@ _OWN_SEGMENT_BYTES = 10 << 20
 
 @dataclass(slots=True)
 class Gauge:
-    """A quantity as torch's statistics have it: what it is, was at most, and what was added and taken in all."""
+    """A quantity in torch's statistics: its current value, its peak, and the totals added and subtracted."""
 
     current: int = 0
     peak: int = 0
@@ -22,7 +22,7 @@ class Gauge:
     freed: int = 0
 
     def add(self, amount: int) -> None:
-        """Add an amount, or take one that is negative."""
+        """Add an amount, which may be negative."""
         self.current += amount
         if amount > 0:
             self.allocated += amount
@@ -32,7 +32,7 @@ class Gauge:
 
 
 class Gauges:
-    """What is reserved by the pools of small blocks, by those of large ones, and by all."""
+    """The statistics of reserved memory of one pool."""
 
     def __init__(self) -> None:
         self.reserved_bytes, self.segment = Gauge(), Gauge()
@@ -45,7 +45,7 @@ class Gauges:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Bytes of a segment from `start` on, beside others of it; the GPU has not given any that is not mapped."""
+    """A range of bytes in a segment, from `start` on, with its neighbours; the GPU provides only mapped blocks."""
 
     pool: BlockPool
     start: int
@@ -58,7 +58,7 @@ class Block:
 
     @property
     def room_bytes(self) -> int:
-        """What it can grow to, with what is not mapped behind it."""
+        """The size to which it can grow, in bytes: with an unmapped neighbour behind it."""
         hole = self.behind
         return self.size_bytes + (0 if hole is None or hole.is_mapped else hole.size_bytes)
 
@@ -67,7 +67,7 @@ class Block:
         return neighbour.is_free and neighbour.is_mapped == self.is_mapped
 
     def has_room(self, size_bytes: int) -> bool:
-        """Return whether a free block has as many bytes together with what is free behind it."""
+        """Return whether a free block and the free ones behind it have `size_bytes` together."""
         block: Block | None = self
         while size_bytes > 0 and block is not None and block.is_free:
             size_bytes -= block.size_bytes
@@ -77,20 +77,21 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class BlockPool:
-    """Free blocks of one stream, small or large ones, and apart from them those that are not mapped, by their starts;
-    `gauges` count what is free and cannot be given back alone.
+    """The free blocks of one stream, small or large, and separately the unmapped ones, by start.
+
+    `gauges` count free memory that cannot be released separately.
     """
 
     stream: int
     is_small: bool
     gauges: tuple[Gauges, ...]
-    sizes: list[tuple[int, int]] = field(default_factory=list)  # with starts, sorted
+    sizes: list[tuple[int, int]] = field(default_factory=list)  # (size, start) of free blocks, sorted
     free: dict[int, Block] = field(default_factory=dict)
     holes: dict[int, Block] = field(default_factory=dict)
 
     @property
     def page_bytes(self) -> int:
-        """The unit in which an expandable segment grows."""
+        """The unit in which an expandable segment grows, in bytes."""
         return _SMALL_SEGMENT_BYTES if self.is_small else LARGE_SEGMENT_BYTES
 
     def put(self, block: Block) -> None:
@@ -104,7 +105,7 @@ class BlockPool:
         self._count(block, 1)
 
     def take(self, block: Block) -> Block:
-        """Take a block from the free ones."""
+        """Remove a block from the free ones, and return it."""
         block.is_free = False
         if not block.is_mapped:
             return self.holes.pop(block.start)
@@ -113,14 +114,17 @@ class BlockPool:
         return block
 
     def _count(self, block: Block, number: int) -> None:
-        """Count a free block of a segment that others are in, too; pages of expandable ones can be given back alone."""
+        """Count a free block if it shares its segment; pages of expandable segments can be released separately."""
         if not block.is_expandable and (block.before is not None or block.behind is not None):
             for each in self.gauges:
                 each.inactive_split.add(number)
                 each.inactive_split_bytes.add(number * block.size_bytes)
 
     def fitting(self, size_bytes: int, *, is_expandable: bool) -> Block | None:
-        """Return the free block that is large enough and can grow to least; of expandable segments only if asked."""
+        """Return the large enough free block with the least room to grow, None without one.
+
+        `is_expandable`: blocks of expandable segments are allowed.
+        """
         found: Block | None = None
         for at in range(bisect_left(self.sizes, (size_bytes, 0)), len(self.sizes)):
             block = self.free[self.sizes[at][1]]
@@ -134,14 +138,14 @@ class BlockPool:
         return found
 
     def segment_bytes(self, size_bytes: int) -> int:
-        """Return the size of a segment of its own for a block."""
+        """Return the size of a new segment for a block of `size_bytes`."""
         if self.is_small or size_bytes < _OWN_SEGMENT_BYTES:
             return self.page_bytes
         return rounded(size_bytes, _UNIT_BYTES)
 
 
 def put_free(block: Block) -> Block:
-    """Return the free block that a block becomes with its neighbours."""
+    """Free a block, merged with free neighbours; return the merged block."""
     if block.before is not None and block.joins(block.before):
         block = _joined(block.pool.take(block.before), block)
     if block.behind is not None and block.joins(block.behind):
@@ -151,7 +155,7 @@ def put_free(block: Block) -> Block:
 
 
 def cut(block: Block, size_bytes: int) -> Block:
-    """Return what is left of a block that is cut to a size; neither is among the free ones."""
+    """Shrink a block that is not among the free ones; return the rest, a new block that is not among them either."""
     start, rest_bytes = block.start + size_bytes, block.size_bytes - size_bytes
     rest = Block(block.pool, start, rest_bytes, block, block.behind, False, block.is_expandable, block.is_mapped)
     if block.behind is not None:
@@ -161,7 +165,7 @@ def cut(block: Block, size_bytes: int) -> Block:
 
 
 def _joined(first: Block, second: Block) -> Block:
-    """Return the block that two neighbours are together, neither of which is among the free ones."""
+    """Merge two neighbours, neither of which is among the free ones."""
     first.size_bytes += second.size_bytes
     first.behind = second.behind
     if second.behind is not None:
@@ -170,5 +174,5 @@ def _joined(first: Block, second: Block) -> Block:
 
 
 def rounded(size_bytes: int, unit_bytes: int) -> int:
-    """Return the next multiple of a unit."""
+    """Round up to a multiple of `unit_bytes`."""
     return -(-size_bytes // unit_bytes) * unit_bytes

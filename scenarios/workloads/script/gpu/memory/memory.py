@@ -1,6 +1,4 @@
-"""What a script takes of the memory of a GPU that is not there: its tensors, cuBLAS's workspaces, and what torch's
-allocator reserves for them.
-"""
+"""A script's use of a simulated GPU's memory: tensors, cuBLAS workspaces, and the allocator's reservations for them."""
 
 from __future__ import annotations
 
@@ -14,59 +12,60 @@ from scenarios.config.units import format_bytes
 from scenarios.workloads.script.gpu.memory.allocator import Allocator
 from scenarios.workloads.script.gpu.memory.blocks import BLOCK_BYTES, Block
 
-# What torch gives cuBLAS for each thread and stream that multiplies matrices, unless CUBLAS_WORKSPACE_CONFIG is set:
-# 32 MiB on Hopper and data centers' Blackwell (also what the cuBLAS documentation recommends, cublasSetWorkspace),
-# elsewhere 2 x 4 MiB and 8 x 16 KiB. An H200 takes 2 x 32 MiB beside the tensors of GPT-2, forward and back
+# cuBLAS's workspace for each thread and stream that multiplies matrices, unless CUBLAS_WORKSPACE_CONFIG is set: 32 MiB
+# on Hopper and data centers' Blackwell (also recommended by the cuBLAS documentation, cublasSetWorkspace), elsewhere
+# 2 x 4 MiB and 8 x 16 KiB. An H200 takes 2 x 32 MiB in addition to the tensors of GPT-2, forward and backward
 # (torch.cuda.memory._snapshot, torch 2.11, 2026-11-27).
 _LARGE_WORKSPACE_BYTES, _WORKSPACE_BYTES = 32 << 20, 8_519_680
 _WITH_LARGE_WORKSPACE = frozenset({9, 10})
-# Products with a bias are cuBLASLt's, to which torch gives another one (CUBLASLT_WORKSPACE_SIZE; the same snapshot).
+# Products with a bias use cuBLASLt, which has its own workspace (CUBLASLT_WORKSPACE_SIZE; the same snapshot).
 _LT_WORKSPACE_BYTES = 1 << 20
 
 
 def workspace_bytes(capability: tuple[int, int]) -> int:
-    """Return the bytes of one workspace of cuBLAS on GPUs of a compute capability."""
+    """Return the bytes of one cuBLAS workspace on GPUs of a compute capability."""
     return _LARGE_WORKSPACE_BYTES if capability[0] in _WITH_LARGE_WORKSPACE else _WORKSPACE_BYTES
 
 
 class StorageJournal(Protocol):
-    """Storages that appear and go while compiled code runs, of which only some are in memory."""
+    """A journal of storages that are allocated and freed while compiled code runs, only some of which take memory."""
 
     def hold(self, key: Hashable, size_bytes: int, stream: int) -> None:
-        """Note that a storage is there, or has another size, and the stream that made it."""
+        """Record that a storage was allocated or resized by a stream."""
         ...
 
     def drop(self, key: Hashable) -> None:
-        """Note that a storage is gone."""
+        """Record that a storage was freed."""
         ...
 
     def holds(self, key: Hashable) -> bool | None:
-        """Return whether a storage is there, None if the journal does not know it."""
+        """Return whether a storage exists, None if the journal has no record of it."""
         ...
 
     def end(self) -> None:
-        """Have the memory count what has been noted, and take the journal from it."""
+        """Make the memory count all records, and detach the journal from it."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Loan:
-    """Bytes that are kept until all of their users are gone."""
+    """Memory that is kept until all of its users are freed."""
 
     size_bytes: int
     users: set[Hashable]
 
 
 class DeviceMemory:
-    """Bytes of the storages that there are, by what stands for them; and the most that there were. Blocks are those of
-    the current `stream()`; `say` is told of settings of torch's allocator that change nothing here.
+    """The sizes of existing storages by key, and their peaks. New blocks belong to the current `stream()`.
+
+    `say` is called about settings of torch's allocator that have no effect here.
 
     Attributes:
-        allocator: what is reserved for the storages.
-        journal: what is told of storages in the memory's place, while there is one.
+        allocator: the model of torch's allocator.
+        journal: while set, receives allocations and frees in the memory's place.
 
     Raises:
-        torch.OutOfMemoryError: there is no room for one, or none that is not in pieces.
+        torch.OutOfMemoryError: a storage does not fit, or only into several free blocks.
     """
 
     def __init__(
@@ -77,10 +76,10 @@ class DeviceMemory:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.total_bytes, self._workspace_bytes, self._stream = total_bytes, workspace_bytes, stream
-        self.now_bytes = self.peak_bytes = self.highest_bytes = 0  # the highest no script resets
+        self.now_bytes = self.peak_bytes = self.highest_bytes = 0  # no script resets highest_bytes
         self.allocator, self._ooms = Allocator(total_bytes, say=say), 0
-        self._uncounted: dict[Hashable, tuple[int, int]] = {}  # bytes and streams of what has no block until it counts
-        self._given, self._taken = _Count(), _Count()  # allocations, since a script has reset them
+        self._uncounted: dict[Hashable, tuple[int, int]] = {}  # (bytes, stream) of storages without a block yet
+        self._given, self._taken = _Count(), _Count()  # allocated and freed since the script's last reset
         self._most_allocations, self._limit_bytes = 0, total_bytes
         self.journal: StorageJournal | None = None
         self._sizes: dict[Hashable, int] = {}
@@ -89,8 +88,13 @@ class DeviceMemory:
         self._loans: list[_Loan] = []
 
     def hold(self, key: Hashable, size_bytes: int, *, is_counted: bool = True, stream: int | None = None) -> None:
-        """Count a storage that is there, or has another size than before; `is_counted`: so does the peak; `stream`: not
-        the current one has made it.
+        """Count a new or resized storage.
+
+        Args:
+            key: the storage.
+            size_bytes: its size, which is rounded up to BLOCK_BYTES.
+            is_counted: whether to allocate its block and update the peak now; else the next `count` does.
+            stream: the stream that allocates; None: the current one.
         """
         stream = self._stream() if stream is None else stream
         if self.journal is not None:
@@ -108,13 +112,13 @@ class DeviceMemory:
             try:
                 self.count()
             except torch.OutOfMemoryError:
-                self._sizes[key], self.now_bytes = 0, self.now_bytes - size_bytes  # it never was there
+                self._sizes[key], self.now_bytes = 0, self.now_bytes - size_bytes  # undo: the storage was not allocated
                 self.drop(key)
                 raise
         self._given.add(size_bytes)
 
     def _out_of_memory(self, size_bytes: int, held_bytes: int) -> torch.OutOfMemoryError:
-        """Return the error of a storage for which there is no room beside those that are held."""
+        """Return the error for a storage that does not fit next to `held_bytes`."""
         self._ooms += 1
         sentence = (
             f"CUDA out of memory: expected room for {format_bytes(size_bytes)}; the script's tensors take"
@@ -128,7 +132,7 @@ class DeviceMemory:
         return torch.OutOfMemoryError(sentence)
 
     def count(self) -> None:
-        """Let the peak be at least what is there now, of which all has blocks."""
+        """Allocate pending blocks, and update the peaks."""
         while self._uncounted:
             key = next(iter(self._uncounted))
             size_bytes, stream = self._uncounted.pop(key, (0, 0))
@@ -139,7 +143,7 @@ class DeviceMemory:
         self._most_allocations = max(self._most_allocations, len(self._sizes))
 
     def drop(self, key: Hashable) -> None:
-        """Count a storage no more, unless `keep` says that others need it."""
+        """Free a storage, unless `keep` has named users that still exist."""
         if self.journal is not None:
             self.journal.drop(key)
             return
@@ -166,54 +170,52 @@ class DeviceMemory:
             self.allocator.free(key)
 
     def keep(self, key: Hashable, users: Iterable[Hashable]) -> None:
-        """Have a storage take memory, if it goes, until its users are gone, too."""
+        """Keep a storage's memory, once it is freed, until its users are freed, too."""
         self._users[key] = (self._users.get(key, set()) & self._sizes.keys()) | set(users)
 
     def holds(self, key: Hashable) -> bool:
-        """Return whether a storage is there."""
+        """Return whether a storage exists."""
         found = None if self.journal is None else self.journal.holds(key)
         return key in self._sizes if found is None else found
 
     def counted(self) -> DeviceMemory:
-        """Return this memory when nothing of it is in a journal any more."""
+        """Return this memory, after counting all records of a journal."""
         if self.journal is not None:
             self.journal.end()
         return self
 
     def hold_workspace(self, user: Hashable, *, has_bias: bool) -> None:
-        """Count the workspace that cuBLAS has, and keeps, for the products of a thread and stream; with a bias, also
-        cuBLASLt's.
-        """
+        """Count the permanent cuBLAS workspace for a thread and stream; with a bias, also cuBLASLt's."""
         for library, size_bytes in (("lt", _LT_WORKSPACE_BYTES), ("cublas", self._workspace_bytes))[not has_bias :]:
             if (library, user) not in self._workspaces:
                 self.hold((library, user), size_bytes)
                 self._workspaces.add((library, user))
 
     def reset_peak(self) -> None:
-        """As `torch.cuda.reset_peak_memory_stats`."""
+        """Reset the peaks, as `torch.cuda.reset_peak_memory_stats` does."""
         self.peak_bytes = self.now_bytes
         self.allocator.reset(is_peak=True)
         self._most_allocations = len(self._sizes)
 
     def reset_accumulated(self) -> None:
-        """As `torch.cuda.reset_accumulated_memory_stats`."""
+        """Reset the totals, as `torch.cuda.reset_accumulated_memory_stats` does."""
         self._given, self._taken = _Count(), _Count()
         self.allocator.reset(is_peak=False)
 
     def empty_cache(self) -> None:
-        """As `torch.cuda.empty_cache`."""
+        """Release unused memory, as `torch.cuda.empty_cache` does."""
         self.allocator.release()
 
     def limit(self, fraction: float) -> None:
-        """As `torch.cuda.set_per_process_memory_fraction`."""
+        """Limit the memory, as `torch.cuda.set_per_process_memory_fraction` does."""
         self._limit_bytes = self.allocator.limit_bytes = int(fraction * self.total_bytes)
 
     def free_and_total(self) -> tuple[int, int]:
-        """As `torch.cuda.mem_get_info`, in bytes."""
+        """Return free and total bytes, as `torch.cuda.mem_get_info` does."""
         return self.total_bytes - self.allocator.reserved_bytes, self.total_bytes
 
     def statistics(self) -> dict[str, Any]:
-        """Return what `torch.cuda.memory_stats_as_nested_dict` does, blocks that are held all as of the large pool."""
+        """Return the dict of `torch.cuda.memory_stats_as_nested_dict`; held blocks all count as of the large pool."""
         given, taken, allocator = self._given, self._taken, self.allocator
         nothing = _statistic(0, 0, 0, 0)
         in_use = _statistic(self.now_bytes, self.peak_bytes, given.size_bytes, taken.size_bytes)
@@ -236,19 +238,19 @@ class DeviceMemory:
         }
 
     def segments(self, device: int) -> list[dict[str, Any]]:
-        """Return what `torch.cuda.memory_snapshot` does."""
+        """Return the list of `torch.cuda.memory_snapshot`."""
         return [_segment(device, blocks) for blocks in self.allocator.ranges()]
 
 
 @dataclass(slots=True)
 class _Count:
-    """A number of allocations, and their bytes together."""
+    """A number of allocations, and their total bytes."""
 
     number: int = 0
     size_bytes: int = 0
 
     def add(self, size_bytes: int) -> None:
-        """Count one, unless it is empty."""
+        """Count an allocation, unless it is empty."""
         self.number += size_bytes > 0
         self.size_bytes += size_bytes
 

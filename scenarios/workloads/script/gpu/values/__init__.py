@@ -1,1 +1,1 @@
-"""Which values of tensors on the simulated GPU are known, and what is done where a script reads one."""
+"""Values of tensors on the simulated GPU: which are known, and what a script gets that reads an unknown one."""

@@ -1,4 +1,4 @@
-"""What an operator gives where the values that decide are known: computed on the CPU beside a simulated GPU."""
+"""Results of operators whose values may decide: computed on the CPU, alongside a simulated GPU."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from scenarios.workloads.script.gpu.known_values import (
 )
 from scenarios.workloads.script.gpu.values.jagged import IN_PLACE_OF
 
-NOT_KNOWN = object()  # as what an operator gives, which may be None
+NOT_KNOWN = object()  # None may be an operator's result
 _aten = torch.ops.aten
 _MASKED = (_aten.index.Tensor, _aten.masked_select.default)
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isposinf", "isneginf"}
 _OF_DATA = {"isnan", "isinf"}
-# What writes all elements of its first argument, or draws from it, whatever it was.
+# Operators that overwrite all elements of their first argument, or draw by it, whatever its values.
 _FILLS = {"zero_", "fill_", "random_", "bernoulli_", "multinomial"}
-# What takes the shape alone of its first argument.
+# Operators that use only the shape of their first argument.
 _LIKE = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "randint_like", "rand_like"}
-# What gives values although it is given unknown ones.
+# Operators with known results of unknown arguments.
 _TAKE_UNKNOWN = _COMPARISONS | _FILLS | _LIKE
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
-# What is drawn by value. Normal numbers are data, of which nothing is known.
+# Random operators that are computed. Normal numbers are data, which stay unknown.
 _DRAWN = {
     "randint",
     "randint_like",
@@ -48,38 +48,38 @@ _DRAWN = {
     "rand",
     "rand_like",
 }
-# Masks of a batch's words or samples are made of as many uniform numbers.
+# Random results up to this size are kept: masks of a batch's words or samples are made of uniform numbers.
 _MOST_DRAWN = 1 << 20
-# Libraries of operators on ids, whose integers do not depend on floats: weights go where ids go.
+# Libraries of operators on ids, whose integer results do not depend on floats: weights move along with ids.
 _OF_IDS = frozenset({"fbgemm"})
-# Of those what moves bags of ids by (places, lengths, ids, ...), and gives lengths that do not depend on the ids.
+# Operators of fbgemm that move bags, by (places, lengths, ids, ...): the resulting lengths do not depend on the ids.
 _MOVES_BAGS = frozenset({"fbgemm::permute_1D_sparse_data", "fbgemm::permute_2D_sparse_data"})
 
 
 class ValueComputer:
-    """A computer of the integers, truths and few floats that operators on a GPU would give.
+    """A computer of the integers, booleans and few floats that operators on a GPU would return.
 
-    `guessed()` is called where a comparison takes floats for `UNKNOWN`. `generator()` returns that of the current GPU,
-    from which the script's random numbers are drawn.
+    `guessed()` is called where a comparison takes unknown floats for `UNKNOWN`. `generator()` returns the current GPU's
+    generator, from which the script's random numbers are drawn.
     """
 
     def __init__(self, shadows: Shadows, guessed: Callable[[], None], generator: Callable[[], torch.Generator]) -> None:
         self._shadows, self._guessed, self._generator = shadows, guessed, generator
 
     def may_decide(self, func: Any, result: Any) -> bool:
-        """Return whether the values that an operator gives may be kept; `result` as in `of`."""
+        """Return whether values of an operator's result may be kept; `result` as in `of`."""
         name = func.overloadpacket.__name__
         is_any_kept = result is None or any(self._may_be_kept(name, each) for each in tensors_in(result))
         return is_any_kept and not is_view(func)
 
     def of(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        """Return the values that an operator gives, meta tensors for unknown ones; `NOT_KNOWN` if all are unknown.
+        """Return the values of an operator's result, meta tensors for unknown ones; `NOT_KNOWN` if all are unknown.
 
-        `result` is what the operator gives without values, None if its size depends on values; `may_decide` is true.
+        `result` is the result without values, None if its size depends on values. `may_decide` must be true.
         """
         name, given = func.overloadpacket.__name__, tensors_in((args, kwargs))
         made = tensors_in(result)
-        if not self._shadows.has_all and name in _EMPTY:  # zeros, as their parts may be written one by one
+        if not self._shadows.has_all and name in _EMPTY:  # zeros, so that partial writes keep them known
             return filled(made[0], 0) if made and not is_data(made[0]) else NOT_KNOWN
         if not (given or self._shadows.has_all or name in _DRAWN or "rand" not in name):
             return NOT_KNOWN
@@ -100,7 +100,7 @@ class ValueComputer:
         return self._call(func, args, kwargs, found)
 
     def note(self, func: Any, values: Any, given: Iterable[Tensor], made: Iterable[Tensor]) -> None:
-        """Keep the values that `of` has found for tensors that an operator has made of those `given`."""
+        """Keep the values that `of` has found for an operator's results `made` of the tensors `given`."""
         name = func.overloadpacket.__name__
         own = [each for each in given if is_meta(each)]
         is_guess = any(
@@ -113,7 +113,7 @@ class ValueComputer:
                 self._shadows.keep(tensor, value, is_guess=is_guess, is_small=True)
 
     def masked(self, func: Any, args: tuple[Any, ...]) -> Tensor | None:
-        """Return what a known mask leaves of unknown values, some others in their place; None if nothing is known."""
+        """Return arbitrary values, as many as a known mask leaves of unknown ones; None if the mask is unknown."""
         if func not in _MASKED or not self._shadows.is_of_gpu(args[0]):
             return None
         masks = [self._shadows.of(each) if self._shadows.is_of_gpu(each) else each for each in tensors_in(args[1])]
@@ -129,7 +129,7 @@ class ValueComputer:
     def _beside_floats(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[int, Any], made: Sequence[Tensor]
     ) -> Any:
-        """Return the integers that an operator gives beside floats, or too many ids, whose number alone is known."""
+        """Return an operator's integer results if its floats, or too many ids, are unknown."""
         floats = [each for each in tensors_in((args, kwargs)) if found[id(each)] is None]
         if made and all(map(is_data, made)):
             return NOT_KNOWN
@@ -139,7 +139,7 @@ class ValueComputer:
         return tree_map_only(Tensor, lambda each: each.to("meta") if is_data(each) else each, values)
 
     def _lengths(self, func: Any, args: tuple[Any, ...], found: dict[int, Any], made: Sequence[Tensor]) -> Any:
-        """Return the lengths of bags of unknown ids that are moved."""
+        """Return the lengths of moved bags whose ids are unknown."""
         if func._schema.name not in _MOVES_BAGS or not made or len(args) < 2:
             return NOT_KNOWN
         places, lengths = (found[id(each)] for each in args[:2])
@@ -151,12 +151,12 @@ class ValueComputer:
         try:
             with self._drawing(func, own_kwargs):
                 return IN_PLACE_OF.get(func._schema.name, func)(*own_args, **own_kwargs)
-        except NotImplementedError:  # an operator of GPUs alone
+        except NotImplementedError:  # an operator without a CPU kernel
             return NOT_KNOWN
 
     @contextmanager
     def _drawing(self, func: Any, kwargs: dict[str, Any]) -> Iterator[None]:
-        """Draw inside by where the GPU's generator stands; that of the CPU stays as it is, as beside a real GPU."""
+        """Draw random numbers by the GPU's generator within the context; the CPU's state stays, as with a real GPU."""
         own = self._generator_of(func, kwargs)
         if own is None or (self._shadows.has_all and kwargs.get("generator") is None):
             yield
@@ -172,7 +172,7 @@ class ValueComputer:
             usual.set_state(before)
 
     def advance(self, func: Any, kwargs: dict[str, Any], made: Sequence[Tensor]) -> None:
-        """Move a GPU's generator behind what an operator has drawn of it, whether or not that is known."""
+        """Advance a GPU's generator by an operator's random numbers, known or not."""
         if made and (own := self._generator_of(func, kwargs)) is not None:
             own.advance(made[0].numel())
 
@@ -190,11 +190,11 @@ def _draws(func: Any) -> bool:
 
 @cache
 def is_view(func: Any) -> bool:
-    """Return whether an operator's result lies in a storage that exists already, whose values stay as they are."""
+    """Return whether an operator's result lies in an existing storage, whose values it does not change."""
     return bool(func.is_view) or func.overloadpacket is _aten.set_ or torch.Tag.inplace_view in func.tags
 
 
 def _is_comparison(name: str, unknown: Sequence[Tensor]) -> bool:
-    """Return whether an operator asks of floats what they are, of so few that it may decide how the script goes on."""
+    """Return whether an operator compares floats, few enough for a script to branch on the result."""
     most = MOST_INTEGERS if name in _OF_DATA else MOST_FLOATS
     return name in _COMPARISONS and all(each.is_floating_point() and each.numel() <= most for each in unknown)

@@ -1,4 +1,4 @@
-"""Counts of values that are not known, such as how many tokens a router sends to each expert."""
+"""Assumed counts of unknown values, such as the number of tokens that a router sends to each expert."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def even_bags(
     made: Sequence[Tensor],
     known: Callable[[Tensor], Tensor | None],
 ) -> tuple[Tensor, ...] | None:
-    """Return what fbgemm makes of bags whose ids it gives to the ranks that have their rows: of `known` lengths each
-    rank gets as many ids of a bag as the others, ranks in turn one more; the ids stay unknown.
+    """Return fbgemm's bucketized bags with evenly split lengths; None for other operators or unknown lengths.
 
-    None: the operator is another one, or the lengths are not known.
+    fbgemm sends each id to the rank that has its row. All ranks are assumed to get the same number of ids of a bag, up
+    to one more for ranks in turn; the ids stay unknown. `known` returns a tensor's values.
     """
     if func._schema.name != _BLOCKS or not made:
         return None
@@ -37,8 +37,9 @@ def even_bags(
 
 
 def even_counts(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """Return what `histc` or `bincount` with a least length gives of values that are spread evenly over the bins, the
-    first of which have one more where the number of values is not divisible; None: the operator is another one.
+    """Return even counts for `histc`, or `bincount` with a minimum length, of unknown values; None for other operators.
+
+    The first bins have one more if the number of values is not divisible.
     """
     given, *rest = args if args else (None,)
     if func is _aten.histc.default:

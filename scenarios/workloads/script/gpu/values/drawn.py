@@ -1,4 +1,4 @@
-"""Random numbers that are drawn by rejection: on a simulated GPU one kernel, as nothing computes what is rejected."""
+"""Random numbers that torch draws by rejection: a single draw on a simulated GPU, which cannot test for rejection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scenarios.workloads.script.gpu.known_values import Shadows
 
 
 def draw_at_once(shadows: Shadows) -> None:
-    """Have `nn.init.trunc_normal_` draw once, of which torch 2.13 makes a loop while a number lies outside."""
+    """Make `nn.init.trunc_normal_` draw once; torch 2.13 redraws in a loop while a number lies outside."""
     if shadows.has_all:
         return
     module: Any = torch.nn.init

@@ -1,5 +1,4 @@
-"""Operators of fbgemm that its builds have for GPUs alone, or without gradients elsewhere: on simulated GPUs made of
-operators that run there, and of values on the CPU.
+"""fbgemm's operators that lack kernels or gradients outside of GPUs, composed of other operators and values on the CPU.
 
 Semantics are those of fbgemm 1.8 (docs.pytorch.org/FBGEMM, "Jagged Tensor Operators", and the fake kernels of
 fbgemm_gpu/sparse_ops.py).
@@ -14,11 +13,11 @@ import torch
 from torch import Tensor
 
 _FBGEMM = torch.ops.fbgemm
-_libraries: list[Any] = []  # kept, as an operator of one that is gone is gone
+_libraries: list[Any] = []  # kept alive, as a deleted library unregisters its operators
 
 
 def complete_fbgemm() -> None:
-    """Register the operators, once fbgemm's own are there."""
+    """Register the operators, after fbgemm's own."""
     library = torch.library.Library("fbgemm", "FRAGMENT")
     _libraries.append(library)
     for schema, (of_values, of_shapes) in _OF_GPUS.items():
@@ -29,7 +28,7 @@ def complete_fbgemm() -> None:
             library.impl(name, of_shapes, "Meta")
     for kernels, key in ((_WITH_GRADIENTS, "AutogradMeta"), (_OF_VALUES, "CPU")):
         for name, run in kernels.items():
-            if hasattr(_FBGEMM, name):  # other builds have others
+            if hasattr(_FBGEMM, name):  # builds of fbgemm differ
                 library.impl(name, run, key)
 
 
@@ -58,7 +57,10 @@ def _select_in_batch(
     input_columns: Sequence[int],
     permute_output_dim_0_1: bool = False,
 ) -> Tensor:
-    """Select rows of tables that lie flat in `inputs`, one behind the other; by row of all with the permutation."""
+    """Select rows of tables stored flat in `inputs`, one after the other.
+
+    A row of the result has the selected rows of all tables side by side, if `permute_output_dim_0_1`.
+    """
     sizes = [rows * columns for rows, columns in zip(input_rows, input_columns, strict=True)]
     tables = zip(inputs.split_with_sizes(sizes), indices.split_with_sizes(list(input_num_indices)), strict=True)
     found = [
@@ -93,7 +95,7 @@ _WITH_GRADIENTS: dict[str, Callable[..., Any]] = {
 
 
 def _bags(values: Tensor, lengths: Tensor, offsets: Tensor, chosen: Tensor) -> Tensor:
-    """Return the ids of the chosen bags, one bag behind the other."""
+    """Return the ids of the chosen bags, concatenated."""
     own = lengths[chosen]
     begins = offsets[chosen] - (own.cumsum(0) - own)
     places = torch.repeat_interleave(begins, own) + torch.arange(int(own.sum()), device=values.device)
@@ -109,7 +111,7 @@ def _select_bags(
     weights: Tensor | None = None,
     selected_lengths_sum: int | None = None,
 ) -> list[Tensor]:
-    """Select the bags of the same samples for each key; `lengths` are those of `batch_size` samples a key."""
+    """Select the bags of the samples `indices` for each key; `lengths` has `batch_size` samples per key."""
     keys = lengths.numel() // batch_size if batch_size else 0
     chosen = (torch.arange(keys, device=indices.device).view(-1, 1) * batch_size + indices).view(-1)
     found = [_bags(values, lengths, offsets, chosen), lengths[chosen]]
@@ -119,8 +121,9 @@ def _select_bags(
 def _unique(
     hash_size_cumsum: Tensor, hash_size_offsets: Tensor, offsets: Tensor, indices: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return lengths, offsets, ids and reverse indices of ids that differ within a table; `hash_size_offsets` has the
-    features of each table, and a table's ids are spread evenly over the bags of its features.
+    """Return lengths, offsets, ids and reverse indices of the distinct ids of each table.
+
+    `hash_size_offsets` gives the features of each table; a table's distinct ids are spread evenly over its bags.
     """
     features = hash_size_cumsum.numel() - 1
     samples = (offsets.numel() - 1) // features
@@ -145,7 +148,7 @@ _OF_VALUES: dict[str, Callable[..., Any]] = {
 
 
 def _init_address_lookup(address_lookups: Tensor, buffer_offsets: Tensor, emb_sizes: Tensor) -> None:
-    """Have the first ids of each buffer name a row each, as many as there are, and the others the first row."""
+    """Map the first ids of each buffer to one row each, while there are rows, and all other ids to the first row."""
     for begin, end, rows in zip(
         buffer_offsets[:-1].tolist(), buffer_offsets[1:].tolist(), emb_sizes.tolist(), strict=True
     ):
@@ -161,7 +164,7 @@ def _prune(
     buffer_offsets: Tensor,
     emb_sizes: Tensor,
 ) -> tuple[Tensor, Tensor, int]:
-    """Prune no row, as how often rows are used is not known."""
+    """Prune no row, as the use of rows is unknown."""
     return buffer_offsets.new_empty(0), torch.zeros_like(buffer_offsets), 0
 
 
@@ -177,7 +180,7 @@ def _remap(
     full_values_list: Sequence[Tensor] | None = None,
     update_util: bool | None = None,
 ) -> Tensor:
-    """Return the rows that ids of features with a buffer name; ids of other features stay."""
+    """Map ids of features with a buffer to rows; keep ids of other features."""
     found = values.clone()
     for buffer, begin, count in zip(
         buffer_idx.tolist(), feature_offsets.tolist(), feature_lengths.tolist(), strict=True
@@ -190,9 +193,9 @@ def _remap(
 def _hash(
     input: Tensor, identities: Tensor, max_probe: int, circular_probe: bool = False, *given: Any, **named: Any
 ) -> Any:
-    """Return the places to which ids are hashed, as if no other id were there: fbgemm's CPU build inserts none.
+    """Return the hashed slots of ids, assuming an empty table: fbgemm's CPU build inserts none.
 
-    `given` and `named` say which ids are put in the place of which, but for the sizes and offsets of buckets.
+    Only the sizes and offsets of buckets matter of `given` and `named`; the others control eviction.
     """
     local_sizes, offsets = [*given[2:4], named.get("local_sizes"), named.get("offsets")][:2]
     own = {"local_sizes": local_sizes, "offsets": offsets}
@@ -200,8 +203,8 @@ def _hash(
     return places, places.new_empty(0)
 
 
-# Operators that builds for CPUs do not have (fbgemm_gpu/src/intraining_embedding_pruning_ops), with their shapes. Each
-# runs on values of the CPU, too.
+# Operators missing in CPU builds (fbgemm_gpu/src/intraining_embedding_pruning_ops): schema, function of values on the
+# CPU, and function of shapes on the meta device.
 _OF_GPUS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "init_address_lookup(Tensor address_lookups, Tensor buffer_offsets, Tensor emb_sizes) -> ()": (
         _init_address_lookup,
@@ -216,5 +219,5 @@ _OF_GPUS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         lambda *given, **_: torch.empty_like(given[4]),
     ),
 }
-# What stands in for an operator whose kernel for CPUs does less than that for GPUs.
+# Replacements of operators whose CPU kernels do less than their GPU kernels.
 IN_PLACE_OF: dict[str, Callable[..., Any]] = {"fbgemm::zero_collision_hash": _hash}

@@ -1,4 +1,4 @@
-"""The loops around a line of a running script: which of them nothing but a value may end."""
+"""The loops around a line of a running script, and whether only a value can end them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import CodeType, FrameType
 from typing import NamedTuple
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-# What frames of comprehensions that are functions of their own are called.
+# Names of the frames of comprehensions that Python compiles to functions.
 _THEIR_NAMES = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}
 
 
 class _Loop(NamedTuple):
-    """A loop of a file: from where to where it is repeated, by lines and columns, and whether it may have no end."""
+    """A loop in a file: (line, column) where its repeated part begins and ends, and whether it may be endless."""
 
     begin: tuple[int, int]
     end: tuple[int, int]
@@ -23,14 +23,15 @@ class _Loop(NamedTuple):
 
 
 def loop_around(frame: FrameType | None) -> tuple[FrameType | None, bool]:
-    """Return the innermost frame of the script's in which a loop runs, None without one, and whether a value may have
-    to end that loop: a `while`, or a `for` over what does not end. Other loops end by themselves.
+    """Return the script's innermost frame with a running loop, None without one, and whether the loop may be endless.
+
+    A `while`, or a `for` over an endless iterator, may need a value to end it. Other loops end by themselves.
     """
     while frame is not None:
         is_endless = _is_endless(frame.f_code, frame.f_lasti)
         if is_endless is not None:
             return frame, is_endless
-        if frame.f_code.co_name == "<module>":  # what runs the script is no part of it
+        if frame.f_code.co_name == "<module>":  # frames further out run the script
             break
         frame = frame.f_back
     return None, False
@@ -38,15 +39,15 @@ def loop_around(frame: FrameType | None) -> tuple[FrameType | None, bool]:
 
 @cache
 def _is_endless(code: CodeType, instruction: int) -> bool | None:
-    """Return whether the innermost loop around an instruction of a function may be endless, None without a loop."""
+    """Return whether the innermost loop around an instruction may be endless; None without a loop."""
     if code.co_name in _THEIR_NAMES:
         return False
-    place = next(islice(code.co_positions(), instruction // 2, None))  # an instruction has two bytes
+    place = next(islice(code.co_positions(), instruction // 2, None))  # two bytes per instruction
     line, end_line, column, end_column = (-1 if each is None else each for each in place)
     around = [
         each
         for each in _loops_of(code.co_filename)
-        # A function that is made in a loop is called anywhere.
+        # Loops around a function's definition do not count: it may be called anywhere.
         if each.begin[0] >= code.co_firstlineno and each.begin <= (line, column) and (end_line, end_column) <= each.end
     ]
     return max(around).is_endless if around else None
@@ -54,7 +55,7 @@ def _is_endless(code: CodeType, instruction: int) -> bool | None:
 
 @cache
 def _loops_of(file: str) -> list[_Loop]:
-    """Return the loops of a file; none of what has no source."""
+    """Return the loops of a file; none if there is no source."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
@@ -65,7 +66,7 @@ def _loops_of(file: str) -> list[_Loop]:
         if isinstance(each, (ast.While, ast.For, ast.AsyncFor, *_COMPREHENSIONS))
         for first in [
             each.body[0] if isinstance(each, (ast.For, ast.AsyncFor)) else each
-        ]  # what it is over is made once
+        ]  # a `for` evaluates its iterable once, so only its body repeats
     ]
 
 
@@ -76,6 +77,6 @@ def _has_no_end(loop: ast.AST) -> bool:
         return False
     called, given = loop.iter.func, len(loop.iter.args)
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-    if name in ("iter", "repeat"):  # of a function and what ends it; of a value, without a number of times
+    if name in ("iter", "repeat"):  # iter(function, sentinel); repeat(value) without a count
         return given == (2 if name == "iter" else 1) and not loop.iter.keywords
     return name in ("count", "cycle")

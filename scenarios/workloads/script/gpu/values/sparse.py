@@ -1,7 +1,7 @@
-"""Sparse tensors (COO) on a simulated GPU: what embeddings with `sparse=True` give as gradients, and optimizers take.
+"""Sparse tensors (COO) on a simulated GPU: gradients of embeddings with `sparse=True`, as optimizers use them.
 
-Each is one of torch's sparse tensors on the meta device; operators on it are those on its indices and values, as torch
-has them on CUDA (aten/src/ATen/native/sparse/cuda), where one kernel may do what two do here.
+A GPU's sparse tensor is a sparse meta tensor; operators on it run on its indices and values, as torch does on CUDA
+(aten/src/ATen/native/sparse/cuda), where one kernel may do the work of two here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from scenarios.workloads.script.gpu.known_values import META, Shadows
 _aten = torch.ops.aten
 _MAKES = _aten._sparse_coo_tensor_with_dims_and_tensors.default
 _BAGS_BACK = _aten._embedding_bag_backward.default
-# The place of `sparse` among the arguments of the backward pass of bags.
+# The index of `sparse` among the arguments of embedding bags' backward pass.
 _IS_SPARSE = 9
-# What is read of the tensor itself, without a kernel.
+# Operators that read metadata, without a kernel.
 _READ = {"_nnz", "sparse_dim", "dense_dim", "is_coalesced", "_coalesced_", "_dimI", "_dimV", "is_same_size"}
-# What is done to each value, where those of an index lie together or add up to the same.
+# Operators on each value; the tensor is coalesced first where they are not linear.
 _BY_VALUE = {"mul", "div", "neg", "pow", "sqrt", "abs", "mul_", "div_", "neg_", "pow_", "sqrt_", "abs_", "_to_copy"}
 _OF_ALL = {"norm", "linalg_vector_norm", "sum", "isnan", "isinf"}
 _PARTS = {
@@ -43,7 +43,7 @@ _OWN = {
 
 
 def make_sparse_anew(shadows: Shadows) -> None:
-    """Have `tensor.new(indices, values, size)` of a sparse tensor, as SparseAdam makes others, make one of the GPU."""
+    """Make `tensor.new(indices, values, size)` of a GPU's sparse tensor create one of the GPU, as SparseAdam needs."""
     tensor: Any = Tensor
     usual = tensor.new
 
@@ -56,8 +56,9 @@ def make_sparse_anew(shadows: Shadows) -> None:
 
 
 def moved(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the positional arguments of `torch.sparse_coo_tensor` with indices and values on the device that is asked
-    for, which leaves `kwargs`.
+    """Return `torch.sparse_coo_tensor`'s positional arguments with indices and values moved to the requested device.
+
+    The argument `device` is removed from `kwargs`.
     """
     device = kwargs.pop("device")
     for name in kwargs.keys() & {"indices", "values"}:
@@ -66,22 +67,22 @@ def moved(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
 
 
 class Sparse:
-    """Operators on sparse tensors of the GPU; `run()` gives a context in which operators run on the GPU."""
+    """Operators on sparse tensors of the GPU; `run()` returns a context in which operators run on the GPU."""
 
     def __init__(self, shadows: Shadows, run: Callable[[], Any]) -> None:
         self._shadows, self._run = shadows, run
 
     def takes(self, func: Any, args: tuple[Any, ...], given: Sequence[Tensor]) -> bool:
-        """Return whether the operator makes a sparse tensor, or is given one among all tensors that are `given`."""
+        """Return whether an operator creates a sparse tensor, or has one among its tensors `given`."""
         if func is _MAKES or (func is _BAGS_BACK and args[_IS_SPARSE]):
             return True
         return any(each.layout is torch.sparse_coo for each in given)
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what an operator gives.
+        """Run an operator and return its result.
 
         Raises:
-            RuntimeError: it is not simulated; the message names the operator.
+            RuntimeError: the operator is not simulated; the message names it.
         """
         name = func.overloadpacket.__name__
         if func is _MAKES:
@@ -92,7 +93,9 @@ class Sparse:
             return func(*args, **kwargs)
         if name in _PARTS:
             found = self._adopted(_PARTS[name](args[0]))
-            return found if name.startswith("_") else _aten.alias.default(found)  # which autograd makes a view, once
+            return (
+                found if name.startswith("_") else _aten.alias.default(found)
+            )  # autograd turns this into a view, but only once
         with self._run():
             if func is _BAGS_BACK:
                 return self._bags_back(*args)
@@ -114,11 +117,11 @@ class Sparse:
         return _made_as(sparse, _indices(sparse), _values(sparse))
 
     def _coalesce(self, sparse: Tensor) -> Tensor:
-        """Add up the values of indices that come more than once."""
+        """Sum the values of repeated indices."""
         values, places = _values(sparse), _places(sparse)
         try:
             different, inverse = torch.unique(places, return_inverse=True)
-        except RuntimeError:  # the indices are not known, and are taken to differ
+        except RuntimeError:  # unknown indices are assumed to be distinct
             order = torch.sort(places).indices
             return _made_as(sparse, _indices(sparse).index_select(1, order), values.index_select(0, order), True)
         added = values.new_zeros(different.numel(), *values.shape[1:]).index_add_(0, inverse, values)
@@ -150,14 +153,14 @@ class Sparse:
         return self._become(target, self._clone(source))
 
     def _become(self, tensor: Tensor, value: Tensor) -> Tensor:
-        """Have a sparse tensor hold what another one does."""
+        """Replace the contents of a sparse tensor by those of another one."""
         base: Any = torch._C.TensorBase
         with self._shadows.suspended(), torch._C.DisableTorchFunction():
             base.data.__set__(tensor, value)
         return tensor
 
     def _by_value(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what an operator gives that works on values; products of sums are those of coalesced tensors."""
+        """Run an operator on a sparse tensor's values, coalesced first unless the operator is linear."""
         sparse = args[0]
         if name == "_to_copy" and torch.device(kwargs.get("device") or META).type == "cpu":
             raise RuntimeError("a sparse tensor of a simulated GPU has no values for the CPU: expected sparse=False")
@@ -171,13 +174,13 @@ class Sparse:
         return args[0] if name.endswith("_") else _made_as(sparse, _indices(sparse), values, sparse.is_coalesced())
 
     def _bags_back(self, gradient: Tensor, indices: Tensor, *rest: Any) -> Tensor:
-        """Return the gradient of bags: of each id that of its bag."""
+        """Return the sparse gradient of embedding bags: each id gets its bag's gradient."""
         rows, _, mode = rest[4:7]
         per_sample = rest[8]
         values = gradient.index_select(0, torch.zeros_like(indices.view(-1)))
         if per_sample is not None:
             values = values * per_sample.view(-1, 1)
-        elif mode == 1:  # the mean of a bag
+        elif mode == 1:  # mean: divide by the bags' lengths, whose values are not needed
             values = values / values.new_ones(len(values), 1)
         made: Tensor = _make((rows, gradient.shape[1]), indices.view(1, -1), values)
         return made
@@ -198,7 +201,7 @@ def _values(sparse: Tensor) -> Tensor:
 
 
 def _places(sparse: Tensor) -> Tensor:
-    """Return one number for each index, as if the sparse dimensions were one."""
+    """Return one flat number per index, as if the sparse dimensions were one."""
     indices = _indices(sparse)
     if len(indices) == 1:
         return indices.view(-1)
@@ -209,7 +212,7 @@ def _places(sparse: Tensor) -> Tensor:
 
 
 def _taken_apart(places: Tensor, sparse: Tensor) -> Tensor:
-    """Return the indices of places as `_places` numbers them."""
+    """Return the indices of the flat numbers that `_places` returns."""
     dims = _indices(sparse).shape[0]
     return places.view(1, -1) if dims == 1 else torch.stack(torch.unravel_index(places, sparse.shape[:dims]))
 

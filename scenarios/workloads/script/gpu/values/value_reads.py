@@ -1,4 +1,4 @@
-"""Values that a script on a simulated GPU asks for: known ones, or something in their place, which is said."""
+"""Values that a script on a simulated GPU reads: known ones, or substitutes, which are reported."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ from scenarios.workloads.script.gpu.known_values import OF_FLOATS, UNKNOWN, Shad
 from scenarios.workloads.script.gpu.values.loops import loop_around
 from scenarios.workloads.script.users_lines import users_line
 
-# After so many turns a loop on an unknown truth ends, as rejection sampling and iterations until convergence do.
+# After this many turns a loop on an unknown boolean ends, as rejection sampling and convergence loops do.
 MOST_TURNS = 20
-# A line that asks more often in a step is in a loop that only a value would end: a `while` is ended by nothing else,
-# and other loops end by themselves, unless what they are over has no end.
+# Most reads of unknown values by one line in a step: in a loop that only a value ends (a `while`, or a `for` over an
+# endless iterator), and elsewhere.
 MOST_ASKED, MOST_ASKED_ELSEWHERE = 1000, 100_000
-# Files whose calls lie between the line that asks for a value and ours.
+# Files of torch whose frames lie between the line that reads a value and this project's code.
 _BETWEEN = ("torch/_dynamo/eval_frame.py", "torch/_compile.py", "torch/overrides.py", "torch/_tensor.py")
-# An optimizer that goes on until values say otherwise: no answer to all of its questions gives its number of passes.
+# An optimizer that iterates until convergence: no substitute for its values gives the right number of passes.
 _UNTIL_CONVERGED = "torch/optim/lbfgs.py"
 _OWN = ("script/gpu/dispatch_mode.py", "script/host/calls.py", __file__)
 
 
 class ValueReads:
-    """The door for values that a script reads.
+    """A source of the values that a script reads.
 
-    `said(sentence)` is told once of each value that is made up. `step()` returns the number of the step.
+    `said(sentence)` is called once per kind of substitute. `step()` returns the number of the step.
 
     Raises:
-        RuntimeError: where a value decides that is not known, or a line asks for `MOST_ASKED` of them in a step in a
-            loop that only a value ends, elsewhere for `MOST_ASKED_ELSEWHERE`, or LBFGS asks for one; the message is
-            one sentence.
+        RuntimeError: an unknown value decides, or LBFGS reads one, or a line reads more than `MOST_ASKED` per step in a
+            loop that only a value ends, elsewhere more than `MOST_ASKED_ELSEWHERE`; the message is one sentence.
     """
 
     def __init__(self, shadows: Shadows, said: Callable[[str], None], step: Callable[[], int]) -> None:
         self._shadows, self._said, self._step = shadows, said, step
         self._has_said = set[str]()
-        self._turn: tuple[tuple[int, ...], int] = ((), 0)  # the loop and line that asked last, how often in a row
-        self._often = Counter[str]()  # lines that have asked in the step
+        self._turn: tuple[tuple[int, ...], int] = (
+            (),
+            0,
+        )  # the last step, loop and line that read, and how often in a row
+        self._often = Counter[str]()  # reads of unknown values in this step, by line
         self._counted_step = -1
 
     def say(self, sentence: str = OF_FLOATS) -> None:
-        """Say it, unless it was said before."""
+        """Report a substitute, once."""
         if sentence not in self._has_said:
             self._has_said.add(sentence)
             self._said(sentence)
@@ -78,7 +80,7 @@ class ValueReads:
     def _integer(self, tensor: Tensor) -> int:
         if tensor.untyped_storage().nbytes() > tensor.element_size():
             raise unknown_sizes(None)
-        where = users_line(sys._getframe())  # a number by itself is a metric, more likely than a size
+        where = users_line(sys._getframe())  # a storage of one number is rather a metric than a size
         if tensor.dtype == torch.bool and self._turns() > MOST_TURNS:
             self.say(f"a loop in {where} ends after {MOST_TURNS} turns, as nothing computes the value that ends it")
             return False
@@ -87,7 +89,7 @@ class ValueReads:
         return bool(UNKNOWN) if tensor.dtype == torch.bool else int(UNKNOWN)
 
     def _turns(self) -> int:
-        """Return how often in a row one line has asked in a step, in one loop that only a value may end."""
+        """Return how many times in a row the line has read within one step and endless loop; 0 outside such loops."""
         line = _asking(sys._getframe())
         frame, is_endless = loop_around(line)
         if not is_endless:
@@ -97,7 +99,7 @@ class ValueReads:
         return self._turn[1]
 
     def _count(self) -> None:
-        """Count what a line asks for in a step, so that a loop ends that only a value would end."""
+        """Count a line's read of an unknown value, and raise RuntimeError above the limit."""
         if self._counted_step != self._step():
             self._counted_step = self._step()
             self._often.clear()
@@ -118,14 +120,14 @@ class ValueReads:
 
 
 def _asking(frame: FrameType) -> FrameType:
-    """Return the innermost frame that is neither ours nor of torch's way to us."""
+    """Return the innermost frame that is neither this project's nor torch's in between."""
     while frame.f_back is not None and frame.f_code.co_filename.endswith((*_OWN, *_BETWEEN)):
         frame = frame.f_back
     return frame
 
 
 def unknown_sizes(func: Any) -> RuntimeError:
-    """Return the error of a script that cannot go on without a value; `func` is the operator that would give it."""
+    """Return the error for a script that cannot continue without a value; `func`: the operator that would return it."""
     if func is not None and torch.Tag.dynamic_output_shape not in func.tags:
         return RuntimeError(
             f"{func.name()} has no kernel for tensors without values: expected one of torch.library.register_fake"
