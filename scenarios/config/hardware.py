@@ -113,7 +113,7 @@ class Inside:
     ] = 1
 
     def gpu_bytes_per_s(self, gpus: int) -> float:
-        """Return the rate out of one of a host's `gpus` GPUs over its links to all others, of the GPU with the fewest."""
+        """Return the rate out of one of a host's `gpus` GPUs over its links to all others; the least of all GPUs."""
         if self.kind != "nvlink_mesh":
             return self.link.bytes_per_s
         fewest = min(sum(row[:gpus]) for row in self.links[:gpus])
