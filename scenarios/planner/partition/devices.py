@@ -225,7 +225,7 @@ class RankQueue:
         heapify(self._active)
 
     def place(self, shards: Sequence[Estimated]) -> list[RankSlot]:
-        """Charge each shard to the first rank with room until one has none, and return the ranks of the placed shards."""
+        """Charge each shard to the first rank with room until a shard has none; return the ranks of placed shards."""
         taken: list[RankSlot] = []
         charge(self._least_loaded(shards, taken), shards)
         return taken
