@@ -38,7 +38,7 @@ class Costed(Protocol):
 class ComputeTime:
     """The mean time of one computation: of the `call`-th with its label in a step, counted from 1.
 
-    With `call` None, the time of every call of that label without a row of its own.
+    If `call` is None, the time is that of every call of the label without a row of its own.
     """
 
     label: str

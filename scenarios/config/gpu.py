@@ -176,5 +176,5 @@ class Gpu:
 
     @property
     def has_laws(self) -> bool:
-        """Whether kernels are priced by the laws of their operators, if these have any."""
+        """Whether kernels are priced by laws, for operators that have one."""
         return self.device.is_launched and self.priced_by == "laws" and self.multiprocessors is not None

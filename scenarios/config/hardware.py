@@ -124,7 +124,7 @@ class Inside:
 class Nics:
     """The host's network interfaces.
 
-    `per = "gpu"` gives each GPU its own NIC; with `per = "host"` the host's GPUs share `count` NICs, and GPU i uses NIC
+    `per = "gpu"` gives each GPU its own NIC; if `per = "host"`, the host's GPUs share `count` NICs, and GPU i uses NIC
     i mod count.
 
     One TCP connection carries at most `connection_bytes_per_s`, and at most `window_bytes` per round trip; None: no
@@ -189,7 +189,7 @@ class Network:
     `latency_ns` is added to the two NICs' latencies, once for each switch crossed. "non_blocking": one ideal switch.
     "leaf_spine": `hosts_per_leaf` hosts per leaf; a leaf's uplinks carry, in each direction, the sum of its hosts' NIC
     rates divided by `oversubscription`. "rail_only": one ideal switch for each GPU number, and no path between these
-    switches. With `sharp`, switches reduce the data of NCCL's all-reduces.
+    switches. Switches reduce the data of NCCL's all-reduces if `sharp`.
     """
 
     kind: Annotated[NetworkKind, Key("kind", f"{SUMMARIES}. Default '{DEFAULT_NETWORK}'.", always=True)] = (

@@ -24,8 +24,8 @@ _MODULE = "model.tables"
 def topology_of(scenario: Scenario) -> Topology:
     """Return the planner's view of a cluster: bandwidths of one rank in bytes/ms, and its memory for embeddings.
 
-    With replication, the topology is that of one sharding group, whose nodes count as hosts, as in TorchRec's planner.
-    A CPU rank's memory counts as ddr. Shared NICs and bridges are divided among the GPUs that share them.
+    If there is replication, the topology is that of one sharding group, whose nodes count as hosts, as in TorchRec's
+    planner. A CPU rank's memory counts as ddr. Shared NICs and bridges are divided among the GPUs that share them.
     """
     cluster = scenario.cluster
     gpu = cluster.host.gpu

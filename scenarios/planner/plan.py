@@ -39,8 +39,8 @@ def plan_tables(scenario: Scenario) -> Plan:
     """Return the best placement found: the one with the least estimated perf on the busiest rank.
 
     Proposals are: the option of least memory for every table, one sharding type for all, the greedy search by slowest
-    shard and by sum, and all combinations if they are few. The same scenario always gives the same plan. Tables that
-    the scenario pins are placed first; a plan that it names is used unchanged.
+    shard and by sum, and all combinations if they are few. Plans are deterministic. Tables that the scenario pins are
+    placed first; a plan that it names is used unchanged.
 
     Raises:
         ScenarioError: no placement fits, with the table to blame and its bytes; or a given plan is invalid.

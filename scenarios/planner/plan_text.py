@@ -89,7 +89,7 @@ def _table(table: PlannedTable) -> str:
 
 
 def _ranks(figures: _Figures) -> list[str]:
-    """Format one line for all ranks that print alike; if there are too many lines, only the busiest."""
+    """Format one line for all ranks with identical text; if there are too many lines, only the busiest."""
     starts = _starts(figures)
     loads = rank_loads(figures.tables, starts)
     by_line: dict[str, list[int]] = {}

@@ -24,7 +24,8 @@ from scenarios.sharding_kind import PartitionByType
 
 
 class Partitioner(Protocol):
-    """A writer of ranks into a proposal's shards, which raises PlannerError; `devices` are the ranks afterwards."""
+    """The interface of partitioners: `partition` writes ranks or raises PlannerError; `devices` are the ranks after it.
+    """
 
     @property
     def devices(self) -> Sequence[DeviceHardware]: ...
@@ -44,7 +45,7 @@ class Found:
 
 
 class ProposalSearch:
-    """A search over proposals on one topology; the same input gives the same plan, because no clock is read.
+    """A search over proposals on one topology; results are deterministic, because no clock is read.
 
     `shard_budget` limits the number of shards placed in all; identical shards on identical ranks count once. The first
     proposal is always tried. `rate` rates a placed proposal, by default by the perf of its busiest rank.

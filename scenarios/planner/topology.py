@@ -106,7 +106,7 @@ class CustomTopologyData:
 class Topology:
     """Ranks, their capacities in bytes (ddr and ssd per rank, too) and bandwidths in bytes/ms.
 
-    Without `local_world_size` all ranks are on one host. `hbm_cap` counts on devices with hbm (cuda, mtia, tpu).
+    All ranks are on one host unless `local_world_size` is set. `hbm_cap` counts on devices with hbm (cuda, mtia, tpu).
     `pod_size` hosts together count as one host. `generalized_comms_bandwidths` replaces the two host bandwidths.
     Arguments are in TorchRec 1.8's order; use keywords for 0.2.0, which lacks ssd_cap and pod_size.
     `created_by_factory` has no effect: in TorchRec it silences a warning. `devices[i].rank` is i.

@@ -149,8 +149,8 @@ class MultiPassPrefetchConfig:
 class CacheParams:
     """The cache in front of a table in host memory: `load_factor` is the share of rows that it holds.
 
-    With `prefetch_pipeline`, lookups find their rows in the cache. `algorithm`, `reserved_memory` and `precision` are
-    for kernels: accepted, but not priced.
+    Lookups find their rows in the cache if `prefetch_pipeline`. `algorithm`, `reserved_memory` and `precision` are for
+    kernels: accepted, but not priced.
     """
 
     algorithm: object | None = None
@@ -188,7 +188,7 @@ class TensorShape:
 class ParameterConstraints:
     """A user's constraints on one table; None leaves the choice to the planner. `min_partition` is in columns.
 
-    From `enforce_hbm` on, the enumerator passes fields on to the options, except `device_group` and `use_virtual_table`
+    The enumerator passes the fields from `enforce_hbm` on to the options, except `device_group` and `use_virtual_table`
     (for mixed devices and tables without a fixed size), which have no effect.
     """
 

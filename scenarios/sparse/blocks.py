@@ -42,7 +42,7 @@ class Blocks:
 
     A bucket holds `rows` rows (at least 1), or the rows from one of the feature's `bounds` to the next; `empty`
     features have no rows. An id past the last bucket becomes `id // total` in the bucket of block `id % total`, where
-    `total` blocks are divided evenly among buckets. With `keep`, ids are unchanged.
+    `total` blocks are divided evenly among buckets. Ids are unchanged if `keep`.
     """
 
     my_size: int

@@ -90,7 +90,7 @@ def bucketize_kernel(
 ) -> Kernel:
     """Return the kernel of bucketizing: one pass over bags and ids to count and one to place, both with prefix sums.
 
-    On the host, torch reads the lengths twice unless `is_checked`; compiled functions assign ids and place each tensor.
+    Torch reads the lengths twice on the host unless `is_checked`; compiled functions assign ids and place each tensor.
     """
     bags, width = lengths.numel() * lengths.element_size(), ids.numel() * ids.element_size()
     carried = 0 if weights is None else weights.numel() * weights.element_size()

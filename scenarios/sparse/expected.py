@@ -76,9 +76,9 @@ class RankFlows:
 class InputTraffic:
     """The traffic of one step's input exchange of a group: expected `ids`, their standard `deviation`s, and `lengths`.
 
-    Source s sends destination d `ids.sent[s] * shares[d]` ids on average; `shares` [ranks] add up to 1. With copied
-    tables a rank keeps all ids that it draws, and shares are 0. Lengths are elements: one for each sample and key. The
-    numbers of one rank depend on each other: what it keeps is part of what it sends.
+    Source s sends destination d `ids.sent[s] * shares[d]` ids on average; `shares` [ranks] add up to 1. A rank keeps
+    all ids of copied tables, whose shares are 0. Lengths are elements: one for each sample and key. The numbers of one
+    rank are not independent: kept ids are part of sent ones.
     """
 
     ids: RankFlows

@@ -62,8 +62,8 @@ async def exchange_features(
 ) -> list[tuple[Sending, KeyedJagged]]:
     """Send each member its keys, and return this rank's keys with the samples of all sources, for each of `prepare`.
 
-    Each exchange announces its sizes as soon as it is prepared, and sends data when the others' sizes are known. With a
-    `fused_label`, the sizes of all exchanges are sent in one call of that label, which requires equal groups.
+    Each exchange announces its sizes as soon as it is prepared, and sends data when the others' sizes are known. The
+    sizes of all exchanges are sent in one call if there is a `fused_label`, which requires equal groups.
     """
     sendings, moving, works = [], [], []
     for make in prepare:

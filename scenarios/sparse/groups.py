@@ -1,4 +1,4 @@
-"""Groups sharded tables by sharding type, and gives each group its input and output exchange.
+"""Groups sharded tables by sharding type, with an input and an output exchange for each group.
 
 Each sharding type present is one `ShardedGroup`, as in TorchRec 1.8.0. Process groups come from the calling rank, so
 that one `ShardedGroup` serves every rank and every stream.

@@ -27,7 +27,7 @@ LABEL = "input_dist"
 class TwRwSparseFeaturesDist:
     """The exchange of tables on one host each, cut by rows over its ranks; also of grids, host by host.
 
-    For every key, samples are returned staggered: for local rank x, for host y, those of rank y * local_size + x.
+    Samples of every key are returned staggered: for local rank x, for host y, those of rank y * local_size + x.
 
     Args:
         pg: the participating ranks, `local_size` of them per host.
@@ -138,8 +138,8 @@ class TwSparseFeaturesDist:
 class RwSparseFeaturesDist:
     """The exchange of tables cut by rows over all ranks: each rank takes all features, with the ids of its rows.
 
-    `has_feature_processor` and `need_pos` as in TwRwSparseFeaturesDist. With `is_sequence`, rows are returned to their
-    ids.
+    `has_feature_processor` and `need_pos` as in TwRwSparseFeaturesDist. Rows are returned to their ids if
+    `is_sequence`.
 
     Raises:
         ValueError: the number of features differs.
@@ -279,7 +279,7 @@ def block_size(rows: int, buckets: int) -> int:
 
 
 def group_of(pg: Group, rank: Rank) -> Group:
-    """Return `pg` on the stream of `rank`: its world if `pg` has the same places, else `pg` itself."""
+    """Return `pg` on the stream of `rank`: the rank's world if `pg` consists of its places, else `pg` itself."""
     return rank.world if pg.ranks == rank.places else pg
 
 

@@ -85,7 +85,7 @@ def _divide(ids: Tensor, spread: _Spread, blocks: Blocks) -> tuple[Tensor, Tenso
 
 
 def _search(ids: Tensor, spread: _Spread, bounds: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Return the same as `_divide`, from bounds, feature by feature."""
+    """Return buckets and ids there like `_divide`, from bounds, feature by feature."""
     bucket, local = torch.empty_like(ids), torch.empty_like(ids)
     parts = (torch.split_with_sizes(one, spread.sizes.tolist()) for one in (ids, bucket, local))
     for rows, part, into, place in zip(bounds, *parts, strict=True):

@@ -71,7 +71,7 @@ class KeyedJagged:
     ) -> KeyedJagged:
         """Make features from a user's tensors, checked; arguments in the order of TorchRec's KeyedJaggedTensor (1.8.0).
 
-        Without `stride` all keys have the same number of samples. A key occurs once.
+        All keys have equally many samples unless `stride_per_key_per_rank` is given. A key occurs once.
 
         Raises:
             ValueError: the parts do not fit each other, a length is negative, or a key occurs twice.
@@ -227,7 +227,8 @@ def concat(parts: Sequence[KeyedJagged]) -> KeyedJagged:
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Concatenate tensors; for meta tensors return only the shape.
 
-    On meta, torch.cat first loads torch's compiler, which costs seconds once and some 100 us per call (torch 2.13).
+    Given meta tensors, torch.cat first loads torch's compiler, which costs seconds once and some 100 us per call (torch
+    2.13).
     """
     first = tensors[0]
     if not first.is_meta:

@@ -3,8 +3,8 @@
 A forward returns [batch, dims of all features of the group], with the columns in the order that each class states.
 Every backward is the exact transpose of its forward: gradients are moved and copied, not divided by the number of
 ranks. `batch_per_rank` comes from the input exchange, for each member of the world's group; batches may differ by rank.
-With codecs (`scenarios.quantized`), sent data are encoded; encoded gradients are divided by the number of ranks when
-decoded, as in TorchRec.
+Codecs (`scenarios.quantized`) encode sent data; encoded gradients are divided by the number of ranks when decoded, as
+in TorchRec.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ async def sum_to_owner(
     """Sum rows [sum of counts, dims] over the group; each member keeps its chunk [counts[member], dims].
 
     Even chunks use one reduce-scatter. torch.distributed has none for uneven chunks, which are exchanged and summed
-    here, with the same bytes as a direct reduce-scatter. With a codec, encoded elements are added.
+    here, with the same bytes as a direct reduce-scatter. Encoded elements are added if there is a codec.
 
     Raises:
         ValueError: elements of the codec cannot be added.
@@ -195,7 +195,7 @@ async def copy_to_all(
 ) -> Tensor:
     """Transpose `sum_to_owner`: return all members' chunks [sum of counts, dims], in group order.
 
-    With a codec, they are divided by the size of the group.
+    Decoded chunks are divided by the size of the group.
     """
     shape = group.total(counts), rows.shape[1]
     if group.size == 1:
@@ -261,7 +261,7 @@ async def rows_back(
 ) -> Tensor:
     """Transpose `rows_home`: send [counts[me], sum of dims] back to the rows' ranks; return [sum of counts, dims[me]].
 
-    With a codec, gradients are divided by the size of the group.
+    Decoded gradients are divided by the size of the group.
     """
     if group.size == 1:
         return grad

@@ -24,8 +24,8 @@ _KERNELS = "kernels"
 class Overrides:
     """Values by key, either a name in `OVERRIDES` or the path of any key; None keeps the file's value.
 
-    `file` is the file that holds the values: mistakes name it, and paths are relative to it. Without one the values
-    come from a command line, and mistakes begin with `--steps = 0: ...` or `--set cluster.hosts = 0: ...`.
+    `file` is the file that holds the values: mistakes name it, and paths are relative to it. If `file` is "", the
+    values come from a command line, and mistakes begin with `--steps = 0: ...` or `--set cluster.hosts = 0: ...`.
     """
 
     def __init__(self, values: Mapping[str, object] | None = None, file: str = "") -> None:

@@ -64,8 +64,8 @@ class Optimizer:
     def planned_bytes(self) -> tuple[int, int]:
         """The bytes of state that the planner counts for each row, and for each element.
 
-        TorchRec 1.8.0 (`_get_optimizer_multipler`) knows SGD, Adam and row-wise Adagrad. It counts 4 bytes an element
-        for all others, also for LAMB, which keeps twice that.
+        TorchRec 1.8.0 (`_get_optimizer_multipler`) has rules for SGD, Adam and row-wise Adagrad; all others count as 4
+        bytes an element, even LAMB, which keeps twice that.
         """
         if self.kind in ("sgd", "adagrad", "adam"):
             return 4 * self.row_numbers, 4 * self.element_numbers

@@ -76,9 +76,8 @@ class Ids:
 
     "uniform": all rows with equal probability. "zipf": the k-th most frequent row with a weight of k ** -exponent; the
     table's name decides which row is k-th, unless `order = "by_frequency"` (then id 0 is the most frequent). "file":
-    bags of ids read from `path` in order, sample after sample over ranks and steps, starting over at the end. With
-    `bags = "by_first"` only the first id of a bag is drawn; the others are uniform over rows, but a function of the
-    first.
+    bags of ids read from `path` in order, sample after sample over ranks and steps, starting over at the end. If `bags
+    = "by_first"`, only the first id of a bag is drawn; the others are uniform over rows, but a function of the first.
     """
 
     kind: Literal["uniform", "zipf", "file"] = "uniform"
@@ -103,12 +102,12 @@ class Feature:
 class Table:
     """One embedding table.
 
-    `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson". On CPU processes, which
-    have one memory, every table is "fused" (`Scenario.kernel_of`).
+    `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson". Every table is "fused"
+    on CPU processes, which have one memory (`Scenario.kernel_of`).
 
-    With `features` (TorchRec's `feature_names`), each feature has bags of its own, `ids_per_sample` is the sum over
-    features, and `ids` is unused. Without them the table has one feature, of its own name. `by_feature` has one table
-    for each feature in both cases, with the real table's name in `feature_of`.
+    If there are `features` (TorchRec's `feature_names`), each has bags of its own, `ids_per_sample` is their sum, and
+    `ids` is unused; otherwise the table has one feature, of its own name. `by_feature` has one table for each feature
+    in both cases, with the real table's name in `feature_of`.
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (
@@ -315,7 +314,7 @@ class Model:
 class PlanFile:
     """A plan that is taken as it is; `sha256` is of its content, so that a changed plan is a changed scenario.
 
-    `is_found`: the plan was found by simulation, so that a run folder stores it.
+    `is_found`: simulation found the plan, so a run folder stores it.
     """
 
     path: Path
@@ -327,7 +326,7 @@ class PlanFile:
 class Planner:
     """How the planner places tables, for program 'dlrm'.
 
-    With a `plan` nothing is placed; each table's `sharding` is the type that the plan gives it.
+    If there is a `plan`, no table is placed, and each table's `sharding` is its type in the plan.
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (

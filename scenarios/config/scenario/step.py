@@ -209,8 +209,8 @@ class Replication:
 class DenseParallel:
     """How ranks share the dense part, for program 'dlrm'.
 
-    With `reshard_after_forward` None, parameters of all `units` but the root are sharded again. A `shard_group_size` of
-    0 stands for the ranks of a host.
+    If `reshard_after_forward` is None, parameters of all `units` but the root are sharded again. A `shard_group_size`
+    of 0 stands for the ranks of a host.
     """
 
     kind: Annotated[

@@ -29,8 +29,8 @@ _OPTIONS = ScenarioTable(
 def read_document(mistakes: Mistakes) -> tuple[Document, ProgramSpec | None]:
     """Return the tree's sound values and the program that they name, if it exists.
 
-    Broken values are added as mistakes. Without code (`locate.without_code`), the program is None unless it is built
-    in.
+    Broken values are added as mistakes. The program is None if no user code may run (`locate.without_code`), unless it
+    is built in.
     """
     name = mistakes.tree.values.get("program")
     program: ProgramSpec | None = None

@@ -41,8 +41,8 @@ class TableLoad:
 def load_of(option: ShardingOption, constraints: ParameterConstraints | None) -> TableLoad:
     """Return the load of an option on one rank in one batch.
 
-    A feature has `input_lengths` ids per sample and pooling. A pooled bag gives one row; a feature with less than one
-    id per sample gives a row for each id.
+    A feature has `input_lengths` ids per sample and pooling. A pooled bag has one row; a feature with less than one id
+    per sample has a row for each id.
     """
     wished = constraints or ParameterConstraints()
     poolings = wished.num_poolings or option.num_poolings or [1.0] * option.num_inputs

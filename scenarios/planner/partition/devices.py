@@ -245,7 +245,7 @@ class RankQueue:
             heapreplace(active, (rank.total(), tie, stamp, rank))
 
     def place_apart(self, shards: Iterable[Estimated]) -> list[RankSlot]:
-        """Do the same as `place`, each shard on a different rank."""
+        """Charge each shard to the first rank with room, like `place`, but to different ranks."""
         taken: list[RankSlot] = []
         for shard in shards:
             if not self._bring_up(shard.storage):

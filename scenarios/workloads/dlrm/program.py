@@ -7,14 +7,14 @@ and back. Gradients of the dense part's parameters are reduced meanwhile, bucket
 loss is the mean over the global batch: dense gradients are averaged over ranks, and embedding gradients, which the
 exchange sums, are divided by the number of ranks before they are sent.
 
-With `pipeline.accumulation` = n a step has n micro-batches, and each one's loss is divided by n before its backward
-pass, as PyTorch's users do, so that gradients add up to that of the mean. Gradients of the dense part and of copied
-tables accumulate on their rank, and are reduced and used after the last micro-batch, as under DDP's no_sync; sharded
-tables are updated in each backward pass, as by TorchRec's fused optimizers.
+A step has n = `pipeline.accumulation` micro-batches, and each one's loss is divided by n before its backward pass, as
+PyTorch's users do, so that gradients add up to that of the mean. Gradients of the dense part and of copied tables
+accumulate on their rank, and are reduced and used after the last micro-batch, as under DDP's no_sync; sharded tables
+are updated in each backward pass, as by TorchRec's fused optimizers.
 
-With `replication` (2D parallelism) ids, rows and their gradients are exchanged in sharding groups, each of which trains
-its own replica of sharded tables: their gradients are divided by the group's size, and replicas are averaged after
-every `sync_every`-th step. The dense part and copied tables are reduced over all ranks.
+If there is `replication` (2D parallelism), ids, rows and their gradients are exchanged in sharding groups, each of
+which trains its own replica of sharded tables: their gradients are divided by the group's size, and replicas are
+averaged after every `sync_every`-th step. The dense part and copied tables are reduced over all ranks.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ from scenarios.workloads.dlrm.tables.shard_price import with_moved_bytes
 class DlrmProgram(Program):
     """A program of `scenario.steps` training steps; records `loss`, the mean over this rank's samples, each step.
 
-    Before each step the ranks draw their batch (all its micro-batches), unless a loader provides it, and meet in a
-    barrier; neither belongs to the step.
+    Each step is preceded by drawing its batch (all micro-batches), unless a loader provides it, and by a barrier;
+    neither belongs to the step.
 
     Raises:
         ScenarioError: the tables do not fit, or gradients or exchanges cannot be compressed as requested.

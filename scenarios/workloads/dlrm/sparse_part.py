@@ -1,9 +1,9 @@
 """One rank's tables in a step: sends ids to the rows' owners, rows home and gradients back, and updates rows.
 
-Rows and gradients are sent on the stream "embeddings", in the order "overlapped" as early as possible. In the order
-"eager" the sparse part runs when the dense part first uses any of it, and the backward pass waits there until gradients
-are exchanged and rows updated, the last group first, as autograd runs TorchRec 1.8.0's modules. With "semi_sync" rows
-are detached from autograd's graph, and gradients are exchanged after the dense part's backward pass.
+Rows and gradients are sent on the stream "embeddings", in the order "overlapped" as early as possible. The order
+"eager" runs the sparse part when the dense part first uses any of it, and lets the backward pass wait there until
+gradients are exchanged and rows updated, the last group first, as autograd runs TorchRec 1.8.0's modules. Rows are
+detached from autograd's graph in "semi_sync", and gradients exchanged after the dense part's backward pass.
 """
 
 from __future__ import annotations

@@ -73,9 +73,9 @@ class DistinctDraws:
     def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
         """Return moments of the named rows, summed over independent ranks.
 
-        With probabilities q of being named, the mean is the sum of q. For a Poisson number of ids the variance is the
-        sum of q (1 - q): the number of further rows that twice as many ids name. For exactly n ids it is less by n
-        times the square of the rows that one more id adds.
+        Let q be each row's probability of being named: the mean is the sum of q. The variance for a Poisson number of
+        ids is the sum of q (1 - q), which is the number of further rows that twice as many ids name; for exactly n ids
+        it is less by n times the square of the rows that one more id adds.
         """
         shape = (blocks, joined)
         once, twice = (_distinct_by_part(self.table, times * self.samples, *shape) for times in (1, 2))

@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 _HEAD = 1 << 16
 _HEAD_PER_BLOCK = 4
 
-# Of bags decided by first ids, those of the most frequent first ids are counted one by one, up to this many ids.
+# Bags that are decided by first ids: those of the most frequent first ids count one by one, up to this many ids.
 _BAG_IDS = 1 << 20
 
 # Cached results; for 131,072 blocks each is a MiB.
@@ -154,7 +154,7 @@ class Zipf:
         Let q be the denominator of a convergent of step / rows. Any q consecutive ids lie one in each of q arcs of rows
         / q rows around the table, so a block gets less than 2 ids more or fewer than its share of the table; a block
         not longer than an arc gets at most 2 of any fewer than q ids. Any n consecutive ids consist of runs of q ids,
-        the next convergent's q as often as they fit (Ostrowski). That bounds the error of a block's number of ids for
+        the next convergent's q as often as they fit (Ostrowski). So the error of a block's number of ids is bounded for
         every n, and weights fall with n (Abel's summation).
         """
         if self.shuffle is None or self.head >= self.rows or blocks == 1:

@@ -23,7 +23,7 @@ _DRAWN_AT_ONCE = 1 << 26
 class Rows:
     """The rows of the pieces in `prices`, in the order of the keys of the features that name them.
 
-    On CUDA devices fbgemm holds the rows, each piece in the memory of its kernel, if fbgemm is installed and supports
+    Rows on CUDA devices are held by fbgemm, each piece in the memory of its kernel, if fbgemm is installed and supports
     them; otherwise all rows are on the device. `is_copy`: every rank has the same rows.
     """
 

@@ -322,7 +322,7 @@ def _adagrad_all(into: _Rows, given: _Elements, rate: float) -> None:
 def _scale(into: _Rows, row: int, start: int, total: Array, rate: float) -> Any:
     """Add a row's gradient to its Adagrad state, and return the factor by which the row moves along `total`.
 
-    With state for each element, `total` is divided by the roots, and the factor is the rate.
+    If there is state for each element, `total` is divided by the roots, and the factor is the rate.
     """
     squares = into.squares
     if into.by_element:

@@ -1,6 +1,6 @@
 """A rank's embedding rows in one flat tensor on its device, updated by `embedding_cpu`, `embedding_torch` or `moments`.
 
-Copied tables are held this way on every device: their gradients are dense, and summed over ranks.
+Copied tables are held in such a tensor on every device: their gradients are dense, and summed over ranks.
 """
 
 from __future__ import annotations
