@@ -247,18 +247,8 @@ class Cluster:
 
     Rank r is GPU r mod gpus of host r // gpus.
 
-    Attributes:
-        payload_share: the part of a network link's rate that carries payload; headers take the rest.
-        nccl_efficiency: the part of the links' rates that NCCL's pipelines reach.
-        nccl_start_ns: the longest start of NCCL's collectives over several hosts beyond NCCL's own latencies; within a
-            host the start is in proportion.
-        nccl_floor_ns: the least duration of any NCCL collective.
-        nccl_p2p_share: the part of a link's rate in NCCL's own tables that point-to-point exchanges reach over NVLink.
-        nccl_sockets: NCCL's TCP connections for each pair of ranks.
-        tcp: the hosts' side of TCP; None: free of cost.
-        hosts_share_cores: all hosts are emulated on one machine and share its `host.cores`.
-        core_bytes_per_s: the rate at which a core reads and writes host memory when gloo adds and copies for GPUs;
-            None: that takes no time.
+    `hosts_share_cores`: all hosts are emulated on one machine, whose `host.cores` they share. `core_bytes_per_s` None:
+    gloo's sums and copies for GPUs, in host memory, take no time. `tcp` None: messages cost hosts nothing.
     """
 
     profile: str

@@ -70,6 +70,7 @@ class HostClasses:
         np.add.at(means, classes, rows)
         means /= np.bincount(classes, minlength=count)[:, None]
         distance = (np.abs(rows - means[classes]) / _largest(rows)).sum(axis=1)
+        # Sorted by class, then distance, then number: the first host of each class represents it.
         order = np.lexsort((np.arange(len(rows)), distance, classes))
         nearest = order[np.searchsorted(classes[order], np.arange(count))]
         ascending = np.argsort(nearest)

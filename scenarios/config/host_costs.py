@@ -17,16 +17,13 @@ LOOP_TURNS = 10_000
 class Tcp:
     """What TCP and gloo's threads cost on the hosts, and how much waits where; a calibration writes it.
 
-    A connection has up to `queue_bytes` in the queue of its NIC. A send ends when the socket has accepted the message;
-    a socket accepts `send_buffer_bytes` beyond the acknowledged bytes. Each byte of payload causes `acknowledged_share`
-    bytes of acknowledgements in the other direction. One core writes `send_bytes_per_s` to sockets, or reads
-    `receive_bytes_per_s`. A core takes `post_ns` more to write a message, `message_ns` more to read a message or to
-    resume after a wait, `issue_ns` before an operation begins to send (and `cold_ns` more after a computation of the
-    same step), and `verb_ns` for a computation besides its kernel.
+    A connection queues up to `queue_bytes` at its NIC. A send ends when the socket has accepted the message; a socket
+    accepts `send_buffer_bytes` beyond the acknowledged bytes. Besides its bytes, a message takes a core `post_ns` to
+    write, and `message_ns` to read or to resume after a wait; an operation takes `issue_ns` before it sends, and
+    `cold_ns` more after a computation of its step; a computation takes `verb_ns` besides its kernel.
 
     A sleeping thread runs on an idle core `wake_ns` after its wake-up on average, and after `wake_soon_ns` if the core
-    has been idle for less than `nap_ns`. `wake_spread` and `issue_spread` are quantiles of `wake_ns` and `issue_ns`
-    over the mean, equally spaced from minimum to maximum.
+    has been idle for less than `nap_ns`. Spreads are quantiles over the mean, equally spaced from minimum to maximum.
 
     Where threads wait for cores, a thread that spins for up to `spin_ns` delays `spin_share` of the posts that are
     issued while their connections are served. A thread whose core is taken does not move to an idle core in

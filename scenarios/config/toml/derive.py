@@ -41,6 +41,7 @@ def frozen(kind: Any, section: TomlTable | None, **given: object) -> Any:
         if value is not None:
             held = value if isinstance(value, (str, int, float)) and one.key.read is None else _value(one, value)
             values.setdefault(one.path[:-1], {})[one.path[-1]] = held
+    # Innermost values first, because outer values contain them.
     for path in sorted(values, key=len, reverse=True)[:-1]:
         values.setdefault(path[:-1], {})[path[-1]] = _inlined(kind, path)(**values[path])
     return kind(**values[()])

@@ -127,6 +127,7 @@ class _IncludeReader:
     def _read_included(self, file: str, included: object) -> None:
         single = not isinstance(included, list)
         names: list[object] = included if isinstance(included, list) else [included]
+        # Later files take precedence, so they are laid under first.
         for index in reversed(range(len(names))):
             path: KeyPath = ("include",) if single else ("include", index)
             self._read_one(file, path, names[index])

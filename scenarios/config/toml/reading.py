@@ -25,6 +25,7 @@ def read_section(mistakes: Mistakes, kind: type[S]) -> S:
     found = _errors(kind, values)
     for error in found if isinstance(found, list) else []:
         _name(mistakes, error, values, kind)
+    # Without one value another may become invalid, for example if a required key is gone: repeat until all are sound.
     while isinstance(found, list):
         before = found
         for error in before:

@@ -67,6 +67,7 @@ class Tree:
         if isinstance(last, int) and not (isinstance(target, list) and last < len(target)):
             return False
         target[last] = value
+        # The new value replaces a whole subtree, whose parts may have come from other files.
         for below in [below for below in self.origins if below[: len(path)] == path]:
             del self.origins[below]
         self.origins[path] = origin

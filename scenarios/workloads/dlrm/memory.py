@@ -71,9 +71,7 @@ def memory_rows(
 def _embedding_parts(
     scenario: Scenario, tables: Mapping[str, Table], shards: Iterable[PlanRow], ahead: Iterable[MemoryPart]
 ) -> tuple[MemoryPart, ...]:
-    """Return a rank's rows and optimizer state, its buffers of ids, looked-up rows and gradients, and the parts
-    `ahead`.
-    """
+    """Return a rank's parts: rows, optimizer state, buffers of ids, looked-up rows and gradients, and `ahead`."""
     model, samples = Recommender.of(scenario.workload).model, scenario.batch_size * scenario.sharding_ranks
     weights = cache = state = hosted = buffers = 0.0
     for shard in shards:
@@ -155,7 +153,7 @@ def _buffer_bytes(
         codecs = quantized_comms(workload.qcomms).all_to_all
         sent = (codec.encoded_size(1.0) * codec.dtype.itemsize for codec in (codecs.forward, codecs.backward) if codec)
         element_bytes += sum(sent)
-    # Ids arrive source-major and are copied to key-major order; a pipeline also holds those of the next batches.
+    # Ids are held twice, source-major as received and key-major; a pipeline also holds those of the next batches.
     copies = 2 + pipeline.exchanged_ahead
     weight_bytes = WEIGHT_BYTES if bag == "weighted" else 0
     naming: Number = (id_bytes + weight_bytes) * ids + length_bytes * lengths

@@ -34,7 +34,7 @@ def _check_features(table: Any, path: KeyPath, look: Look) -> None:
 
 
 def _check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
-    """Add mistakes for features of equal names; a table without features has one of its own name."""
+    """Add mistakes for features of equal names: a sample has one bag per name. A table alone is a feature."""
     first: dict[str, str] = {}
     for index, table in enumerate(tables):
         if table.features is None and table.name is not None:

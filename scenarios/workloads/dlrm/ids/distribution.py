@@ -252,6 +252,7 @@ def _window_variance(group: Ints, part: Ints, windows: int, width: int, *, parts
     where = np.concatenate([each, part[later], part[gone]])
     when = np.concatenate([0 * each, enters[later], leaves[gone]])
     change = np.repeat([0, 1, -1], [parts, later.sum(), gone.sum()])
+    # Events by part, then window: running sums within a part are its number of ids from one event to the next.
     order = np.lexsort((when, where))
     where, when, running = where[order], when[order], np.cumsum(change[order])
     begins = np.searchsorted(where, each)

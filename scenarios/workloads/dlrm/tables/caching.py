@@ -2,7 +2,7 @@
 
 Follows fbgemm 1.x's split table-batched embeddings with their default algorithm, LRU: before a lookup, missing rows are
 fetched, each replacing the least recently named row, which is written back. All cached tables of one module share the
-cache, whose size is the sum over `load_factor` of each.
+cache, which has room for the `load_factor` share of each one's rows.
 
 P. J. Denning, S. C. Schwartz, Properties of the Working-Set Model, CACM 15(3), 1972: the last T batches name s(T) rows
 in the mean, and a batch names s(T + 1) - s(T) others. The cache holds the rows named in its characteristic time

@@ -207,6 +207,7 @@ def _rounded(value: Any, bits: Any, kind: int) -> Any:
     """Return the 16 bits nearest to a float32, ties to even; `bits` are those of `value`."""
     sign, size = (bits >> 16) & 0x8000, bits & 0x7FFFFFFF
     if kind == _BFLOAT16:
+        # NaN first: adding the rounding bit could turn it into infinity.
         if size > 0x7F800000:
             return sign | 0x7FC0
         return sign | ((size + 0x7FFF + ((size >> 16) & 1)) >> 16)

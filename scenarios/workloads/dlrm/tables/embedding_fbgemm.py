@@ -77,7 +77,8 @@ class FbgemmRows:
             self._modules.append(_module(own, names, prices, device, looks_ahead=looks_ahead))
         is_cached = any(piece.kernel.is_cached for piece in prices.pieces)
         self._looks_up_on = torch.cuda.current_stream(device) if is_cached and device.type == "cuda" else None
-        self._left: dict[int, tuple[Tensor, Tensor]] = {}  # ids, and the looked-up rows, by the ids' identity
+        # Ids and looked-up rows by id() of the ids, which are kept so that no other tensor can get that id().
+        self._left: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
     def weights(self) -> list[Tensor]:
