@@ -24,7 +24,7 @@ from scenarios.sharding_kind import PartitionByType
 
 
 class Partitioner(Protocol):
-    """The interface of partitioners: `partition` writes ranks or raises PlannerError; `devices` are the ranks after it."""
+    """The interface of partitioners: `partition` writes ranks or raises PlannerError; `devices` is their state then."""
 
     @property
     def devices(self) -> Sequence[DeviceHardware]: ...

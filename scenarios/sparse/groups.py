@@ -154,7 +154,7 @@ class ShardedGroup(TableGroup):
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """Send pooled rows [samples, columns of the lookups] to their samples' ranks; return [batch, width].
 
-        Samples of `pooled` are in the order of `input`, and so is `batch_per_rank`.
+        Samples are in the order of `input`, whose result has the `batch_per_rank`.
 
         Raises:
             ValueError: the group was built for other hosts than this rank's, or batches differ by key.

@@ -201,7 +201,7 @@ class SequenceGroup(TableGroup):
             first += ids
 
     def _home_kernel(self, numel: int, way: SequenceWay, element_bytes: int) -> Kernel:
-        """Return the kernel that zeroes places, gathers rows and writes them to places; so does its transpose."""
+        """Return the kernel that zeroes places, gathers rows and writes them there; the transpose costs the same."""
         rows, padded = float(numel * element_bytes), float(way.batch * self.width * element_bytes)
         launches = 1 + 2 * len(self.columns)
         return Kernel(kind="permute", bytes_read=2 * rows, bytes_written=2 * rows + padded, launches=launches)

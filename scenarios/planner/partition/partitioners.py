@@ -43,8 +43,8 @@ class GreedyPerfPartitioner:
     Args:
         sort_by: the measure of "largest".
         balance_modules: place modules with the fewest tables first.
-        release: "1.8.0", or "0.2.0", which has no grid sharding, ssd, sort_by or balance_modules, one number for perf,
-            and breaks ties by rank.
+        release: "1.8.0", or "0.2.0", which lacks grid sharding, ssd, sort_by and balance_modules, has one number for
+            perf, and breaks ties by rank.
     """
 
     def __init__(
